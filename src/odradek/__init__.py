@@ -1,6 +1,10 @@
 """Odradek: Kafka's consumer-offset system in Python."""
 
+import sys
 from typing import TYPE_CHECKING
+
+if sys.version_info < (3, 11):  # noqa: UP036  pip refuses it; a copied folder or a wrong interpreter does not
+    raise ImportError(f"odradek needs Python 3.11 or newer, not {sys.version_info[0]}.{sys.version_info[1]}")
 
 from odradek._version import __version__
 from odradek.core.lazy_import import loader

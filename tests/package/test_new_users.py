@@ -1,0 +1,70 @@
+"""What a new user meets where something is missing: one line with the remedy."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WITHOUT = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {%r,}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+
+def last_line(program: str, **environment: str) -> str:
+    """The last line of the error of a program that fails."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | environment, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 1
+    return done.stderr.splitlines()[-1].partition(": ")[2]
+
+
+@pytest.mark.parametrize(
+    ("missing", "line", "expected"),
+    [
+        ("pyspark", "from odradek.spark import register",
+         "odradek.spark.register needs pyspark: pip install 'odradek[spark]'"),
+        ("pyspark", "from odradek.spark.session import session; session('flights')",
+         "Spark needs PySpark: pip install 'odradek[spark]'"),
+        ("pyarrow", "from odradek.history import read_offset_history",
+         "odradek.history.read_offset_history needs pyarrow: pip install 'odradek[arrow]'"),
+    ],
+)  # fmt: skip
+def test_a_missing_package_is_named_with_its_extra(missing: str, line: str, expected: str) -> None:
+    assert last_line(WITHOUT % missing + line) == expected
+
+
+def test_a_missing_module_of_our_own_is_not_explained_away() -> None:
+    program = WITHOUT % "kio" + "import odradek; odradek.Admin"
+    assert last_line(program).startswith("No module named 'kio")
+
+
+def test_an_unwanted_python_is_refused_in_one_line() -> None:
+    program = "import sys; sys.version_info = (3, 10, 13); import odradek"
+    assert last_line(program) == "odradek needs Python 3.11 or newer, not 3.10"
+
+
+def test_a_wrong_log_level_is_the_reason_of_the_fixtures_error() -> None:
+    program = "import odradek\nwith odradek.Broker(): pass"
+    assert last_line(program, ODRADEK_LOG_LEVEL="LOUD") == (
+        "the broker did not start: odradek broker: ODRADEK_LOG_LEVEL takes DEBUG, INFO, WARNING, ERROR or CRITICAL, "
+        "not 'LOUD'"
+    )
+
+
+def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    program = f"import odradek\nwith odradek.Broker(data_dir={str(tmp_path / 'file')!r}): pass"
+    assert "file" in last_line(program)
