@@ -7,7 +7,7 @@ if sys.version_info < (3, 11):  # noqa: UP036  pip refuses it; a copied folder o
     raise ImportError(f"odradek needs Python 3.11 or newer, not {sys.version_info[0]}.{sys.version_info[1]}")
 
 from odradek._version import __version__
-from odradek.core.lazy_import import loader
+from odradek.core.lazy_import import loader, register_part
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -30,3 +30,4 @@ _HOMES = {
     "ZooKeeper": "odradek.testing.zookeeper",
 }
 __getattr__ = loader(__name__, _HOMES)
+register_part("offset store", "odradek.zookeeper.consumer_offsets:open_offsets")

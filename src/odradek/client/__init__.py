@@ -17,6 +17,8 @@ if TYPE_CHECKING:
         FencedInstance,
         InvalidGroupId,
         NoOffsetForPartition,
+        OffsetStoreBehind,
+        PartitionOwned,
         RebalanceInProgress,
         RetriableCommitFailed,
         UnreleasedInstance,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
         IllegalState,
         LogTruncated,
         OffsetOutOfRange,
+        OffsetStoreUnreachable,
         RecordsWithheld,
         ReplyTooLarge,
         RequestTimedOut,
@@ -84,6 +87,9 @@ __all__ = [
     "OdradekError",
     "OffsetAndMetadata",
     "OffsetOutOfRange",
+    "OffsetStoreBehind",
+    "OffsetStoreUnreachable",
+    "PartitionOwned",
     "PartitionReader",
     "Polled",
     "ProducerFenced",
@@ -112,13 +118,14 @@ _NAMES = {
     "odradek.client.group.assignors": "Assignor",
     "odradek.client.config": "ClientConfig",
     "odradek.client.consumer.errors": """
-        CommitFailed FencedInstance InvalidGroupId NoOffsetForPartition RebalanceInProgress
-        RetriableCommitFailed UnreleasedInstance Wakeup
+        CommitFailed FencedInstance InvalidGroupId NoOffsetForPartition OffsetStoreBehind PartitionOwned
+        RebalanceInProgress RetriableCommitFailed UnreleasedInstance Wakeup
     """,
     "odradek.client.consumer.records": "Polled Record",
     "odradek.client.errors": """
         BrokerUnreachable ConnectionLost GroupIdNotFound GroupNotEmpty IllegalState LogTruncated OffsetOutOfRange
-        RecordsWithheld ReplyTooLarge RequestTimedOut TopicRecreated UnknownTopic UnsupportedVersion
+        OffsetStoreUnreachable RecordsWithheld ReplyTooLarge RequestTimedOut TopicRecreated UnknownTopic
+        UnsupportedVersion
     """,
     "odradek.client.model": "ListedOffset NewTopic",
     "odradek.client.producer.engine": "BufferExhausted DeliveryFailed RecordMetadata",

@@ -15,6 +15,7 @@ from odradek.client.config import ClientConfig
 from odradek.client.errors import (
     BrokerUnreachable,
     ConnectionLost,
+    OffsetStoreUnreachable,
     RequestTimedOut,
     UnknownTopic,
     UnsupportedVersion,
@@ -56,7 +57,7 @@ def worth_retrying(error: BaseException) -> bool:
     """Returns whether a retry with new metadata can succeed."""
     if isinstance(error, KafkaError):
         return error.code in _RETRIABLE
-    return isinstance(error, ConnectionLost | BrokerUnreachable)
+    return isinstance(error, ConnectionLost | BrokerUnreachable | OffsetStoreUnreachable)
 
 
 class Deadline:

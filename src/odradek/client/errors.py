@@ -24,6 +24,7 @@ __all__ = [
     "LogTruncated",
     "OdradekError",
     "OffsetOutOfRange",
+    "OffsetStoreUnreachable",
     "RecordsWithheld",
     "ReplyTooLarge",
     "RequestTimedOut",
@@ -46,6 +47,15 @@ LOOKUP_REFUSED = (
 
 class RequestTimedOut(OdradekError):
     """A call with its retries did not succeed in time; the message has the reason of the last retry."""
+
+    @property
+    def retriable(self) -> bool:
+        return True
+
+
+class OffsetStoreUnreachable(OdradekError):
+    """The store of a group's offsets outside Kafka does not answer, or an answer was lost: nothing is known to be
+    stored."""
 
     @property
     def retriable(self) -> bool:

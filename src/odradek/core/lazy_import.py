@@ -32,6 +32,22 @@ def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     return load
 
 
+_parts: dict[str, str] = {}
+
+
+def register_part(name: str, home: str) -> None:
+    """Names the function that makes a part of the package, as ``module:function``; ``part`` imports it.
+
+    So a lower package can use a part of a higher one without an import of it: ``odradek/__init__`` connects both."""
+    _parts[name] = home
+
+
+def part(name: str) -> Any:
+    """Returns the registered function."""
+    module, _, function = _parts[name].partition(":")
+    return getattr(import_module(module), function)
+
+
 class LazyModule:
     """A proxy for a module, which is imported at the first access to one of its names. Each name is cached."""
 

@@ -122,8 +122,11 @@ class ZooKeeperConnection:
 
     @property
     def session_id(self) -> int:
-        """The id of the session."""
-        return int(self._client.client_id[0])
+        """The id of the session. Raises ZooKeeperUnreachable while there is no connection."""
+        known = self._client.client_id
+        if known is None:
+            raise ZooKeeperUnreachable(f"ZooKeeper {self.config.hosts} is not connected")
+        return int(known[0])
 
     @property
     def client(self) -> KazooClient:

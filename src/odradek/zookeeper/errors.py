@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from odradek.core.errors import OdradekError
+from odradek.core.ids import TopicPartition
 
 
 class ZooKeeperError(OdradekError):
@@ -31,3 +34,17 @@ class ZnodeChanged(ZooKeeperError):
 
 class TransactionTooLarge(ZooKeeperError):
     """A transaction is larger than ZooKeeper's limit for a request (``jute.maxbuffer``, 1 MB)."""
+
+
+class OffsetsChanged(ZooKeeperError):
+    """A consumer's commit changed nothing: another writer has changed offsets, or the claims have ended.
+
+    ``partitions``: those that the consumer no longer may commit."""
+
+    def __init__(self, partitions: Iterable[TopicPartition], why: str) -> None:
+        self.partitions = frozenset(partitions)
+        super().__init__(why)
+
+
+class InvalidOffset(ZooKeeperError):
+    """A znode at the path of an offset is none; the message has the path and the reason."""

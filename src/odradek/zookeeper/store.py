@@ -123,7 +123,7 @@ class OffsetStore:
             return
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                self.connection.commit(self._operations(changes))
+                self.connection.commit(self.operations(changes))
                 return
             except ZnodeChanged:
                 # The first transaction may take effect after the reads that did not find it.
@@ -161,12 +161,16 @@ class OffsetStore:
             levels.append([f"{path}/{name}" for path, names in children for name in names or ()])
         return [path for level in reversed(levels) for path in level]
 
-    def _operations(self, changes: Sequence[OffsetChange]) -> list[Operation]:
-        made: list[Operation] = []
+    def missing_parents(self, paths: Iterable[str]) -> list[Operation]:
+        """Returns the operations that create the missing parents of paths, the upper ones first."""
+        parents = list(dict.fromkeys(parent for path in paths for parent in _parents(path)))
+        known = self.connection.get_many(parents)
+        return [Create(path) for path, znode in zip(parents, known, strict=True) if znode is None]
+
+    def operations(self, changes: Sequence[OffsetChange]) -> list[Operation]:
+        """Returns the operations of a transaction that makes these changes."""
         paths = [self.layout.path(*change.group_partition) for change in changes]
-        parents = dict.fromkeys(parent for path in paths for parent in _parents(path))
-        known = self.connection.get_many(list(parents))
-        made += [Create(path) for path, znode in zip(parents, known, strict=True) if znode is None]
+        made = self.missing_parents(path for path, change in zip(paths, changes, strict=True) if change.before is None)
         for path, change in zip(paths, changes, strict=True):
             before = change.before
             data = self.layout.data(change.offset, before.data if before else None)

@@ -27,6 +27,7 @@ logger = logging.getLogger("odradek.consumer")
 _CHOICES = {
     "isolation_level": ("read_uncommitted", "read_committed"),
     "group_protocol": ("classic", "consumer"),
+    "offsets_storage": ("kafka", "zookeeper"),
 }
 # Under group_protocol=consumer the coordinator decides these.
 _CLASSIC_ONLY = ("partition_assignment_strategy", "session_timeout_ms", "heartbeat_interval_ms")
@@ -45,6 +46,9 @@ class ConsumerConfig:
     Under ``group_protocol`` consumer (KIP-848) the coordinator makes the assignment, with ``group_remote_assignor`` if
     that is set. ``partition_assignment_strategy``, ``session_timeout_ms`` and ``heartbeat_interval_ms`` belong to the
     classic protocol.
+
+    ``offsets_storage`` zookeeper keeps the committed offsets where Kafka's consumers up to 1.1 kept them. With
+    ``dual_commit_enabled`` they are in Kafka and in ZooKeeper. Both need ``zookeeper_connect``: ``host:port,…/chroot``.
     """
 
     bootstrap_servers: str
@@ -78,6 +82,10 @@ class ConsumerConfig:
     metadata_max_age_ms: int = 300_000
     allow_auto_create_topics: bool = False
     receive_message_max_bytes: int = RECEIVE_BYTES
+    offsets_storage: str = "kafka"
+    dual_commit_enabled: bool = False
+    zookeeper_connect: str | None = None
+    zookeeper_session_timeout_ms: int = 6_000
     columns: tuple[str, ...] = DEFAULT_COLUMNS
     assignors: tuple[Assignor, ...] = field(default=(), compare=False, repr=False)
 
@@ -108,6 +116,25 @@ class ConsumerConfig:
             )
         object.__setattr__(self, "assignors", tuple(make_assignors(self.partition_assignment_strategy)))
         self._check_heartbeat()
+        self._check_storage()
+
+    def _check_storage(self) -> None:
+        if self.dual_commit_enabled and self.offsets_storage == "zookeeper":
+            raise ConfigError(
+                "dual_commit_enabled commits to Kafka first and then to ZooKeeper: it needs offsets_storage=kafka"
+            )
+        if not self.uses_zookeeper:
+            return
+        chosen = "dual_commit_enabled" if self.dual_commit_enabled else "offsets_storage=zookeeper"
+        if not self.zookeeper_connect:
+            raise ConfigError(f"{chosen} needs zookeeper_connect, for example 127.0.0.1:2181/kafka")
+        if self.group_id is None:
+            raise ConfigError(f"{chosen} needs a group_id")
+
+    @property
+    def uses_zookeeper(self) -> bool:
+        """Whether this consumer's commits go to ZooKeeper, alone or after Kafka."""
+        return self.offsets_storage == "zookeeper" or self.dual_commit_enabled
 
     def _check_heartbeat(self) -> None:
         beat, session = self.heartbeat_interval_ms, self.session_timeout_ms

@@ -64,6 +64,8 @@ class ConsumerEngine:
         self.group: Coordination = kind(config, self._cluster, self.subscription, self._wakeup_signal.notify, run)
         self.group.dropped = self.fetcher.drop
         self.group.wakeable = self._wakeable
+        if self.group.storage.store is not None:
+            self.fetcher.storage = self.fetcher.lookups.storage = self.group.storage
         if config.group_protocol == "consumer":
             self.fetcher.lookups.member_of = self._member_of
         self.unfinished: dict[TopicPartition, Before] = {}
@@ -110,9 +112,11 @@ class ConsumerEngine:
         wanted = list(partitions)
         if self.subscription.by_hand and self.group.auto.enabled:
             self.group.commit_async(self.subscription.positions(), None)
-        for tp in set(self.subscription.partitions) - {TopicPartition(*tp) for tp in wanted}:
+        gone = set(self.subscription.partitions) - {TopicPartition(*tp) for tp in wanted}
+        for tp in gone:
             self.fetcher.drop(tp)
         self.subscription.assign_by_hand(wanted)
+        await self.group.storage.release(gone)
         self.fetcher.schedule_fetches()
         self.group.auto.start(time.monotonic() * 1000)
 
@@ -132,9 +136,11 @@ class ConsumerEngine:
     async def unsubscribe(self) -> None:
         if self.subscription.subscribed:
             await self.group.leave("unsubscribed", self.config.default_api_timeout_ms, commit=False)
-        for tp in self.subscription.partitions:
+        gone = list(self.subscription.partitions)
+        for tp in gone:
             self.fetcher.drop(tp)
         self.subscription.unsubscribe()
+        await self.group.storage.release(gone)
 
     def _member_of(self) -> tuple[str | None, int]:
         if not self.subscription.subscribed or not self.group.in_group:
@@ -173,6 +179,7 @@ class ConsumerEngine:
     def group_metadata(self) -> ConsumerGroupMetadata:
         if self.config.group_id is None:
             raise InvalidGroupId("group_metadata()")
+        self.group.storage.check_transactions()
         generation, member_id, instance_id = self.group.member_of()
         if not self.subscription.subscribed or not member_id:
             return ConsumerGroupMetadata(self.config.group_id, instance_id=self.config.group_instance_id)
@@ -194,7 +201,7 @@ class ConsumerEngine:
     def _is_quiet(self) -> bool:
         if self._wakeup_pending or self.fetcher.failure is not None or not self.subscription.partitions:
             return False
-        return time.monotonic() * 1000 < self.group.auto.due_ms and self.group.quiet
+        return time.monotonic() * 1000 < self.group.auto.due_ms and self.group.quiet and not self.group.has_lost_claims
 
     def has_records(self) -> bool:
         """Returns whether there are buffered records to ``take``."""
@@ -221,6 +228,8 @@ class ConsumerEngine:
             self._raise_if_woken()
             self.group.auto_commit_if_due()
             await self.group.callbacks()
+            if self.group.has_lost_claims:
+                await self.group.give_up_lost_claims()
             if self.subscription.subscribed:
                 if self.subscription.pattern is not None and not self.subscription.topics:
                     await self._match_within(deadline_s)
@@ -483,7 +492,8 @@ class ConsumerEngine:
             found = await offset_requests.list_group_offsets(
                 self._cluster, self.config.group_id, wanted, require_stable=True, timeout_ms=timeout_ms
             )
-        return {tp: found.get(tp) for tp in wanted}
+            stored = await self.group.storage.committed(wanted, found)
+        return {tp: stored.get(tp) for tp in wanted}
 
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, int], timeout_ms: int | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from odradek.client.errors import IllegalState
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
@@ -14,6 +14,8 @@ __all__ = [
     "IllegalState",
     "InvalidGroupId",
     "NoOffsetForPartition",
+    "OffsetStoreBehind",
+    "PartitionOwned",
     "RebalanceInProgress",
     "RetriableCommitFailed",
     "UnreleasedInstance",
@@ -59,6 +61,35 @@ class NoOffsetForPartition(OdradekError):
         names = ", ".join(map(str, self.partitions))
         super().__init__(
             f"no committed offset for {names}, and auto_offset_reset is none: seek() first, or set earliest or latest"
+        )
+
+
+class PartitionOwned(OdradekError):
+    """Another consumer owns partitions of this consumer in ZooKeeper, and did not give them up in time."""
+
+    def __init__(self, owners: Mapping[TopicPartition, str], waited_ms: int) -> None:
+        self.partitions = tuple(sorted(owners))
+        names = "; ".join(f"{tp} by {owners[tp]}" for tp in self.partitions)
+        super().__init__(
+            f"another consumer owns partitions of the group in ZooKeeper, also after {waited_ms} ms: {names}: stop "
+            "that consumer, or increase default_api_timeout_ms if it is about to end"
+        )
+
+
+class OffsetStoreBehind(OdradekError):
+    """The group has a larger committed offset in Kafka than in ZooKeeper, so ``offsets_storage=zookeeper`` would resume
+    at an old offset."""
+
+    def __init__(self, group_id: str, offsets: Mapping[TopicPartition, tuple[int | None, int]]) -> None:
+        self.partitions = tuple(sorted(offsets))
+        names = "; ".join(
+            f"{tp} has {'no offset' if offsets[tp][0] is None else offsets[tp][0]}, Kafka {offsets[tp][1]}"
+            for tp in self.partitions
+        )
+        super().__init__(
+            f"group {group_id}: ZooKeeper is behind Kafka: {names}. Take Kafka's offsets over with "
+            "odradek zookeeper migrate --to zookeeper --on-conflict source --execute, or delete them with "
+            "odradek groups delete-offsets"
         )
 
 

@@ -15,12 +15,13 @@ from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster
 from odradek.client.consumer.ahead_decoder import WORTH_DECODING_BYTES, AheadDecoder
 from odradek.client.consumer.config import ConsumerConfig, reset_timestamp
-from odradek.client.consumer.errors import NoOffsetForPartition
+from odradek.client.consumer.errors import NoOffsetForPartition, OffsetStoreBehind, PartitionOwned
 from odradek.client.consumer.fetch_buffer import CompletedFetch, FetchBuffer
 from odradek.client.consumer.in_flight_requests import InFlightFetch, InFlightFetches
 from odradek.client.consumer.position_lookups import RANGE_LOOKUP, PositionLookups
 from odradek.client.consumer.subscription import PartitionState, SubscriptionState
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, error_for
+from odradek.client.group.offset_storage import OffsetStorage
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
 from odradek.net import fetch_wire
@@ -95,6 +96,8 @@ class Fetcher:
         """Partitions with records in an iteration that has not yielded them yet."""
         self._record_set: Any = None
         self._closed = False
+        self.storage: OffsetStorage | None = None
+        """The claims without which no records are fetched; None without them."""
         self.will_schedule_fetches = False
         """Whether a call of ``schedule_fetches`` is pending."""
         self._room_at: dict[TopicPartition, int] = {}
@@ -131,6 +134,8 @@ class Fetcher:
         if isinstance(failure, NoOffsetForPartition):
             missing = set(self._subscription.without_position()) & set(failure.partitions)
             found = NoOffsetForPartition(missing) if missing else None
+        elif isinstance(failure, OffsetStoreBehind | PartitionOwned):
+            found = failure if set(failure.partitions) & self._subscription.partitions.keys() else None
         elif isinstance(failure, LogTruncated | OffsetOutOfRange):
             state = self._subscription.partitions.get(failure.partition)
             if state is None or state.position != failure.offset:
@@ -151,7 +156,7 @@ class Fetcher:
         if self._closed or self.failure is not None:
             return
         self._is_full = True  # until the fetches are sent: a poll may take records and make room meanwhile
-        if self._subscription.without_position():
+        if self.storage is not None or self._subscription.without_position():
             self.lookups.look_up_commits()
         due = self._due_requests()
         if due.leaderless or due.resets or due.suspects or self.lookups.has_missing_topics:
@@ -169,7 +174,7 @@ class Fetcher:
                     due.resets.setdefault(leader, {})[tp] = state.reset_to
                 else:
                     due.leaderless.add(tp.topic)
-            if not state.ready or state.paused:
+            if not state.ready or state.paused or (self.storage is not None and not self.storage.may_read(tp)):
                 continue
             if self.buffer.bytes_of(tp) > ahead:
                 due.held_back.add(self._source(tp, self._cluster.leader(tp)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,16 +14,18 @@ from odradek.client import offset_requests
 from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster, worth_retrying
 from odradek.client.consumer.config import ConsumerConfig, reset_timestamp
-from odradek.client.consumer.errors import NoOffsetForPartition
+from odradek.client.consumer.errors import NoOffsetForPartition, PartitionOwned
 from odradek.client.consumer.subscription import PartitionState, SubscriptionState
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, UnknownTopic
+from odradek.client.group.offset_storage import OffsetStorage
 from odradek.client.model import EpochEnd, ListedOffset
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
-from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, TopicPartition
+from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, OffsetAndMetadata, TopicPartition
 
 logger = logging.getLogger("odradek.consumer")
 
 _FORMER_LEADER_GRACE_S = 5.0
+_OWNER_POLL_S = 0.25
 RANGE_LOOKUP = "the log's range"
 MISSING_TOPICS = "missing topics"
 
@@ -59,6 +61,8 @@ class PositionLookups:
         """The error that made the last lookup retry; empty after a success."""
         self.member_of: Callable[[], tuple[str | None, int]] = lambda: (None, -1)
         """Returns id and epoch of the KIP-848 member, for OffsetFetch."""
+        self.storage: OffsetStorage | None = None
+        """Committed offsets outside Kafka, and the claims on partitions; None without them."""
         self._cluster, self._subscription = cluster, subscription
         self._drop, self._fail = drop, fail
         self._schedule_fetches, self._schedule_fetches_soon = schedule_fetches, schedule_fetches_soon
@@ -185,15 +189,41 @@ class PositionLookups:
     # --- positions --------------------------------------------------------------------------------------------
 
     def look_up_commits(self) -> None:
-        self._start("committed offsets", self._begin_at_commits)
+        """Looks committed offsets up, of partitions whose claims this consumer has; claims the others first."""
+        storage = self.storage
+        if storage is not None and any(not storage.may_read(tp) for tp in self._subscription.partitions):
+            self._start("claims of partitions", self._claim)
+        if self._without_position():
+            self._start("committed offsets", self._begin_at_commits)
+
+    def _without_position(self) -> list[TopicPartition]:
+        found = self._subscription.without_position()
+        return found if self.storage is None else [tp for tp in found if self.storage.may_read(tp)]
+
+    async def _claim(self) -> None:
+        """Claims all partitions that need it. Waits for other owners, at most ``default_api_timeout_ms``."""
+        assert self.storage is not None
+        deadline = self._cluster.deadline()
+        noted: dict[TopicPartition, str] = {}
+        while wanted := [tp for tp in self._subscription.partitions if not self.storage.may_read(tp)]:
+            topics = self._subscription.read_topics | {tp.topic for tp in self._subscription.partitions}
+            owners = await self.storage.claim(wanted, topics)
+            if not owners:
+                continue
+            if deadline.passed:
+                raise PartitionOwned(owners, deadline.limit_ms)
+            if owners != noted:
+                noted = owners
+                logger.info("waiting for the owners of partitions: %s", owners)
+            await asyncio.sleep(_OWNER_POLL_S)
 
     def look_up_range(self, tp: TopicPartition, version: int, offset: int) -> None:
         """Makes a poll raise OffsetOutOfRange unless the partition's log has ``offset`` now."""
         self._start(RANGE_LOOKUP, lambda: self._check_range(tp, version, offset), patient=False)
 
     async def _begin_at_commits(self) -> None:
-        wanted = self._subscription.without_position()
-        committed = {}
+        wanted = self._without_position()
+        committed: Mapping[TopicPartition, OffsetAndMetadata] = {}
         if self.config.group_id is not None:
             try:
                 committed = await offset_requests.list_group_offsets(
@@ -205,6 +235,8 @@ class PositionLookups:
                 # The group has removed this member: the next heartbeat shows it, and the partitions are given up.
                 await asyncio.sleep(self.config.retry_backoff_max_ms / 1000)
                 return
+            if self.storage is not None:
+                committed = await self.storage.start_offsets(wanted, committed)
         missing = self._subscription.set_committed_positions(committed, wanted)
         for tp, commit in committed.items():
             state = self._subscription.partitions.get(tp)

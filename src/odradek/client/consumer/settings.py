@@ -77,5 +77,13 @@ class ConsumerSettings(TypedDict, total=False):
     """Whether a lookup may create a topic, on a broker with `auto.create.topics.enable`. Java's default is true."""
     receive_message_max_bytes: int
     """Not in Kafka, but in librdkafka. Largest reply; the default grows with the limit of a fetch."""
+    offsets_storage: str
+    """Where committed offsets are: `kafka`, or `zookeeper`, as with Kafka's consumers up to 1.1."""
+    dual_commit_enabled: bool
+    """Whether commits go to Kafka first and then to ZooKeeper. Only with `offsets_storage=kafka`."""
+    zookeeper_connect: str | None
+    """Addresses of ZooKeeper's nodes with an optional chroot, `host:port,host:port/chroot`, for both settings above."""
+    zookeeper_session_timeout_ms: int
+    """Time without a connection after which ZooKeeper ends the session and the claims of the consumer."""
     columns: tuple[str, ...]
     """Not in Kafka. Columns of the Arrow batches; `offset` is required. `headers` is left out by default."""

@@ -147,7 +147,7 @@ class ClassicCoordination(Coordination):
             except BaseException:
                 self._prepared = False  # no join before the callback succeeds: other members would get the partitions
                 raise
-            self._assign([tp for tp in self._subscription.partitions if tp not in set(revoked)])
+            await self._assign([tp for tp in self._subscription.partitions if tp not in set(revoked)])
 
     async def _complete(self, joining: asyncio.Task[_Joined]) -> None:
         """Takes the assignment of a join. After a Wakeup or an error of ``on_revoked`` the next poll repeats it."""
@@ -168,7 +168,7 @@ class ClassicCoordination(Coordination):
                     self._join_task = joining
                 raise
             self.membership.request_rejoin("gave up partitions")
-        self._assign(assigned)
+        await self._assign(assigned)
         await self._call_back(self.on_assigned, sorted(set(assigned) - before))
 
     # --- joining ----------------------------------------------------------------------------------------------

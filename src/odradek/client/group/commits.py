@@ -74,6 +74,17 @@ def commit_failure(
     return None
 
 
+def stored_by(reply: Any, offsets: Offsets) -> dict[TopicPartition, int]:
+    """The offsets of a commit that the coordinator has stored."""
+    places = [
+        TopicPartition(topic.name, row.partition_index)
+        for topic in reply.topics
+        for row in topic.partitions
+        if row.error_code is ErrorCode.none
+    ]
+    return {tp: offsets[tp].offset for tp in places if tp in offsets}
+
+
 @dataclass(slots=True)
 class AutoCommit:
     """The time of the next automatic commit. A poll commits, ``interval_ms`` after the previous commit."""

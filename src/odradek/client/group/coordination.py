@@ -21,7 +21,9 @@ from odradek.client.consumer.errors import (
     Wakeup,
 )
 from odradek.client.consumer.subscription import SubscriptionState
-from odradek.client.group.commits import AutoCommit, Offsets, OnCommit, commit_failure, commit_request
+from odradek.client.errors import OffsetStoreUnreachable
+from odradek.client.group.commits import AutoCommit, Offsets, OnCommit, commit_failure, commit_request, stored_by
+from odradek.client.group.offset_storage import OffsetStorage
 from odradek.client.offset_requests import NAMES_CEILING
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
@@ -69,6 +71,9 @@ class Coordination(ABC):
         self.failure: Exception | None = None
         self.leaving = False
         """Whether the member is leaving or the consumer is closing: a poll of another task then does nothing."""
+        self.storage = OffsetStorage(config, changed)
+        self._claim_again: frozenset[TopicPartition] = frozenset()
+        """Partitions that were lost with their claims, until the poll assigns them again."""
         self._cluster = cluster
         self._subscription = subscription
         self._changed = changed
@@ -158,15 +163,42 @@ class Coordination(ABC):
     async def _give_up_lost(self) -> None:
         self._released()
         lost = sorted(self._subscription.partitions)
-        self._assign(())
+        await self._assign(())
         if lost:
             await self._call_back(self.on_lost or self.on_revoked, lost)
 
-    def _assign(self, partitions: Iterable[TopicPartition]) -> None:
+    async def _assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Replaces the assignment, and gives the claims of the other partitions up."""
         kept = list(partitions)
-        for tp in set(self._subscription.partitions) - set(kept):
+        gone = set(self._subscription.partitions) - set(kept)
+        for tp in gone:
             self.dropped(tp)
+        self._claim_again -= gone
         self._subscription.set_assigned(kept)
+        await self.storage.release(gone)
+
+    @property
+    def has_lost_claims(self) -> bool:
+        """Whether the next poll has to give partitions up, because their claims have ended."""
+        return bool(self.storage.lost or self._claim_again)
+
+    async def give_up_lost_claims(self) -> None:
+        """Gives up the partitions whose claims have ended, and assigns them again, without a position.
+
+        If a callback raises, the next poll goes on."""
+        lost = self.storage.take_lost() & self._subscription.partitions.keys()
+        if lost:
+            for tp in lost:
+                self.dropped(tp)
+            self._subscription.set_assigned([tp for tp in self._subscription.partitions if tp not in lost])
+            self._claim_again |= lost
+            if self._subscription.subscribed:
+                await self._call_back(self.on_lost or self.on_revoked, sorted(lost))
+        if again := self._claim_again:
+            self._claim_again = frozenset()
+            self._subscription.set_assigned([*self._subscription.partitions, *sorted(again)])
+            if self._subscription.subscribed:
+                await self._call_back(self.on_assigned, sorted(again))
 
     async def _call_back(self, callback: OnPartitions | None, partitions: list[TopicPartition]) -> None:
         if callback is not None:
@@ -208,7 +240,7 @@ class Coordination(ABC):
                 owned = sorted(self._subscription.partitions)
                 if owned and self._subscription.subscribed:
                     await self._call_back(self.on_revoked, owned)
-            self._assign(())
+            await self._assign(())
             await self._leave_group(reason)
         finally:
             self.leaving = before
@@ -219,11 +251,12 @@ class Coordination(ABC):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._connections.close()
+        await self.storage.close()
 
     # --- commits ----------------------------------------------------------------------------------------------
 
-    async def _send_commit(self, offsets: Offsets) -> None:
-        """Sends one commit. Raises its error."""
+    async def _send_commit(self, offsets: Offsets, timeout_ms: int) -> None:
+        """Sends one commit, or stores it in ZooKeeper within ``timeout_ms``. Raises its error."""
         sent_as = Identity()
         if self._subscription.subscribed:
             if (ended := self.ended) is not None:
@@ -231,6 +264,10 @@ class Coordination(ABC):
             sent_as = self.member_of()
             if not sent_as.member_id:
                 raise CommitFailed("this consumer is not a member of the group")
+        if self.storage.is_only_in_store:
+            assert self.storage.store is not None
+            await self.storage.store.commit({tp: one.offset for tp, one in offsets.items()}, timeout_ms)
+            return
         generation, member_id, instance_id = sent_as
         request = commit_request(
             self.group_id, offsets, generation=generation, member_id=member_id, instance_id=instance_id
@@ -242,6 +279,8 @@ class Coordination(ABC):
             reply, instance_id=instance_id, still_member=self.in_group,
             alone=not self._subscription.subscribed,
         )  # fmt: skip
+        if self.storage.is_dual and (stored := stored_by(reply, offsets)):
+            await self.storage.copy_commit(stored)
         if failure is not None:
             if self._subscription.subscribed:
                 self._commit_refused(sent_as, failure.code)
@@ -260,11 +299,12 @@ class Coordination(ABC):
         if not offsets:
             return
 
-        first = [self._sending(offsets)]  # sent even if a wakeup is pending, as in Java
+        deadline = self._cluster.deadline(timeout_ms)
+        first = [self._sending(offsets, deadline)]  # sent even if a wakeup is pending, as in Java
 
         async def attempt() -> OdradekError | None:
             try:
-                await asyncio.shield(first.pop() if first else self._sending(offsets))
+                await asyncio.shield(first.pop() if first else self._sending(offsets, deadline))
             except (CommitFailed, RebalanceInProgress) as error:
                 return error
             except OdradekError as error:
@@ -274,11 +314,11 @@ class Coordination(ABC):
 
         what = f"committing offsets of group {self.group_id}"
         with self.wakeable():
-            failure = await self._cluster.retrying(what, attempt, self._cluster.deadline(timeout_ms))
+            failure = await self._cluster.retrying(what, attempt, deadline)
         if failure is not None:
             raise failure
 
-    def _sending(self, offsets: Offsets) -> asyncio.Task[None]:
+    def _sending(self, offsets: Offsets, deadline: Deadline) -> asyncio.Task[None]:
         """Starts a commit in a task that continues after its caller is cancelled.
 
         The reply is handled in any case. Without a reply, the request's timeout closes the connection, on which the
@@ -289,7 +329,7 @@ class Coordination(ABC):
             if not task.cancelled() and (error := task.exception()) is not None:
                 logger.debug("group %s: commit: %s", self.group_id, error)
 
-        task = asyncio.ensure_future(self._send_commit(offsets))
+        task = asyncio.ensure_future(self._send_commit(offsets, deadline.left_ms))
         self._commit_tasks.add(task)
         task.add_done_callback(done)
         return task
@@ -303,7 +343,7 @@ class Coordination(ABC):
             failure: Exception | None = None
             try:
                 if offsets:
-                    await self._send_commit(offsets)
+                    await self._send_commit(offsets, self.config.request_timeout_ms)
             except OdradekError as error:
                 self._coordinator_failed(error)
                 passing = worth_retrying(error) and not isinstance(error, RebalanceInProgress)
@@ -320,6 +360,8 @@ class Coordination(ABC):
         task.add_done_callback(self._async_commits.discard)
 
     def _coordinator_failed(self, error: OdradekError) -> None:
+        if isinstance(error, OffsetStoreUnreachable):
+            return
         if not isinstance(error, KafkaError) or error.code is not ErrorCode.stale_member_epoch:
             self._cluster.forget_coordinator(self.group_id)
 

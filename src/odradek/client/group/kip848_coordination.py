@@ -143,9 +143,9 @@ class Kip848Coordination(Coordination):
             await self._call_back(self.on_revoked, revoked)
         if not member.set_owned(kept, join_number):
             return
-        self._assign(self._partitions(kept))
+        await self._assign(self._partitions(kept))
         before = self._partitions(member.owned)
-        self._assign(sorted(self._partitions(target)))
+        await self._assign(sorted(self._partitions(target)))
         self.auto.start(now_ms())
         await self._call_back(self.on_assigned, sorted(self._partitions(target) - before))
         if member.set_owned(target, join_number):

@@ -1,0 +1,77 @@
+"""A store of committed offsets outside Kafka: what a consumer needs of it.
+
+``odradek/zookeeper`` has the store. Clients cannot import that package: ``odradek/__init__`` registers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol, cast
+
+from odradek.client.consumer.config import ConsumerConfig
+from odradek.core.ids import TopicPartition
+from odradek.core.lazy_import import part
+
+
+class StoreSettings(NamedTuple):
+    """The group, the addresses (``host:port,…/chroot``) and the session timeout in ms."""
+
+    group_id: str
+    connect: str
+    session_timeout_ms: int
+
+
+class OffsetStore(Protocol):
+    """The offsets of one consumer's group, and the claims by which consumers keep others away from their partitions.
+
+    Belongs to an event loop. Its calls raise OffsetStoreUnreachable when the store does not answer, and other
+    OdradekErrors with one line that names the path and the remedy."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the store answers now."""
+
+    def holds(self, tp: TopicPartition) -> bool:
+        """Whether this consumer has the claim of a partition."""
+
+    async def claim(self, partitions: Iterable[TopicPartition], topics: Iterable[str]) -> dict[TopicPartition, str]:
+        """Claims all partitions, or none. Returns the owners of those that others have claimed; empty after a success.
+
+        ``topics``: the subscription, for the registration of this consumer."""
+
+    async def release(self, partitions: Iterable[TopicPartition]) -> None:
+        """Gives claims up. Without a connection this happens when it is back."""
+
+    async def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Returns the committed offsets of those partitions that have one. Later commits expect them unchanged."""
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Returns the committed offsets; later commits do not depend on them."""
+
+    async def commit(self, offsets: Mapping[TopicPartition, int], timeout_ms: int) -> None:
+        """Stores all offsets, or none. While the connection is away it waits, at most ``timeout_ms``.
+
+        Raises CommitFailed if another writer has changed an offset since the last read or commit, if another consumer
+        has claimed a partition, or if the claims have ended. The partitions are lost then."""
+
+    async def close(self) -> None:
+        """Gives all claims up and ends the connection."""
+
+
+OnLost = Callable[[frozenset[TopicPartition]], None]
+"""Called on the loop with the partitions whose claims have ended."""
+StoreFactory = Callable[[StoreSettings, OnLost], OffsetStore]
+
+
+def open_store(config: ConsumerConfig, on_lost: OnLost) -> OffsetStore | None:
+    """Returns the store of a consumer's settings; None if its offsets are in Kafka alone. Raises ConfigError."""
+    if not config.uses_zookeeper:
+        return None
+    factory = cast(StoreFactory, part("offset store"))
+    return factory(_settings(config), on_lost)
+
+
+def _settings(config: ConsumerConfig) -> StoreSettings:
+    assert config.group_id is not None
+    assert config.zookeeper_connect is not None
+    return StoreSettings(config.group_id, config.zookeeper_connect, config.zookeeper_session_timeout_ms)

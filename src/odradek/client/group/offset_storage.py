@@ -1,0 +1,208 @@
+"""Where the committed offsets of a consumer are: in Kafka, in another store, or in both (dual commit).
+
+| ``offsets_storage`` | ``dual_commit_enabled`` | a consumer starts at | commits go to | without the store |
+|---|---|---|---|---|
+| kafka | false | Kafka's offset | Kafka | – |
+| kafka | true | the larger offset | Kafka, then the store | warns and goes on |
+| zookeeper | – | the store's offset, unless it is behind Kafka's | the store | waits |
+
+With a store, a consumer claims its partitions before it reads them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.consumer.errors import OffsetStoreBehind
+from odradek.client.consumer.offset_store import OffsetStore, open_store
+from odradek.client.errors import IllegalState, OffsetStoreUnreachable
+from odradek.core.errors import OdradekError
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
+
+logger = logging.getLogger("odradek.consumer")
+
+Committed = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+class OffsetStorage:
+    """``changed`` wakes a waiting poll. Raises ConfigError for settings of the store."""
+
+    def __init__(self, config: ConsumerConfig, changed: Callable[[], None]) -> None:
+        self.group_id = config.group_id or ""
+        self.store: OffsetStore | None = open_store(config, self._on_lost)
+        self.is_dual = config.dual_commit_enabled
+        self.lost: frozenset[TopicPartition] = frozenset()
+        """Partitions whose claims have ended: the next poll gives them up and claims them again."""
+        self._changed = changed
+        self._topics: frozenset[str] = frozenset()
+        self._unclaimed: frozenset[TopicPartition] = frozenset()
+        """Dual commit: partitions that are read without a claim, because the store did not answer."""
+        self._unread: frozenset[TopicPartition] = frozenset()
+        """Dual commit: partitions whose offset in the store was unknown when they were taken."""
+        self._behind: dict[TopicPartition, int] = {}
+        """Dual commit: offsets that Kafka has taken and the store has not."""
+
+    @property
+    def is_only_in_store(self) -> bool:
+        """Whether Kafka gets no commits."""
+        return self.store is not None and not self.is_dual
+
+    def check_transactions(self) -> None:
+        """Raises IllegalState if a transaction of Kafka cannot have this consumer's offsets."""
+        if self.is_only_in_store:
+            raise IllegalState(
+                "group_metadata() is for offsets in a transaction of Kafka, and offsets_storage=zookeeper keeps them "
+                "elsewhere: set offsets_storage=kafka"
+            )
+
+    # --- claims -----------------------------------------------------------------------------------------------
+
+    def may_read(self, tp: TopicPartition) -> bool:
+        """Whether records of a partition may be fetched."""
+        return self.store is None or self.store.holds(tp) or tp in self._unclaimed
+
+    async def claim(self, partitions: Iterable[TopicPartition], topics: Iterable[str]) -> dict[TopicPartition, str]:
+        """Claims partitions, all or none. Returns the owners in the way; empty after a success."""
+        assert self.store is not None
+        wanted = frozenset(partitions)
+        self._topics = frozenset(topics)
+        try:
+            return await self.store.claim(wanted, self._topics)
+        except OdradekError as error:
+            if not self.is_dual:
+                raise
+            self._warn("reading without a claim of the partitions", error)
+            self._unclaimed |= wanted
+            self._unread |= wanted
+            return {}
+
+    async def release(self, partitions: Iterable[TopicPartition]) -> None:
+        """Gives claims up."""
+        given_up = frozenset(partitions)
+        self._unclaimed -= given_up
+        self._unread -= given_up
+        self.lost -= given_up
+        for tp in given_up:
+            self._behind.pop(tp, None)
+        if self.store is not None and given_up:
+            await self.store.release(given_up)
+
+    def take_lost(self) -> frozenset[TopicPartition]:
+        """Returns the lost partitions once."""
+        taken, self.lost = self.lost, frozenset()
+        return taken
+
+    def _on_lost(self, partitions: frozenset[TopicPartition]) -> None:
+        if self.is_dual:  # Kafka has the commits; the next commit claims the partitions again
+            self._unclaimed |= partitions
+            self._unread |= partitions
+            return
+        self.lost |= partitions
+        self._changed()
+
+    async def close(self) -> None:
+        """Ends the connection to the store."""
+        if self.store is not None:
+            await self.store.close()
+
+    # --- reads ------------------------------------------------------------------------------------------------
+
+    async def start_offsets(self, partitions: Iterable[TopicPartition], in_kafka: Committed) -> Committed:
+        """Returns the offsets at which partitions start. Raises OffsetStoreBehind."""
+        wanted = list(partitions)
+        if self.store is None:
+            return in_kafka
+        if not self.is_dual:
+            stored = await self.store.read(wanted)
+            behind = {
+                tp: (stored.get(tp), in_kafka[tp].offset)
+                for tp in wanted
+                if tp in in_kafka and in_kafka[tp].offset > stored.get(tp, -1)
+            }
+            if behind:
+                raise OffsetStoreBehind(self.group_id, behind)
+            return {tp: OffsetAndMetadata(offset) for tp, offset in stored.items()}
+        claimed = [tp for tp in wanted if self.store.holds(tp)]
+        try:
+            return self._larger(in_kafka, await self.store.read(claimed))
+        except OdradekError as error:
+            self._warn("reading starts at Kafka's offsets", error)
+            self._unread |= frozenset(claimed)
+            return in_kafka
+
+    async def committed(self, partitions: Iterable[TopicPartition], in_kafka: Committed) -> Committed:
+        """Returns the committed offsets of partitions; with dual commit the larger ones."""
+        if self.store is None:
+            return in_kafka
+        try:
+            stored = await self.store.committed(partitions)
+        except OdradekError as error:
+            if not self.is_dual:
+                raise
+            self._warn("only Kafka's offsets are known", error)
+            return in_kafka
+        if self.is_dual:
+            return self._larger(in_kafka, stored)
+        return {tp: OffsetAndMetadata(offset) for tp, offset in stored.items()}
+
+    def _larger(self, in_kafka: Committed, stored: Mapping[TopicPartition, int]) -> Committed:
+        found = dict(in_kafka)
+        for tp, offset in stored.items():
+            known = in_kafka[tp].offset if tp in in_kafka else None
+            if known == offset:
+                continue
+            if known is None or offset > known:
+                found[tp] = OffsetAndMetadata(offset)
+            logger.warning(
+                "group %s: the committed offsets of %s differ: %s in Kafka, %d in ZooKeeper; the larger one counts. "
+                "To rewind, move both: odradek groups reset --zookeeper-connect",
+                self.group_id, tp, "none" if known is None else known, offset,
+            )  # fmt: skip
+        return found
+
+    # --- commits ----------------------------------------------------------------------------------------------
+
+    async def copy_commit(self, taken: Mapping[TopicPartition, int]) -> None:
+        """Dual commit: stores what Kafka has taken, with what the store has missed before. Warns of a failure."""
+        assert self.store is not None
+        self._behind |= taken
+        if not self.store.is_connected:
+            self._warn("the commit is in Kafka only", OffsetStoreUnreachable("no connection"))
+            return
+        try:
+            chosen = await self._writable()
+            await self.store.commit(chosen, 0)
+        except OdradekError as error:
+            self._warn("the commit is in Kafka only", error)
+        else:
+            self._behind = {tp: offset for tp, offset in self._behind.items() if chosen.get(tp) != offset}
+
+    async def _writable(self) -> dict[TopicPartition, int]:
+        """Claims and reads what was not claimed or read before. Leaves out offsets below those of another writer."""
+        assert self.store is not None
+        if unclaimed := self._unclaimed:
+            owners = await self.store.claim(unclaimed, self._topics)
+            if owners:
+                self.lost |= unclaimed
+                self._unclaimed -= unclaimed
+                self._changed()
+                names = "; ".join(f"{tp} by {owner}" for tp, owner in sorted(owners.items()))
+                logger.warning("group %s: another consumer owns partitions in ZooKeeper: %s", self.group_id, names)
+            self._unclaimed -= unclaimed
+        chosen = {tp: offset for tp, offset in self._behind.items() if tp not in self.lost}
+        unread = [tp for tp in chosen if tp in self._unread]
+        stored = await self.store.read(unread) if unread else {}
+        for tp in unread:
+            if stored.get(tp, -1) <= chosen[tp]:
+                self._unread -= {tp}
+                continue
+            logger.warning(
+                "group %s: ZooKeeper has %d for %s, which is larger than the commit %d in Kafka: it stays",
+                self.group_id, stored[tp], tp, chosen.pop(tp),
+            )  # fmt: skip
+        return chosen
+
+    def _warn(self, effect: str, error: OdradekError) -> None:
+        logger.warning("group %s: ZooKeeper: %s: %s", self.group_id, error, effect)

@@ -1,0 +1,262 @@
+"""The offset store of a consumer (``client/consumer/offset_store``) in ZooKeeper, for its event loop.
+
+One thread does the blocking work, one call after another. A task opens the first connection; afterwards kazoo connects
+again by itself. kazoo reports an expired session before it begins the next one, so claims of two sessions are never
+confused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from odradek.client.consumer.errors import CommitFailed
+from odradek.client.consumer.offset_store import OnLost, StoreSettings
+from odradek.client.errors import OffsetStoreUnreachable
+from odradek.core.errors import ConfigError, OdradekError
+from odradek.core.ids import TopicPartition
+from odradek.zookeeper.config import ZooKeeperConfig, config_of
+from odradek.zookeeper.connection import ZooKeeperConnection
+from odradek.zookeeper.consumer_session import ConsumerSession
+from odradek.zookeeper.errors import OffsetsChanged, ZooKeeperUnreachable
+from odradek.zookeeper.layout import name_problem
+
+logger = logging.getLogger("odradek.consumer")
+
+T = TypeVar("T")
+_PAUSE_S = 0.1
+_REOPEN_S = 1.0
+
+
+def open_offsets(settings: StoreSettings, on_lost: OnLost) -> ZooKeeperOffsets:
+    """Returns the store of a consumer; connects in the background. Raises ConfigError, also without kazoo."""
+    if problem := name_problem(settings.group_id):
+        raise ConfigError(f"group_id {settings.group_id!r}: no path of ZooKeeper can hold this name: {problem}")
+    timeout = str(settings.session_timeout_ms)
+    names = ("zookeeper.session.timeout.ms", "zookeeper.connection.timeout.ms")
+    config = config_of(settings.connect, dict.fromkeys(names, timeout))
+    return ZooKeeperOffsets(config, settings.group_id, on_lost)
+
+
+class ZooKeeperOffsets:
+    """Implements ``OffsetStore``. Belongs to the event loop that makes it."""
+
+    def __init__(self, config: ZooKeeperConfig, group: str, on_lost: OnLost) -> None:
+        self._config = config
+        self._group = group
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="odradek-zookeeper")
+        self._connection = ZooKeeperConnection(config)
+        self._session: ConsumerSession | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._failure: OdradekError | None = None
+        self._answers = asyncio.Event()
+        self._order = asyncio.Lock()
+        self._held: frozenset[TopicPartition] = frozenset()
+        self._unreleased: frozenset[TopicPartition] = frozenset()
+        self._releasing: asyncio.Task[None] | None = None
+        self._claims: list[set[TopicPartition]] = []
+        """The partitions of the claims under way, without those that were given up meanwhile."""
+        self._expiries = 0
+        self._closed = False
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether ZooKeeper answers now."""
+        return self._answers.is_set()
+
+    def holds(self, tp: TopicPartition) -> bool:
+        """Whether this consumer owns the partition."""
+        return tp in self._held
+
+    # --- the connection ---------------------------------------------------------------------------------------
+
+    async def _connected(self, timeout_ms: float) -> ConsumerSession:
+        """Waits for the connection. Raises OffsetStoreUnreachable, and ConfigError or NoPermission for good."""
+        if self._opening is None and self._session is None:
+            self._failure = None
+            self._opening = asyncio.ensure_future(self._open())
+        try:
+            async with asyncio.timeout(max(timeout_ms, 1) / 1000):
+                await self._answers.wait()
+        except TimeoutError:
+            if self._failure is not None:
+                raise self._failure from None
+            away = f"ZooKeeper {self._config.hosts} is not connected"
+            raise OffsetStoreUnreachable(f"{away}, after a wait of {round(timeout_ms)} ms") from None
+        if self._session is None:
+            assert self._failure is not None
+            raise self._failure
+        return self._session
+
+    async def _open(self) -> None:
+        """Opens the first connection; tries again while no node answers."""
+        while True:
+            try:
+                await self._loop.run_in_executor(self._thread, self._connection.open)
+                break
+            except ZooKeeperUnreachable as error:
+                self._failure = OffsetStoreUnreachable(str(error))
+                await asyncio.sleep(_REOPEN_S)
+                self._connection = ZooKeeperConnection(self._config)
+            except OdradekError as error:
+                self._failure, self._opening = error, None
+                self._connection = ZooKeeperConnection(self._config)
+                self._answers.set()  # the waiting calls raise it
+                self._loop.call_soon(self._answers.clear)
+                return
+        self._session = ConsumerSession(self._connection, self._group)
+        self._failure, self._opening = None, None
+        self._connection.client.add_listener(self._on_state)
+        self._on_connected(bool(self._connection.client.connected))
+
+    def _on_state(self, state: str) -> None:
+        """Runs on kazoo's thread, in the order of the events."""
+        try:
+            if state in ("CONNECTED", "SUSPENDED"):
+                self._loop.call_soon_threadsafe(self._on_connected, state == "CONNECTED")
+            else:
+                self._loop.call_soon_threadsafe(self._on_expired)
+        except RuntimeError:
+            logger.debug("the loop has ended")
+
+    def _on_connected(self, is_connected: bool) -> None:
+        (self._answers.set if is_connected else self._answers.clear)()
+
+    def _on_expired(self) -> None:
+        self._answers.clear()
+        if self._closed:
+            return
+        self._expiries += 1
+        self._unreleased = frozenset()
+        if self._held:
+            logger.warning("group %s: the session at ZooKeeper %s has expired", self._group, self._config.hosts)
+        self._lose(self._held)
+
+    def _lose(self, partitions: frozenset[TopicPartition]) -> None:
+        lost = partitions & self._held
+        self._held -= lost
+        if lost:
+            self._on_lost(lost)
+
+    async def _run(self, work: Callable[[ConsumerSession], T], timeout_ms: float | None = None) -> T:
+        """Does blocking work on the thread. Raises OffsetStoreUnreachable."""
+        session = await self._connected(self._config.timeout_ms if timeout_ms is None else timeout_ms)
+        try:
+            return await self._loop.run_in_executor(self._thread, work, session)
+        except ZooKeeperUnreachable as error:
+            raise OffsetStoreUnreachable(str(error)) from error
+
+    async def _run_in_one_session(self, work: Callable[[ConsumerSession], T]) -> T:
+        """As ``_run``; also raises OffsetStoreUnreachable if the session expires meanwhile."""
+        expiries = self._expiries
+        found = await self._run(work)
+        if self._expiries != expiries:
+            raise OffsetStoreUnreachable(f"the session at ZooKeeper {self._config.hosts} has expired")
+        return found
+
+    # --- claims -----------------------------------------------------------------------------------------------
+
+    async def claim(self, partitions: Iterable[TopicPartition], topics: Iterable[str]) -> dict[TopicPartition, str]:
+        """Becomes the owner of all partitions, or of none. Returns the owners of those that others own."""
+        wanted, names = list(partitions), list(topics)
+        still_wanted = set(wanted)
+        self._unreleased -= still_wanted
+        self._claims.append(still_wanted)
+        try:
+            owners = await self._run_in_one_session(lambda session: session.claim(wanted, names))
+        finally:
+            self._claims = [one for one in self._claims if one is not still_wanted]
+        if not owners:
+            self._held |= still_wanted
+        return owners
+
+    async def release(self, partitions: Iterable[TopicPartition]) -> None:
+        """Gives partitions up. Without a connection a task does it when the connection is back."""
+        given_up = frozenset(partitions)
+        self._held -= given_up
+        self._unreleased |= given_up
+        for wanted in self._claims:
+            wanted -= given_up
+        if self._session is None:
+            self._unreleased = frozenset()  # nothing was claimed yet
+        elif self.is_connected:
+            await self._release()
+        if self._unreleased and (self._releasing is None or self._releasing.done()):
+            self._releasing = asyncio.ensure_future(self._release_later())
+
+    async def _release(self) -> None:
+        given_up = self._unreleased
+        try:
+            await self._run(lambda session: session.release(given_up))
+        except OffsetStoreUnreachable as error:
+            logger.info("group %s: giving up partitions: %s", self._group, error)
+        except OdradekError as error:
+            logger.warning("group %s: giving up partitions: %s", self._group, error)
+            self._unreleased -= given_up
+        else:
+            self._unreleased -= given_up
+
+    async def _release_later(self) -> None:
+        while self._unreleased:
+            await self._answers.wait()
+            await self._release()
+            await asyncio.sleep(_PAUSE_S)
+
+    # --- offsets ----------------------------------------------------------------------------------------------
+
+    async def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Returns the offsets. Later commits expect them unchanged."""
+        wanted = list(partitions)
+        return await self._run_in_one_session(lambda session: session.read(wanted))
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Returns the offsets."""
+        wanted = list(partitions)
+        return await self._run(lambda session: session.committed(wanted))
+
+    async def commit(self, offsets: Mapping[TopicPartition, int], timeout_ms: int) -> None:
+        """Stores all offsets in one transaction, or none, in the order of the calls; waits for the connection.
+
+        An answer that is lost is looked up with the next attempt. Raises CommitFailed, OffsetStoreUnreachable."""
+        chosen = dict(offsets)
+        end_s = time.monotonic() + timeout_ms / 1000
+        async with self._order:
+            while True:
+                left_ms = (end_s - time.monotonic()) * 1000
+                try:
+                    await self._run(lambda session: session.commit(chosen), left_ms)
+                    return
+                except OffsetsChanged as error:
+                    remedy = "Commit again if this consumer alone may change these offsets"
+                    if error.partitions & self._held:
+                        remedy = "The next poll reads these partitions again from their offsets in ZooKeeper"
+                    self._lose(error.partitions)
+                    raise CommitFailed(str(error), remedy) from error
+                except OffsetStoreUnreachable:
+                    if end_s - time.monotonic() <= _PAUSE_S:
+                        raise
+                    await asyncio.sleep(_PAUSE_S)
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Ends the session; the znodes of this consumer disappear with it."""
+        self._closed = True
+        self._held = frozenset()
+        tasks = [task for task in (self._opening, self._releasing) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            async with asyncio.timeout(self._config.timeout_ms / 1000):
+                await self._loop.run_in_executor(self._thread, self._connection.close)
+        except TimeoutError:
+            logger.warning("ZooKeeper %s did not answer at the end of the session", self._config.hosts)
+        finally:
+            self._thread.shutdown(wait=False)

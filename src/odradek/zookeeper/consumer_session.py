@@ -1,0 +1,258 @@
+"""One consumer of a group in ZooKeeper: its registration, the partitions that it owns, and its commits.
+
+The znodes are those of Kafka's consumers up to 1.1, so both kinds exclude each other. A partition has one owner, an
+ephemeral znode. A commit is one transaction. Its conditions are the registration of this session and the versions of
+the offsets that this consumer has seen last. After an expired session a commit therefore changes nothing, and of two
+writers the second one fails. If the answer to a commit is lost, the next one reads which of both outcomes happened.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+
+from odradek.core.ids import TopicPartition
+from odradek.zookeeper.connection import (
+    Check,
+    Create,
+    Delete,
+    Operation,
+    SetData,
+    Znode,
+    ZooKeeperConnection,
+)
+from odradek.zookeeper.errors import InvalidOffset, OffsetsChanged, ZnodeChanged, ZooKeeperUnreachable
+from odradek.zookeeper.layout import Place
+from odradek.zookeeper.store import OffsetChange, OffsetStore, StoredOffset, StoredOffsets
+
+_ATTEMPTS = 10
+"""How often other programs may change the parents of a path between our read and our write."""
+
+
+class ConsumerSession:
+    """Blocks; one thread at a time may use it. Raises the errors of ZooKeeperConnection."""
+
+    def __init__(self, connection: ZooKeeperConnection, group: str) -> None:
+        self.connection = connection
+        self.group = group
+        self.owned: frozenset[TopicPartition] = frozenset()
+        self._store = OffsetStore(connection)
+        self._session = 0
+        self._consumer_id = ""
+        self._topics: frozenset[str] = frozenset()
+        self._seen: dict[TopicPartition, StoredOffset | None] = {}
+        self._possible: dict[TopicPartition, set[int]] = {}
+        """Offsets of commits without an answer; each may be in the znode that follows the one in ``_seen``."""
+
+    # --- claims -----------------------------------------------------------------------------------------------
+
+    def claim(self, partitions: Sequence[TopicPartition], topics: Iterable[str]) -> dict[TopicPartition, str]:
+        """Registers this consumer and makes it the owner of all partitions, or of none, in one transaction.
+
+        Returns the owners of the partitions that others own; empty after a success."""
+        wanted = frozenset(topics) | {tp.topic for tp in partitions}
+        failure: ZnodeChanged | None = None
+        for _ in range(_ATTEMPTS):
+            self._begin_session()
+            found = self._owners(partitions)
+            if others := {tp: _text(one) for tp, one in found.items() if not self._is_mine(one)}:
+                return others
+            missing = [tp for tp in partitions if tp not in found]
+            registration = self._registration(wanted)
+            operations = [*registration, *(Create(self._owner_path(tp), self._thread, True) for tp in missing)]
+            try:
+                self._commit_with_parents(operations)
+            except ZnodeChanged as error:
+                failure = error
+                self.connection.sync()  # this node may be behind
+                continue
+            self._topics = wanted
+            self.owned |= frozenset(partitions)
+            return {}
+        assert failure is not None
+        raise failure
+
+    def release(self, partitions: Iterable[TopicPartition]) -> None:
+        """Deletes the owner znodes of this session, also of a claim whose answer was lost; others stay."""
+        given_up = list(partitions)
+        self._forget(given_up)
+        for _ in range(_ATTEMPTS):
+            mine = {tp: one for tp, one in self._owners(given_up).items() if self._is_mine(one)}
+            try:
+                self.connection.commit([Delete(one.path, one.version) for one in mine.values()])
+            except ZnodeChanged:
+                continue
+            self.owned -= frozenset(given_up)
+            return
+
+    def _begin_session(self) -> None:
+        """After an expired session nothing of the previous one is left: this consumer gets a new id."""
+        session = self.connection.session_id
+        if session == self._session:
+            return
+        self._session = session
+        self._forget(list(self._seen))
+        self.owned, self._topics = frozenset(), frozenset()
+        moment = f"{socket.gethostname()}-{round(time.time() * 1000)}-{uuid.uuid4().hex[:8]}"
+        self._consumer_id = f"{self.group}_{moment}"
+
+    @property
+    def _id_path(self) -> str:
+        return f"/consumers/{self.group}/ids/{self._consumer_id}"
+
+    @property
+    def _thread(self) -> bytes:
+        return f"{self._consumer_id}-0".encode()
+
+    def _owner_path(self, tp: TopicPartition) -> str:
+        return f"/consumers/{self.group}/owners/{tp.topic}/{tp.partition}"
+
+    def _is_mine(self, znode: Znode) -> bool:
+        return self._session != 0 and znode.owner == self._session
+
+    def _owners(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Znode]:
+        found = self.connection.get_many([self._owner_path(tp) for tp in partitions])
+        return {tp: znode for tp, znode in zip(partitions, found, strict=True) if znode is not None}
+
+    def _registration(self, topics: frozenset[str]) -> list[Operation]:
+        """What registers this consumer with a subscription, or changes its subscription."""
+        subscription = dict.fromkeys(sorted(topics), 1)
+        made = {"version": 1, "subscription": subscription, "pattern": "static"}
+        data = json.dumps(made | {"timestamp": str(round(time.time() * 1000))}, separators=(",", ":")).encode()
+        known = self.connection.get(self._id_path)
+        if known is None:
+            return [Create(self._id_path, data, True)]
+        return [] if topics == self._topics else [SetData(self._id_path, data, known.version)]
+
+    def _commit_with_parents(self, operations: Sequence[Operation]) -> None:
+        created = [one.path for one in operations if isinstance(one, Create)]
+        self.connection.commit([*self._store.missing_parents(created), *operations])
+
+    # --- offsets ----------------------------------------------------------------------------------------------
+
+    def read(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Returns the offsets. The next commit expects the znodes unchanged. Raises InvalidOffset."""
+        found = self._read(partitions)
+        for tp in partitions:
+            self._saw(tp, found.offsets.get(tp))
+        return found.next_offsets()
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Returns the offsets. Raises InvalidOffset."""
+        return self._read(partitions).next_offsets()
+
+    def _read(self, partitions: Sequence[TopicPartition]) -> StoredOffsets:
+        self.connection.sync()
+        found = self._store.read_partitions(self.group, partitions)
+        for one in found.invalid:
+            raise InvalidOffset(
+                f"{one.path} is no offset at which a consumer can resume: {one.reason}: look at it, then set it or "
+                "delete the topic's offsets (odradek zookeeper delete)"
+            )
+        return found
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Stores all offsets in one transaction, or none.
+
+        Raises OffsetsChanged with the partitions that another writer or another owner has changed, or with all owned
+        ones if the session has expired. After ZooKeeperUnreachable the outcome is unknown, until a later commit of
+        these partitions finds it out."""
+        failure: ZnodeChanged | None = None
+        for _ in range(_ATTEMPTS):
+            self._check_session()
+            changes = self._changes(offsets)
+            try:
+                self.connection.commit(self._operations(changes))
+            except ZnodeChanged as error:
+                self._take_changes(changes)
+                failure = error
+                continue
+            except ZooKeeperUnreachable:
+                for change in changes:
+                    self._possible.setdefault(change.place.tp, set()).add(change.offset)
+                raise
+            for change in changes:
+                self._saw(change.place.tp, self._after(change))
+            return
+        assert failure is not None
+        raise failure
+
+    def _check_session(self) -> None:
+        if self.owned and self.connection.session_id != self._session:
+            raise OffsetsChanged(
+                self.owned, f"the session of {self._consumer_id} has expired: others may own the partitions"
+            )
+        self._begin_session()
+
+    def _changes(self, offsets: Mapping[TopicPartition, int]) -> list[OffsetChange]:
+        unseen = [tp for tp in offsets if tp not in self._seen]
+        if unseen:
+            self.read(unseen)
+        return [OffsetChange(Place(self.group, tp), offset, self._seen[tp]) for tp, offset in offsets.items()]
+
+    def _operations(self, changes: Sequence[OffsetChange]) -> list[Operation]:
+        """An unowned partition is owned for the moment of the transaction, so that it has no other owner."""
+        unowned = [self._owner_path(change.place.tp) for change in changes if change.place.tp not in self.owned]
+        borrowed: list[Operation] = [Create(path, self._thread, True) for path in unowned]
+        return [
+            *([Check(self._id_path, -1)] if self.owned else []),
+            *self._store.missing_parents(unowned),
+            *borrowed,
+            *self._store.operations(changes),
+            *(Delete(path) for path in unowned),
+        ]
+
+    def _take_changes(self, changes: Sequence[OffsetChange]) -> None:
+        """Reads why a transaction was refused. Takes over what an earlier commit without an answer has written.
+
+        Raises OffsetsChanged if another writer or owner is the reason."""
+        self.connection.sync()  # this node may be behind
+        if self.owned and not self.connection.exists(self._id_path):
+            raise OffsetsChanged(
+                self.owned, f"{self._id_path} is gone, because the session has expired: others may own the partitions"
+            )
+        places = [change.place.tp for change in changes]
+        reasons = {
+            tp: f"{self._owner_path(tp)} belongs to {_text(one)}"
+            for tp, one in self._owners(places).items()
+            if not self._is_mine(one)
+        }
+        found = self._store.read_partitions(self.group, places)
+        invalid = {one.path: one for one in found.invalid}
+        for change in changes:
+            tp, before, now = change.place.tp, change.before, found.offsets.get(change.place.tp)
+            path = self._store.layout.path(self.group, tp)
+            if path not in invalid and _version(now) == _version(before):
+                continue
+            if now is not None and _version(now) == _version(before) + 1 and now.offset in self._possible.get(tp, ()):
+                self._saw(tp, now)
+                continue
+            reasons.setdefault(tp, f"{path} was changed by another writer" + (f" to {now.offset}" if now else ""))
+        if reasons:
+            self._forget(tp for tp in reasons if tp not in self.owned)
+            raise OffsetsChanged(frozenset(reasons), "; ".join(reasons[tp] for tp in sorted(reasons)))
+
+    def _after(self, change: OffsetChange) -> StoredOffset:
+        """The znode after a transaction that succeeded."""
+        path = self._store.layout.path(*change.place)
+        return StoredOffset(change.offset, path, _version(change.before) + 1, 0, b"%d" % change.offset)
+
+    def _saw(self, tp: TopicPartition, stored: StoredOffset | None) -> None:
+        self._seen[tp] = stored
+        self._possible.pop(tp, None)
+
+    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+        for tp in partitions:
+            self._seen.pop(tp, None)
+            self._possible.pop(tp, None)
+
+
+def _version(stored: StoredOffset | None) -> int:
+    return -1 if stored is None else stored.version
+
+
+def _text(znode: Znode) -> str:
+    return (znode.data or b"").decode(errors="replace") or "an unnamed consumer"
