@@ -30,4 +30,4 @@ _HOMES = {
     "ZooKeeper": "odradek.testing.zookeeper",
 }
 __getattr__ = loader(__name__, _HOMES)
-register_part("offset store", "odradek.zookeeper.consumer_offsets:open_offsets")
+register_part("offset store", "odradek.zookeeper.consumer_offsets:offsets_opener")

@@ -11,6 +11,7 @@ import pytest
 from client.conftest import admin, filled, publish  # noqa: F401  fixtures
 from kazoo.client import KazooClient
 from support.brokers import unique
+from support.zookeeper_rig import Rig
 
 import odradek
 from odradek.cli.main import run
@@ -79,3 +80,9 @@ def tool(connect: str, bootstrap: str, capsys: pytest.CaptureFixture[str], tmp_p
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ODRADEK_ZOOKEEPER_LOGIN", raising=False)
     return Tool(connect, bootstrap, capsys)
+
+
+@pytest.fixture
+def rig(bootstrap: str, connect: str, kazoo: KazooClient, group: str, filled: str) -> Rig:  # noqa: F811  a fixture
+    """A new group, and a topic with ten records in each of two partitions."""
+    return Rig(bootstrap, connect, kazoo, group, filled)

@@ -27,6 +27,7 @@ from odradek.client.arguments import (
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.engine import ConsumerEngine
 from odradek.client.consumer.errors import IllegalState
+from odradek.client.consumer.offset_store import store_opener
 from odradek.client.consumer.records import Polled, Record
 from odradek.client.group.commits import OnCommit
 from odradek.client.group.coordination import OnPartitions
@@ -64,6 +65,7 @@ class Consumer:
         if settings is not None and not isinstance(settings, Mapping):
             settings = {"bootstrap.servers": settings}
         self.config = ConsumerConfig.of({**(settings or {}), **more})
+        store_opener(self.config)  # raises ConfigError now, and not in the first call
         self._made: ConsumerEngine | None = None
         self._woken_first = False
         self._closing = self._closed = self._polling = False

@@ -268,11 +268,18 @@ class ZooKeeperConnection:
         self.close()
 
 
-def _client(config: ZooKeeperConfig) -> KazooClient:
+def check_installed() -> None:
+    """Raises ConfigError without kazoo."""
     try:
-        from kazoo.client import KazooClient
+        import kazoo.client  # noqa: F401
     except ImportError:
         raise ConfigError("offsets in ZooKeeper need kazoo: pip install 'odradek[zookeeper]'") from None
+
+
+def _client(config: ZooKeeperConfig) -> KazooClient:
+    check_installed()
+    from kazoo.client import KazooClient
+
     silent = logging.getLogger("odradek.zookeeper.kazoo")
     silent.setLevel(logging.CRITICAL + 1)  # it logs what callers get as errors
     tls = config.tls

@@ -15,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from odradek.client.consumer.errors import CommitFailed
-from odradek.client.consumer.offset_store import OnLost, StoreSettings
+from odradek.client.consumer.offset_store import OnLost, StoreOpener, StoreSettings
 from odradek.client.errors import OffsetStoreUnreachable
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.zookeeper.config import ZooKeeperConfig, config_of
-from odradek.zookeeper.connection import ZooKeeperConnection
+from odradek.zookeeper.connection import ZooKeeperConnection, check_installed
 from odradek.zookeeper.consumer_session import ConsumerSession
 from odradek.zookeeper.errors import OffsetsChanged, ZooKeeperUnreachable
 from odradek.zookeeper.layout import name_problem
@@ -32,18 +32,21 @@ _PAUSE_S = 0.1
 _REOPEN_S = 1.0
 
 
-def open_offsets(settings: StoreSettings, on_lost: OnLost) -> ZooKeeperOffsets:
-    """Returns the store of a consumer; connects in the background. Raises ConfigError, also without kazoo."""
+def offsets_opener(settings: StoreSettings) -> StoreOpener:
+    """Checks the settings, and returns the function that opens the store; it connects in the background.
+
+    Raises ConfigError, also without kazoo."""
+    check_installed()
     if problem := name_problem(settings.group_id):
         raise ConfigError(f"group_id {settings.group_id!r}: no path of ZooKeeper can hold this name: {problem}")
     timeout = str(settings.session_timeout_ms)
     names = ("zookeeper.session.timeout.ms", "zookeeper.connection.timeout.ms")
     config = config_of(settings.connect, dict.fromkeys(names, timeout))
-    return ZooKeeperOffsets(config, settings.group_id, on_lost)
+    return lambda on_lost: ZooKeeperOffsets(config, settings.group_id, on_lost)
 
 
 class ZooKeeperOffsets:
-    """Implements ``OffsetStore``. Belongs to the event loop that makes it."""
+    """Implements ``ConsumerOffsetStore``. Belongs to the event loop that makes it."""
 
     def __init__(self, config: ZooKeeperConfig, group: str, on_lost: OnLost) -> None:
         self._config = config

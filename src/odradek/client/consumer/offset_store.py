@@ -21,7 +21,7 @@ class StoreSettings(NamedTuple):
     session_timeout_ms: int
 
 
-class OffsetStore(Protocol):
+class ConsumerOffsetStore(Protocol):
     """The offsets of one consumer's group, and the claims by which consumers keep others away from their partitions.
 
     Belongs to an event loop. Its calls raise OffsetStoreUnreachable when the store does not answer, and other
@@ -60,18 +60,17 @@ class OffsetStore(Protocol):
 
 OnLost = Callable[[frozenset[TopicPartition]], None]
 """Called on the loop with the partitions whose claims have ended."""
-StoreFactory = Callable[[StoreSettings, OnLost], OffsetStore]
+StoreOpener = Callable[[OnLost], ConsumerOffsetStore]
+"""Opens the store on the running loop."""
 
 
-def open_store(config: ConsumerConfig, on_lost: OnLost) -> OffsetStore | None:
-    """Returns the store of a consumer's settings; None if its offsets are in Kafka alone. Raises ConfigError."""
+def store_opener(config: ConsumerConfig) -> StoreOpener | None:
+    """Checks the settings of a consumer's store; None if its offsets are in Kafka alone.
+
+    Raises ConfigError for a wrong setting, and if the store needs a package that is not installed."""
     if not config.uses_zookeeper:
         return None
-    factory = cast(StoreFactory, part("offset store"))
-    return factory(_settings(config), on_lost)
-
-
-def _settings(config: ConsumerConfig) -> StoreSettings:
     assert config.group_id is not None
     assert config.zookeeper_connect is not None
-    return StoreSettings(config.group_id, config.zookeeper_connect, config.zookeeper_session_timeout_ms)
+    check = cast(Callable[[StoreSettings], StoreOpener], part("offset store"))
+    return check(StoreSettings(config.group_id, config.zookeeper_connect, config.zookeeper_session_timeout_ms))

@@ -191,7 +191,7 @@ class PositionLookups:
     def look_up_commits(self) -> None:
         """Looks committed offsets up, of partitions whose claims this consumer has; claims the others first."""
         storage = self.storage
-        if storage is not None and any(not storage.may_read(tp) for tp in self._subscription.partitions):
+        if storage is not None and self._unclaimed(storage):
             self._start("claims of partitions", self._claim)
         if self._without_position():
             self._start("committed offsets", self._begin_at_commits)
@@ -200,12 +200,16 @@ class PositionLookups:
         found = self._subscription.without_position()
         return found if self.storage is None else [tp for tp in found if self.storage.may_read(tp)]
 
+    def _unclaimed(self, storage: OffsetStorage) -> list[TopicPartition]:
+        """The partitions to claim. Lost ones have to be given up first."""
+        return [tp for tp in self._subscription.partitions if not storage.may_read(tp) and tp not in storage.lost]
+
     async def _claim(self) -> None:
         """Claims all partitions that need it. Waits for other owners, at most ``default_api_timeout_ms``."""
         assert self.storage is not None
         deadline = self._cluster.deadline()
         noted: dict[TopicPartition, str] = {}
-        while wanted := [tp for tp in self._subscription.partitions if not self.storage.may_read(tp)]:
+        while wanted := self._unclaimed(self.storage):
             topics = self._subscription.read_topics | {tp.topic for tp in self._subscription.partitions}
             owners = await self.storage.claim(wanted, topics)
             if not owners:

@@ -182,6 +182,16 @@ class Coordination(ABC):
         """Whether the next poll has to give partitions up, because their claims have ended."""
         return bool(self.storage.lost or self._claim_again)
 
+    def _check_claims(self, offsets: Offsets) -> None:
+        """Raises CommitFailed for partitions that others may own since the claims have ended."""
+        ended = (self.storage.lost | self._claim_again) & offsets.keys()
+        if ended:
+            names = ", ".join(map(str, sorted(ended)))
+            raise CommitFailed(
+                f"the claims on {names} have ended, because the session has expired or another writer changed offsets",
+                "The next poll gives these partitions up and claims them again",
+            )
+
     async def give_up_lost_claims(self) -> None:
         """Gives up the partitions whose claims have ended, and assigns them again, without a position.
 
@@ -266,6 +276,7 @@ class Coordination(ABC):
                 raise CommitFailed("this consumer is not a member of the group")
         if self.storage.is_only_in_store:
             assert self.storage.store is not None
+            self._check_claims(offsets)
             await self.storage.store.commit({tp: one.offset for tp, one in offsets.items()}, timeout_ms)
             return
         generation, member_id, instance_id = sent_as

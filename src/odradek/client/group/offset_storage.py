@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.errors import OffsetStoreBehind
-from odradek.client.consumer.offset_store import OffsetStore, open_store
+from odradek.client.consumer.offset_store import ConsumerOffsetStore, store_opener
 from odradek.client.errors import IllegalState, OffsetStoreUnreachable
 from odradek.core.errors import OdradekError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
@@ -31,7 +31,8 @@ class OffsetStorage:
 
     def __init__(self, config: ConsumerConfig, changed: Callable[[], None]) -> None:
         self.group_id = config.group_id or ""
-        self.store: OffsetStore | None = open_store(config, self._on_lost)
+        opener = store_opener(config)
+        self.store: ConsumerOffsetStore | None = None if opener is None else opener(self._on_lost)
         self.is_dual = config.dual_commit_enabled
         self.lost: frozenset[TopicPartition] = frozenset()
         """Partitions whose claims have ended: the next poll gives them up and claims them again."""

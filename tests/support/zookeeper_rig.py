@@ -1,0 +1,72 @@
+"""A group with its offsets in ZooKeeper: consumers of a topic with two partitions, and what other programs write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kazoo.client import KazooClient
+
+import odradek
+from odradek import Consumer
+from odradek.core.ids import TopicPartition as Tp
+from support.brokers import eventually
+
+
+class Rig:
+    """One group and one topic with ten records in each of two partitions."""
+
+    def __init__(self, bootstrap: str, connect: str, kazoo: KazooClient, group: str, topic: str) -> None:
+        self.bootstrap, self.connect, self.kazoo, self.group, self.topic = bootstrap, connect, kazoo, group, topic
+        self.a, self.b = Tp(topic, 0), Tp(topic, 1)
+
+    def settings(self, **settings: Any) -> dict[str, Any]:
+        return {
+            "bootstrap_servers": self.bootstrap, "group_id": self.group, "auto_offset_reset": "earliest",
+            "enable_auto_commit": False, "offsets_storage": "zookeeper", "zookeeper_connect": self.connect,
+        } | settings  # fmt: skip
+
+    def consumer(self, **settings: Any) -> Consumer:
+        return Consumer(self.settings(**settings))
+
+    def put(self, offsets: dict[int, object]) -> None:
+        for partition, offset in offsets.items():
+            path = f"/consumers/{self.group}/offsets/{self.topic}/{partition}"
+            self.kazoo.ensure_path(path)
+            self.kazoo.set(path, str(offset).encode())
+
+    def offset(self, partition: int) -> int | None:
+        path = f"/consumers/{self.group}/offsets/{self.topic}/{partition}"
+        return int(self.kazoo.get(path)[0]) if self.kazoo.exists(path) else None
+
+    def owner(self, partition: int) -> str | None:
+        path = f"/consumers/{self.group}/owners/{self.topic}/{partition}"
+        return self.kazoo.get(path)[0].decode() if self.kazoo.exists(path) else None
+
+    def own(self, partition: int, name: str = "old_host-1-0") -> str:
+        """Makes another consumer the owner of a partition, as Kafka's old consumers do."""
+        path = f"/consumers/{self.group}/owners/{self.topic}/{partition}"
+        return str(self.kazoo.create(path, name.encode(), ephemeral=True, makepath=True))
+
+    def ids(self) -> list[str]:
+        path = f"/consumers/{self.group}/ids"
+        return list(self.kazoo.get_children(path)) if self.kazoo.exists(path) else []
+
+
+def read(consumer: Consumer, count: int) -> list[int]:
+    """The offsets of the next ``count`` records."""
+    found: list[int] = []
+
+    def more() -> bool:
+        found.extend(record.offset for record in consumer.poll(0.2).records())
+        return len(found) >= count
+
+    eventually(more, within_s=30)
+    return found
+
+
+def expire(zookeeper: odradek.ZooKeeper, consumer: Consumer) -> None:
+    """Ends the ZooKeeper session of a consumer, and waits until it knows that."""
+    store = consumer._engine.group.storage.store
+    before = store._expiries  # type: ignore[union-attr]
+    zookeeper.expire_session(store._connection.client)  # type: ignore[union-attr]
+    eventually(lambda: store._expiries > before, within_s=30)  # type: ignore[union-attr]
