@@ -11,7 +11,7 @@ import pytest
 from client.conftest import admin, filled, publish  # noqa: F401  fixtures
 from kazoo.client import KazooClient
 from support.brokers import unique
-from support.zookeeper_rig import Rig
+from support.zookeeper_harness import GroupHarness
 
 import odradek
 from odradek.cli.main import run
@@ -83,6 +83,6 @@ def tool(connect: str, bootstrap: str, capsys: pytest.CaptureFixture[str], tmp_p
 
 
 @pytest.fixture
-def rig(bootstrap: str, connect: str, kazoo: KazooClient, group: str, filled: str) -> Rig:  # noqa: F811  a fixture
+def harness(bootstrap: str, connect: str, kazoo: KazooClient, group: str, filled: str) -> GroupHarness:  # noqa: F811  a fixture
     """A new group, and a topic with ten records in each of two partitions."""
-    return Rig(bootstrap, connect, kazoo, group, filled)
+    return GroupHarness(bootstrap, connect, kazoo, group, filled)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from support.zookeeper_rig import Rig
+from support.zookeeper_harness import GroupHarness
 
 import odradek
 from odradek import aio
@@ -37,27 +37,27 @@ async def read(consumer: aio.Consumer, count: int) -> list[int]:
 
 
 @on_a_loop
-async def test_a_consumer_starts_and_commits_in_zookeeper(rig: Rig, admin: Admin) -> None:
-    rig.put({0: 7})
-    async with aio.Consumer(rig.settings()) as one:
-        await one.subscribe([rig.topic])
+async def test_a_consumer_starts_and_commits_in_zookeeper(harness: GroupHarness, admin: Admin) -> None:
+    harness.put({0: 7})
+    async with aio.Consumer(harness.settings()) as one:
+        await one.subscribe([harness.topic])
         assert len(await read(one, 13)) == 13
         await one.commit()
-        assert (rig.offset(0), rig.offset(1)) == (10, 10)
-        assert rig.owner(0) == rig.owner(1) == f"{rig.ids()[0]}-0"
-    assert (rig.ids(), rig.owner(0)) == ([], None)
-    assert admin.list_group_offsets(rig.group) == {}
+        assert (harness.offset(0), harness.offset(1)) == (10, 10)
+        assert harness.owner(0) == harness.owner(1) == f"{harness.ids()[0]}-0"
+    assert (harness.ids(), harness.owner(0)) == ([], None)
+    assert admin.list_group_offsets(harness.group) == {}
 
 
 @on_a_loop
-async def test_the_loop_is_free_while_commits_wait(rig: Rig, zookeeper: odradek.ZooKeeper) -> None:
+async def test_the_loop_is_free_while_commits_wait(harness: GroupHarness, zookeeper: odradek.ZooKeeper) -> None:
     (node,) = zookeeper.nodes
-    async with aio.Consumer(rig.settings(zookeeper_session_timeout_ms=20_000)) as one:
-        await one.subscribe([rig.topic])
+    async with aio.Consumer(harness.settings(zookeeper_session_timeout_ms=20_000)) as one:
+        await one.subscribe([harness.topic])
         await read(one, 20)
         node.pause()
         try:
-            committing = asyncio.ensure_future(one.commit({rig.a: 3}))
+            committing = asyncio.ensure_future(one.commit({harness.a: 3}))
             turns = 0
             async with asyncio.timeout(10):
                 while turns < 20:
@@ -67,30 +67,30 @@ async def test_the_loop_is_free_while_commits_wait(rig: Rig, zookeeper: odradek.
         finally:
             node.resume()
         await committing
-    assert rig.offset(0) == 3
+    assert harness.offset(0) == 3
 
 
 @on_a_loop
-async def test_an_expired_session_loses_the_partitions(rig: Rig, zookeeper: odradek.ZooKeeper) -> None:
+async def test_an_expired_session_loses_the_partitions(harness: GroupHarness, zookeeper: odradek.ZooKeeper) -> None:
     lost: list[list[Tp]] = []
 
     async def on_lost(partitions: list[Tp]) -> None:
         lost.append(partitions)
 
-    async with aio.Consumer(rig.settings()) as one:
-        await one.subscribe([rig.topic], on_lost=on_lost)
+    async with aio.Consumer(harness.settings()) as one:
+        await one.subscribe([harness.topic], on_lost=on_lost)
         await read(one, 20)
-        await one.commit({rig.a: 4, rig.b: 4})
+        await one.commit({harness.a: 4, harness.b: 4})
         store = one._engine.group.storage.store
         await asyncio.to_thread(zookeeper.expire_session, store._connection.client)  # type: ignore[union-attr]
         async with asyncio.timeout(30):
             while not one._engine.group.has_lost_claims:
                 await asyncio.sleep(0.01)
         with pytest.raises(CommitFailed, match="have ended"):
-            await one.commit({rig.a: 9})
+            await one.commit({harness.a: 9})
         assert len(await read(one, 12)) == 12
-        assert lost == [[rig.a, rig.b]]
-    assert (rig.offset(0), rig.offset(1)) == (4, 4)
+        assert lost == [[harness.a, harness.b]]
+    assert (harness.offset(0), harness.offset(1)) == (4, 4)
 
 
 @on_a_loop

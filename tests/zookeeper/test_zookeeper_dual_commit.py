@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.brokers import eventually
-from support.zookeeper_rig import Rig, expire, read
+from support.zookeeper_harness import GroupHarness, expire, read
 
 import odradek
 from odradek.client import Admin, KafkaError, PartitionOwned
@@ -14,163 +14,176 @@ from odradek.testing.zookeeper import _free_ports
 DUAL = {"offsets_storage": "kafka", "dual_commit_enabled": True}
 
 
-def in_kafka(admin: Admin, rig: Rig) -> dict[Tp, int]:
-    return {tp: commit.offset for tp, commit in admin.list_group_offsets(rig.group).items()}
+def in_kafka(admin: Admin, harness: GroupHarness) -> dict[Tp, int]:
+    return {tp: commit.offset for tp, commit in admin.list_group_offsets(harness.group).items()}
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
 
-def test_a_commit_goes_to_kafka_and_to_zookeeper(rig: Rig, admin: Admin, caplog: pytest.LogCaptureFixture) -> None:
-    with rig.consumer(**DUAL) as one:
-        one.subscribe([rig.topic])
+def test_a_commit_goes_to_kafka_and_to_zookeeper(
+    harness: GroupHarness, admin: Admin, caplog: pytest.LogCaptureFixture
+) -> None:
+    with harness.consumer(**DUAL) as one:
+        one.subscribe([harness.topic])
         read(one, 20)
-        assert rig.owner(0) == rig.owner(1) == f"{rig.ids()[0]}-0"
-        one.commit({rig.a: 4, rig.b: 10})
-        assert (in_kafka(admin, rig), rig.offset(0), rig.offset(1)) == ({rig.a: 4, rig.b: 10}, 4, 10)
-        one.commit({rig.a: 2})
-        assert (in_kafka(admin, rig)[rig.a], rig.offset(0)) == (2, 2), "a commit of a lower offset moves both"
-    assert rig.ids() == []
+        assert harness.owner(0) == harness.owner(1) == f"{harness.ids()[0]}-0"
+        one.commit({harness.a: 4, harness.b: 10})
+        assert (in_kafka(admin, harness), harness.offset(0), harness.offset(1)) == (
+            {harness.a: 4, harness.b: 10},
+            4,
+            10,
+        )
+        one.commit({harness.a: 2})
+        assert (in_kafka(admin, harness)[harness.a], harness.offset(0)) == (2, 2), (
+            "a commit of a lower offset moves both"
+        )
+    assert harness.ids() == []
     assert warnings_of(caplog) == []
 
 
-def test_zookeeper_gets_what_kafka_took(rig: Rig, admin: Admin) -> None:
+def test_zookeeper_gets_what_kafka_took(harness: GroupHarness, admin: Admin) -> None:
     """Kafka refuses one partition of two."""
-    with rig.consumer(**DUAL) as one:
-        one.assign([rig.a])
+    with harness.consumer(**DUAL) as one:
+        one.assign([harness.a])
         read(one, 10)
         with pytest.raises(KafkaError, match="does not exist"):
-            one.commit({rig.a: 6, Tp(rig.topic, 7): 1})
-        assert (in_kafka(admin, rig), rig.offset(0), rig.offset(7)) == ({rig.a: 6}, 6, None)
+            one.commit({harness.a: 6, Tp(harness.topic, 7): 1})
+        assert (in_kafka(admin, harness), harness.offset(0), harness.offset(7)) == ({harness.a: 6}, 6, None)
 
 
 @pytest.mark.parametrize(
     ("in_commit", "in_znode", "start"), [(3, 8, 8), (8, 3, 8), (None, 5, 5), (5, None, 5), (4, 4, 4), (None, None, 0)]
 )
 def test_reading_starts_at_the_larger_offset(
-    rig: Rig, admin: Admin, caplog: pytest.LogCaptureFixture, in_commit: int | None, in_znode: int | None, start: int
+    harness: GroupHarness,
+    admin: Admin,
+    caplog: pytest.LogCaptureFixture,
+    in_commit: int | None,
+    in_znode: int | None,
+    start: int,
 ) -> None:
     if in_commit is not None:
-        admin.alter_group_offsets(rig.group, {rig.a: in_commit})
+        admin.alter_group_offsets(harness.group, {harness.a: in_commit})
     if in_znode is not None:
-        rig.put({0: in_znode})
-    with rig.consumer(**DUAL) as one:
-        found = one.committed([rig.a])[rig.a]
+        harness.put({0: in_znode})
+    with harness.consumer(**DUAL) as one:
+        found = one.committed([harness.a])[harness.a]
         assert (found and found.offset) == (start or None)
         caplog.clear()
-        one.assign([rig.a])
-        assert one.position(rig.a) == start
+        one.assign([harness.a])
+        assert one.position(harness.a) == start
     shown = "none" if in_commit is None else in_commit
-    differ = f"offsets of {rig.a} differ: {shown} in Kafka, {in_znode} in ZooKeeper; the larger one counts"
+    differ = f"offsets of {harness.a} differ: {shown} in Kafka, {in_znode} in ZooKeeper; the larger one counts"
     assert any(differ in text for text in warnings_of(caplog)) == (in_znode is not None and in_commit != in_znode)
 
 
 def test_a_consumer_starts_and_commits_while_zookeeper_is_down(
-    rig: Rig, admin: Admin, caplog: pytest.LogCaptureFixture
+    harness: GroupHarness, admin: Admin, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It warns, and goes on with Kafka's offsets."""
     (port,) = _free_ports(1)
-    admin.alter_group_offsets(rig.group, {rig.a: 4})
+    admin.alter_group_offsets(harness.group, {harness.a: 4})
     settings = DUAL | {"zookeeper_connect": f"127.0.0.1:{port}", "zookeeper_session_timeout_ms": 500}
-    with rig.consumer(**settings) as one:
-        one.assign([rig.a])
+    with harness.consumer(**settings) as one:
+        one.assign([harness.a])
         assert read(one, 6) == [4, 5, 6, 7, 8, 9]
         one.commit()
-        assert in_kafka(admin, rig) == {rig.a: 10}
-        assert one.committed([rig.a])[rig.a].offset == 10  # type: ignore[union-attr]
+        assert in_kafka(admin, harness) == {harness.a: 10}
+        assert one.committed([harness.a])[harness.a].offset == 10  # type: ignore[union-attr]
     effects = ("reading without a claim of the partitions", "the commit is in Kafka only")
     for effect in effects:
         assert any(text.endswith(effect) and "\n" not in text for text in warnings_of(caplog)), warnings_of(caplog)
 
 
 def test_zookeeper_catches_up_after_it_was_away(
-    rig: Rig, admin: Admin, zookeeper: odradek.ZooKeeper, caplog: pytest.LogCaptureFixture
+    harness: GroupHarness, admin: Admin, zookeeper: odradek.ZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
     (node,) = zookeeper.nodes
-    with rig.consumer(zookeeper_session_timeout_ms=1000, **DUAL) as one:
-        one.subscribe([rig.topic])
+    with harness.consumer(zookeeper_session_timeout_ms=1000, **DUAL) as one:
+        one.subscribe([harness.topic])
         read(one, 20)
-        one.commit({rig.a: 2, rig.b: 2})
+        one.commit({harness.a: 2, harness.b: 2})
         node.pause()
         try:
-            one.commit({rig.a: 5})
-            one.commit({rig.b: 6})
-            assert in_kafka(admin, rig) == {rig.a: 5, rig.b: 6}
+            one.commit({harness.a: 5})
+            one.commit({harness.b: 6})
+            assert in_kafka(admin, harness) == {harness.a: 5, harness.b: 6}
         finally:
             node.resume()
         assert any(text.endswith("the commit is in Kafka only") for text in warnings_of(caplog))
 
         def caught_up() -> bool:
-            one.commit({rig.b: 7})
-            return (rig.offset(0), rig.offset(1)) == (5, 7)
+            one.commit({harness.b: 7})
+            return (harness.offset(0), harness.offset(1)) == (5, 7)
 
         eventually(caught_up, within_s=30)
-        assert rig.owner(0) == rig.owner(1) == f"{rig.ids()[0]}-0"
+        assert harness.owner(0) == harness.owner(1) == f"{harness.ids()[0]}-0"
 
 
 def test_an_expired_session_is_claimed_again_with_the_next_commit(
-    rig: Rig, admin: Admin, zookeeper: odradek.ZooKeeper
+    harness: GroupHarness, admin: Admin, zookeeper: odradek.ZooKeeper
 ) -> None:
     lost: list[list[Tp]] = []
-    with rig.consumer(**DUAL) as one:
-        one.subscribe([rig.topic], on_lost=lost.append)
+    with harness.consumer(**DUAL) as one:
+        one.subscribe([harness.topic], on_lost=lost.append)
         read(one, 20)
-        one.commit({rig.a: 3})
+        one.commit({harness.a: 3})
         expire(zookeeper, one)
 
         def claimed_again() -> bool:
-            one.commit({rig.a: 5})
-            return rig.offset(0) == 5
+            one.commit({harness.a: 5})
+            return harness.offset(0) == 5
 
         eventually(claimed_again, within_s=30)
-        assert rig.owner(0) == rig.owner(1) == f"{rig.ids()[0]}-0"
+        assert harness.owner(0) == harness.owner(1) == f"{harness.ids()[0]}-0"
         assert lost == [], "Kafka has the commits: nothing was lost"
         expire(zookeeper, one)
-        path = rig.own(0)
-        eventually(lambda: one.commit({rig.a: 6}) or one._engine.group.has_lost_claims, within_s=30)
-        assert in_kafka(admin, rig)[rig.a] == 6
+        path = harness.own(0)
+        eventually(lambda: one.commit({harness.a: 6}) or one._engine.group.has_lost_claims, within_s=30)
+        assert in_kafka(admin, harness)[harness.a] == 6
         assert one.poll(0.3) == {}
-        assert lost == [[rig.a, rig.b]], "an old consumer has taken a partition over"
-        rig.kazoo.delete(path)
+        assert lost == [[harness.a, harness.b]], "an old consumer has taken a partition over"
+        harness.kazoo.delete(path)
         assert len(read(one, 14)) == 14, "it continues at Kafka's commits"
 
 
-def test_an_owner_in_zookeeper_keeps_a_consumer_from_reading(rig: Rig) -> None:
-    rig.own(0)
-    with rig.consumer(default_api_timeout_ms=700, **DUAL) as one:
-        one.assign([rig.a])
+def test_an_owner_in_zookeeper_keeps_a_consumer_from_reading(harness: GroupHarness) -> None:
+    harness.own(0)
+    with harness.consumer(default_api_timeout_ms=700, **DUAL) as one:
+        one.assign([harness.a])
         with pytest.raises(PartitionOwned):
             eventually(lambda: one.poll(0.2), within_s=30)
 
 
 def test_a_second_writer_in_zookeeper_is_not_overwritten_by_a_lower_offset(
-    rig: Rig, admin: Admin, caplog: pytest.LogCaptureFixture
+    harness: GroupHarness, admin: Admin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with rig.consumer(**DUAL) as one:
-        one.assign([rig.a])
+    with harness.consumer(**DUAL) as one:
+        one.assign([harness.a])
         read(one, 10)
-        one.commit({rig.a: 2})
-        rig.put({0: 8})
+        one.commit({harness.a: 2})
+        harness.put({0: 8})
         for offset in (3, 4):
-            one.commit({rig.a: offset})
-            assert (in_kafka(admin, rig)[rig.a], rig.offset(0)) == (offset, 8)
+            one.commit({harness.a: offset})
+            assert (in_kafka(admin, harness)[harness.a], harness.offset(0)) == (offset, 8)
         assert any("was changed by another writer to 8" in text for text in warnings_of(caplog))
         assert any("which is larger than the commit 4 in Kafka: it stays" in text for text in warnings_of(caplog))
-        one.commit({rig.a: 9})
-        assert rig.offset(0) == 9
+        one.commit({harness.a: 9})
+        assert harness.offset(0) == 9
 
 
 @pytest.mark.parametrize("data", ["abc", "-1"])
 def test_a_znode_that_is_no_offset_only_warns(
-    rig: Rig, admin: Admin, caplog: pytest.LogCaptureFixture, data: str
+    harness: GroupHarness, admin: Admin, caplog: pytest.LogCaptureFixture, data: str
 ) -> None:
-    rig.put({0: data})
-    admin.alter_group_offsets(rig.group, {rig.a: 4})
-    with rig.consumer(**DUAL) as one:
-        one.assign([rig.a])
+    harness.put({0: data})
+    admin.alter_group_offsets(harness.group, {harness.a: 4})
+    with harness.consumer(**DUAL) as one:
+        one.assign([harness.a])
         assert read(one, 6) == [4, 5, 6, 7, 8, 9]
         one.commit()
-        assert in_kafka(admin, rig)[rig.a] == 10
-    assert any(f"/{rig.topic}/0 is no offset" in text for text in warnings_of(caplog))
-    assert rig.kazoo.get(f"/consumers/{rig.group}/offsets/{rig.topic}/0")[0] == data.encode()
+        assert in_kafka(admin, harness)[harness.a] == 10
+    assert any(f"/{harness.topic}/0 is no offset" in text for text in warnings_of(caplog))
+    assert harness.kazoo.get(f"/consumers/{harness.group}/offsets/{harness.topic}/0")[0] == data.encode()

@@ -44,7 +44,7 @@ class ResetRow(NamedTuple):
 
     ``clamped_from`` is the target offset if that is outside the log. ``distance`` counts the offsets of the log between
     ``before`` (without one: the log start) and ``after``. If it is negative, this number of offsets is read again; if
-    positive, it is skipped.
+    positive, it is skipped. If another store has a larger offset than ``before``, ``distance`` counts from there.
     """
 
     topic: str
@@ -61,6 +61,8 @@ class GroupResetPlan(NamedTuple):
     state: str
     rows: tuple[ResetRow, ...]
     topic_ids: Mapping[str, UUID | None] = {}
+    elsewhere: Mapping[TopicPartition, int] | None = None
+    """The group's offsets in another store, if the reset moves them, too."""
 
     def commits(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns the offsets to commit. Each has a mark (``reset_mark``), by which a Spark query of this group
@@ -112,15 +114,18 @@ def rows(
     wished: Mapping[TopicPartition, int],
     committed: Mapping[TopicPartition, OffsetAndMetadata],
     logs: Mapping[TopicPartition, PartitionBounds],
+    starts: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
 ) -> tuple[ResetRow, ...]:
-    """Returns the row of each partition, in the order of ``wished``."""
+    """Returns the row of each partition, in the order of ``wished``. ``starts``: where consumers would resume now, if
+    not at ``committed``."""
     made = []
     for tp, wish in wished.items():
         log = logs[tp]
         # to-current keeps a committed offset even if it is outside the log, as Kafka's tool does.
         after = wish if scenario.kind == "to-current" else _into(wish, log)
         before = committed[tp].offset if tp in committed else None
-        distance = _into(after, log) - (log.start if before is None else _into(before, log))
+        start = (committed if starts is None else starts).get(tp)
+        distance = _into(after, log) - (log.start if start is None else _into(start.offset, log))
         made.append(ResetRow(*tp, before, after, distance, None if after == wish else wish, log.start))
     return tuple(made)
 
@@ -137,9 +142,11 @@ def plan(
     topics: Iterable[str] = (),
     partitions: Iterable[TopicPartition] = (),
     all_topics: bool = False,
+    elsewhere: Mapping[TopicPartition, int] | None = None,
 ) -> GroupResetPlan:
     """Plans the reset of one group and changes nothing. A group that does not exist has no committed offsets.
 
+    ``elsewhere``: the group's offsets in another store. Consumers resume at the larger offset, so a shift starts there.
     Live members are not an error here: see ``state``. Raises UnknownTopic, ConfigError and the errors of ``Admin``.
     """
     try:
@@ -147,10 +154,11 @@ def plan(
     except GroupIdNotFound:
         state = "Dead"
     committed = admin.list_group_offsets(group)
+    starts = _larger(committed, elsewhere or {})
     if scenario.kind == "from-file":
         chosen = list(scenario.offsets.get(group, {}))
     elif all_topics:
-        chosen = sorted(committed)
+        chosen = sorted(starts)
     else:
         names = list(topics)
         described = admin.describe_topics(names) if names else {}
@@ -160,8 +168,18 @@ def plan(
         chosen = list(dict.fromkeys([*partitions, *whole]))
     topic_ids = _check_exist(admin, chosen)
     logs = log_bounds(admin, chosen, scenario)
-    wished = targets(scenario, group, chosen, committed, logs)
-    return GroupResetPlan(group, state, rows(scenario, wished, committed, logs), topic_ids)
+    wished = targets(scenario, group, chosen, starts, logs)
+    return GroupResetPlan(group, state, rows(scenario, wished, committed, logs, starts), topic_ids, elsewhere)
+
+
+def _larger(
+    committed: Mapping[TopicPartition, OffsetAndMetadata], elsewhere: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    found = dict(committed)
+    for tp, offset in elsewhere.items():
+        if tp not in found or offset > found[tp].offset:
+            found[tp] = OffsetAndMetadata(offset)
+    return found
 
 
 def _check_exist(admin: Admin, chosen: list[TopicPartition]) -> dict[str, UUID | None]:

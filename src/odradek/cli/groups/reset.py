@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek.cli.groups.scope import AllGroups, Groups, check_scope
+from odradek.cli.groups.zookeeper_offsets import GroupsInZooKeeper, groups_in_zookeeper
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import (
     TIMEOUT_MS,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.core.ids import TopicPartition
     from odradek.lag.reset import GroupResetPlan, ResetRow, Scenario
+    from odradek.zookeeper.store import OffsetChange
 
 NAMES_WIDTH = 60
 EPILOG = (
@@ -61,6 +63,8 @@ EPILOG = (
     "  odradek groups reset --group g --all-topics --shift-by -100 --dry-run -b 127.0.0.1:9092\n"
     "  odradek groups reset --group g --topic flights:0,1 --to-datetime 2026-01-31T12:00:00.000 \\\n"
     "      --execute -b 127.0.0.1:9092\n"
+    "  odradek groups reset --group g --all-topics --to-latest --execute \\\n"
+    "      --zookeeper-connect 127.0.0.1:2181 -b 127.0.0.1:9092\n"
     "  odradek groups reset --group g --from-file odradek-undo-….csv --execute -b 127.0.0.1:9092"
 )
 
@@ -91,6 +95,14 @@ class ResetLine:
     undo_file: Annotated[
         Path | None, typer.Option("--undo-file", metavar="CSV", help="File for the previous offsets.")
     ] = None
+    zookeeper_connect: Annotated[
+        str | None,
+        typer.Option(
+            "--zookeeper-connect",
+            metavar="HOST:PORT[,HOST:PORT][/CHROOT]",
+            help="Also move the offsets in ZooKeeper, for groups that commit to both.",
+        ),
+    ] = None
     command_config: CommandConfig = None
     as_json: AsJson = False
     timeout_ms: Timeout = TIMEOUT_MS
@@ -105,7 +117,8 @@ def reset(line: ResetLine) -> None:
     """Move the offsets of groups without live members, as kafka-consumer-groups --reset-offsets does.
 
     Shows the offsets before and after, and asks. The previous offsets are written to an undo file, which --from-file
-    can read.
+    can read. With --zookeeper-connect the offsets in ZooKeeper get the same values: consumers that commit to both
+    resume at the larger offset.
     """
     if not (line.from_file and not line.group and not line.all_groups):
         check_scope(line.group, line.all_groups)
@@ -117,8 +130,11 @@ def reset(line: ResetLine) -> None:
     if line.from_file is not None and (line.topic or line.all_topics):
         raise CommandError("the file of --from-file contains the partitions: omit --topic and --all-topics")
     parse_partitions(line.topic or [])
-    with connect(line.bootstrap, line.timeout_ms, line.command_config) as admin:
-        raise typer.Exit(run_reset(admin, scenario, line))
+    with (
+        connect(line.bootstrap, line.timeout_ms, line.command_config) as admin,
+        groups_in_zookeeper(line.zookeeper_connect) as zookeeper,
+    ):
+        raise typer.Exit(run_reset(admin, scenario, line, zookeeper))
 
 
 def scenario_of(line: ResetLine) -> Scenario:
@@ -147,16 +163,12 @@ def scenario_of(line: ResetLine) -> Scenario:
     return scenario_for(kind, given[kind])
 
 
-def run_reset(admin: Admin, scenario: Scenario, line: ResetLine) -> int:
+def run_reset(admin: Admin, scenario: Scenario, line: ResetLine, zookeeper: GroupsInZooKeeper | None = None) -> int:
     """Plans and shows the reset, asks unless an option answers, and commits it. Returns the exit code."""
-    plans = _plans(admin, scenario, line)
-    live = [plan for plan in plans if not _resettable(plan)]
-    ready = [plan for plan in plans if _resettable(plan) and plan.rows]
+    plans = _plans(admin, scenario, line, zookeeper)
+    live = _report_live(plans, zookeeper)
+    ready = [plan for plan in plans if plan not in live and plan.rows]
     quiet = line.export or line.as_json
-    for plan in live:
-        error_line(
-            f"group {plan.group} is {plan.state}: stop its members first; offsets of live groups cannot be reset"
-        )
     if not quiet:
         _show(plans)
     for plan in ready:
@@ -164,7 +176,10 @@ def run_reset(admin: Admin, scenario: Scenario, line: ResetLine) -> int:
     code = EXIT_FAILED if live else 0
     undo: Path | None = None
     if ready and _is_confirmed(ready, line):
+        moves = {plan.group: zookeeper.changes(plan) for plan in ready} if zookeeper else {}
         undo = _write_undo(ready, line.undo_file)
+        if zookeeper is not None:
+            _move_in_zookeeper(zookeeper, moves, undo, quiet=quiet)
         _commit(admin, ready, undo, quiet=quiet)
     if line.export:
         from odradek.lag import reset_csv
@@ -177,7 +192,38 @@ def run_reset(admin: Admin, scenario: Scenario, line: ResetLine) -> int:
     return code
 
 
-def _plans(admin: Admin, scenario: Scenario, line: ResetLine) -> list[GroupResetPlan]:
+def _report_live(plans: list[GroupResetPlan], zookeeper: GroupsInZooKeeper | None) -> list[GroupResetPlan]:
+    """Returns the plans of groups with live members, which are not reset; says why."""
+    live = []
+    for plan in plans:
+        if not _resettable(plan):
+            error_line(
+                f"group {plan.group} is {plan.state}: stop its members first; offsets of live groups cannot be reset"
+            )
+            live.append(plan)
+        elif zookeeper is not None and (names := zookeeper.live_members(plan.group)):
+            error_line(f"group {plan.group} has live members in ZooKeeper: {', '.join(names)}: stop them first")
+            live.append(plan)
+    return live
+
+
+def _move_in_zookeeper(
+    zookeeper: GroupsInZooKeeper, moves: dict[str, list[OffsetChange]], undo: Path, *, quiet: bool
+) -> None:
+    """Writes the offsets in ZooKeeper. They come first: if that is refused, Kafka's offsets are unchanged."""
+    changes = [change for group in moves.values() for change in group]
+    undo_there = zookeeper.write_undo(changes, undo)
+    for of_group in moves.values():
+        zookeeper.write(of_group)
+    if not quiet and changes:
+        note(f"Moved {counted(len(changes), 'offset')} in ZooKeeper.")
+        if undo_there is not None:
+            note(f"Undo in ZooKeeper: odradek zookeeper import --file {undo_there} --execute -z …")
+
+
+def _plans(
+    admin: Admin, scenario: Scenario, line: ResetLine, zookeeper: GroupsInZooKeeper | None
+) -> list[GroupResetPlan]:
     from odradek.core.ids import TopicPartition
     from odradek.lag import reset as resets
 
@@ -194,7 +240,7 @@ def _plans(admin: Admin, scenario: Scenario, line: ResetLine) -> list[GroupReset
             made.append(
                 resets.plan(
                     admin, group, scenario, topics=topics, partitions=[TopicPartition(*tp) for tp in single],
-                    all_topics=line.all_topics,
+                    all_topics=line.all_topics, elsewhere=zookeeper.offsets(group) if zookeeper else None,
                 )
             )  # fmt: skip
             advance(1)
@@ -222,25 +268,38 @@ def _show(plans: list[GroupResetPlan]) -> None:
             (
                 row.topic,
                 str(row.partition),
-                "-" if row.before is None else str(row.before),
+                _shown(row.before),
+                *([] if plan.elsewhere is None else [_shown(_elsewhere(plan, row))]),
                 str(row.after),
-                _effect(row),
+                _effect(row, _elsewhere(plan, row)),
             )
             for row in sorted(plan.rows)
         ]
-        head = ("TOPIC", "PARTITION", "BEFORE", "AFTER", "RECORDS")
+        both = plan.elsewhere is not None
+        head = ("TOPIC", "PARTITION", *(["KAFKA", "ZOOKEEPER"] if both else ["BEFORE"]), "AFTER", "RECORDS")
         again = -sum(row.distance for row in plan.rows if row.distance < 0)
         skipped = sum(row.distance for row in plan.rows if row.distance > 0)
-        note_table(fitting(head, lines, right=frozenset({1, 2, 3})), "", f"Group {plan.group}")
+        note_table(fitting(head, lines, right=frozenset(range(1, len(head) - 1))), "", f"Group {plan.group}")
         note(f"Total: {counted(again, 'record')} read again, {skipped:,} skipped.")
 
 
-def _effect(row: ResetRow) -> str:
-    if row.before is None:
+def _shown(offset: int | None) -> str:
+    return "-" if offset is None else str(offset)
+
+
+def _elsewhere(plan: GroupResetPlan, row: ResetRow) -> int | None:
+    from odradek.core.ids import TopicPartition
+
+    return (plan.elsewhere or {}).get(TopicPartition(row.topic, row.partition))
+
+
+def _effect(row: ResetRow, elsewhere: int | None) -> str:
+    before = max((offset for offset in (row.before, elsewhere) if offset is not None), default=None)
+    if before is None:
         return f"first, skips {row.distance:,}" if row.distance else "first offset"
     if row.distance < 0:
         return f"reads {-row.distance:,} again"
-    return f"skips {row.distance:,}" if row.distance else "unchanged" if row.before == row.after else "none"
+    return f"skips {row.distance:,}" if row.distance else "unchanged" if before == row.after else "none"
 
 
 def _warn_of_clamps(plan: GroupResetPlan) -> None:
@@ -311,5 +370,7 @@ def _commit(admin: Admin, ready: list[GroupResetPlan], undo: Path, *, quiet: boo
 
 def _as_json(plan: GroupResetPlan, done: bool, undo: Path | None) -> dict[str, object]:
     rows = [{name: value for name, value in row._asdict().items() if name != "log_start"} for row in plan.rows]
+    if plan.elsewhere is not None:
+        rows = [made | {"zookeeper_before": _elsewhere(plan, row)} for made, row in zip(rows, plan.rows, strict=True)]
     file = str(undo) if done and undo is not None else None
     return {"group": plan.group, "state": plan.state, "reset": done, "undo_file": file, "partitions": rows}

@@ -12,7 +12,7 @@ from odradek.core.ids import TopicPartition as Tp
 from support.brokers import eventually
 
 
-class Rig:
+class GroupHarness:
     """One group and one topic with ten records in each of two partitions."""
 
     def __init__(self, bootstrap: str, connect: str, kazoo: KazooClient, group: str, topic: str) -> None:
