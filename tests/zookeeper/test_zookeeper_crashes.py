@@ -1,0 +1,226 @@
+"""What a killed consumer with offsets in ZooKeeper repeats, and what happens to its commits when nodes are killed."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.brokers import eventually
+from support.killed_programs import Victim
+from support.publish import publish
+from support.zookeeper_harness import GroupHarness, expire, read
+
+import odradek
+from odradek import Consumer
+from odradek.client import OdradekError
+from odradek.client.consumer import engine
+from odradek.client.group import coordination
+
+# Its argument is the settings. It prints each record before the next poll.
+PROGRAM = """
+import json, sys
+from odradek import Consumer, TopicPartition
+
+settings = json.loads(sys.argv[1])
+topic = settings.pop("topic")
+one = Consumer(settings)
+one.assign([TopicPartition(topic, 0)])
+while True:
+    for record in one.poll(0.1).records():
+        print(f"processed {topic} {record.partition} {record.offset}\\n", end="", flush=True)
+"""
+Start = Callable[..., Victim]
+
+
+@pytest.fixture
+def start(harness: GroupHarness) -> Iterator[Start]:
+    """``start(auto_commit_interval_ms=5000)`` runs the program."""
+    started: list[Victim] = []
+
+    def run(**settings: Any) -> Victim:
+        given = harness.settings(enable_auto_commit=True, topic=harness.topic) | settings
+        started.append(Victim([sys.executable, "-c", PROGRAM, json.dumps(given)]))
+        return started[-1]
+
+    yield run
+    for victim in started:
+        victim.kill()
+
+
+def more(harness: GroupHarness, first: int, count: int = 10) -> None:
+    publish(harness.bootstrap, harness.topic, [str(number) for number in range(first, first + count)], partition=0)
+
+
+def next_run_begins_at(harness: GroupHarness) -> int:
+    """The offset of the first record that the next consumer of the group gets; it waits for the killed owner's end."""
+    with harness.consumer(max_poll_records=1) as heir:
+        heir.assign([harness.a])
+        return read(heir, 1)[0]
+
+
+@pytest.mark.claim(114, part=True)
+def test_the_next_consumer_repeats_what_came_since_the_last_commit(
+    harness: GroupHarness, zookeeper: odradek.ZooKeeper
+) -> None:
+    """The session of the first consumer ends without a commit, as after a crash."""
+    with harness.consumer() as crashed:
+        crashed.assign([harness.a])
+        assert read(crashed, 10) == list(range(10))
+        crashed.commit({harness.a: 4})
+        expire(zookeeper, crashed)
+        assert next_run_begins_at(harness) == 4
+        with pytest.raises(OdradekError):
+            crashed.commit({harness.a: 10})
+    assert harness.offset(0) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.claim(114, part=True)
+def test_a_killed_consumer_repeats_what_came_since_the_last_commit(harness: GroupHarness, start: Start) -> None:
+    victim = start(auto_commit_interval_ms=100, zookeeper_session_timeout_ms=1000)
+    eventually(lambda: harness.offset(0) == 10, within_s=60)
+    victim.kill()
+    slow = start(auto_commit_interval_ms=600_000, zookeeper_session_timeout_ms=1000)
+    more(harness, 10)
+    eventually(lambda: len(slow.processed) == 10, within_s=60)
+    slow.kill()
+    assert harness.offset(0) == 10
+    assert next_run_begins_at(harness) == 10, "the ten records after the commit are read again, and none before"
+
+
+@pytest.mark.slow
+@pytest.mark.claim(114, part=True)
+@pytest.mark.parametrize("interval_s", [5, 60])
+def test_a_crash_repeats_at_most_one_interval(harness: GroupHarness, start: Start, interval_s: int) -> None:
+    """5 s is the default of today's consumers, 60 s that of Kafka's old ones."""
+    victim = start(auto_commit_interval_ms=interval_s * 1000)
+    eventually(lambda: len(victim.processed) == 10, within_s=60)
+    assert harness.offset(0) is None, "no interval has passed"
+    eventually(lambda: harness.offset(0) == 10, within_s=interval_s + 30)
+    more(harness, 10)
+    eventually(lambda: len(victim.processed) == 20, within_s=interval_s / 2)
+    victim.kill()
+    assert harness.offset(0) == 10
+    assert next_run_begins_at(harness) == 10
+
+
+@pytest.mark.parametrize("interval_s", [5, 60])
+def test_automatic_commits_have_their_interval(
+    harness: GroupHarness, monkeypatch: pytest.MonkeyPatch, interval_s: int
+) -> None:
+    """The test moves the consumer's clock second by second."""
+    stopped_s: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: stopped_s[-1] if stopped_s else engine_time.monotonic())
+    engine_time = engine.time
+    monkeypatch.setattr(engine, "time", clock)
+    monkeypatch.setattr(coordination, "time", clock)
+    settings = {"enable_auto_commit": True, "auto_commit_interval_ms": interval_s * 1000, "max_poll_records": 1}
+    path = f"/consumers/{harness.group}/offsets/{harness.topic}/0"
+    with harness.consumer(**settings) as one:
+        one.assign([harness.a])
+        read(one, 1)
+        versions = []
+        stopped_s.append(engine_time.monotonic())
+        for _ in range(2 * interval_s + 2):
+            stopped_s.append(stopped_s[-1] + 1)
+            one.poll(0)
+            one.commit({})  # commits nothing; waits for the commits in flight
+            stat = harness.kazoo.exists(path)
+            versions.append(-1 if stat is None else stat.version)
+        stopped_s.clear()
+    changes = [second for second, (before, after) in enumerate(pairwise(versions), 1) if after > before]
+    assert all(later - earlier == interval_s for earlier, later in pairwise(changes)), changes
+    assert len(changes) in (1, 2)
+
+
+def counting(harness: GroupHarness, consumer: Consumer, stop: threading.Event) -> tuple[list[int], list[OdradekError]]:
+    """Commits 1, 2, 3, … until ``stop``, and reads the znode after each success; it never decreases."""
+    reached: list[int] = []
+    refused: list[OdradekError] = []
+    number = 0
+    while not stop.is_set():
+        number += 1
+        try:
+            consumer.commit({harness.a: number, harness.b: number}, timeout=20)
+        except OdradekError as error:
+            refused.append(error)
+            consumer.poll(0.5)
+            continue
+        reached.append(number)
+    return reached, refused
+
+
+class Watcher:
+    """Reads an offset again and again through a connection of its own, and notes each change."""
+
+    def __init__(self, harness: GroupHarness) -> None:
+        self.seen: list[int] = []
+        self._path = f"/consumers/{harness.group}/offsets/{harness.topic}/0"
+        self._kazoo = harness.kazoo
+
+        @self._kazoo.DataWatch(self._path)  # type: ignore[untyped-decorator]
+        def changed(data: bytes | None, stat: object) -> None:
+            if data is not None:
+                self.seen.append(int(data))
+
+    def assert_never_back(self) -> None:
+        assert self.seen == sorted(self.seen), self.seen
+
+
+@pytest.mark.slow
+def test_no_offset_goes_back_when_leaders_are_killed_and_sessions_expire(
+    bootstrap: str, group: str, filled: str
+) -> None:
+    """Three nodes. The leader is killed three times and the session expired three times while a consumer counts up."""
+    from kazoo.client import KazooClient
+
+    with odradek.ZooKeeper(nodes=3) as ensemble:
+        kazoo = KazooClient(ensemble.connect_string, timeout=60)
+        kazoo.start()
+        harness = GroupHarness(bootstrap, ensemble.connect_string, kazoo, group, filled)
+        stop = threading.Event()
+        with harness.consumer(zookeeper_session_timeout_ms=20_000, default_api_timeout_ms=60_000) as one:
+            one.subscribe([harness.topic])
+            read(one, 20)
+            one.commit({harness.a: 0, harness.b: 0})
+            watcher = Watcher(harness)
+            problems: list[BaseException] = []
+
+            def disturb() -> None:
+                try:
+                    pause = threading.Event()
+                    for _ in range(3):
+                        pause.wait(1.0)
+                        ensemble.leader.kill()
+                        pause.wait(1.0)
+                        ensemble.start()
+                        client = one._engine.group.storage.store._connection.client  # type: ignore[union-attr]
+                        eventually(lambda client=client: client.connected, within_s=60)
+                        expire(ensemble, one)
+                except BaseException as error:
+                    problems.append(error)
+                finally:
+                    stop.set()
+
+            disturbing = threading.Thread(target=disturb)
+            disturbing.start()
+            reached, refused = counting(harness, one, stop)
+            disturbing.join()
+            assert problems == []
+            assert len(reached) > 10
+            assert refused, "the expired sessions were noticed"
+            assert [str(error) for error in refused if "\n" in str(error)] == []
+            eventually(lambda: one.poll(0.5) or harness.owner(0), within_s=60)
+            last = max(harness.offset(0) or 0, reached[-1]) + 1
+            one.commit({harness.a: last, harness.b: last})
+            assert (harness.offset(0), harness.offset(1)) == (last, last)
+            eventually(lambda: watcher.seen and watcher.seen[-1] == last, within_s=60)
+            watcher.assert_never_back()
+        kazoo.stop()
+        kazoo.close()
