@@ -24,6 +24,7 @@ from odradek.zookeeper.errors import NoPermission, OffsetsChanged, ZooKeeperUnre
 from odradek.zookeeper.members import check_owners, read_members
 
 
+@pytest.mark.claim(113, part=True)
 def test_a_consumer_starts_and_commits_in_zookeeper(harness: GroupHarness, admin: Admin) -> None:
     harness.put({0: 7})
     with harness.consumer() as one:

@@ -100,14 +100,14 @@ def test_a_killed_consumer_repeats_what_came_since_the_last_commit(harness: Grou
 def test_a_crash_repeats_at_most_one_interval(harness: GroupHarness, start: Start, interval_s: int) -> None:
     """5 s is the default of today's consumers, 60 s that of Kafka's old ones."""
     victim = start(auto_commit_interval_ms=interval_s * 1000)
-    eventually(lambda: len(victim.processed) == 10, within_s=60)
-    assert harness.offset(0) is None, "no interval has passed"
-    eventually(lambda: harness.offset(0) == 10, within_s=interval_s + 30)
+    eventually(lambda: harness.offset(0) == 10, within_s=interval_s + 60)
     more(harness, 10)
-    eventually(lambda: len(victim.processed) == 20, within_s=interval_s / 2)
+    eventually(lambda: len(victim.processed) == 20, within_s=60)
     victim.kill()
-    assert harness.offset(0) == 10
-    assert next_run_begins_at(harness) == 10
+    committed = harness.offset(0)
+    assert committed in ((10,) if interval_s == 60 else (10, 20)), "an interval of 5 s may have ended meanwhile"
+    more(harness, 20, 1)
+    assert next_run_begins_at(harness) == committed, "what came since the last commit is read again"
 
 
 @pytest.mark.parametrize("interval_s", [5, 60])

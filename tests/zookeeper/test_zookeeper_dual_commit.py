@@ -79,6 +79,7 @@ def test_reading_starts_at_the_larger_offset(
     assert any(differ in text for text in warnings_of(caplog)) == (in_znode is not None and in_commit != in_znode)
 
 
+@pytest.mark.claim(118)
 def test_a_consumer_starts_and_commits_while_zookeeper_is_down(
     harness: GroupHarness, admin: Admin, caplog: pytest.LogCaptureFixture
 ) -> None:
