@@ -25,7 +25,7 @@ from odradek.zookeeper.connection import (
     ZooKeeperConnection,
 )
 from odradek.zookeeper.errors import InvalidOffset, OffsetsChanged, ZnodeChanged, ZooKeeperUnreachable
-from odradek.zookeeper.layout import Place
+from odradek.zookeeper.layout import GroupPartition
 from odradek.zookeeper.store import OffsetChange, OffsetStore, StoredOffset, StoredOffsets
 
 _ATTEMPTS = 10
@@ -172,10 +172,10 @@ class ConsumerSession:
                 continue
             except ZooKeeperUnreachable:
                 for change in changes:
-                    self._possible.setdefault(change.place.tp, set()).add(change.offset)
+                    self._possible.setdefault(change.group_partition.tp, set()).add(change.offset)
                 raise
             for change in changes:
-                self._saw(change.place.tp, self._after(change))
+                self._saw(change.group_partition.tp, self._after(change))
             return
         assert failure is not None
         raise failure
@@ -191,11 +191,15 @@ class ConsumerSession:
         unseen = [tp for tp in offsets if tp not in self._seen]
         if unseen:
             self.read(unseen)
-        return [OffsetChange(Place(self.group, tp), offset, self._seen[tp]) for tp, offset in offsets.items()]
+        return [OffsetChange(GroupPartition(self.group, tp), offset, self._seen[tp]) for tp, offset in offsets.items()]
 
     def _operations(self, changes: Sequence[OffsetChange]) -> list[Operation]:
         """An unowned partition is owned for the moment of the transaction, so that it has no other owner."""
-        unowned = [self._owner_path(change.place.tp) for change in changes if change.place.tp not in self.owned]
+        unowned = [
+            self._owner_path(change.group_partition.tp)
+            for change in changes
+            if change.group_partition.tp not in self.owned
+        ]
         borrowed: list[Operation] = [Create(path, self._thread, True) for path in unowned]
         return [
             *([Check(self._id_path, -1)] if self.owned else []),
@@ -214,7 +218,7 @@ class ConsumerSession:
             raise OffsetsChanged(
                 self.owned, f"{self._id_path} is gone, because the session has expired: others may own the partitions"
             )
-        places = [change.place.tp for change in changes]
+        places = [change.group_partition.tp for change in changes]
         reasons = {
             tp: f"{self._owner_path(tp)} belongs to {_text(one)}"
             for tp, one in self._owners(places).items()
@@ -223,7 +227,7 @@ class ConsumerSession:
         found = self._store.read_partitions(self.group, places)
         invalid = {one.path: one for one in found.invalid}
         for change in changes:
-            tp, before, now = change.place.tp, change.before, found.offsets.get(change.place.tp)
+            tp, before, now = change.group_partition.tp, change.before, found.offsets.get(change.group_partition.tp)
             path = self._store.layout.path(self.group, tp)
             if path not in invalid and _version(now) == _version(before):
                 continue
@@ -237,7 +241,7 @@ class ConsumerSession:
 
     def _after(self, change: OffsetChange) -> StoredOffset:
         """The znode after a transaction that succeeded."""
-        path = self._store.layout.path(*change.place)
+        path = self._store.layout.path(*change.group_partition)
         return StoredOffset(change.offset, path, _version(change.before) + 1, 0, b"%d" % change.offset)
 
     def _saw(self, tp: TopicPartition, stored: StoredOffset | None) -> None:

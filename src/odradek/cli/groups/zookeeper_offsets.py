@@ -43,7 +43,7 @@ class GroupsInZooKeeper:
         made = changes_of(self._store, plan.group, {(row.topic, row.partition): row.after for row in plan.rows})
         seen = plan.elsewhere or {}
         for change in made:
-            if (change.before.offset if change.before else None) != seen.get(change.place.tp):
+            if (change.before.offset if change.before else None) != seen.get(change.group_partition.tp):
                 raise CommandError(
                     f"group {plan.group}: its offsets in ZooKeeper have changed in the meantime: try again"
                 )
