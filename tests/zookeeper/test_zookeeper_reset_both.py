@@ -125,7 +125,7 @@ def test_a_refusal_of_zookeeper_leaves_kafka_unchanged(
     admin.alter_group_offsets(harness.group, {harness.a: 6})
     harness.put({0: "abc"})
     assert reset("--topic", harness.topic, "--to-earliest", "--execute") == 1
-    assert re.search(rf"/{harness.topic}/0 is in the way: 'abc' is not a whole number", reset.err)
+    assert re.search(rf"/{harness.topic}/0 has no valid offset: 'abc' is not a whole number", reset.err)
     assert reset.err.count("\n") == 1
     assert harness.kazoo.get(f"/consumers/{harness.group}/offsets/{harness.topic}/0")[0] == b"abc"
     assert admin.list_group_offsets(harness.group)[harness.a].offset == 6
