@@ -40,6 +40,9 @@ SCRIPT = "python scripts/reference.py"
 NOT_IN_KAFKA = "Not in Kafka"
 """How the meaning of a setting begins that Kafka's Java clients do not have."""
 
+MOST_ROWS = 12
+"""A table of settings with more rows does not fit on a screen."""
+
 PUBLIC: dict[str, tuple[str, ...] | None] = {
     "odradek": None,
     "odradek.client": None,
@@ -158,7 +161,7 @@ def broker_page() -> str:
         "word.",
     ]
     for word, names in groupby(sorted(keys), key=lambda name: name.partition(".")[0]):
-        parts += [f"## {word}", _settings_table((keys[name] for name in names), DYNAMIC)]
+        parts += [f"## {word}", *_section([keys[name] for name in names])]
     parts += [
         "## Settings of topics",
         "For `odradek topics create --config`, `odradek topics alter --set`, or any Kafka tool. A topic that does not "
@@ -169,6 +172,16 @@ def broker_page() -> str:
         _topics_table(group_keys().values()),
     ]
     return _page(parts)
+
+
+def _section(keys: list[ConfigKey]) -> Iterator[str]:
+    """The table of settings with the same first word; of many settings, a table for each two words."""
+    if len(keys) <= MOST_ROWS:
+        yield _settings_table(keys, DYNAMIC)
+        return
+    for words, rows in groupby(keys, key=lambda key: ".".join(key.name.split(".")[:2])):
+        yield f"### {words}"
+        yield _settings_table(rows, DYNAMIC)
 
 
 def _settings_table(keys: Iterable[ConfigKey], dynamic: frozenset[str]) -> str:
