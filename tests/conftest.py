@@ -16,6 +16,7 @@ from support.brokers import RunningBroker, make_broker, unique
 from support.collection import COLLECTED
 from support.forks import fork_brokers, plain_brokers
 from support.jvm import KafkaTools, spark_java_options
+from support.spark_session import spark  # noqa: F401  a fixture, one for the folders that use it
 
 if TYPE_CHECKING:
     from odradek.testing.zookeeper import ZooKeeper

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from support.spark_session import admin, spark
+from support.spark_session import admin
 
-__all__ = ["admin", "spark"]
+__all__ = ["admin"]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from spark_runs import StreamingRun
 from support.brokers import unique
-from support.spark_session import admin, spark
+from support.spark_session import admin
 
 from odradek.client.admin import Admin
 
-__all__ = ["admin", "group", "spark", "stream", "topic"]
+__all__ = ["admin", "group", "stream", "topic"]
 
 
 @pytest.fixture

@@ -24,13 +24,22 @@ LAST = ("cli", "interop", "client", "broker")
 LONG = (
     "test_both_writers_agree", "test_ingest_each_record_once", "test_folder_missing_on_workers", "test_ingest_kill",
     "test_value_decoders", "test_replay_of_ranges", "test_ingest_deleted_records", "test_spark_stream",
-    "test_spark_commits", "test_spark_history", "test_spark_sink",
+    "test_spark_commits", "test_spark_offsets_topic", "test_spark_sink",
+)  # fmt: skip
+
+# The files of other folders that take the most time. They come last, where the other processes begin.
+LONG_ELSEWHERE = (
+    "test_zookeeper_commands", "test_secrets", "test_offsets_page", "test_kernel_cache", "test_apis_differential",
+    "test_idle_year", "test_simulation", "test_groups_differential", "test_transactions_differential",
+    "test_hostile_load",
 )  # fmt: skip
 
 
 def place(path: str) -> int:
     """The position of a test file, such as ``tests/folder/name.py``; a smaller value is earlier."""
     folder = path.removeprefix("tests/").partition("/")[0]
+    if _name(path) in LONG_ELSEWHERE:
+        return len(LAST) + 1 + LONG_ELSEWHERE.index(_name(path))
     if folder in FIRST:
         return FIRST.index(folder) - len(FIRST)
     return LAST.index(folder) + 1 if folder in LAST else 0
@@ -43,15 +52,19 @@ def arrange(items: list[pytest.Item]) -> None:
     the end starts no session.
     """
     sharing = {_file(item) for item in items if "spark" in getattr(item, "fixturenames", ())}
-    items.sort(key=lambda item: (place(item.nodeid), _rank(_file(item)), _file(item) not in sharing))
+    items.sort(key=lambda item: (place(_file(item)), _rank(_file(item)), _file(item) not in sharing))
 
 
 def _file(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
 
 
+def _name(path: str) -> str:
+    return path.rpartition("/")[2].removesuffix(".py")
+
+
 def _rank(path: str) -> int:
-    name = path.rpartition("/")[2].removesuffix(".py")
+    name = _name(path)
     return LONG.index(name) if name in LONG else len(LONG)
 
 

@@ -1,4 +1,4 @@
-"""Fixtures of the tests that run Spark: one session per process for all tests of a folder, and an Admin."""
+"""Fixtures of the tests that run Spark: one session per process for all tests, and an Admin."""
 
 from __future__ import annotations
 
