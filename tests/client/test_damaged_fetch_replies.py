@@ -17,9 +17,12 @@ from support.fuzzing import Mutator, resident_mib, watched
 from support.scripted import FETCH, ScriptedBroker, ScriptedCluster, scripted
 
 from odradek import Consumer, TopicPartition
+from odradek.batches.arrow import RecordSet
+from odradek.batches.arrow_rows import PlainRecordSet
 from odradek.batches.columns import COLUMNS
 from odradek.batches.compression import CODES
 from odradek.batches.encode import encode_batch
+from odradek.client.consumer import fetcher
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.engine import ConsumerEngine
 from odradek.client.consumer.in_flight_requests import InFlightFetch
@@ -186,10 +189,15 @@ def _aborted(row: Any) -> tuple[tuple[int, int], ...] | None:
     return tuple((one.producer_id, one.first_offset) for one in row.aborted_transactions)
 
 
-async def fuzz(count: int, seed: int) -> None:
+async def fuzz(count: int, seed: int, record_set: Any = RecordSet) -> None:
     inputs = Inputs(seed)
     readers = [Reader(check_crcs=True), Reader(check_crcs=False)]
-    readers[0].engine.fetcher._record_set = readers[1].engine.fetcher._record_set = _record_set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fetcher, "record_set", lambda: record_set)
+        await _fuzz(inputs, readers, count)
+
+
+async def _fuzz(inputs: Inputs, readers: list[Reader], count: int) -> None:
     refused = broken = whole = 0
     warm = resident_mib()
     with watched() as watch:
@@ -214,14 +222,9 @@ async def fuzz(count: int, seed: int) -> None:
         await reader.engine.fetcher.close()
 
 
-def _record_set() -> Any:
-    from odradek.batches.arrow import RecordSet
-
-    return RecordSet
-
-
-def test_damaged_replies_give_errors_or_records_in_order() -> None:
-    asyncio.run(fuzz(4_000, seed=1))
+@pytest.mark.parametrize(("record_set", "count"), [(RecordSet, 4_000), (PlainRecordSet, 1_000)])
+def test_damaged_replies_give_errors_or_records_in_order(record_set: Any, count: int) -> None:
+    asyncio.run(fuzz(count, 1, record_set))
 
 
 class Damage:

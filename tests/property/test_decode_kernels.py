@@ -1,4 +1,5 @@
-"""The numba kernels compared with the pure Python reader, for generated and for damaged batches."""
+"""The numba kernels, and the plain decoders of rows and of columns, compared with the pure Python reader, for generated
+and for damaged batches."""
 
 from __future__ import annotations
 
@@ -7,12 +8,14 @@ from dataclasses import dataclass
 from operator import mul
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from crc32c import crc32c
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from odradek.batches.arrow import RecordSet
+from odradek.batches.arrow_rows import PlainRecordSet
 from odradek.batches.columns import COLUMNS
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import HEADER_BYTES, LOG_APPEND_TIME, TIMESTAMP_TYPE_BIT, read_header, scan, set_base_offset
@@ -60,10 +63,10 @@ def build(spec: list[Any]) -> bytes:
     return b"".join(out)
 
 
-def as_tuples(data: bytes, **options: Any) -> list[tuple[Any, ...]]:
+def as_tuples(data: bytes, kind: Any = RecordSet, **options: Any) -> list[tuple[Any, ...]]:
     """The result of the kernels, in the form of ``expected``."""
     found = []
-    for batch in RecordSet(data).record_batches("t", 3, columns=COLUMNS, **options):
+    for batch in kind(data).record_batches("t", 3, columns=COLUMNS, **options):
         batch.validate(full=True)
         columns = {name: batch.column(name).to_pylist() for name in ("key", "value", "offset", "timestampType")}
         times = batch.column("timestamp").cast("int64").to_pylist()
@@ -76,6 +79,11 @@ def as_tuples(data: bytes, **options: Any) -> list[tuple[Any, ...]]:
         names = (columns["offset"], columns["key"], columns["value"], times, headers, columns["timestampType"])
         found += list(zip(*names, strict=True))
     return found
+
+
+def as_plain_tuples(data: bytes, **options: Any) -> list[tuple[Any, ...]]:
+    """The result of ``PlainRecordSet``, in the form of ``expected``."""
+    return as_tuples(data, PlainRecordSet, **options)
 
 
 def as_row_tuples(data: bytes, **options: Any) -> list[tuple[Any, ...]]:
@@ -111,10 +119,12 @@ def test_columns_equal_rows(spec: list[Any], start: int, length: int, cut_off: b
     # An incomplete batch at the end of a fetch is ignored: its header claims more bytes than there are.
     tail = (data[: HEADER_BYTES - 1] + cut_off)[: HEADER_BYTES - 1]
     assert as_tuples(data + tail, start=start, end=start + length) == expected(rows, start, start + length, types)
-    assert as_row_tuples(data + tail, start=start, end=start + length) == expected(rows, start, start + length, types)
-    columns, plain = RecordSet(data), RowSet(data)
-    assert columns.next_offset == plain.next_offset == rows[-1].offset + 1
-    assert (columns.leader_epoch, columns.is_compressed) == (plain.leader_epoch, plain.is_compressed)
+    for read in (as_row_tuples, as_plain_tuples):
+        assert read(data + tail, start=start, end=start + length) == expected(rows, start, start + length, types)
+    columns = RecordSet(data)
+    for plain in (RowSet(data), PlainRecordSet(data).copy()):
+        assert columns.next_offset == plain.next_offset == rows[-1].offset + 1
+        assert (columns.leader_epoch, columns.is_compressed) == (plain.leader_epoch, plain.is_compressed)
 
 
 @given(st.lists(batches, min_size=1, max_size=3), st.integers(0, 200))
@@ -158,10 +168,11 @@ def test_damaged_bytes_raise_corrupt_record_or_are_read(
     try:
         found = as_tuples(damaged)
     except KafkaError as error:
-        with pytest.raises(type(error)):
-            as_row_tuples(damaged)
+        for read in (as_row_tuples, as_plain_tuples):
+            with pytest.raises(type(error)):
+                read(damaged)
         return
-    assert as_row_tuples(damaged) == found
+    assert as_row_tuples(damaged) == as_plain_tuples(damaged) == found
     read = [row for at, head in scan(damaged) if not head.is_control for row in batch_rows(damaged, at, head)]
     assert [row[:3] for row in found] == [(row.offset, row.key, row.value) for row in read]
 
@@ -171,7 +182,7 @@ def test_damaged_bytes_raise_corrupt_record_or_are_read(
 def test_random_bytes_raise_corrupt_record_or_are_empty(noise: bytes) -> None:
     body = struct.pack(">hiqqqhii", 0, 3, 0, 0, -1, -1, -1, 4) + noise
     batch = struct.pack(">qiibI", 0, len(body) + 9, 0, 2, crc32c(body)) + body
-    for read in (as_tuples, as_row_tuples):
+    for read in (as_tuples, as_plain_tuples, as_row_tuples):
         with pytest.raises(CorruptRecord):
             read(batch)
 
@@ -206,9 +217,41 @@ def test_a_malformed_record_is_a_corrupt_record(name: str) -> None:
     records = hostile_records()[name]
     body = struct.pack(">hiqqqhii", 0, 0, 0, 0, -1, -1, -1, 1) + records
     batch = struct.pack(">qiibI", 0, len(body) + 9, 0, 2, crc32c(body)) + body
-    for read in (as_tuples, as_row_tuples):
+    for read in (as_tuples, as_plain_tuples, as_row_tuples):
         with pytest.raises(CorruptRecord):
             read(batch)
+
+
+def test_a_headers_name_that_is_not_utf8_is_an_error_only_for_those_who_ask_for_headers() -> None:
+    body = struct.pack(">hiqqqhii", 0, 0, 0, 0, -1, -1, -1, 1) + hostile_records()["header key not UTF-8"]
+    batch = struct.pack(">qiibI", 0, len(body) + 9, 0, 2, crc32c(body)) + body
+    for kind in (RecordSet, PlainRecordSet, RowSet):
+        (found,) = kind(batch).record_batches("t", 3, columns=("key", "value"))
+        assert found.num_rows == 1
+        with pytest.raises(CorruptRecord, match="UTF-8"):
+            next(kind(batch).record_batches("t", 3, columns=("key", "headers")))
+
+
+def stamped(records: list[Item], codec: str, offset: int, append_time_ms: int | None) -> bytes:
+    batch = bytearray(encode_batch(records, now_ms=77, compression=codec))
+    stamp(batch, 0, offset, 5, append_time_ms)
+    return bytes(batch)
+
+
+def test_plain_columns_equal_those_of_kernels_whatever_columns_are_asked_for() -> None:
+    records = [Item(b"k", None, 5), Item(None, b"v", 7, (("h", None), ("i", b"1"))), Item(b"", b"", 9)] * 700
+    data = b"".join(
+        stamped(records, codec, at, time_ms)
+        for at, codec, time_ms in ((0, "none", None), (3_000, "zstd", 99), (9_000, "none", 99))
+    )
+    for columns in (COLUMNS, *((name,) for name in COLUMNS), ("headers", "timestampType", "offset")):
+        tables = [
+            pa.Table.from_batches(kind(data).record_batches("t", 3, columns=columns))
+            for kind in (RecordSet, PlainRecordSet)
+        ]
+        tables[1].validate(full=True)
+        assert tables[0].equals(tables[1])
+        assert tables[0].schema.equals(tables[1].schema)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from stream_planner import Planner
 from support.brokers import eventually
 from support.publish import admin, consumer, create_topic, numbers, publish
 
-from odradek.batches.arrow import schema
+from odradek.batches.arrow_columns import schema
 from odradek.batches.columns import DEFAULT_COLUMNS
 from odradek.client import reader
 from odradek.core.errors import ErrorCode, KafkaError

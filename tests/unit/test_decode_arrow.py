@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from crc32c import crc32c
 
-from odradek.batches import arrow, kernel_cache
+from odradek.batches import arrow, compile_lock
 from odradek.batches.aborted_transactions import AbortedTransaction, rolled_back
 from odradek.batches.arrow import RecordSet
 from odradek.batches.columns import COLUMNS
@@ -199,15 +199,15 @@ def test_the_callers_buffer_stays_writable_and_unchanged() -> None:
 def test_private_cache_is_refused_when_others_could_write_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled code is loaded from the cache, so its directory must belong to this user and be writable for no other
     user."""
-    monkeypatch.setattr(kernel_cache.tempfile, "gettempdir", lambda: str(tmp_path))
-    path = kernel_cache._private_cache()
+    monkeypatch.setattr(compile_lock.tempfile, "gettempdir", lambda: str(tmp_path))
+    path = compile_lock.private_directory()
     assert path is not None
     assert os.stat(path).st_mode & 0o777 == 0o700
     os.chmod(path, 0o777)
-    assert kernel_cache._private_cache() is None
+    assert compile_lock.private_directory() is None
     os.rmdir(path)
     os.symlink(tmp_path, path)
-    assert kernel_cache._private_cache() is None
+    assert compile_lock.private_directory() is None
 
 
 @pytest.mark.parametrize("count", [1, 30, 3_000])

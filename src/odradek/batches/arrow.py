@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from odradek.batches import decode as kernels
 from odradek.batches.aborted_transactions import AbortedTransaction, rolled_back
-from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
+from odradek.batches.arrow_columns import RECORD_BATCH_BYTES, record_batch
+from odradek.batches.columns import DEFAULT_COLUMNS
 from odradek.batches.decode import (
     ATTRIBUTES,
     BASE,
@@ -25,30 +26,8 @@ from odradek.batches.decode import (
     Int64s,
 )
 from odradek.batches.header import CONTROL_BIT, Buffer
-from odradek.batches.record_columns import HEADERS, KEYS, TYPES, VALUES, Blobs, RecordColumns
+from odradek.batches.record_columns import HEADERS, KEYS, TYPES, VALUES, RecordColumns
 from odradek.core.errors import CorruptRecord
-
-RECORD_BATCH_BYTES = 2 << 20
-"""The approximate limit for the bytes of records in one RecordBatch."""
-# Spark's own names and nullability, so that its Arrow batches need no cast.
-_HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
-ARROW_TYPES = {
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "topic": pa.string(),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestampType": pa.int32(),
-    "headers": _HEADERS,
-}
-
-
-@lru_cache(maxsize=64)
-def schema(columns: tuple[str, ...] = DEFAULT_COLUMNS) -> pa.Schema:
-    """Returns the Arrow schema of these columns. Raises ValueError for an unknown column."""
-    check_columns(columns)
-    return pa.schema([pa.field(name, ARROW_TYPES[name]) for name in columns])
 
 
 class BatchSpans(NamedTuple):
@@ -240,7 +219,7 @@ class RecordBatches(Iterator["pa.RecordBatch"]):
         while self._at < len(table):
             found, self._at = records._columns(table, self._at, *self._offsets, self._kept)
             if found.rows:
-                return _record_batch(found, *self._partition, self._columns)
+                return record_batch(found, *self._partition, self._columns)
         raise StopIteration
 
 
@@ -253,110 +232,3 @@ def _marks(table: Int64s) -> tuple[list[int], list[int], list[int]]:
 def _kept(columns: tuple[str, ...]) -> int:
     kept = {"key": KEYS, "value": VALUES, "headers": HEADERS}
     return sum(flag for name, flag in kept.items() if name in columns)
-
-
-def _validity(is_valid: Any) -> tuple[Any, int]:
-    nulls = len(is_valid) - int(np.count_nonzero(is_valid))
-    return (pa.py_buffer(np.packbits(is_valid, bitorder="little")) if nulls else None), nulls
-
-
-# Arrays are cut to their rows: a pickle would include the uninitialized rest.
-
-
-def _cut(numbers: Any, rows: int) -> Any:
-    return numbers if len(numbers) == rows else numbers[:rows]
-
-
-def _binary(blobs: Blobs, rows: int) -> pa.Array:
-    bitmap = None
-    if blobs.nulls:
-        bitmap = pa.py_buffer(np.packbits(blobs.is_there[:rows], bitorder="little"))
-    buffers = [bitmap, pa.py_buffer(_cut(blobs.ends, rows + 1)), pa.py_buffer(blobs.data)]
-    return pa.Array.from_buffers(_BINARY, rows, buffers, blobs.nulls)
-
-
-def _fixed(name: str, numbers: Any, rows: int) -> pa.Array:
-    return pa.Array.from_buffers(ARROW_TYPES[name], rows, [None, pa.py_buffer(_cut(numbers, rows))], 0)
-
-
-def _headers(found: RecordColumns) -> pa.Array:
-    """Returns a list of headers for each record; null, as in Spark, for a record without headers."""
-    name_ends, names, value_ends, values, is_null = found.gather_headers()
-    count = len(is_null)
-    keys = pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(name_ends), pa.py_buffer(names)], 0)
-    try:
-        keys.validate(full=True)
-    except pa.ArrowInvalid as error:
-        raise CorruptRecord(f"a header's name is not UTF-8: {error}") from error
-    bitmap, nulls = _validity(is_null == 0)
-    content = pa.Array.from_buffers(pa.binary(), count, [bitmap, pa.py_buffer(value_ends), pa.py_buffer(values)], nulls)
-    pairs = pa.StructArray.from_arrays([keys, content], fields=list(_HEADERS.value_type))
-    ends = found.headers_ends[: found.rows + 1]
-    bitmap, nulls = _validity(ends[1:] > ends[:-1])
-    return pa.Array.from_buffers(_HEADERS, found.rows, [bitmap, pa.py_buffer(ends)], nulls, children=[pairs])
-
-
-_BINARY = ARROW_TYPES["value"]
-_ALIKE = 1 << 15
-_FEW = 16
-
-
-def _repeated(value: str | int, rows: int) -> pa.Array:
-    """Returns a column with one value, made from buffers.
-
-    pyarrow's own conversion imports pandas if it is installed, which takes half a second.
-    """
-    if isinstance(value, int):
-        return _fixed("partition", np.full(rows, value, np.int32), rows)
-    text = np.frombuffer(value.encode(), np.uint8)
-    ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(text))
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(np.tile(text, rows))]
-    return pa.Array.from_buffers(ARROW_TYPES["topic"], rows, buffers, 0)
-
-
-@lru_cache(maxsize=8)
-def _topics(topic: str) -> pa.Array:
-    """Returns a long column of one topic. RecordBatches share slices of it."""
-    return _repeated(topic, _ALIKE)
-
-
-@lru_cache(maxsize=64)
-def _numbers(number: int) -> pa.Array:
-    return _repeated(number, _ALIKE)
-
-
-@lru_cache(maxsize=4096)
-def _few_alike(value: str | int, rows: int) -> pa.Array:
-    return _repeated(value, rows)
-
-
-def _alike(value: str | int, rows: int) -> pa.Array:
-    if rows <= _FEW:
-        return _few_alike(value, rows)
-    if rows > _ALIKE:
-        return _repeated(value, rows)
-    return (_topics(value) if isinstance(value, str) else _numbers(value)).slice(0, rows)
-
-
-def _record_batch(found: RecordColumns, topic: str, partition: int, columns: tuple[str, ...]) -> pa.RecordBatch:
-    rows = found.rows
-    wanted = schema(columns)
-    arrays = []
-    for name in columns:
-        if name == "key":
-            arrays.append(_binary(found.keys, rows))
-        elif name == "value":
-            arrays.append(_binary(found.values, rows))
-        elif name == "topic":
-            arrays.append(_alike(topic, rows))
-        elif name == "partition":
-            arrays.append(_alike(partition, rows))
-        elif name == "offset":
-            arrays.append(_fixed(name, found.offsets, rows))
-        elif name == "timestamp":
-            arrays.append(_fixed(name, found.times, rows))
-        elif name == "timestampType":
-            arrays.append(_fixed(name, found.time_types, rows) if len(found.time_types) else _alike(0, rows))
-        else:
-            arrays.append(_headers(found))
-    return pa.RecordBatch.from_arrays(arrays, schema=wanted)

@@ -11,9 +11,9 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import os
-import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -22,7 +22,54 @@ import numba
 import numpy as np
 from numba.core.caching import FunctionCache
 
+from odradek.batches.compile_lock import CompileLock, private_directory
+
 logger = logging.getLogger("odradek.kernels")
+
+
+compiled: list[str] = []
+"""The names of the kernels that this process has compiled."""
+
+
+class KernelMissing(Exception):
+    """A kernel is not in the cache, and this thread must not compile it."""
+
+
+class _Loading(threading.local):
+    """How this thread gets kernels."""
+
+    def __init__(self) -> None:
+        self.cached_only = self.must_keep = self.has_lock = False
+        self.gives_up: Callable[[], bool] = lambda: False
+
+
+_loading = _Loading()
+
+
+@contextmanager
+def loading(
+    *,
+    cached_only: bool = False,
+    must_keep: bool = False,
+    has_lock: bool = False,
+    gives_up: Callable[[], bool] = lambda: False,
+) -> Iterator[None]:
+    """Imports of kernels in this block and thread raise KernelMissing instead of compiling.
+
+    ``cached_only``: they never compile. ``must_keep``: they compile only what the cache keeps. ``gives_up``: whether
+    they stop before the next kernel. ``has_lock``: another process holds the lock of the compilation for this one.
+    """
+    before = vars(_loading).copy()
+    vars(_loading).update(cached_only=cached_only, must_keep=must_keep, has_lock=has_lock, gives_up=gives_up)
+    try:
+        yield
+    finally:
+        vars(_loading).update(before)
+
+
+def is_off() -> bool:
+    """Whether the environment variable NUMBA_DISABLE_JIT turns compilation off."""
+    return bool(numba.config.DISABLE_JIT)
 
 
 class _KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
@@ -30,13 +77,23 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
 
     def __init__(self, function: FunctionType) -> None:
         super().__init__(function)
+        self.lock = CompileLock()
         stored = self._cache_file
         stored._source_stamp = (stored._source_stamp, _digest(function))
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Before it returns None, after which numba compiles, it acquires the lock of the compilation."""
         found = super().load_overload(sig, target_context)
+        if found is not None:
+            return found
+        if _loading.cached_only:
+            raise KernelMissing(self._name)
+        if not _loading.has_lock:
+            self.lock.acquire()
+            found = super().load_overload(sig, target_context)  # another process may have compiled it meanwhile
         if found is None:
             _note_compilation(self.cache_path)
+            compiled.append(self._name)
         return found
 
 
@@ -51,12 +108,21 @@ def kernel(signature: Any, *, nogil: bool = True) -> Callable[[Any], Any]:
         made = numba.njit(nogil=nogil)(function)
         if made is function:  # NUMBA_DISABLE_JIT
             return made
+        if _loading.gives_up():
+            raise KernelMissing(function.__name__)
         cache = _cache_of(function)
         if cache is None:
+            if _loading.cached_only or _loading.must_keep:
+                raise KernelMissing(function.__name__)
             _note_compilation(None)
+            compiled.append(function.__name__)
         else:
             made._cache = cache
-        made.compile(signature)
+        try:
+            made.compile(signature)
+        finally:
+            if cache is not None:
+                cache.lock.release()
         made.disable_compile()
         return made
 
@@ -71,28 +137,11 @@ def _cache_of(function: Any) -> _KernelCache | None:
     except RuntimeError as error:
         if "cannot cache function" not in str(error):
             raise
-    private = _private_cache()
+    private = private_directory()
     if private is None:
         return None
     numba.config.CACHE_DIR = private
     return _KernelCache(function)
-
-
-def _private_cache() -> str | None:
-    """Returns a cache directory in the temporary directory, or None.
-
-    Only this user may write to it, because its code is executed.
-    """
-    if not hasattr(os, "getuid"):
-        return None
-    path = os.path.join(tempfile.gettempdir(), f"odradek-numba-{os.getuid()}")
-    try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
-        found = os.lstat(path)
-    except OSError:
-        return None
-    is_private = found.st_uid == os.getuid() and found.st_mode & 0o170777 == 0o040700
-    return path if is_private and os.access(path, os.W_OK) else None
 
 
 @functools.cache

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from odradek.batches.aborted_transactions import AbortedTransaction, rolled_back
 from odradek.batches.columns import DEFAULT_COLUMNS, MAX_MS
@@ -43,16 +42,6 @@ def needs_columns(what: str) -> Iterator[None]:
         if (error.name or "").partition(".")[0] not in ARROW_PACKAGES:
             raise
         raise ColumnsMissing(what) from error
-
-
-def record_set() -> Any:
-    """Returns the class that reads fetched bytes: ``RecordSet`` of ``batches.arrow``, or ``RowSet`` without it."""
-    try:
-        with needs_columns("reading columns"):
-            from odradek.batches.arrow import RecordSet
-    except ColumnsMissing:
-        return RowSet
-    return RecordSet
 
 
 class RowBatch:
@@ -92,14 +81,18 @@ class RowSet:
         self._data = data
         self._batches: list[tuple[int, BatchHeader]] = []
         self.next_offset = self.leader_epoch = -1
-        at, before = 0, -1
+        before = -1
         try:
             for at, header in scan(data):
                 self._check(header, before, at)
                 before = header.last_offset
                 self._batches.append((at, header))
         except CorruptRecord:
-            self._refuse_old_format(at if not self._batches else at + self._batches[-1][1].size_in_bytes)
+            end = 0
+            if self._batches:
+                at, header = self._batches[-1]
+                end = at + header.size_in_bytes
+            self._refuse_old_format(end)
             raise
         if self._batches:
             self.next_offset, self.leader_epoch = before + 1, self._batches[-1][1].leader_epoch
@@ -189,26 +182,54 @@ class RowBatches(Iterator[RowBatch]):
         return self._at >= len(self._batches)
 
     def __next__(self) -> RowBatch:
-        start, end = self._offsets
         while self._at < len(self._batches):
-            at, header = self._batches[self._at]
-            if self._check_crcs and not crc_is_valid(self._data, at, header):
-                raise CorruptRecord(f"batch at offset {header.base_offset}: its CRC does not match its bytes")
-            rows = [_clamped(row) for row in self._checked(at, header) if start <= row.offset < end]
+            found = self._decoded(self._at)
             self._at += 1
-            if rows:
-                return RowBatch(rows, self._partition, header.timestamp_type, self._columns)
+            if found.rows:
+                return found
         raise StopIteration
 
-    def _checked(self, at: int, header: BatchHeader) -> Iterator[Row]:
-        for row in batch_rows(self._data, at, header):
-            if not header.base_offset <= row.offset <= header.last_offset:
-                raise CorruptRecord(f"batch at offset {header.base_offset}: a record's offset is outside of it")
-            yield row
+    def next_batches(self, most_bytes: int) -> list[RowBatch]:
+        """Returns the next record batches with records, until they have about ``most_bytes``.
+
+        Raises CorruptRecord, and StopIteration after the last batch.
+        """
+        chosen: list[RowBatch] = []
+        at, left = self._at, most_bytes
+        while at < len(self._batches) and (left > 0 or not chosen):
+            found, header = self._decoded(at), self._batches[at][1]
+            at += 1
+            left -= _content_bytes(found.rows) if header.compression else header.size_in_bytes
+            if found.rows:
+                chosen.append(found)
+        self._at = at
+        if not chosen:
+            raise StopIteration
+        return chosen
+
+    def _decoded(self, number: int) -> RowBatch:
+        at, header = self._batches[number]
+        if self._check_crcs and not crc_is_valid(self._data, at, header):
+            raise CorruptRecord(f"batch at offset {header.base_offset}: its CRC does not match its bytes")
+        # A name that is not UTF-8 is an error for those who asked for headers.
+        names = "strict" if "headers" in self._columns else "replace"
+        rows = list(batch_rows(self._data, at, header, names=names))
+        offsets = [row.offset for row in rows]
+        if rows and (min(offsets) < header.base_offset or max(offsets) > header.last_offset):
+            raise CorruptRecord(f"batch at offset {header.base_offset}: a record's offset is outside of it")
+        start, end = self._offsets
+        if start > header.base_offset or end <= header.last_offset:
+            rows = [row for row in rows if start <= row.offset < end]
+        return RowBatch(_clamped(rows), self._partition, header.timestamp_type, self._columns)
 
 
-def _clamped(row: Row) -> Row:
-    """Returns a row whose time fits into a column of microseconds."""
-    if -MAX_MS <= row.timestamp <= MAX_MS:
-        return row
-    return row._replace(timestamp=min(max(row.timestamp, -MAX_MS), MAX_MS))
+def _content_bytes(rows: list[Row]) -> int:
+    return sum(len(row.key or b"") + len(row.value or b"") for row in rows)
+
+
+def _clamped(rows: list[Row]) -> list[Row]:
+    """Returns rows whose times fit into a column of microseconds."""
+    times = [row.timestamp for row in rows]
+    if not rows or (min(times) >= -MAX_MS and max(times) <= MAX_MS):
+        return rows
+    return [row._replace(timestamp=min(max(row.timestamp, -MAX_MS), MAX_MS)) for row in rows]

@@ -337,7 +337,7 @@ def _parquet() -> tuple[Any, Any]:
     with needs_columns("--output"):
         import pyarrow.parquet as pq
 
-        from odradek.batches.arrow import schema
+        from odradek.batches.arrow_columns import schema
 
         return pq, schema
 

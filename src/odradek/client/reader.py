@@ -20,7 +20,8 @@ from uuid import UUID
 from odradek.batches.aborted_transactions import AbortedTransaction, rolled_back
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.batches.header import BatchHeader, crc_is_valid, scan
-from odradek.batches.row_sets import ColumnsMissing, RowSet, record_set
+from odradek.batches.kernel_loader import record_set
+from odradek.batches.row_sets import needs_columns
 from odradek.batches.rows import Row, batch_rows
 from odradek.client import loop, offset_requests, topic_requests
 from odradek.client.arguments import isolation
@@ -237,9 +238,7 @@ class PartitionReader:
     def _arrow(
         self, reply: FetchReplyPartition, position: int, end: int, surveyed: Callable[[BatchSpans], None] | None = None
     ) -> _Decoded[pa.RecordBatch]:
-        kind = record_set()  # imported here, because it loads numba and pyarrow
-        if kind is RowSet and surveyed is not None:
-            raise ColumnsMissing("reading the ranges of batches")
+        kind = record_set() if surveyed is None else _kernel_record_set()
         records = kind(reply.records)
         aborted = [AbortedTransaction(*row) for row in reply.aborted or ()]
         if surveyed is not None:
@@ -275,6 +274,12 @@ class PartitionReader:
             for row in batch_rows(reply.records, at, header):
                 if position <= row.offset < end:
                     yield row
+
+
+def _kernel_record_set() -> Any:
+    with needs_columns("reading the ranges of batches"):
+        from odradek.batches.arrow import RecordSet
+    return RecordSet
 
 
 def read_range(

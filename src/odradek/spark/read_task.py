@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import gc
-import importlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from odradek.batches import kernel_loader
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig, as_config
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, TopicRecreated, UnknownTopic
@@ -86,7 +86,7 @@ def _freeze_modules() -> None:
     Spark's worker collects garbage after every task. Walking through all objects of numba, pyarrow and other modules
     delays the next task by about 50 ms; frozen objects are skipped.
     """
-    importlib.import_module("odradek.batches.arrow")
+    kernel_loader.load_cached()
     gc.collect()
     gc.freeze()
 

@@ -30,13 +30,13 @@ class CompletedFetch:
     leader_epoch: int
     aborted: tuple[AbortedTransaction, ...]
     records: Any
-    """A ``batches.arrow.RecordSet``, or a ``batches.row_sets.RowSet``."""
+    """A ``batches.arrow.RecordSet``, or a ``batches.arrow_rows.PlainRecordSet``, or a ``batches.row_sets.RowSet``."""
     size: int
     state: int = FREE
     columns: tuple[str, ...] = ()
     """The columns that are decoded: an iteration needs all, a poll perhaps fewer."""
     decoded: Any = None
-    """The remaining ``batches.arrow.RecordBatches``, or ``RowBatches``; None before ``begin``."""
+    """The remaining RecordBatches, or ``RowBatches``; None before ``begin``."""
     ready: deque[Any] = field(default_factory=deque)
     """RecordBatches that are decoded already and precede ``decoded``."""
     rest: Any = None

@@ -7,10 +7,9 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from odradek.batches.aborted_transactions import AbortedTransaction
-from odradek.batches.row_sets import record_set
+from odradek.batches.kernel_loader import record_set
 from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster
 from odradek.client.consumer.ahead_decoder import WORTH_DECODING_BYTES, AheadDecoder
@@ -70,7 +69,7 @@ class Fetcher:
         self.in_flight = InFlightFetches(
             config,
             cluster,
-            prepare=self._load_kernel,
+            prepare=self._load_decoder,
             on_reply=self.on_reply,
             on_lost=self._on_lost,
             on_end=self._on_end,
@@ -94,7 +93,6 @@ class Fetcher:
         """Partitions that wait until their buffered records are returned or the log's range is looked up."""
         self.in_iteration: set[TopicPartition] = set()
         """Partitions with records in an iteration that has not yielded them yet."""
-        self._record_set: Any = None
         self._closed = False
         self.storage: OffsetStorage | None = None
         """The claims without which no records are fetched; None without them."""
@@ -290,9 +288,9 @@ class Fetcher:
         followed = [tp for tp in wanted if self._cluster.leader(tp) != node_id] if self._followers else ()
         self.in_flight.begin(InFlightFetch(node_id, wanted, versions, max_bytes, wait_ms, frozenset(followed)))
 
-    async def _load_kernel(self) -> None:
-        """Loads numba in a thread: it takes a second, and the loop has to send heartbeats."""
-        self._record_set = await asyncio.to_thread(record_set)
+    async def _load_decoder(self) -> None:
+        """Loads pyarrow in a thread: it takes a tenth of a second, and the loop has to send heartbeats."""
+        await asyncio.to_thread(record_set)
 
     def _on_lost(self, fetch: InFlightFetch) -> None:
         for tp in fetch.wanted:
@@ -366,7 +364,7 @@ class Fetcher:
         if not len(row.records):
             return False
         try:
-            records = self._record_set(row.records)
+            records = record_set()(row.records)
         except KafkaError as error:
             self._fail(error)
             return False

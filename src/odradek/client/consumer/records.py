@@ -73,7 +73,7 @@ class Polled(dict[TopicPartition, "list[pa.RecordBatch]"]):
         with needs_columns("table()"):
             import pyarrow as pa
 
-            from odradek.batches.arrow import schema
+            from odradek.batches.arrow_columns import schema
 
         return pa.Table.from_batches(list(self.record_batches()), None if self else schema(self.columns))
 

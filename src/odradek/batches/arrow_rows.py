@@ -1,0 +1,118 @@
+"""Fetched record batches as Arrow RecordBatches, decoded in pure Python: for the first records of a process.
+
+The kernels of ``batches.arrow`` are many times faster, but need a second to load and several to compile. A property
+test compares the records and errors of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from odradek.batches import kernel_loader
+from odradek.batches.arrow_columns import RECORD_BATCH_BYTES, record_batch
+from odradek.batches.row_sets import RowBatch, RowBatches, RowSet
+from odradek.batches.rows import Row
+
+
+class PlainRecordSet(RowSet):
+    """A ``RowSet`` whose batches are Arrow RecordBatches. It has the interface of ``batches.arrow.RecordSet``.
+
+    After a number of bytes that kernels are worth, the process loads them in the background.
+    """
+
+    __slots__ = ()
+
+    def copy(self) -> PlainRecordSet:
+        """Returns a copy with its own memory."""
+        return PlainRecordSet(bytes(self._data))
+
+    def record_batches(self, *args: Any, **options: Any) -> PlainRecordBatches:  # type: ignore[override]  # of columns
+        """As ``RecordSet.record_batches``. The iterator raises CorruptRecord."""
+        return PlainRecordBatches(super().record_batches(*args, **options))
+
+
+class PlainRecordBatches(Iterator["pa.RecordBatch"]):
+    """The result of ``PlainRecordSet.record_batches``, which decodes each element on demand.
+
+    After CorruptRecord, the next call raises it again.
+    """
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: RowBatches) -> None:
+        self._rows = rows
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all batches were read. If False, there still may be no further element."""
+        return self._rows.is_over
+
+    def __next__(self) -> pa.RecordBatch:
+        found = self._rows.next_batches(RECORD_BATCH_BYTES)
+        batch = record_batch(_RowColumns(found), *found[0].partition, found[0].columns)
+        kernel_loader.note_decoded_bytes(batch.nbytes)
+        return batch
+
+
+class _RowBlobs:
+    __slots__ = ("data", "ends", "is_there", "nulls")
+
+    def __init__(self, content: list[bytes | None]) -> None:
+        self.nulls = content.count(None)
+        self.is_there = _NO_BYTES
+        if self.nulls:
+            self.is_there = np.array([one is not None for one in content], np.uint8)
+            content = [one or b"" for one in content]
+        present: Any = content
+        self.data = _bytes(present)
+        self.ends = _ends(present)
+
+
+class _RowColumns:
+    """Rows as ``arrow_columns.FlatColumns``."""
+
+    __slots__ = ("_headers", "headers_ends", "keys", "offsets", "rows", "time_types", "times", "values")
+
+    def __init__(self, batches: list[RowBatch]) -> None:
+        rows: list[Row] = batches[0].rows if len(batches) == 1 else [row for batch in batches for row in batch.rows]
+        columns = batches[0].columns
+        self.rows = len(rows)
+        self.offsets = _numbers([row.offset for row in rows], np.int64)
+        self.times = _numbers([row.timestamp for row in rows], np.int64) * 1000
+        self.time_types = _NO_TYPES
+        if any(batch.timestamp_type for batch in batches):
+            types = np.array([batch.timestamp_type for batch in batches], np.int32)
+            self.time_types = np.repeat(types, [batch.num_rows for batch in batches])
+        self.keys = _RowBlobs([row.key for row in rows]) if "key" in columns else _NO_BLOBS
+        self.values = _RowBlobs([row.value for row in rows]) if "value" in columns else _NO_BLOBS
+        self._headers = [pair for row in rows for pair in row.headers] if "headers" in columns else []
+        self.headers_ends = _ends([row.headers for row in rows]) if "headers" in columns else _NO_TYPES
+
+    def gather_headers(self) -> tuple[Any, Any, Any, Any, Any]:
+        names = [name.encode() for name, _ in self._headers]
+        values = [value or b"" for _, value in self._headers]
+        is_null = np.array([value is None for _, value in self._headers], np.uint8)
+        return _ends(names), _bytes(names), _ends(values), _bytes(values), is_null
+
+
+def _numbers(values: list[int], kind: Any) -> Any:
+    return np.array(values, kind)
+
+
+def _bytes(parts: list[bytes]) -> Any:
+    return np.frombuffer(b"".join(parts), np.uint8)
+
+
+def _ends(parts: list[Any]) -> Any:
+    """Arrow's offsets of elements with these lengths."""
+    return np.array(list(accumulate(map(len, parts), initial=0)), np.int32)
+
+
+_NO_BYTES: Any = np.empty(0, np.uint8)
+_NO_TYPES: Any = np.empty(0, np.int32)
+_NO_BLOBS = _RowBlobs([])

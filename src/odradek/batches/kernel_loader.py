@@ -1,0 +1,206 @@
+"""The decoder of a process: plain Python first, kernels as soon as they are loaded in the background.
+
+The import of numba takes half a second, and the first compilation on a computer several. No poll waits for either.
+When a process has decoded ``WORTH_LOADING_BYTES``, a thread loads the compiled kernels from numba's cache. If they are
+not in the cache, another process compiles them, because numba holds the interpreter lock while it compiles.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import subprocess
+import sys
+import threading
+from importlib import import_module
+from typing import Any
+
+from odradek.batches.compile_lock import CompileLock
+from odradek.batches.row_sets import ColumnsMissing, RowSet, needs_columns
+
+logger = logging.getLogger("odradek.kernels")
+
+WORTH_LOADING_BYTES = 1 << 20
+"""Plain Python decodes so many bytes in some hundredths of a second. Each RecordBatch counts as 1 KiB more."""
+_ROUNDS = 3
+"""How often a process waits for others that compile, before it compiles by itself."""
+_COMPILE = "import sys; sys.path[:] = {path!r}; from odradek.batches.kernel_compile import main; main()"
+
+
+class _Loader:
+    def __init__(self) -> None:
+        self.kernels: Any = None
+        """``batches.arrow.RecordSet`` when its kernels are loaded."""
+        self.plain: Any = None
+        self.decoded_bytes = 0
+        self.importing = threading.Lock()
+        """Held while the thread imports or compiles. A child of a fork could never import a module that is half
+        imported, and a process that ends must not remove LLVM while a thread uses it. So both wait."""
+        self.is_ending = False
+        self._thread: threading.Thread | None = None
+        self._start = threading.Lock()
+
+    def record_set(self) -> Any:
+        if self.plain is None:
+            try:
+                with needs_columns("reading columns"):
+                    from odradek.batches.arrow_rows import PlainRecordSet
+            except ColumnsMissing:
+                self.plain = RowSet
+            else:
+                self.plain = PlainRecordSet
+        return self.kernels or self.plain
+
+    def begin(self) -> None:
+        """Starts the thread, once."""
+        with self._start:
+            if self._thread is None and self.kernels is None:
+                self._thread = threading.Thread(target=self._run, name="odradek-kernels", daemon=True)
+                self._thread.start()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout_s)
+        return self.kernels is not None
+
+    def _run(self) -> None:
+        try:
+            self._load()
+        except ImportError as error:
+            logger.info("records are decoded in plain Python: %s", error)
+        except Exception:
+            logger.warning("the kernels do not load: records are decoded in plain Python", exc_info=True)
+
+    def _load(self) -> None:
+        for _ in range(_ROUNDS):
+            if self.load(cached_only=True):
+                return
+            if not _compile_elsewhere():
+                break
+        self.load(cached_only=False)
+
+    def load(self, *, cached_only: bool) -> bool:
+        """Imports the kernels in this thread. Returns False if one is not in the cache and ``cached_only``."""
+        with self.importing:
+            if self.is_ending or self.kernels is not None:
+                return True
+            kernel_cache = import_module("odradek.batches.kernel_cache")
+            if kernel_cache.is_off():
+                return True
+        with self.importing, kernel_cache.loading(cached_only=cached_only, gives_up=lambda: self.is_ending):
+            try:
+                arrow = import_module("odradek.batches.arrow")
+            except kernel_cache.KernelMissing:
+                return self.is_ending
+        self.kernels = arrow.RecordSet
+        return True
+
+
+_loader = _Loader()
+
+
+def record_set() -> Any:
+    """Returns the class that reads fetched bytes now: with kernels if they are loaded, else in plain Python.
+
+    Without the packages of the extra ``arrow`` it is ``RowSet``, whose records are rows.
+    """
+    return _loader.kernels or _loader.record_set()
+
+
+def note_decoded_bytes(count: int) -> None:
+    """Counts bytes that plain Python decodes. Enough of them start the loading of kernels."""
+    _loader.decoded_bytes += count + 1024
+    if _loader.decoded_bytes >= WORTH_LOADING_BYTES:
+        _loader.begin()
+
+
+def load_cached() -> bool:
+    """Loads the kernels in this thread if they are compiled; else begins to load them in the background.
+
+    For processes that are about to read much. Returns whether the kernels are loaded.
+    """
+    if _loader.record_set() is RowSet or _loader.kernels is not None:
+        return _loader.kernels is not None
+    try:
+        if not _loader.load(cached_only=True):
+            _loader.begin()
+    except ImportError as error:
+        logger.info("records are decoded in plain Python: %s", error)
+    return _loader.kernels is not None
+
+
+def wait_for_kernels(timeout_s: float | None = None) -> bool:
+    """Begins to load the kernels and waits for them. Returns whether they are loaded. For benchmarks and tests."""
+    if _loader.record_set() is not RowSet:
+        _loader.begin()
+    return _loader.wait(timeout_s)
+
+
+# --- compilation in another process -----------------------------------------------------------------------------------
+
+
+def _compile_elsewhere() -> bool:
+    """Returns whether the cache may have the kernels now."""
+    lock = CompileLock()
+    if not lock.acquire(wait=False):
+        lock.acquire()  # when the process that compiles has ended
+        lock.release()
+        return True
+    try:
+        return _run_compiler(lock)
+    finally:
+        lock.release()
+
+
+def _run_compiler(lock: CompileLock) -> bool:
+    """The process ends by itself: if this process ends before, the next one finds the kernels."""
+    if not _is_python(sys.executable):
+        return False
+    own: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    if sys.platform == "win32":
+        own["creationflags"] = subprocess.CREATE_NO_WINDOW
+    else:
+        own |= {"start_new_session": True, "pass_fds": () if lock.fd is None else (lock.fd,)}
+    program = _COMPILE.format(path=[entry for entry in sys.path if isinstance(entry, str)])
+    try:
+        compiler: subprocess.Popen[bytes] = subprocess.Popen([sys.executable, "-c", program], **own)
+    except OSError:
+        return False
+    return compiler.wait() == 0
+
+
+def _is_python(executable: str | None) -> bool:
+    """Whether it is an interpreter, and not an application that contains one."""
+    name = os.path.basename(executable or "").lower()
+    return name.startswith("python") and not getattr(sys, "frozen", False)
+
+
+# --- forks and the end ------------------------------------------------------------------------------------------------
+
+
+def _before_fork() -> None:
+    _loader.importing.acquire()
+
+
+def _after_fork_in_parent() -> None:
+    _loader.importing.release()
+
+
+def _after_fork_in_child() -> None:
+    """The thread exists in the parent only."""
+    global _loader
+    before, _loader = _loader, _Loader()
+    _loader.kernels, _loader.plain, _loader.decoded_bytes = before.kernels, before.plain, before.decoded_bytes
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+
+
+@atexit.register
+def _end() -> None:
+    _loader.is_ending = True
+    with _loader.importing:
+        return
