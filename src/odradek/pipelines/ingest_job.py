@@ -389,7 +389,11 @@ def _bounded(job: Ingest, more: Mapping[str, str]) -> Source:
     options = dict(job.source.options)
     if job.target.values.headers:
         options["includeHeaders"] = "true"
-    if LIMIT.lower() not in {name.lower() for name in options}:
+    from odradek.spark import compatibility  # here, since it loads PySpark
+
+    # A PySpark without limits reads all in one micro-batch; there the source refuses a limit of the user's by name.
+    has_limit = compatibility.version() >= compatibility.READ_LIMITS or job.batch_size != Ingest.batch_size
+    if has_limit and LIMIT.lower() not in {name.lower() for name in options}:
         options[LIMIT] = job.batch_size
     return dataclasses.replace(job.source, options=options | dict(more))
 

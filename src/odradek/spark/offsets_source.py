@@ -16,6 +16,7 @@ from odradek.client.admin import Admin
 from odradek.client.errors import UnknownTopic
 from odradek.core.errors import ConfigError
 from odradek.core.ids import OFFSETS_TOPIC, partition_for_group
+from odradek.spark import compatibility
 from odradek.spark.offset_ranges import Piece
 from odradek.spark.options import ReadOptions, flag, parse_options
 from odradek.spark.source import KafkaRanges, OdradekDataSource, OdradekReader, OdradekStreamReader
@@ -86,7 +87,9 @@ class OffsetsDataSource(OdradekDataSource):
         return OffsetsReader(parse_history_options(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> OffsetsStreamReader:
-        return OffsetsStreamReader(parse_history_options(self.options, streaming=True))
+        history = parse_history_options(self.options, streaming=True)
+        compatibility.check_stream(history.read)
+        return OffsetsStreamReader(history)
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         raise ConfigError("odradek-offsets cannot be written to: only coordinators write the offsets topic")

@@ -26,12 +26,12 @@ import datetime as dt
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import (
+from odradek.core.ids import TopicPartition
+from odradek.spark.compatibility import (
     EqualNullSafe,
     EqualTo,
-    Filter,
     GreaterThan,
     GreaterThanOrEqual,
     In,
@@ -43,9 +43,10 @@ from pyspark.sql.datasource import (
     StringEndsWith,
     StringStartsWith,
 )
-
-from odradek.core.ids import TopicPartition
 from odradek.spark.offset_ranges import Range
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from odradek.spark.compatibility import DataSourceStreamArrowWriter
 from odradek.spark.write_options import WriteOptions
 
 if TYPE_CHECKING:

@@ -18,14 +18,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -39,7 +31,15 @@ from pyspark.sql.types import (
 
 from odradek.core.errors import ConfigError
 from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
-from odradek.spark import data_loss, offset_ranges, plan, pushdown
+from odradek.spark import compatibility, data_loss, offset_ranges, plan, pushdown
+from odradek.spark.compatibility import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 from odradek.spark.lag import latest_to_json
 from odradek.spark.lookups import Lookups
 from odradek.spark.offset_ranges import LogRange, Piece, Range
@@ -88,11 +88,14 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
 
     def reader(self, schema: StructType) -> OdradekReader:
         options = parse_options(self.options, streaming=False)
+        if options.push_filters:
+            compatibility.require("option pushFilters", compatibility.FILTERS)
         _check_schema(schema, options)
         return OdradekReader(options)
 
     def streamReader(self, schema: StructType) -> OdradekStreamReader:
         options = parse_options(self.options, streaming=True)
+        compatibility.check_stream(options)
         _check_schema(schema, options)
         return OdradekStreamReader(options)
 
@@ -104,6 +107,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         return OdradekWriter(self._write_options(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> OdradekStreamWriter:
+        compatibility.require("writing a stream", compatibility.STREAM_WRITES)
         from odradek.spark.sink import OdradekStreamWriter
 
         # Output mode complete sets overwrite; the micro-batches are appended anyway, as in Spark's own sink.
@@ -179,7 +183,8 @@ class _FilterPushdown:
 
     def __init__(self, reader: OdradekReader) -> None:
         self._reader = reader
-        self.__func__ = type(self).__call__ if reader.options.push_filters else DataSourceReader.pushFilters
+        base = getattr(DataSourceReader, "pushFilters", None)  # PySpark 4.0 has none, and asks for none
+        self.__func__ = type(self).__call__ if reader.options.push_filters else base
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
         if not self._reader.options.push_filters:
@@ -311,6 +316,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._upto: dict[TopicPartition, int] | None = None  # the end offsets of an AvailableNow run
         self._settled: dict[str, Any] | None = None  # the source offset last committed
         self._planned: dict[str, Any] | None = None  # the end of the micro-batch that was planned last
+        self._reached: dict[str, Any] = {}  # the end of the micro-batch that Spark has asked for last
         self._ends: dict[TopicPartition, int] = {}
         # Other clients' commits at which partitions started and which are not acknowledged yet: these are no resets.
         self._adopted: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -341,8 +347,14 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def prepareForTriggerAvailableNow(self) -> None:
         self._upto = self._lookups.ends(self._lookups.partitions())
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Commits ``start``, which is finished, and plans the micro-batch after it."""
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        """Commits ``start``, which is finished, and plans the micro-batch after it.
+
+        PySpark before 4.2 gives no ``start`` and no ``limit``. There it is the end of the last micro-batch, for which
+        Spark has called ``partitions``: after a restart it first does so with the checkpoint's last offset.
+        """
+        start = self._reached if start is None else start
+        limit = ReadAllAvailable() if limit is None else limit
         if self.options.commit_offsets and not start and self._settled is None:
             self._lookups.warn_of_members()  # before the first micro-batch, too
         done = SourceOffset.from_json(start)
@@ -379,6 +391,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         stop = SourceOffset.from_json(end)
+        self._reached = end
         return _tasks(plan.ranges(SourceOffset.from_json(start), stop), self._lookups, stop.ids, stop.epochs)
 
     def commit(self, end: dict[str, Any]) -> None:
