@@ -17,6 +17,7 @@ from support.fuzzing import Mutator, resident_mib, watched
 from support.scripted import FETCH, ScriptedBroker, ScriptedCluster, scripted
 
 from odradek import Consumer, TopicPartition
+from odradek.batches import kernel_loader
 from odradek.batches.arrow import RecordSet
 from odradek.batches.arrow_rows import PlainRecordSet
 from odradek.batches.columns import COLUMNS
@@ -194,6 +195,7 @@ async def fuzz(count: int, seed: int, record_set: Any = RecordSet) -> None:
     readers = [Reader(check_crcs=True), Reader(check_crcs=False)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fetcher, "record_set", lambda: record_set)
+        patch.setattr(kernel_loader, "has_kernels", lambda: False)
         await _fuzz(inputs, readers, count)
 
 

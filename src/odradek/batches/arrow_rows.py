@@ -31,8 +31,10 @@ class PlainRecordSet(RowSet):
         """Returns a copy with its own memory."""
         return PlainRecordSet(bytes(self._data))
 
-    def record_batches(self, *args: Any, **options: Any) -> PlainRecordBatches:  # type: ignore[override]  # of columns
-        """As ``RecordSet.record_batches``. The iterator raises CorruptRecord."""
+    def record_batches(self, *args: Any, **options: Any) -> Any:
+        """As ``RecordSet.record_batches``, with kernels if they are loaded by now."""
+        if kernel_loader.has_kernels():
+            return kernel_loader.record_set()(self._data).record_batches(*args, **options)
         return PlainRecordBatches(super().record_batches(*args, **options))
 
 

@@ -1,4 +1,4 @@
-"""A lock between processes: of all processes of a user on a computer, one compiles kernels at a time."""
+"""A lock between processes: of all processes of a user on a computer, one compiles a kernel at a time."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ def private_directory() -> str | None:
 
 
 class CompileLock:
-    """Where no lock file can be made, as on Windows, each process gets the lock at once.
+    """``name`` says what is compiled. Without a lock file, as on Windows, each process gets the lock at once.
 
     A process to which ``fd`` is passed holds the lock, too, until it ends.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self.fd: int | None = None
 
     def acquire(self, *, wait: bool = True) -> bool:
@@ -46,7 +47,7 @@ class CompileLock:
         if directory is None or sys.platform == "win32":
             return True
         try:
-            fd = os.open(os.path.join(directory, "compile.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            fd = os.open(os.path.join(directory, f"{self._name}.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         except OSError:
             return True
         if not _lock(fd, _LONGEST_WAIT_S if wait else 0.0):

@@ -77,8 +77,8 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
 
     def __init__(self, function: FunctionType) -> None:
         super().__init__(function)
-        self.lock = CompileLock()
         stored = self._cache_file
+        self.lock = CompileLock(_hash(stored._index_path.encode())[:16])
         stored._source_stamp = (stored._source_stamp, _digest(function))
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:

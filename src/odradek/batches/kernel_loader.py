@@ -23,6 +23,7 @@ logger = logging.getLogger("odradek.kernels")
 
 WORTH_LOADING_BYTES = 1 << 20
 """Plain Python decodes so many bytes in some hundredths of a second. Each RecordBatch counts as 1 KiB more."""
+_LONGEST_LOAD_S = 2.0
 _ROUNDS = 3
 """How often a process waits for others that compile, before it compiles by itself."""
 _COMPILE = "import sys; sys.path[:] = {path!r}; from odradek.batches.kernel_compile import main; main()"
@@ -38,6 +39,8 @@ class _Loader:
         """Held while the thread imports or compiles. A child of a fork could never import a module that is half
         imported, and a process that ends must not remove LLVM while a thread uses it. So both wait."""
         self.is_ending = False
+        self.tried = threading.Event()
+        """Set when the kernels are loaded, or known to need a compilation."""
         self._thread: threading.Thread | None = None
         self._start = threading.Lock()
 
@@ -72,11 +75,14 @@ class _Loader:
             logger.info("records are decoded in plain Python: %s", error)
         except Exception:
             logger.warning("the kernels do not load: records are decoded in plain Python", exc_info=True)
+        finally:
+            self.tried.set()
 
     def _load(self) -> None:
         for _ in range(_ROUNDS):
             if self.load(cached_only=True):
                 return
+            self.tried.set()
             if not _compile_elsewhere():
                 break
         self.load(cached_only=False)
@@ -110,10 +116,20 @@ def record_set() -> Any:
 
 
 def note_decoded_bytes(count: int) -> None:
-    """Counts bytes that plain Python decodes. Enough of them start the loading of kernels."""
+    """Counts bytes that plain Python decodes. Enough of them start the loading of kernels.
+
+    The caller waits for kernels from the cache, for a part of a second: beside a thread that decodes in plain Python,
+    the import would take several times as long. It does not wait for a compilation.
+    """
     _loader.decoded_bytes += count + 1024
     if _loader.decoded_bytes >= WORTH_LOADING_BYTES:
         _loader.begin()
+        _loader.tried.wait(_LONGEST_LOAD_S)
+
+
+def has_kernels() -> bool:
+    """Whether kernels decode in this process now."""
+    return _loader.kernels is not None
 
 
 def load_cached() -> bool:
@@ -143,7 +159,7 @@ def wait_for_kernels(timeout_s: float | None = None) -> bool:
 
 def _compile_elsewhere() -> bool:
     """Returns whether the cache may have the kernels now."""
-    lock = CompileLock()
+    lock = CompileLock("kernels")
     if not lock.acquire(wait=False):
         lock.acquire()  # when the process that compiles has ended
         lock.release()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from odradek.batches.aborted_transactions import AbortedTransaction
-from odradek.batches.kernel_loader import record_set
+from odradek.batches.kernel_loader import has_kernels, record_set
 from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster
 from odradek.client.consumer.ahead_decoder import WORTH_DECODING_BYTES, AheadDecoder
@@ -381,7 +381,8 @@ class Fetcher:
                 self._must_wake = True
             else:
                 self._changed()
-                self.ahead_decoder.schedule()
+                if has_kernels():  # plain Python would only take turns with the polling thread
+                    self.ahead_decoder.schedule()
         return False
 
     # --- offsets out of range ---------------------------------------------------------------------------------
