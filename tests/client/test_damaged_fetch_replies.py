@@ -195,7 +195,7 @@ async def fuzz(count: int, seed: int, record_set: Any = RecordSet) -> None:
     readers = [Reader(check_crcs=True), Reader(check_crcs=False)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fetcher, "record_set", lambda: record_set)
-        patch.setattr(kernel_loader, "has_kernels", lambda: False)
+        patch.setattr(kernel_loader, "kernel_record_set", lambda: None)
         await _fuzz(inputs, readers, count)
 
 

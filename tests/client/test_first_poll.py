@@ -20,6 +20,7 @@ import sys, threading
 from odradek import Consumer, TopicPartition
 from odradek.batches import kernel_loader
 from odradek.batches.arrow_rows import PlainRecordSet
+from odradek.batches.record_sets import record_set
 
 may_compile, compilers = threading.Event(), []
 
@@ -43,12 +44,12 @@ with Consumer(sys.argv[1], max_poll_records=100) as consumer:
     consumer.seek_to_beginning()
     assert consumer.poll(20).table().num_rows == 100
     before = read_all(consumer)
-    assert kernel_loader.record_set() is PlainRecordSet
+    assert record_set() is PlainRecordSet
     assert kernel_loader._loader._thread is not None
     may_compile.set()
     assert kernel_loader.wait_for_kernels()
     from odradek.batches import arrow, kernel_cache
-    assert kernel_loader.record_set() is arrow.RecordSet
+    assert record_set() is arrow.RecordSet
     assert read_all(consumer) == before
 print(compilers, kernel_cache.compiled)
 """
@@ -79,7 +80,7 @@ def test_a_few_records_do_not_load_numba() -> None:
     program = """
 import sys
 from odradek.batches.encode import encode_batch
-from odradek.batches.kernel_loader import record_set
+from odradek.batches.record_sets import record_set
 from odradek.core.effects import SimpleRecord
 
 data = encode_batch([SimpleRecord(b"k", b"v")] * 1_000, now_ms=1)
@@ -95,7 +96,8 @@ import logging, sys
 sys.modules["numba"] = None
 logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stdout)
 from odradek.batches.encode import encode_batch
-from odradek.batches.kernel_loader import load_cached, record_set, wait_for_kernels
+from odradek.batches.kernel_loader import load_cached, wait_for_kernels
+from odradek.batches.record_sets import record_set
 from odradek.core.effects import SimpleRecord
 
 assert not load_cached() and not wait_for_kernels()
@@ -113,7 +115,6 @@ def test_a_fork_waits_for_an_import_of_the_thread() -> None:
 import os, sys, time
 from odradek.batches import kernel_loader
 
-kernel_loader.record_set()
 kernel_loader._loader.begin()
 while "numba" not in sys.modules:
     time.sleep(0.001)
@@ -132,7 +133,6 @@ import atexit, sys, time
 atexit.register(lambda: print(kernel_loader._loader.importing.locked()))
 from odradek.batches import kernel_loader
 
-kernel_loader.record_set()
 kernel_loader._loader.begin()
 while "numba" not in sys.modules:
     time.sleep(0.001)

@@ -242,7 +242,7 @@ def test_a_headers_name_that_is_not_utf8_is_an_error_only_for_those_who_ask_for_
 
 def stamped(records: list[Item], codec: str, offset: int, append_time_ms: int | None) -> bytes:
     batch = bytearray(encode_batch(records, now_ms=77, compression=codec))
-    stamp(batch, 0, offset, 5, append_time_ms)
+    set_base_offset(batch, 0, offset, 5, append_time_ms)
     return bytes(batch)
 
 

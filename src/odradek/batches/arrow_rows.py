@@ -33,8 +33,9 @@ class PlainRecordSet(RowSet):
 
     def record_batches(self, *args: Any, **options: Any) -> Any:
         """As ``RecordSet.record_batches``, with kernels if they are loaded by now."""
-        if kernel_loader.has_kernels():
-            return kernel_loader.record_set()(self._data).record_batches(*args, **options)
+        kind = kernel_loader.kernel_record_set()
+        if kind is not None:
+            return kind(self._data).record_batches(*args, **options)
         return PlainRecordBatches(super().record_batches(*args, **options))
 
 

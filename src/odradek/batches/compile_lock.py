@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import threading
 import time
 from contextlib import suppress
 
 _WAIT_S = 0.05
 _LONGEST_WAIT_S = 60.0
-"""After this time a process compiles without the lock, so a lock that nobody releases costs time only."""
+"""After this time a process compiles without the lock, so a lock that no process releases costs time only."""
 _held: set[CompileLock] = set()
 
 
@@ -70,6 +71,7 @@ def _lock(fd: int, longest_wait_s: float) -> bool:
         return True
     import fcntl
 
+    pause = threading.Event()
     deadline_s = time.monotonic() + longest_wait_s
     while True:
         try:
@@ -77,7 +79,7 @@ def _lock(fd: int, longest_wait_s: float) -> bool:
         except OSError:
             if time.monotonic() >= deadline_s:
                 return False
-            time.sleep(_WAIT_S)
+            pause.wait(_WAIT_S)
         else:
             return True
 

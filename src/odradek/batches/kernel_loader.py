@@ -17,7 +17,6 @@ from importlib import import_module
 from typing import Any
 
 from odradek.batches.compile_lock import CompileLock
-from odradek.batches.row_sets import ColumnsMissing, RowSet, needs_columns
 
 logger = logging.getLogger("odradek.kernels")
 
@@ -33,7 +32,6 @@ class _Loader:
     def __init__(self) -> None:
         self.kernels: Any = None
         """``batches.arrow.RecordSet`` when its kernels are loaded."""
-        self.plain: Any = None
         self.decoded_bytes = 0
         self.importing = threading.Lock()
         """Held while the thread imports or compiles. A child of a fork could never import a module that is half
@@ -43,17 +41,6 @@ class _Loader:
         """Set when the kernels are loaded, or known to need a compilation."""
         self._thread: threading.Thread | None = None
         self._start = threading.Lock()
-
-    def record_set(self) -> Any:
-        if self.plain is None:
-            try:
-                with needs_columns("reading columns"):
-                    from odradek.batches.arrow_rows import PlainRecordSet
-            except ColumnsMissing:
-                self.plain = RowSet
-            else:
-                self.plain = PlainRecordSet
-        return self.kernels or self.plain
 
     def begin(self) -> None:
         """Starts the thread, once."""
@@ -107,12 +94,9 @@ class _Loader:
 _loader = _Loader()
 
 
-def record_set() -> Any:
-    """Returns the class that reads fetched bytes now: with kernels if they are loaded, else in plain Python.
-
-    Without the packages of the extra ``arrow`` it is ``RowSet``, whose records are rows.
-    """
-    return _loader.kernels or _loader.record_set()
+def kernel_record_set() -> Any:
+    """Returns ``batches.arrow.RecordSet`` if its kernels are loaded, else None."""
+    return _loader.kernels
 
 
 def note_decoded_bytes(count: int) -> None:
@@ -137,8 +121,8 @@ def load_cached() -> bool:
 
     For processes that are about to read much. Returns whether the kernels are loaded.
     """
-    if _loader.record_set() is RowSet or _loader.kernels is not None:
-        return _loader.kernels is not None
+    if _loader.kernels is not None:
+        return True
     try:
         if not _loader.load(cached_only=True):
             _loader.begin()
@@ -149,8 +133,7 @@ def load_cached() -> bool:
 
 def wait_for_kernels(timeout_s: float | None = None) -> bool:
     """Begins to load the kernels and waits for them. Returns whether they are loaded. For benchmarks and tests."""
-    if _loader.record_set() is not RowSet:
-        _loader.begin()
+    _loader.begin()
     return _loader.wait(timeout_s)
 
 
@@ -208,7 +191,7 @@ def _after_fork_in_child() -> None:
     """The thread exists in the parent only."""
     global _loader
     before, _loader = _loader, _Loader()
-    _loader.kernels, _loader.plain, _loader.decoded_bytes = before.kernels, before.plain, before.decoded_bytes
+    _loader.kernels, _loader.decoded_bytes = before.kernels, before.decoded_bytes
 
 
 if hasattr(os, "register_at_fork"):
