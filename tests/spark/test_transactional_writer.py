@@ -16,6 +16,7 @@ import pytest
 from spark_runs import StreamingRun
 from support.brokers import eventually, unique
 from support.publish import create_topic, numbers, publish
+from support.spark_cluster import standalone
 from support.transactions import set_version
 
 from odradek import Consumer, Producer
@@ -29,7 +30,7 @@ from odradek.spark.micro_batch_number import MicroBatchRefused
 
 
 class DriverEnd(Exception):
-    """Raised in place of the end of the driver."""
+    """Stands for the end of the driver."""
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ READ_S = 120
 
 
 def values(bootstrap: str, topic: str) -> list[str]:
-    """The values of all committed records. Waits until no transaction is open."""
+    """The values of all committed records. The records of open transactions end the read, too: it waits for them."""
     with Admin(bootstrap) as admin:
         places = admin.partitions(topic)
         ends = {tp: end.offset for tp, end in admin.list_offsets(dict.fromkeys(places, -1)).items()}
@@ -76,7 +77,7 @@ def query_id(stream: StreamingRun) -> str:
 
 
 def check_group(stream: StreamingRun) -> None:
-    """Checks that the group of the source has the offsets of the checkpoint's last micro-batch."""
+    """The source's group has the offsets of the checkpoint's last batch."""
     end = stream.source_offset(stream.log("commits")[-1])
     assert stream.committed() == {int(number): offset for number, offset in end[stream.topic].items()}
 
@@ -304,16 +305,33 @@ def test_an_attempt_with_a_repeated_task_or_stage_is_aborted_and_made_again(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str], tmp_path: Path
 ) -> None:
     """In a process of its own: with one failure allowed, as in the session of the tests, Spark repeats no task."""
+    disturbed(bootstrap, stream.topic, target, tmp_path, "local[1,3]", "task", "stage")
     for mode in ("task", "stage"):
+        assert values(bootstrap, f"{target}-{mode}") == filled
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds the executor of a task through /proc")
+@pytest.mark.parametrize("mode", ["executor", "speculation"])
+def test_an_attempt_with_a_killed_executor_or_a_speculative_copy_is_aborted_and_made_again(
+    bootstrap: str, stream: StreamingRun, target: str, filled: list[str], tmp_path: Path, mode: str
+) -> None:
+    """On a cluster: in local mode the executor is the driver, and Spark makes no copies."""
+    with standalone(tmp_path / "cluster", [True, True], hosts=["127.0.0.1", "127.0.0.2"]) as cluster:
+        disturbed(bootstrap, stream.topic, target, tmp_path, cluster.address, mode)
+    assert values(bootstrap, f"{target}-{mode}") == filled
+
+
+def disturbed(bootstrap: str, topic: str, target: str, place: Path, master: str, *modes: str) -> None:
+    """Runs a query for each mode, with one disturbance each, in a process of its own."""
+    for mode in modes:
         create_topic(bootstrap, f"{target}-{mode}", 3)
     here = Path(__file__).with_name("transaction_child.py")
-    command = [sys.executable, str(here), bootstrap, stream.topic, target, str(tmp_path)]
+    command = [sys.executable, str(here), bootstrap, topic, target, str(place), master, *modes]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stderr.count("attempt 1: a task or stage was repeated") == 2, done.stderr[-3000:]
-    for mode in ("task", "stage"):
-        assert (tmp_path / mode).exists(), "nothing has failed"
-        assert values(bootstrap, f"{target}-{mode}") == filled
+    assert done.stderr.count("attempt 1: a task or stage was repeated") == len(modes), done.stderr[-3000:]
+    assert all((place / mode).exists() for mode in modes), "nothing has failed"
 
 
 def test_what_could_lose_or_double_a_batch_is_refused(bootstrap: str, target: str) -> None:

@@ -1,14 +1,21 @@
-"""A separate process: queries with ``transactional_writer`` in which Spark repeats a task, and then a stage.
+"""A separate process: queries with ``transactional_writer`` in which Spark repeats the work of tasks.
 
-In the first query the first writing task fails once, after it has sent its rows. In the second one it removes the files
-of Spark's shuffle instead: a later task cannot fetch its rows, so Spark repeats the stage.
+In each query the first writing task is disturbed once, after it has sent its rows:
 
-Arguments: BOOTSTRAP TOPIC TARGET DIRECTORY. The output topics are TARGET-task and TARGET-stage.
+* ``task``: it fails.
+* ``stage``: it removes the files of Spark's shuffle. A later task cannot fetch its rows, so Spark repeats the stage.
+* ``executor``: it kills its executor, Java, by signal 9. The task's Python process is an orphan then.
+* ``speculation``: it is slow, and Spark makes a copy of it on the other executor.
+
+Arguments: BOOTSTRAP TOPIC TARGET DIRECTORY MASTER MODE... The output topics are TARGET-MODE.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,13 +36,43 @@ def remove_shuffle_files(directory: Path) -> None:
     assert removed, "Spark has no files of a shuffle"
 
 
-def main(bootstrap: str, topic: str, target: str, directory: str) -> None:
+def kill_executor(directory: Path) -> None:
+    os.kill(parent_of(os.getppid()), signal.SIGKILL)  # the parent process starts Python workers for the executor
+    time.sleep(5)
+
+
+def parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def be_slow(directory: Path) -> None:
+    time.sleep(60)
+
+
+DISTURBANCES = {
+    "task": fail,
+    "stage": remove_shuffle_files,
+    "executor": kill_executor,
+    "speculation": be_slow,
+}
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.minTaskRuntime": "8s",
+    "spark.speculation.interval": "200ms",
+    "spark.speculation.quantile": "0.5",
+}
+
+
+def main(bootstrap: str, topic: str, target: str, directory: str, master: str, *modes: str) -> None:
     place, write = Path(directory), home.write_in_transaction
-    # One thread and three tasks: the other tasks fetch their rows after the first one has ended.
+    # In local mode one thread and three tasks: the other tasks fetch their rows after the first one has ended.
     config = {"spark.local.dir": str(place / "spark"), "spark.default.parallelism": "3"}
-    spark = session("odradek child", "local[1,3]", config=config)
+    config |= {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
+    config |= {"spark.scheduler.minRegisteredResourcesRatio": "1.0"}
+    spark = session("odradek child", master, config=config | (SPECULATION if "speculation" in modes else {}))
     register(spark)
-    for mode, disturb in (("task", fail), ("stage", remove_shuffle_files)):
+    for mode in modes:
+        disturb = DISTURBANCES[mode]
 
         def disturbed(
             options: Any, shared: Any, batches: Iterator[Any], mark: Path = place / mode, disturb: Any = disturb
