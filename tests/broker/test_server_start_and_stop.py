@@ -344,9 +344,11 @@ def test_all_requests_to_an_offline_partition_get_its_error(tmp_path: Path) -> N
                 codes.append(wire.call(2, 7, asked).topics[0].partitions[0].error_code)
             part = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}
             asked = {"replica_id": -1, "topics": [{"topic": "bad", "partitions": [part]}]}
-            return [*codes, wire.call(23, 4, asked).topics[0].partitions[0].error_code]
+            codes.append(wire.call(23, 4, asked).topics[0].partitions[0].error_code)
+            asked = {"topics": [{"name": "bad", "partition_indexes": [0]}]}
+            return [*codes, wire.call(61, 0, asked).topics[0].partitions[0].error_code]
 
-    assert asyncio.run(life()) == [56] * 7  # KAFKA_STORAGE_ERROR
+    assert asyncio.run(life()) == [56] * 8  # KAFKA_STORAGE_ERROR
 
 
 def test_a_directory_of_apache_kafka_is_refused_and_not_changed(tmp_path: Path) -> None:

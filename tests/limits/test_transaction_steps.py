@@ -12,6 +12,7 @@ from counters import lines_run
 from support.world import Process, World
 from support.world_log import WorldLog
 
+from odradek.broker.handlers import k65_describe_transactions
 from odradek.broker.transaction_markers import MarkerWriter
 from odradek.broker.transaction_runtime import TransactionRuntime
 from odradek.core.deferred import Deferred
@@ -28,6 +29,7 @@ from odradek.transactions.messages import (
     VerifyPartitions,
 )
 from odradek.transactions.shard import TransactionShard
+from odradek.wire import schemas
 
 LINES_PER_STEP = 30_000
 """Lines of the broker's code: about a millisecond."""
@@ -56,7 +58,12 @@ class Coordinator:
         self.lines: list[int] = []
         self.world = World()
         self.log = WorldLog(self.world, 0, topic=TRANSACTION_TOPIC)
-        self.writer = Writer(SimpleNamespace(), lambda topic, index: self.log, lambda index, marker: Deferred.of(OK))  # type: ignore[arg-type]
+        self.writer = Writer(
+            SimpleNamespace(),
+            lambda *_: self.log,
+            lambda *_: Deferred.of(OK),
+            lambda index: None,  # type: ignore[arg-type]
+        )
         self.writer.written = []
         self._begin()
 
@@ -166,6 +173,51 @@ def test_a_transaction_of_many_partitions_ends_in_steps(coordinator: Coordinator
     assert coordinator.ask(EndTransaction("t", producer, True, 2)).error is OK
     assert coordinator.longest < LINES_PER_STEP
     assert coordinator.writer.written == sorted(PARTITIONS)
+
+
+def run_handler(steps: Generator[Any, Any, Any], between: Callable[[], object]) -> tuple[Any, int]:
+    """Runs a handler whose promises are resolved already. Returns its value and the lines of its longest step."""
+    lines, sent, value = 0, None, []
+
+    def step() -> None:
+        try:
+            asked = steps.send(sent)
+        except StopIteration as end:
+            value.append(end.value)
+        else:
+            answers.append(asked.value if isinstance(asked, Deferred) else None)
+
+    while not value:
+        answers: list[Any] = []
+        lines = max(lines, lines_run(step))
+        sent = answers[0] if answers else None
+        between()
+    return value[0], lines
+
+
+def test_a_transaction_of_many_partitions_is_described_in_steps(
+    coordinator: Coordinator, producer: ProducerIdentity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Markers are written between the steps."""
+    held: list[Deferred[ErrorCode]] = []
+    monkeypatch.setattr(Writer, "write_marker", lambda *_: held.append(Deferred()) or held[-1])
+    coordinator.runtime.ask("t", EndTransaction("t", producer, True, 2))
+    coordinator.settle()
+    assert len(held) == len(PARTITIONS)
+    broker: Any = SimpleNamespace(
+        coordinators=SimpleNamespace(runtime=lambda kind: coordinator.runtime), leftovers=SimpleNamespace(add=list)
+    )
+    context: Any = SimpleNamespace(api_key=65, version=0, grow_reply=lambda size: None)
+    message: Any = SimpleNamespace(transactional_ids=("t",))
+    chunks, lines = run_handler(
+        k65_describe_transactions.handle(broker, context, message), lambda: held and held.pop().resolve(OK)
+    )
+    reply, _ = schemas.decode(65, 0, schemas.Kind.RESPONSE, b"".join(map(bytes, chunks)))
+    (row,) = reply.transaction_states
+    listed = [(topic.topic, index) for topic in row.topics for index in topic.partitions]
+    assert listed == sorted(PARTITIONS)[: len(listed)], "those without their marker when the request was read"
+    assert len(listed) > len(PARTITIONS) - 4
+    assert lines < LINES_PER_STEP / 3
 
 
 def test_a_transaction_of_many_partitions_times_out_in_steps(

@@ -165,7 +165,7 @@ class SimBroker:
         self.groups.partition_count = COUNTS[OFFSETS_TOPIC]
         self.transactions = TransactionRuntime(
             self.transaction_config, environment, new_producer_id=self.new_producer_id, version=lambda: VERSION,
-            markers=MarkerWriter(self, self.partition, self.groups.write_marker),  # type: ignore[arg-type]  # it has the method that is used
+            markers=MarkerWriter(self, self.partition, self.groups.write_marker, self.groups.load_end),  # type: ignore[arg-type]  # it has the method that is used
         )  # fmt: skip
         self.transactions.partition_count = COUNTS[TRANSACTION_TOPIC]
         self.is_up = True

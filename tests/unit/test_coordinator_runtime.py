@@ -400,6 +400,25 @@ def test_groups_are_not_served_while_their_log_is_loaded(harness: GroupHarness) 
     assert harness.offset("g", "t", 0) == 39
 
 
+def test_the_end_of_a_load_is_reported(harness: GroupHarness) -> None:
+    for _ in range(20):
+        waiting = [_commit(harness, "g", n, metadata="m" * 4_000) for n in range(40)]
+        harness.world.settle()
+        assert all(commit.answered for commit in waiting)
+    index = harness.runtime.partition_of("g")
+    assert harness.runtime.load_end(index) is None
+    shards: list[object] = []
+    for end in (harness.world.settle, lambda: harness.runtime.unload(index)):
+        harness.runtime.load(index, harness.partitions[index])
+        loading = harness.runtime.load_end(index)
+        assert loading is not None
+        loading.then(lambda _: shards.append(harness.runtime.shard(index)))
+        end()
+        assert loading.resolved
+        assert harness.runtime.load_end(index) is None
+    assert (shards[0] is not None, shards[1]) == (True, None)
+
+
 @pytest.mark.claim(87, part="b")
 @pytest.mark.claim(86, part=True)
 @pytest.mark.behaviour(12, part="a")

@@ -13,6 +13,7 @@ from support.logs import CODECS, T0, batch, code_of, find_timestamp, open_log, p
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import scan
 from odradek.batches.rows import iter_records
+from odradek.batches.steps import finish
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, StorageError
 from odradek.storage.config import MAX_LONG, LogConfig
@@ -450,10 +451,10 @@ def test_sequences_wrap_around(path: Path) -> None:
 def test_producers_expire(path: Path) -> None:
     log = open_log(path, producer_id_expiration_ms=1000, retention_ms=-1)
     put(log, sequenced(0))
-    log.expire_producers(T0 + 900)
+    finish(log.expire_producers(T0 + 900))
     assert put(log, sequenced(0)).duplicate, "idle, and still known"
     assert code_of(put, log, sequenced(50)) is ErrorCode.out_of_order_sequence_number
-    log.expire_producers(T0 + 5000)
+    finish(log.expire_producers(T0 + 5000))
     assert put(log, sequenced(50)).base_offset == 5
 
 

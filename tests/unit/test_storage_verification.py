@@ -139,12 +139,27 @@ def test_a_new_epoch_counts_its_own_sequences(log: Log) -> None:
     send(log, guard, 5, epoch=1)
 
 
+def test_a_refused_verification_ends_its_guard(log: Log) -> None:
+    guard = begin(log)
+    log.end_verification(7, 0, guard)
+    assert code_of(send, log, guard) is ErrorCode.invalid_txn_state
+    assert begin(log) is not guard
+
+
+@pytest.mark.parametrize("epochs", [(0, 1), (1, 0)])
+def test_the_refusal_of_an_old_epoch_does_not_end_the_guard_of_the_new_one(log: Log, epochs: tuple[int, int]) -> None:
+    """A zombie asks before or after its successor, and is refused while the successor still waits for its answer."""
+    guards = {epoch: begin(log, epoch) for epoch in epochs}
+    log.end_verification(7, 0, guards[0])
+    send(log, guards[1], epoch=1)
+
+
 def test_guards_expire(log: Log) -> None:
     guard = begin(log)
-    log.expire_producers(T0)
-    log.expire_producers(T0 + DAY_MS - 1)
+    finish(log.expire_producers(T0))
+    finish(log.expire_producers(T0 + DAY_MS - 1))
     assert begin(log) is guard
-    log.expire_producers(T0 + DAY_MS)
+    finish(log.expire_producers(T0 + DAY_MS))
     assert code_of(send, log, guard) is ErrorCode.invalid_txn_state
     assert begin(log) is not guard
 

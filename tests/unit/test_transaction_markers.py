@@ -42,6 +42,7 @@ class Broker:
         self.topics = {"a": 1, "b": 1, OFFSETS_TOPIC: 50}
         self.group_markers: list[tuple[int, EndTransactionMarker]] = []
         self.group_errors: list[ErrorCode] = []
+        self.group_load: Deferred[None] | None = None
         self.catalog: Any = SimpleNamespace(topic=self._topic)
         self._ids = iter(range(1000, 2000))
         self._begin()
@@ -53,7 +54,7 @@ class Broker:
             self.process.environment(),
             new_producer_id=lambda: next(self._ids),
             version=lambda: 2,
-            markers=MarkerWriter(self.catalog, self.partition, self.write_marker),
+            markers=MarkerWriter(self.catalog, self.partition, self.write_marker, lambda index: self.group_load),
         )
         self.runtime.partition_count = 1
         self.runtime.load(0, self.state_log)
@@ -77,6 +78,12 @@ class Broker:
             self.group_markers.append((index, marker))
         written.resolve(error)
         return written
+
+    def end_group_load(self) -> None:
+        load, self.group_load = self.group_load, None
+        assert load is not None
+        load.resolve(None)
+        self.world.settle()
 
     def ask(self, request: Any) -> Any:
         answer = self.runtime.ask("t", request)
@@ -143,14 +150,63 @@ def test_the_marker_of_an_offline_partition_follows_the_reply() -> None:
     assert broker.markers("a") == broker.markers("b") == [(1000, 1, COMMIT)], "only the missing marker is written again"
 
 
+def test_the_reply_waits_for_groups_that_still_load() -> None:
+    broker = Broker()
+    producer = broker.begun(A, GROUP)
+    broker.group_load = Deferred()
+    answer = broker.end(producer)
+    broker.world.advance(10 * MAX_RETRY_MS)
+    assert (answer.resolved, broker.state, broker.group_markers) == (False, "PrepareCommit", [])
+    assert broker.markers("a") == [(1000, 1, COMMIT)]
+    broker.end_group_load()
+    assert answer.value == ProducerReply(producer=ProducerIdentity(1000, 1))
+    assert (broker.state, len(broker.group_markers)) == ("CompleteCommit", 1)
+
+
+def test_the_reply_waits_for_groups_that_load_while_another_partition_is_offline() -> None:
+    broker = Broker()
+    producer = broker.begun(A, GROUP)
+    broker.logs["a"].log.offline = "is offline"
+    broker.group_load = Deferred()
+    answer = broker.end(producer)
+    broker.world.advance(10 * RETRY_MS)
+    assert not answer.resolved
+    broker.end_group_load()
+    assert answer.value == ProducerReply(producer=ProducerIdentity(1000, 1))
+    assert (broker.state, len(broker.group_markers)) == ("PrepareCommit", 1)
+
+
+def test_the_reply_waits_for_a_group_coordinator_that_has_failed_and_loads_again() -> None:
+    broker = Broker()
+    producer = broker.begun(GROUP)
+    broker.group_errors = [ErrorCode.not_coordinator]
+    answer = broker.runtime.ask("t", EndTransaction("t", producer, True, 2))
+    broker.group_load = Deferred()
+    broker.world.advance(10 * RETRY_MS)
+    assert (answer.resolved, broker.group_markers) == (False, [])
+    broker.end_group_load()
+    assert (answer.resolved, broker.state, len(broker.group_markers)) == (True, "CompleteCommit", 1)
+
+
+def test_an_unloaded_shard_writes_no_marker_at_the_end_of_a_load_of_groups() -> None:
+    broker = Broker()
+    producer = broker.begun(GROUP)
+    broker.group_load = Deferred()
+    broker.end(producer)
+    broker.runtime.unload(0)
+    broker.end_group_load()
+    assert broker.group_markers == []
+
+
 @pytest.mark.parametrize(
-    "error", [ErrorCode.coordinator_load_in_progress, ErrorCode.not_coordinator, ErrorCode.not_enough_replicas]
+    ("error", "is_answered"), [(ErrorCode.not_coordinator, True), (ErrorCode.not_enough_replicas, False)]
 )
-def test_groups_that_still_load_get_the_marker_later(error: ErrorCode) -> None:
+def test_an_unreadable_log_of_groups_gets_the_marker_later(error: ErrorCode, *, is_answered: bool) -> None:
+    """Only a log that cannot be read is offline. After another error the reply waits."""
     broker = Broker()
     producer = broker.begun(GROUP)
     broker.group_errors = [error, error]
-    assert broker.end(producer).resolved
+    assert broker.end(producer).resolved is is_answered
     assert broker.state == "PrepareCommit"
     broker.world.advance(RETRY_MS)
     assert broker.state == "PrepareCommit"
@@ -282,15 +338,46 @@ def test_a_partition_that_refuses_a_marker_is_deleted() -> None:
     assert broker.state == "CompleteCommit"
 
 
-def test_an_open_transaction_that_refuses_its_marker_is_not_given_up() -> None:
-    """Readers of the partition still wait for its end."""
+def test_an_open_transaction_that_refuses_its_coordinator_ends_after_the_longest_timeout() -> None:
+    """In Apache Kafka it holds readers for ever. Here no successor can have the larger coordinator epoch."""
     broker = Broker()
     producer = broker.begun(A, B)
     broker.logs["a"].append_marker(NEWER)
     broker.send("a", producer, base_sequence=1)
+    assert broker.end(producer).resolved
+    broker.world.advance(TransactionConfig().max_timeout_ms - 10 * RETRY_MS)
+    assert (broker.state, broker.logs["a"].last_stable_offset) == ("PrepareCommit", 2)
+    broker.world.advance(2 * REFUSED_RETRY_MS)
+    assert broker.state == "CompleteCommit"
+    assert broker.markers("a") == [(1000, 0, ABORT), (1000, 1, COMMIT)]
+    assert broker.logs["a"].last_stable_offset == 4
+    state = broker.logs["a"].log.producers.get(1000)
+    assert state is not None
+    assert state.coordinator_epoch == 7
+
+
+def test_a_refused_marker_is_overdue_from_its_decision_on_in_spite_of_restarts() -> None:
+    broker = Broker()
+    producer = broker.begun(A)
+    broker.logs["a"].append_marker(NEWER)
+    broker.end(producer)
+    for _ in range(3):
+        broker.world.advance((TransactionConfig().max_timeout_ms - REFUSED_RETRY_MS) // 3)
+        assert broker.state == "PrepareCommit"
+        broker.restart()
+    broker.world.advance(2 * REFUSED_RETRY_MS)
+    assert broker.state == "CompleteCommit"
+
+
+def test_a_transaction_that_nobody_has_decided_is_not_ended_by_a_refused_marker() -> None:
+    """Its records have the epoch of the marker, so they are later than the decision. Readers wait for its end."""
+    broker = Broker()
+    producer = broker.begun(A, B)
+    broker.logs["a"].append_marker(NEWER)
+    broker.send("a", ProducerIdentity(1000, 1))
     broker.end(producer)
     broker.world.advance(TransactionConfig().max_timeout_ms + 2 * REFUSED_RETRY_MS)
-    assert broker.state == "PrepareCommit"
+    assert (broker.state, len(broker.markers("a"))) == ("PrepareCommit", 1)
     broker.logs["a"].append_marker(NEWER._replace(producer_epoch=1, coordinator_epoch=8))
     broker.world.advance(REFUSED_RETRY_MS)
     assert broker.state == "CompleteCommit"

@@ -178,7 +178,8 @@ def test_a_transaction_from_begin_to_end(any_version: Coordinator, commit: bool)
     assert harness.transaction.state.title == ("PrepareCommit" if commit else "PrepareAbort")
     epoch = 1 if harness.version == 2 else 0
     (markers,) = harness.announced
-    assert markers == Markers("t", ProducerIdentity(1000, epoch), commit, frozenset({A, B}), epoch * 2)
+    decided_ms = harness.transaction.last_update_ms
+    assert markers == Markers("t", ProducerIdentity(1000, epoch), commit, frozenset({A, B}), epoch * 2, decided_ms)
     harness.write_markers()
     assert answer.value == ProducerReply(producer=ProducerIdentity(1000, epoch))
     assert harness.transaction.state.title == ("CompleteCommit" if commit else "CompleteAbort")

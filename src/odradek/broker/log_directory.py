@@ -59,6 +59,7 @@ class LogDirectory:
         self.clean = False
         self.defer: Callable[[Job], None] | None = None
         self.defer_removal: Callable[[int, Job], None] | None = None
+        self.run_steps: Callable[[Steps[None]], object] | None = None
         self.on_growth: Job = _do_nothing
         """Called after each ``GROWTH_LOGS`` new logs."""
         self.has_compacted = False
@@ -311,6 +312,7 @@ class LogDirectory:
         self.has_compacted |= settings.is_compacted
         opened.defer_flush = self.defer
         opened.defer_removal = self.defer_removal
+        opened.run_steps = self.run_steps
         return opened, ""
 
     def _create(self, path: Path, name: TopicPartition, topic: Topic, leader_epoch: int, settings: LogConfig) -> Log:
@@ -421,10 +423,10 @@ class LogDirectory:
                     partition.log.retain(self._now_ms())
 
     def expire_producers(self) -> Steps[None]:
-        """Removes inactive producers from all logs, one log in a step."""
+        """Removes inactive producers from all logs."""
         for partition in tuple(self.partitions.values()):
             if self._usable(partition):
-                partition.log.expire_producers(self._now_ms())
+                yield from partition.log.expire_producers(self._now_ms())
             yield None
 
     def flush_due(self) -> None:

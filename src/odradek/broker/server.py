@@ -281,6 +281,7 @@ class BrokerServer:
             self.directory.claim(self.config, self.address)
             self.directory.defer = self._sync_later
             self.directory.defer_removal = self._remove_later
+            self.directory.run_steps = self.scheduler.start
             self._open_catalog()
             self._alarms = Alarms(loop, self.clock, Callbacks(self.scheduler).run)
             self.router = Router(self, served_apis())

@@ -50,6 +50,9 @@ class TransactionCoordinator:
         def write_offsets_marker(index: int, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
             return broker.groups.write_marker(index, marker)  # the runtime of groups is made at its first use
 
+        def load_of_groups(index: int) -> Deferred[None] | None:
+            return broker.groups.load_end(index)
+
         catalog = broker.catalog
         log.info("the level of %s is %d", TRANSACTION, catalog.features().get(TRANSACTION, 0))
         return TransactionRuntime(
@@ -57,7 +60,7 @@ class TransactionCoordinator:
             broker.coordinator_environment,
             new_producer_id=broker.producer_ids.take,
             version=lambda: catalog.features().get(TRANSACTION, 0),
-            markers=MarkerWriter(catalog, broker.partition, write_offsets_marker),
+            markers=MarkerWriter(catalog, broker.partition, write_offsets_marker, load_of_groups),
         )
 
     def on_metadata_update(self, runtime: TransactionRuntime, delta: Delta) -> None:

@@ -28,10 +28,16 @@ RETRY_MS = 100
 """The time before the second attempt to write a marker. It doubles with each attempt that writes none."""
 MAX_RETRY_MS = 10_000
 REFUSED_RETRY_MS = 10_000
-"""The time before the next attempt after a refusal. Only a deletion of the topic or the expiry of the producer changes
-a refusal."""
+"""The time before the next attempt after a refusal. Until the transaction is overdue, only a deletion of the topic or
+the expiry of the producer changes a refusal."""
 REFUSALS = (ErrorCode.invalid_producer_epoch, ErrorCode.transaction_coordinator_fenced)
 """Refusals of a marker: the partition has one with a newer epoch of the producer or of the coordinator."""
+_REMEDIES = {
+    ErrorCode.invalid_producer_epoch: "it is complete after transaction.max.timeout.ms if its transaction is not open "
+    "there; otherwise abort that transaction with `odradek transactions abort`",
+    ErrorCode.transaction_coordinator_fenced: "after transaction.max.timeout.ms the partition gets the outcome if "
+    "its transaction is open there, and the id is complete",
+}
 _NOT_LOADED = (
     ErrorCode.coordinator_not_available,
     ErrorCode.coordinator_load_in_progress,
@@ -40,7 +46,10 @@ _NOT_LOADED = (
 
 
 class MarkerWriter:
-    """Writes single markers. ``write_offsets_marker`` writes one into a partition of ``__consumer_offsets``."""
+    """Writes single markers. ``write_offsets_marker`` writes one into a partition of ``__consumer_offsets``.
+
+    ``load_of_groups`` returns the promise of the end of the load of such a partition; None if it does not load.
+    """
 
     retry_ms = RETRY_MS
     refused_retry_ms = REFUSED_RETRY_MS
@@ -50,10 +59,12 @@ class MarkerWriter:
         catalog: CatalogImage,
         partition: Callable[[str, int], LocalPartition | None],
         write_offsets_marker: Callable[[int, EndTransactionMarker], Deferred[ErrorCode]],
+        load_of_groups: Callable[[int], Deferred[None] | None],
     ) -> None:
         self._catalog = catalog
         self._partition = partition
         self._write_offsets_marker = write_offsets_marker
+        self._load_of_groups = load_of_groups
 
     def coordinator_epoch(self, index: int) -> int:
         """Returns the leader epoch of a partition of ``__transaction_state``."""
@@ -72,6 +83,17 @@ class MarkerWriter:
             return True
         state = found.log.producers.get(marker.producer_id)
         return state is not None and state.transaction_start >= 0 and state.epoch <= marker.producer_epoch
+
+    def known_coordinator_epoch(self, partition: Partition, producer_id: int) -> int:
+        """Returns the newest coordinator epoch of the producer's markers in the partition; -1 if it is unknown."""
+        found = self._partition(*partition)
+        state = None if found is None else found.log.producers.get(producer_id)
+        return -1 if state is None else state.coordinator_epoch
+
+    def load_end(self, partition: Partition) -> Deferred[None] | None:
+        """Returns the promise of the end of the load that the marker has to wait for; None if there is none."""
+        topic, index = partition
+        return self._load_of_groups(index) if topic == OFFSETS_TOPIC else None
 
     def write_marker(self, partition: Partition, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
         """Writes a marker. The promise is resolved when the high watermark has passed it."""
@@ -96,26 +118,44 @@ def _group_error(code: ErrorCode) -> ErrorCode:
     return ErrorCode.not_leader_or_follower if code in _NOT_LOADED else code
 
 
+def _is_offline(partition: Partition, code: ErrorCode) -> bool:
+    """Whether the partition stays without its marker until somebody acts."""
+    if partition[0] == OFFSETS_TOPIC and code is ErrorCode.not_leader_or_follower:  # its log cannot be read
+        return True
+    return code in (ErrorCode.kafka_storage_error, ErrorCode.unknown_topic_or_partition)
+
+
 class PendingMarkers:
     """The markers of one decision. ``left``: the partitions without their marker.
 
-    ``is_delayed``: the coordinator knows that at least one marker is late. A partition with a newer marker refuses this
-    one, and the transaction stays prepared, as in Kafka. In Kafka it stays prepared for ever. Here the partition counts
-    as done from ``patience_end_ms`` on if the transaction is not open there.
+    ``is_delayed``: the coordinator knows that markers are late.
+
+    A partition with a newer marker refuses this one, and the transaction stays prepared, as in Kafka. In Kafka it
+    stays prepared for ever. Here the transaction is overdue from ``overdue_ms`` on. Then the partition counts as done if the
+    transaction is not open there. If it is, the marker gets the coordinator epoch that the partition knows. The epoch
+    protects a transaction from a coordinator whose successor decides for the same id. This broker is the only
+    coordinator, and the decision is in its log, so no successor exists: the larger epoch comes from a tool or from the
+    cluster that had the directory before.
     """
 
-    def __init__(self, writer: MarkerWriter, markers: Markers, coordinator_epoch: int, patience_end_ms: int) -> None:
+    def __init__(self, writer: MarkerWriter, markers: Markers, coordinator_epoch: int, overdue_ms: int) -> None:
         self.markers = markers
         self.left = set(markers.partitions)
         self.is_delayed = False
+        self._is_cancelled = False
         self._refused: set[Partition] = set()
+        self._offline: set[Partition] = set()
         self._refused_again_ms = 0
-        self._patience_end_ms = patience_end_ms
+        self._overdue_ms = overdue_ms
         self._writer = writer
         self._attempts = 0
         self._left_before = len(self.left)
         producer_id, epoch = markers.producer
         self._marker = EndTransactionMarker(producer_id, epoch, coordinator_epoch, markers.commit, markers.version)
+
+    def cancel(self) -> None:
+        """Ends all attempts: the shard was unloaded, or has announced the decision again."""
+        self._is_cancelled = True
 
     def retry_ms(self) -> int:
         """Returns the time until the next attempt. It grows, because a partition may be offline for days."""
@@ -128,8 +168,15 @@ class PendingMarkers:
             self._attempts += 1
         return delay_ms
 
+    def are_held(self) -> bool:
+        """Whether each partition of ``left`` is offline or has refused its marker, so that no short wait helps."""
+        if not self.left <= self._refused | self._offline:
+            return False
+        # A group coordinator that failed has given the same error, and loads again.
+        return all(self._writer.load_end(partition) is None for partition in self._offline)
+
     def write(self, now_ms: int, on_end: Callable[[], None]) -> Generator[None, None, None]:
-        """Writes the missing markers in steps, and then calls ``on_end``."""
+        """Writes the missing markers in steps, and then calls ``on_end``. A partition that loads is waited for."""
         waiting = 1  # for the end of this generator
         skipped = self._skipped(now_ms)
 
@@ -143,10 +190,21 @@ class PendingMarkers:
             self._note(partition, code)
             count_down()
 
+        def write_marker(partition: Partition, _: None = None) -> None:
+            if not self._is_cancelled:
+                marker = self._marker_for(now_ms, partition)
+                self._writer.write_marker(partition, marker).then(partial(note, partition))
+
         for partition in (yield from sorted_in_steps(self.left - skipped)):
+            if self._is_cancelled:
+                return
             if self._writer.exists(partition) and not self._is_ended(now_ms, partition):
                 waiting += 1
-                self._writer.write_marker(partition, self._marker).then(partial(note, partition))
+                load_end = self._writer.load_end(partition)
+                if load_end is None:
+                    write_marker(partition)
+                else:
+                    load_end.then(partial(write_marker, partition))
             else:
                 self.left.discard(partition)
             yield
@@ -159,20 +217,33 @@ class PendingMarkers:
         self._refused_again_ms = now_ms + self._writer.refused_retry_ms
         return frozenset()
 
+    def _is_overdue(self, now_ms: int, partition: Partition) -> bool:
+        return partition in self._refused and now_ms >= self._overdue_ms
+
     def _is_ended(self, now_ms: int, partition: Partition) -> bool:
-        if partition not in self._refused or now_ms < self._patience_end_ms:
-            return False
-        return not self._writer.needs_marker(partition, self._marker)
+        return self._is_overdue(now_ms, partition) and not self._writer.needs_marker(partition, self._marker)
+
+    def _marker_for(self, now_ms: int, partition: Partition) -> EndTransactionMarker:
+        """Returns the marker of a partition, in an overdue transaction with the coordinator epoch that is known there.
+
+        A refusal because of the producer's epoch stays: the marker would end a transaction that nobody has decided.
+        """
+        if not self._is_overdue(now_ms, partition):
+            return self._marker
+        known = self._writer.known_coordinator_epoch(partition, self._marker.producer_id)
+        return self._marker._replace(coordinator_epoch=max(known, self._marker.coordinator_epoch))
 
     def _note(self, partition: Partition, code: ErrorCode) -> None:
+        if _is_offline(partition, code):
+            self._offline.add(partition)
+        else:
+            self._offline.discard(partition)
         if code is ErrorCode.none:
             self.left.discard(partition)
         elif code in REFUSALS and partition not in self._refused:
             self._refused.add(partition)
             producer_id, epoch = self.markers.producer
             log.error(
-                "%s-%d refuses the marker of producer %d with epoch %d: %s; transactional id %r stays prepared (it is "
-                "complete after transaction.max.timeout.ms if its transaction is not open there; otherwise abort it "
-                "there with a larger --coordinator-epoch)",
-                *partition, producer_id, epoch, code.name, self.markers.transactional_id,
+                "%s-%d refuses the marker of producer %d with epoch %d: %s; transactional id %r stays prepared (%s)",
+                *partition, producer_id, epoch, code.name, self.markers.transactional_id, _REMEDIES[code],
             )  # fmt: skip

@@ -48,9 +48,10 @@ class TransactionRuntime(Runtime[TransactionShard]):
 
     def on_announced(self, index: int, value: Markers) -> None:
         """Writes the markers of a decision. A load may announce the same decision again."""
-        patience_end_ms = self.clock() + self.config.max_timeout_ms
-        pending = PendingMarkers(self.markers, value, self.markers.coordinator_epoch(index), patience_end_ms)
+        overdue_ms = value.decided_ms + self.config.max_timeout_ms
+        pending = PendingMarkers(self.markers, value, self.markers.coordinator_epoch(index), overdue_ms)
         key = index, value.transactional_id
+        self._forget(key)
         self._pending[key] = pending
         self._write(key, pending)
 
@@ -63,14 +64,19 @@ class TransactionRuntime(Runtime[TransactionShard]):
         if self._pending.get(key) is not pending:
             return
         index, transactional_id = key
-        producer = pending.markers.producer
         if not pending.left:
             del self._pending[key]
-            self.submit(index, MarkersWritten(transactional_id, producer))
+            self.submit(index, MarkersWritten(transactional_id, pending.markers.producer))
+        else:  # a group coordinator that has failed begins its load in this tick
+            self.call_soon(lambda: self._try_later(key, pending))
+
+    def _try_later(self, key: tuple[int, str], pending: PendingMarkers) -> None:
+        if self._pending.get(key) is not pending:
             return
-        if not pending.is_delayed:
+        if not pending.is_delayed and pending.are_held():
             pending.is_delayed = True
-            self.submit(index, MarkersDelayed(transactional_id, producer))
+            index, transactional_id = key
+            self.submit(index, MarkersDelayed(transactional_id, pending.markers.producer))
         self._call_at(self.clock() + pending.retry_ms(), lambda: self._write(key, pending))
 
     def unmarked(self, transactional_id: str) -> Collection[Partition] | None:
@@ -81,5 +87,10 @@ class TransactionRuntime(Runtime[TransactionShard]):
     def unload(self, index: int) -> None:
         """Removes the shard and forgets its decisions: the next load announces them again."""
         for key in [key for key in self._pending if key[0] == index]:
-            del self._pending[key]
+            self._forget(key)
         super().unload(index)
+
+    def _forget(self, key: tuple[int, str]) -> None:
+        pending = self._pending.pop(key, None)
+        if pending is not None:
+            pending.cancel()

@@ -90,7 +90,7 @@ class PartitionVerification:
     def error(self, partition: Partition, producer: ProducerIdentity, guard: Guard, code: ErrorCode) -> ErrorCode:
         """Returns the client's error for the coordinator's, and ends the verification if it is refused for good."""
         if code is not ErrorCode.none and code not in _RETRIED:
-            partition.log.end_verification(producer.producer_id, guard)
+            partition.log.end_verification(*producer, guard)
         if code is ErrorCode.producer_fenced:
             return ErrorCode.invalid_producer_epoch
         if code is ErrorCode.transaction_abortable and not self._knows_transaction_abortable:

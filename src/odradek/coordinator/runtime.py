@@ -112,6 +112,7 @@ class Runtime(Generic[S]):
         )
         self._drivers: dict[int, Driver[S]] = {}
         self._to_load: deque[Loadable] = deque()
+        self._load_ends: dict[int, Deferred[None]] = {}
 
     def clock(self) -> int:
         """Returns the time in ms since 1970. If it has jumped, this moves the shards' times first."""
@@ -143,6 +144,7 @@ class Runtime(Generic[S]):
         driver = self._drivers.pop(index, None)
         if driver is not None:
             driver.stop(ErrorCode.not_coordinator)
+            self._note_load_ends()
 
     def stop(self) -> None:
         """Appends the waiting records and unloads all shards."""
@@ -184,6 +186,17 @@ class Runtime(Generic[S]):
             driver.submit_next(WriteMarker(marker), promise)
         return promise
 
+    def load_end(self, index: int) -> Deferred[None] | None:
+        """Returns the promise of the end of a shard's load, successful or not. None: the shard does not load."""
+        driver = self._drivers.get(index)
+        if driver is None or driver.error is not ErrorCode.coordinator_load_in_progress:
+            return None
+        return self._load_ends.setdefault(index, Deferred())
+
+    def _note_load_ends(self) -> None:
+        for index in [index for index in self._load_ends if self.load_end(index) is None]:
+            self._load_ends.pop(index).resolve(None)
+
     def submit_checked(self, index: int, request: Request, check: Callable[[], ErrorCode]) -> Deferred[Any]:
         """Handles a request after all earlier requests and markers, if ``check`` then returns NONE."""
         promise: Deferred[Any] = Deferred()
@@ -207,6 +220,7 @@ class Runtime(Generic[S]):
                 if driver.awaited is not None or perf_counter() >= until:
                     break
             else:
+                self._note_load_ends()
                 return
         self._to_load.append(driver)
         if len(self._to_load) == 1:
@@ -221,6 +235,7 @@ class Runtime(Generic[S]):
                 return
             if not self._to_load[0].load_step():
                 self._to_load.popleft()
+                self._note_load_ends()
             if perf_counter() >= until:
                 break
         if self._to_load:

@@ -9,15 +9,21 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from odradek.batches.aborted_transactions import AbortedTransaction
 from odradek.storage.descriptors import is_exhausted
+from odradek.storage.files import Files
 from odradek.storage.index import IndexCorrupt, IndexFile
 
 _VERSION = 0
 _ENTRY = struct.Struct(">hqqqq")
 _LAST_OFFSET_COLUMN = 3
+_LAST_STABLE_COLUMN = 4
+_BLOCK = 256
+_FIRST_OFFSETS = struct.Struct(">" + "10xq16x" * _BLOCK)
+"""The first offsets of a block of entries."""
 
 
 class AbortedEntry(NamedTuple):
@@ -30,10 +36,19 @@ class AbortedEntry(NamedTuple):
 
 
 class AbortedIndex(IndexFile):
-    """The aborted transactions of a segment."""
+    """The aborted transactions of a segment.
+
+    While a long transaction is open, thousands of others may be aborted. A reader before the last stable offset has to
+    look at each of them, because the first offsets of the entries are in no order. So the index keeps the smallest
+    first offset of each full block, and the reader passes over the blocks without a transaction before its end.
+    """
 
     entry = _ENTRY
-    __slots__ = ()
+    __slots__ = ("_smallest",)
+
+    def __init__(self, path: Path, base_offset: int, files: Files) -> None:
+        super().__init__(path, base_offset, files)
+        self._smallest: list[int] = []
 
     def append(self, entry: AbortedEntry) -> None:
         """Writes an entry. Raises OSError. Without a free descriptor the next write includes the entry."""
@@ -57,18 +72,36 @@ class AbortedIndex(IndexFile):
         """Adds the transactions with records in [``start``, ``end``). Returns True if later segments have none. This is
         so after an entry whose last stable offset is at or above ``end``.
         """
-        first_slot = self._slot_at_most(start - 1, _LAST_OFFSET_COLUMN) + 1
-        view = memoryview(self._data())[first_slot * _ENTRY.size : self.entries * _ENTRY.size]
-        for _, producer_id, first_offset, _, last_stable_offset in _ENTRY.iter_unpack(view):
-            if first_offset < end:
-                found.append(AbortedTransaction(producer_id, first_offset))
-            if last_stable_offset >= end:
-                return True
-        return False
+        slot = self._slot_at_most(start - 1, _LAST_OFFSET_COLUMN) + 1
+        entries = self.entries
+        stop = max(self._slot_at_most(end - 1, _LAST_STABLE_COLUMN) + 1, slot)  # the last entry for this reader
+        view = memoryview(self._data())
+        while slot <= stop and slot < entries:
+            block = slot // _BLOCK
+            block_end = min((block + 1) * _BLOCK, stop + 1, entries)
+            if self._smallest_first_offset(block, view) < end:
+                part = view[slot * _ENTRY.size : block_end * _ENTRY.size]
+                for _, producer_id, first_offset, _, _ in _ENTRY.iter_unpack(part):
+                    if first_offset < end:
+                        found.append(AbortedTransaction(producer_id, first_offset))
+            slot = block_end
+        return stop < entries
+
+    def _smallest_first_offset(self, block: int, view: memoryview) -> int:
+        """Returns the smallest first offset of a block; -1 if it is not full."""
+        smallest = self._smallest
+        while len(smallest) <= block:
+            at = len(smallest) * _BLOCK * _ENTRY.size
+            if at + _FIRST_OFFSETS.size > len(view):
+                return -1
+            smallest.append(min(_FIRST_OFFSETS.unpack_from(view, at)))
+        return smallest[block]
 
     def truncate_to(self, offset: int) -> None:
         """Drops the transactions with markers at and after ``offset``."""
-        self.truncate_entries(self._slot_at_most(offset - 1, _LAST_OFFSET_COLUMN) + 1)
+        entries = self._slot_at_most(offset - 1, _LAST_OFFSET_COLUMN) + 1
+        self.truncate_entries(entries)
+        del self._smallest[entries // _BLOCK :]
 
     def check(self) -> None:
         """Raises IndexCorrupt if this cannot be the index of its segment."""

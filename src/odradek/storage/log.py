@@ -45,7 +45,8 @@ from odradek.storage.time_search import NOTHING_FOUND, LastFound, first_at_least
 from odradek.storage.verification import Guard
 
 _log = logging.getLogger("odradek.storage")
-_WITHOUT_TRACE = ("append", "roll", "read", "find timestamp")  # leave the log unchanged if no file can be opened
+_WITHOUT_TRACE = ("append", "roll", "read", "find timestamp", "write a snapshot of the producers")
+"""Actions that leave the log unchanged if no file can be opened."""
 _OS_FILES = OsFiles()
 
 
@@ -79,6 +80,7 @@ class Log(LogTransactions):
         self.began_epoch = loaded.began_epoch
         self.offline: str | None = None
         self.defer_flush: Callable[[Callable[[], None]], None] | None = None
+        self.run_steps = None
         self.defer_removal: Callable[[int, Callable[[], None]], None] | None = None
         self.closed = False
         self.cleaned_offset: int | None = None
@@ -291,7 +293,7 @@ class Log(LogTransactions):
             self._segments.append(fresh)
             self._bases.append(fresh.base_offset)
             self.producers.end_offset = self._end_offset
-            self.producers.save(sync=False)
+            self._save_producers()
             if self.defer_flush is None:
                 self._flush_to(fresh.base_offset)
         except OSError as error:
@@ -576,6 +578,7 @@ class Log(LogTransactions):
 
     def _forget_files(self, state: str) -> None:
         self.offline = state
+        self.producers.end_snapshot()
         for segment in self._segments:
             segment.forget()
 

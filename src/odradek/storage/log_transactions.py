@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.batches.aborted_transactions import AbortedTransaction
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.aborted_index import collect_aborted
 from odradek.storage.config import LogConfig
-from odradek.storage.producers import Producers
+from odradek.storage.producers import STATES_AT_ONCE, Producers
 from odradek.storage.segment import Segment, Slice
 from odradek.storage.verification import Guard, Verifications
 
@@ -31,7 +31,7 @@ class LogTransactions:
 
     __slots__ = (
         "_bases", "_cut_batch", "_end_offset", "_high_watermark", "_segments", "config", "has_aborted",
-        "log_start_offset", "producers",
+        "log_start_offset", "producers", "run_steps",
     )  # fmt: skip
 
     config: LogConfig
@@ -45,6 +45,8 @@ class LogTransactions:
     _high_watermark: int | None
     _cut_batch: tuple[int, int]
     """A log start, and the base offset of the batch that has it. Both are -1 until they are needed."""
+    run_steps: Callable[[Generator[None, None, None]], object] | None
+    """Runs long work in steps. Without it the work is done at once."""
 
     @property
     def high_watermark(self) -> int:
@@ -80,8 +82,11 @@ class LogTransactions:
         return self._cut_batch[1]
 
     if TYPE_CHECKING:  # it is in ``Log``
+        closed: bool
+        offline: str | None
 
         def read(self, offset: int, max_bytes: int, *, max_offset: int | None = None) -> Slice: ...
+        def _fail(self, action: str, error: OSError) -> KafkaError: ...
 
     @property
     def stable_base_offset(self) -> int:
@@ -107,9 +112,25 @@ class LogTransactions:
                 state.transaction_start,
             )
 
-    def expire_producers(self, now_ms: int) -> int:
-        """Removes producers that were not used for producer.id.expiration.ms. Returns their number."""
+    def expire_producers(self, now_ms: int) -> Generator[None, None, int]:
+        """Removes producers that were not used for producer.id.expiration.ms, in steps. Returns their number."""
         return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
+
+    def _save_producers(self) -> None:
+        """Writes the snapshot of the producers at ``Producers.end_offset``, in steps if there are many."""
+        if self.run_steps is None or len(self.producers) <= STATES_AT_ONCE:
+            self.producers.save(sync=False)
+            return
+        steps = self.producers.save_in_steps()
+        if steps is not None:
+            self.run_steps(self._saving(steps))
+
+    def _saving(self, steps: Generator[None, None, None]) -> Generator[None, None, None]:
+        try:
+            yield from steps
+        except OSError as error:
+            if self.offline is None and not self.closed:
+                self._fail("write a snapshot of the producers", error)
 
     def begin_verification(
         self, producer_id: int, producer_epoch: int, sequence: int, *, supports_epoch_bump: bool
@@ -134,11 +155,14 @@ class LogTransactions:
             producer_id, producer_epoch, sequence, supports_epoch_bump=supports_epoch_bump
         )
 
-    def end_verification(self, producer_id: int, guard: Guard) -> None:
-        """Forgets a verification that the coordinator has refused for good."""
+    def end_verification(self, producer_id: int, producer_epoch: int, guard: Guard) -> None:
+        """Forgets a verification that the coordinator has refused for good.
+
+        The epochs of a producer share their guard. The refusal of an old epoch is no refusal of the new one.
+        """
         known = self.producers.verifications
-        if known is not None and known.is_valid(producer_id, guard):
-            known.end(producer_id)
+        if known is not None:
+            known.end(producer_id, producer_epoch, guard)
 
     def check_verified(self, producer_id: int, producer_epoch: int, guard: Guard) -> None:
         """Checks that a batch which begins a transaction is verified. ``Producers.check`` refuses an old epoch.

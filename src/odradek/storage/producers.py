@@ -12,7 +12,8 @@ Rules for each producer id:
 
 A snapshot has the state at an offset. Kafka's format has one batch for each producer. The four batches before it
 follow the entries: Kafka's reader ignores these bytes, and the CRC covers them. So duplicates are also found after a
-clean restart.
+clean restart. The snapshot of many producers is written in steps (``SnapshotSteps``); until its end a crash costs only
+the reading of more batches.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 import struct
 from bisect import insort
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -29,6 +30,7 @@ from odradek.batches.header import BatchHeader
 from odradek.core.crc import crc32c
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_PRODUCER_EPOCH, NO_SEQUENCE
+from odradek.core.pace import Pace
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.files import Files
 from odradek.storage.verification import Verifications
@@ -47,6 +49,8 @@ _HEAD = struct.Struct(">hIi")
 _ENTRY = struct.Struct(">qhiqiqiq")
 _OLDER_MAGIC = b"odk1"
 _OLDER = struct.Struct(">qiqiq")
+STATES_AT_ONCE = 100
+"""The states that are encoded in one step. A state with five batches takes up to ten microseconds."""
 
 
 class SnapshotCorrupt(Exception):
@@ -73,7 +77,9 @@ class BatchSeen(NamedTuple):
 class ProducerState:
     """The state of one producer id in this log."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "transaction_start")
+    __slots__ = (
+        "batches", "coordinator_epoch", "epoch", "last_timestamp", "mark", "producer_id", "transaction_start",
+    )  # fmt: skip
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
@@ -81,6 +87,8 @@ class ProducerState:
         self.coordinator_epoch = -1
         self.last_timestamp = -1
         self.transaction_start = -1
+        self.mark: object = None
+        """The mark of the last snapshot in steps that has this state, or that is older than this producer."""
         self.batches: list[BatchSeen] = []
 
     @property
@@ -112,6 +120,7 @@ class Producers:
         "_files",
         "_last_snapshot",
         "_open_transactions",
+        "_snapshot",
         "_states",
         "_unreplicated",
         "directory",
@@ -128,6 +137,7 @@ class Producers:
         self._open_transactions: OrderedDict[int, int] | None = None  # most logs never have a transaction
         self._unreplicated: list[tuple[int, int]] | None = None
         self._last_snapshot = -1
+        self._snapshot: SnapshotSteps | None = None
         self.verifications: Verifications | None = None
         self.first_unstable_offset: int | None = None
         """The first offset of the oldest transaction that is open, or whose marker is not below the high watermark."""
@@ -255,9 +265,7 @@ class Producers:
 
     def apply(self, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:
         """Applies a batch of the log at ``base_offset``."""
-        state = self._states.get(header.producer_id)
-        if state is None:
-            state = self._states[header.producer_id] = ProducerState(header.producer_id)
+        state = self._state_to_change(header.producer_id)
         last_offset = base_offset + header.last_offset_delta
         state.add(
             header.producer_epoch,
@@ -272,11 +280,20 @@ class Producers:
         if self.verifications is not None and header.is_transactional:
             self.verifications.note(header)
 
+    def _state_to_change(self, producer_id: int) -> ProducerState:
+        """Returns a producer's state, a new one if it is unknown. A snapshot in steps has the old state then."""
+        state = self._states.get(producer_id)
+        if state is None:
+            state = self._states[producer_id] = ProducerState(producer_id)
+            if self._snapshot is not None:
+                state.mark = self._snapshot.mark
+        elif self._snapshot is not None:
+            self._snapshot.keep(state)
+        return state
+
     def apply_marker(self, header: BatchHeader, coordinator_epoch: int) -> int | None:
         """Ends a producer's transaction with its COMMIT or ABORT marker. Returns its first offset, if one was open."""
-        state = self._states.get(header.producer_id)
-        if state is None:
-            state = self._states[header.producer_id] = ProducerState(header.producer_id)
+        state = self._state_to_change(header.producer_id)
         if state.epoch != header.producer_epoch:
             state.batches.clear()
             state.epoch = header.producer_epoch
@@ -291,24 +308,27 @@ class Producers:
             self.verifications.note(header)
         return first_offset
 
-    def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Removes producers without a batch for ``expiration_ms`` and without an open transaction.
+    def expire(self, now_ms: int, expiration_ms: int) -> Generator[None, None, int]:
+        """Removes producers without a batch for ``expiration_ms`` and without an open transaction, in steps.
 
         Returns their number.
         """
-        gone = [
-            producer_id
-            for producer_id, state in self._states.items()
-            if state.transaction_start < 0 and now_ms - state.last_timestamp >= expiration_ms
-        ]
-        for producer_id in gone:
-            del self._states[producer_id]
+        gone = 0
+        pace = Pace()
+        for state in tuple(self._states.values()):
+            is_due = state.transaction_start < 0 and now_ms - state.last_timestamp >= expiration_ms
+            if is_due and self._states.get(state.producer_id) is state:
+                del self._states[state.producer_id]
+                gone += 1
+            if pace.spend():
+                yield
         if self.verifications is not None:
-            self.verifications.expire(now_ms, expiration_ms)
-        return len(gone)
+            yield from self.verifications.expire(now_ms, expiration_ms)
+        return gone
 
     def clear(self, end_offset: int) -> None:
         self._states.clear()
+        self.end_snapshot()
         self._open_transactions = self._unreplicated = None
         self.first_unstable_offset = None
         self.end_offset = end_offset
@@ -317,12 +337,52 @@ class Producers:
 
     def save(self, *, sync: bool) -> Path | None:
         """Writes the snapshot at ``end_offset`` and returns its path, or None if the snapshot exists already."""
+        self.end_snapshot()
         if self.end_offset <= self._last_snapshot or not self.end_offset:
             return None
         path = snapshot_path(self.directory, self.end_offset)
         self._files.write(path, encode_snapshot(self._states.values()), sync=sync)
         self._last_snapshot = self.end_offset
         return path
+
+    def save_in_steps(self) -> Generator[None, None, None] | None:
+        """Returns the steps that write the snapshot at the present ``end_offset``, without a sync.
+
+        Batches and markers may change the states between two steps. ``clear``, ``save`` and ``end_snapshot`` end the
+        steps. Returns None if the snapshot exists or another one is under way. The steps raise OSError.
+        """
+        if self._snapshot is not None or self.end_offset <= self._last_snapshot or not self.end_offset:
+            return None
+        snapshot = self._snapshot = SnapshotSteps(self._states.values(), self.end_offset)
+        return self._write_snapshot(snapshot)
+
+    def end_snapshot(self) -> None:
+        """Ends the steps of a snapshot before it is written."""
+        self._snapshot = None
+
+    def _write_snapshot(self, snapshot: SnapshotSteps) -> Generator[None, None, None]:
+        path = snapshot_path(self.directory, snapshot.offset)
+        temporary = path.with_name(path.name + ".tmp")
+        try:
+            for _ in snapshot.encode():
+                yield
+                if self._snapshot is not snapshot:
+                    return
+            self._files.remove(temporary)
+            file = self._files.open(temporary, create=True)
+            try:
+                for part in snapshot.parts:
+                    file.append([part])
+                    yield
+                    if self._snapshot is not snapshot:
+                        return
+            finally:
+                file.close()
+            self._files.rename(temporary, path)
+            self._last_snapshot = max(self._last_snapshot, snapshot.offset)
+        finally:
+            if self._snapshot is snapshot:
+                self._snapshot = None
 
     def snapshots(self) -> list[int]:
         """Returns the offsets of the snapshot files in ascending order."""
@@ -359,7 +419,8 @@ class Producers:
                 self._note_first_unstable()
             self.end_offset = self._last_snapshot = offset
             break
-        self.expire(now_ms, expiration_ms)
+        for _ in self.expire(now_ms, expiration_ms):
+            pass
 
     def remove_snapshot(self, offset: int) -> None:
         self._files.remove(snapshot_path(self.directory, offset))
@@ -392,27 +453,78 @@ def _offsets(names: Iterable[str]) -> list[int]:
     return sorted(int(stem) for stem in stems if stem.isdigit())
 
 
+class SnapshotSteps:
+    """The snapshot of a log's producers at ``offset``, which is encoded in steps while later batches are applied.
+
+    ``keep`` encodes a state that is going to change. So each state is in the snapshot as it was at ``offset``, and
+    nothing has to be copied when the snapshot begins.
+    """
+
+    __slots__ = ("_entries", "_older", "_states", "mark", "offset", "parts")
+
+    def __init__(self, states: Iterable[ProducerState], offset: int) -> None:
+        self.offset = offset
+        self.mark = object()
+        self.parts: list[bytes] = []
+        """The content of the file, after ``encode``."""
+        self._states = tuple(states)
+        self._entries = bytearray()
+        self._older = bytearray()
+
+    def keep(self, state: ProducerState) -> None:
+        """Encodes a state, unless the snapshot has it or its producer is newer than the snapshot."""
+        if state.mark is not self.mark:
+            state.mark = self.mark
+            _encode(state, self._entries, self._older)
+
+    def encode(self) -> Generator[None, None, None]:
+        """Encodes all states in steps."""
+        count = len(self._states).to_bytes(4, "big")
+        checksum = crc32c(count)
+        parts: list[bytes] = []
+        older: list[bytes] = []
+        for first in range(0, len(self._states), STATES_AT_ONCE):
+            for state in self._states[first : first + STATES_AT_ONCE]:
+                self.keep(state)
+            checksum = crc32c(self._entries, checksum)
+            parts.append(bytes(self._entries))
+            older.append(bytes(self._older))
+            self._entries.clear()
+            self._older.clear()
+            yield
+        if any(older):
+            parts.append(_OLDER_MAGIC)
+            checksum = crc32c(_OLDER_MAGIC, checksum)
+            for part in older:
+                checksum = crc32c(part, checksum)
+                parts.append(part)
+                yield
+        self.parts = [_VERSION.to_bytes(2, "big") + checksum.to_bytes(4, "big") + count, *parts]
+
+
+def _encode(state: ProducerState, entries: bytearray, older: bytearray) -> None:
+    last = state.batches[-1] if state.batches else None
+    entries += _ENTRY.pack(
+        state.producer_id,
+        state.epoch,
+        last.last_sequence if last else NO_SEQUENCE,
+        last.last_offset if last else -1,
+        last.offset_delta if last else 0,
+        state.last_timestamp,
+        state.coordinator_epoch,
+        state.transaction_start,
+    )
+    for batch in state.batches[:-1]:
+        older += _OLDER.pack(state.producer_id, *batch)
+
+
 def encode_snapshot(states: Iterable[ProducerState]) -> bytes:
-    entries = list(states)
-    body = bytearray()
-    older = bytearray()
-    for state in entries:
-        last = state.batches[-1] if state.batches else None
-        body += _ENTRY.pack(
-            state.producer_id,
-            state.epoch,
-            last.last_sequence if last else NO_SEQUENCE,
-            last.last_offset if last else -1,
-            last.offset_delta if last else 0,
-            state.last_timestamp,
-            state.coordinator_epoch,
-            state.transaction_start,
-        )
-        for batch in state.batches[:-1]:
-            older += _OLDER.pack(state.producer_id, *batch)
-    checked = len(entries).to_bytes(4, "big") + bytes(body)
-    if older:
-        checked += _OLDER_MAGIC + bytes(older)
+    """Encodes a snapshot at once."""
+    found = tuple(states)
+    entries, older = bytearray(), bytearray()
+    for state in found:
+        _encode(state, entries, older)
+    checked = len(found).to_bytes(4, "big") + entries + (_OLDER_MAGIC + older if older else b"")
     return _VERSION.to_bytes(2, "big") + crc32c(checked).to_bytes(4, "big") + checked
 
 

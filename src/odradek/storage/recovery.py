@@ -91,7 +91,8 @@ class Loaded:
                 if is_unindexed and ended is not None and ended.is_aborted:
                     segment.add_aborted(ended.entry)
         producers.end_offset = end_offset
-        producers.expire(now_ms, expiration_ms)
+        for _ in producers.expire(now_ms, expiration_ms):
+            pass
 
 
 class EndedTransaction(NamedTuple):

@@ -7,8 +7,11 @@ transaction cannot begin another transaction, which nothing would end.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from odradek.batches.header import BatchHeader
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.pace import Pace
 
 
 class VerificationGuard:
@@ -61,9 +64,10 @@ class Verifications:
         known = self._by_producer.get(producer_id)
         return known is not None and known.guard is guard
 
-    def end(self, producer_id: int) -> None:
-        """Ends the verification of a producer without a batch."""
-        del self._by_producer[producer_id]
+    def end(self, producer_id: int, epoch: int, guard: VerificationGuard | None) -> None:
+        """Ends the verification of a producer without a batch, unless its guard now belongs to a later epoch."""
+        if self.is_valid(producer_id, guard) and self._by_producer[producer_id].epoch == epoch:
+            del self._by_producer[producer_id]
 
     def check_sequence(self, header: BatchHeader, *, is_first: bool) -> None:
         """Checks the first sequence of a batch. ``is_first``: the log knows no batch of the producer's epoch.
@@ -98,10 +102,13 @@ class Verifications:
             return
         del self._by_producer[header.producer_id]
 
-    def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Removes verifications that an earlier call has seen, at least ``expiration_ms`` ago."""
+    def expire(self, now_ms: int, expiration_ms: int) -> Generator[None, None, None]:
+        """Removes verifications that an earlier call has seen, at least ``expiration_ms`` ago, in steps."""
+        pace = Pace()
         for producer_id, known in tuple(self._by_producer.items()):
             if known.noticed_ms < 0:
                 known.noticed_ms = now_ms
-            elif now_ms - known.noticed_ms >= expiration_ms:
+            elif now_ms - known.noticed_ms >= expiration_ms and self._by_producer.get(producer_id) is known:
                 del self._by_producer[producer_id]
+            if pace.spend():
+                yield

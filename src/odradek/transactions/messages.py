@@ -5,7 +5,7 @@ Every request is a ``core.effects.Request``. A handler maps the errors to those 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeAlias
 
@@ -84,7 +84,8 @@ class VerifyPartitions:
 class Markers(NamedTuple):
     """The announcement of a decision: these partitions get a marker with this producer's identity.
 
-    ``version`` is the transaction's version, which the log needs to check the epoch.
+    ``version`` is the transaction's version, which the log needs to check the epoch. ``decided_ms`` is the time of the
+    decision in its record.
     """
 
     transactional_id: str
@@ -92,6 +93,7 @@ class Markers(NamedTuple):
     commit: bool
     partitions: frozenset[Partition]
     version: int
+    decided_ms: int
 
 
 @dataclass(slots=True)
@@ -108,7 +110,10 @@ class MarkersWritten:
 
 @dataclass(slots=True)
 class MarkersDelayed:
-    """A partition of a decision is offline. Its producer gets the reply now; the marker follows. The reply is NONE."""
+    """The partitions of a decision that have no marker are offline or refuse it. The producer gets its reply now.
+
+    The marker of an offline partition follows. The reply to this report is NONE.
+    """
 
     batched: ClassVar[bool] = False
     transactional_id: str
@@ -140,7 +145,7 @@ class ListTransactions:
 
     batched: ClassVar[bool] = False
     states: frozenset[TransactionState] | None = None
-    producer_ids: frozenset[int] = frozenset()
+    producer_ids: Set[int] = frozenset()
     duration_ms: int = -1
 
     def failed(self, error: ErrorCode) -> ListedTransactions:

@@ -61,4 +61,5 @@ def _producers(broker: BrokerServices, name: str, index: int) -> list[ProducerSt
     partition = broker.partition(name, index)
     if partition is None:
         raise KafkaError(ErrorCode.unknown_topic_or_partition)
+    partition.check_online()
     return list(partition.log.producers)

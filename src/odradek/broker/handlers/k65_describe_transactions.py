@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.long_replies import Known, each_once, elements, reply
 from odradek.broker.transaction_coordinator import TRANSACTIONS
+from odradek.core.pace import sorted_in_steps
 
 if TYPE_CHECKING:
     from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
@@ -49,7 +50,8 @@ def _describe(broker: BrokerServices, context: Context, transactional_id: str) -
         }  # fmt: skip
     unmarked = runtime.unmarked(transactional_id) if current.state in PREPARED else None
     listed = current.partitions if unmarked is None else unmarked  # as in Kafka: without those that have their marker
-    for topic, partitions in groupby(sorted(listed), lambda partition: partition[0]):
+    in_order = yield from sorted_in_steps(tuple(listed))  # markers that are written meanwhile change the set
+    for topic, partitions in groupby(in_order, lambda partition: partition[0]):
         topics.add({"topic": topic, "partitions": [index for _, index in partitions]})
         yield None
     return row | {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.transaction_coordinator import TRANSACTIONS
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.pace import STEP_WORK, Pace
 from odradek.core.transaction_records import TransactionState
 from odradek.groups.regex import check_pattern, resolve_in_steps
 
@@ -54,7 +55,13 @@ def _find(
     if pattern:
         check_pattern(pattern)
     duration_ms = message.duration_filter if context.version >= 1 else -1
-    request = ListTransactions(states, frozenset(message.producer_id_filters), duration_ms)
+    producer_ids: set[int] = set()
+    pace = Pace()
+    for producer_id in message.producer_id_filters:
+        producer_ids.add(producer_id)
+        if pace.spend():
+            yield None
+    request = ListTransactions(states, producer_ids, duration_ms)
     found: list[ListedTransaction] = []
     runtime = broker.coordinators.runtime(TRANSACTIONS)
     # As in Kafka, one partition that still loads makes the whole reply an error. So the other partitions are not read.
@@ -67,8 +74,17 @@ def _find(
         yield None
     if not pattern:
         return ErrorCode.none, found
-    matched = yield from resolve_in_steps([pattern], [each.transactional_id for each in found])
-    return ErrorCode.none, [each for each in found if each.transactional_id in matched[pattern]]
+    return ErrorCode.none, (yield from _matching(found, pattern))
+
+
+def _matching(found: list[ListedTransaction], pattern: str) -> Steps[list[ListedTransaction]]:
+    """Returns the transactions whose id matches the pattern."""
+    listed: list[ListedTransaction] = []
+    for first in range(0, len(found), STEP_WORK):
+        part = found[first : first + STEP_WORK]
+        matched = yield from resolve_in_steps([pattern], [each.transactional_id for each in part])
+        listed += [each for each in part if each.transactional_id in matched[pattern]]
+    return listed
 
 
 def _states(message: ListTransactionsRequest) -> Steps[tuple[frozenset[TransactionState] | None, list[str]]]:
