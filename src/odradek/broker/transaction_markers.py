@@ -131,9 +131,9 @@ class PendingMarkers:
     ``is_delayed``: the coordinator knows that markers are late.
 
     A partition with a newer marker refuses this one, and the transaction stays prepared, as in Kafka. In Kafka it
-    stays prepared for ever. Here the transaction is overdue from ``overdue_ms`` on. Then the partition counts as done if the
-    transaction is not open there. If it is, the marker gets the coordinator epoch that the partition knows. The epoch
-    protects a transaction from a coordinator whose successor decides for the same id. This broker is the only
+    stays prepared for ever. Here the transaction is overdue from ``overdue_ms`` on. Then the partition counts as done
+    if the transaction is not open there. If it is, the marker gets the coordinator epoch that the partition knows. The
+    epoch protects a transaction from a coordinator whose successor decides for the same id. This broker is the only
     coordinator, and the decision is in its log, so no successor exists: the larger epoch comes from a tool or from the
     cluster that had the directory before.
     """
