@@ -369,7 +369,7 @@ def test_a_refused_marker_is_overdue_from_its_decision_on_in_spite_of_restarts()
     assert broker.state == "CompleteCommit"
 
 
-def test_a_transaction_that_nobody_has_decided_is_not_ended_by_a_refused_marker() -> None:
+def test_a_transaction_without_a_decision_is_not_ended_by_a_refused_marker() -> None:
     """Its records have the epoch of the marker, so they are later than the decision. Readers wait for its end."""
     broker = Broker()
     producer = broker.begun(A, B)

@@ -226,7 +226,7 @@ class PendingMarkers:
     def _marker_for(self, now_ms: int, partition: Partition) -> EndTransactionMarker:
         """Returns the marker of a partition, in an overdue transaction with the coordinator epoch that is known there.
 
-        A refusal because of the producer's epoch stays: the marker would end a transaction that nobody has decided.
+        A refusal because of the producer's epoch stays: the marker would end a transaction that has no decision.
         """
         if not self._is_overdue(now_ms, partition):
             return self._marker
