@@ -20,7 +20,7 @@ from odradek.client.cluster import UNKNOWN_TOPIC_GRACE_MS, Cluster, worth_retryi
 from odradek.client.config import ClientConfig
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.fetcher import Fetcher
-from odradek.client.consumer.in_flight_requests import InFlightFetch
+from odradek.client.consumer.in_flight_fetches import InFlightFetch
 from odradek.client.consumer.records import Record
 from odradek.client.consumer.subscription import PartitionState, SubscriptionState
 from odradek.client.errors import LogTruncated

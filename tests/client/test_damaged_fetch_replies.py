@@ -26,7 +26,7 @@ from odradek.batches.encode import encode_batch
 from odradek.client.consumer import fetcher
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.engine import ConsumerEngine
-from odradek.client.consumer.in_flight_requests import InFlightFetch
+from odradek.client.consumer.in_flight_fetches import InFlightFetch
 from odradek.core.errors import OdradekError
 from odradek.net import fetch_wire
 from odradek.net.fetch_wire import FetchPartition

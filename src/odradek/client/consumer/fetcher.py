@@ -17,7 +17,7 @@ from odradek.client.consumer.ahead_decoder import WORTH_DECODING_BYTES, AheadDec
 from odradek.client.consumer.config import ConsumerConfig, reset_timestamp
 from odradek.client.consumer.errors import NoOffsetForPartition, OffsetStoreBehind, PartitionOwned
 from odradek.client.consumer.fetch_buffer import CompletedFetch, FetchBuffer
-from odradek.client.consumer.in_flight_requests import InFlightFetch, InFlightFetches
+from odradek.client.consumer.in_flight_fetches import InFlightFetch, InFlightFetches
 from odradek.client.consumer.position_lookups import RANGE_LOOKUP, PositionLookups
 from odradek.client.consumer.subscription import PartitionState, SubscriptionState
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, error_for

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from odradek.client.consumer.config import ConsumerConfig
-from odradek.client.consumer.in_flight_requests import THROTTLE_CHECK_S, InFlightFetch, InFlightFetches
+from odradek.client.consumer.in_flight_fetches import THROTTLE_CHECK_S, InFlightFetch, InFlightFetches
 from odradek.client.errors import BrokerUnreachable, ConnectionLost, UnsupportedVersion
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
