@@ -1,4 +1,4 @@
-"""The articles' claims about speed, compared with the measurements.
+"""The articles' claims about speed (docs/claims.md), compared with the measurements.
 
 A benchmark passes its rounds to ``judge``, which keeps them in docs/benchmarks.json and reports the claims that they do
 not show. The benchmark then exits with 1. The tests judge the kept rounds again.
@@ -24,8 +24,8 @@ def _times(rounds: Rounds, key: str, base: str) -> float:
 
 
 def sequential_writes_are_faster(rounds: Rounds) -> bool:
-    """Claim 7: sequential records are twice as fast, pages faster. Blocks of a batch's size need not be faster: the
-    disk writes them equally fast at any position. An append gains by making few large blocks of small ones."""
+    """Claim 7: written in sequence, blocks of 1,000 bytes are at least twice as fast as at random positions, and blocks
+    of 4,096 bytes are faster. Larger blocks need not be."""
     return (
         _times(rounds, "sequential_1000", "random_1000") >= 2 and _times(rounds, "sequential_4096", "random_4096") > 1
     )

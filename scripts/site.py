@@ -1,8 +1,8 @@
 """Builds the documentation as one site, in build/site: ``python scripts/site.py``.
 
 The pages are those of docs, and of the repository's root: README.md is the start of the site. Its links are absolute,
-for package indexes; those to pages of the site lead there. A link to a file that is not part of the site leads to the
-repository. The changed pages are in build/pages, from which Zensical makes the site; a warning ends the build.
+for package indexes; links to pages of the site are made relative. A link to a file that is not part of the site leads
+to the repository. The changed pages are in build/pages, from which Zensical makes the site; a warning ends the build.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def repository() -> str:
 
 
 def addresses() -> tuple[str, str]:
-    """Where the files of the repository are: as pages, and as they are, for pictures."""
+    """The address of a file's GitHub page, and of the raw file for pictures."""
     return (
         f"{repository()}/blob/main/",
         f"{repository().replace('github.com', 'raw.githubusercontent.com')}/main/",

@@ -1,5 +1,5 @@
-"""``odradek.ZooKeeper`` with one node and with three: kills and restarts, and the end together with the process that
-started it."""
+"""``odradek.ZooKeeper`` with one node and with three: kills and restarts, and that ZooKeeper ends with the process
+that started it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_it_ends_with_its_process() -> None:
     eventually(is_gone, within_s=30)
 
 
-def test_closed_it_leaves_nothing(zookeeper: odradek.ZooKeeper) -> None:
+def test_an_ensemble_closed_before_its_start_leaves_no_folder(zookeeper: odradek.ZooKeeper) -> None:
     own = odradek.ZooKeeper()
     with pytest.raises(ZooKeeperFailed, match="has not been started"):
         _ = own.connect_string

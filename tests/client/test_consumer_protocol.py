@@ -122,7 +122,7 @@ def test_a_fenced_member_stays_out() -> None:
     assert (member.state, member.known) == (ClassicState.FENCED, False)
 
 
-def test_a_join_error_without_a_retry_is_raised() -> None:
+def test_a_non_retriable_join_error_is_raised() -> None:
     member = membership()
     member.join_request(["t"], ())
     with pytest.raises(KafkaError) as caught:

@@ -122,9 +122,8 @@ while True:
 """
 
 
-@pytest.mark.claim(70, part="a")
 @pytest.mark.claim(26, part="b")
-@pytest.mark.claim(35, 38, part=True)
+@pytest.mark.claim(35, 38, 70, part=True)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_killed_member_is_replaced_after_its_session_timeout(quick: RunningBroker, topic: str, protocol: str) -> None:
     with Admin(quick.bootstrap) as admin:

@@ -159,8 +159,6 @@ def parsed(version: int, data: bytes) -> fetch_wire.FetchReply | None:
         ours = fetch_wire.parse_reply(version, memoryview(data), 2)
     except ValueError:
         ours = None
-    if not data.startswith(frames.reply_head(FETCH, version, 1)):
-        return ours  # ``frames`` skips the tags of the header
     try:
         theirs = frames.decode_reply(FETCH, version, data)[1]
     except (ValueError, KeyError):

@@ -73,8 +73,8 @@ def covered(rows: list[dict[str, int]]) -> Covered:
 
 
 def test_coverage_counts_compacted_records_and_markers_separately(capsys: pytest.CaptureFixture[str]) -> None:
-    """A gap within a batch is a removed record. An offset without a batch may have been any record. The headers of
-    batches show the other offsets."""
+    """A gap within a batch is a removed record. An offset without a batch may have been any record. Offsets of
+    markers and aborted records are recognised by the headers of their batches."""
     with serving(COMPACTED) as made:
         assert [row["record_offset"] for row in read_offset_history(made.bootstrap).to_pylist()] == [5, 7, 15, 16, 20]
         found = analyse_offset_history(made.bootstrap)

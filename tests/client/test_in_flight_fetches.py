@@ -67,7 +67,7 @@ class Harness:
     def __init__(self) -> None:
         self.connection = FakeConnection()
         self.events: list[Any] = []
-        self.moved: set[str] = set()
+        self.outdated: set[str] = set()
         self.on_reply_error: Exception | None = None
         self.opening: Callable[[], Coroutine[Any, Any, Any]] | None = None
         config = ConsumerConfig.of({"bootstrap_servers": "127.0.0.1:1", "retry_backoff_ms": 1})
@@ -102,7 +102,7 @@ class Harness:
         if self.on_reply_error is not None:
             raise self.on_reply_error
         self.events.append(found.session_id)
-        return self.moved
+        return self.outdated
 
     def begin(self) -> None:
         self.in_flight.begin(InFlightFetch(1, {T0: FetchPartition(UUID(int=7), 0, 0, 100)}, {T0: 1}, 1000, 500))
@@ -165,10 +165,10 @@ def test_a_refused_fetch_session_restarts_after_a_backoff(caplog: pytest.LogCapt
     assert "broker 1 refused the fetch" in caplog.text
 
 
-def test_after_a_moved_topic_the_next_fetch_waits_for_a_lookup() -> None:
+def test_after_a_changed_leader_the_metadata_is_dropped_and_the_next_fetch_waits() -> None:
     async def scenario(harness: Harness) -> None:
         harness.begin()
-        harness.moved = {"t"}
+        harness.outdated = {"t"}
         (await harness.sent(1)).set_result(reply())
         assert harness.in_flight.by_node
         assert await harness.ended() == [5, ("forget", {"t"}), "end"]
@@ -238,7 +238,7 @@ TRANSIENT = [ErrorCode.fetch_session_id_not_found, ErrorCode.invalid_fetch_sessi
     "error",
     [*TRANSIENT, ErrorCode.topic_authorization_failed, ErrorCode.unsupported_version, ErrorCode.invalid_request],
 )
-def test_an_error_without_a_retry_is_reported_to_the_caller(error: ErrorCode) -> None:
+def test_a_non_retriable_error_is_reported_to_the_caller(error: ErrorCode) -> None:
     async def scenario(harness: Harness) -> None:
         harness.begin()
         (await harness.sent(1)).set_result(reply(error, 0))
@@ -263,7 +263,7 @@ def test_a_broker_without_a_known_fetch_version_is_reported_to_the_caller() -> N
 
 
 @pytest.mark.parametrize("opened", [False, True])
-def test_after_a_lost_connection_the_topic_is_looked_up(opened: bool) -> None:
+def test_after_a_lost_connection_the_metadata_is_dropped(opened: bool) -> None:
     async def scenario(harness: Harness) -> None:
         if opened:
             harness.begin()

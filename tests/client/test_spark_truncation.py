@@ -32,7 +32,7 @@ from odradek.core.ids import TopicPartition
 from odradek.spark.data_loss import DataLoss
 from odradek.spark.offset_ranges import Piece
 from odradek.spark.options import ReadOptions, parse_options
-from odradek.spark.read_task import read_task
+from odradek.spark.read_task import read_piece
 from odradek.spark.source import OdradekReader, OdradekStreamReader
 
 T0 = TopicPartition("t", 0)
@@ -53,7 +53,7 @@ def options(cluster: ScriptedCluster, streaming: bool = True, **given: str) -> R
 
 
 def read(cluster: ScriptedCluster, leader_epoch: int = -1, **given: str) -> list[int]:
-    task = read_task(options(cluster, **given), Piece(T0, 0, 30, cluster.topic_id, leader_epoch))
+    task = read_piece(options(cluster, **given), Piece(T0, 0, 30, cluster.topic_id, leader_epoch))
     return [offset for one in task for offset in one.column("offset").to_pylist()]
 
 

@@ -51,7 +51,7 @@ def test_consumers_have_the_same_defaults(defaults: dict[str, dict[str, str]]) -
 
 @pytest.mark.slow
 @pytest.mark.claim(65, part="b")
-def test_consumers_have_the_same_assignors(defaults: dict[str, dict[str, str]]) -> None:
+def test_javas_default_assignors_are_range_and_cooperative_sticky(defaults: dict[str, dict[str, str]]) -> None:
     theirs = defaults["consumer"]["partition.assignment.strategy"]
     assert [name.rpartition(".")[2] for name in theirs.strip("[]").split(", ")] == [
         "RangeAssignor", "CooperativeStickyAssignor",

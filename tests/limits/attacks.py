@@ -49,7 +49,7 @@ Step = Callable[[Target], Any]
 
 
 class Attack(NamedTuple):
-    """One row of the table. ``perform`` gets the result of ``prepare``."""
+    """One row of the table in docs/limits.md. ``perform`` gets the result of ``prepare``."""
 
     row: str
     title: str
@@ -431,7 +431,7 @@ ATTACKS = (
     Attack("4", "Produce of 3 M and of 12 M records in one zstd batch", dense_batches, _one_topic),
     Attack("4a", "Produce of 3 batches of 1 M records with true offset deltas", numbered_batches, _one_topic),
     Attack("4b", "ListOffsets by time in the densest batch taken, 3 times", search_by_time, _topic_with_dense_batch),
-    Attack("5", "commits of 200,000 partitions in ten lengths", wide_commits, _coordinator),
+    Attack("5", "ten commits of 199,991 to 200,000 partitions", wide_commits, _coordinator),
     Attack("6", "ten fetch sessions of 100,000 partitions", wide_fetch_sessions),
     Attack("7", "DescribeConfigs of one topic × 500", one_topic_described_often, _one_topic),
     Attack("7b", "DescribeConfigs of one broker × 500", one_broker_described_often),

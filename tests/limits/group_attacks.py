@@ -1,4 +1,4 @@
-"""Groups of thousands of members, as rows of the table in `attacks.py`: all members send requests at once."""
+"""Groups of thousands of members, as rows of the table in docs/limits.md: all members send requests at once."""
 
 from __future__ import annotations
 

@@ -147,11 +147,11 @@ def test_too_many_names_are_refused_before_any_work() -> None:
 def test_a_heartbeat_with_many_owned_partitions_is_served_in_steps(topics: int) -> None:
     steps = Steps(3)
     epoch = steps.beat("m", 0, subscribed_topic_names=steps.names()).member_epoch
-    claimed = [
+    reported = [
         {"topic_id": UUID(int=1000 + number), "partitions": list(range(50_000 // topics))} for number in range(topics)
     ]
-    assert steps.beat("m", epoch, topic_partitions=claimed).error_code is ErrorCode.none
-    assert steps.beat("m", epoch - 1, topic_partitions=claimed).error_code is ErrorCode.fenced_member_epoch
+    assert steps.beat("m", epoch, topic_partitions=reported).error_code is ErrorCode.none
+    assert steps.beat("m", epoch - 1, topic_partitions=reported).error_code is ErrorCode.fenced_member_epoch
     assert max(steps.lines) < LINES_PER_STEP
 
 

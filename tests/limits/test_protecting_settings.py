@@ -133,7 +133,7 @@ PROTECTED_VALUES = {
     "inter.broker.listener.name": "SSL",
     "security.inter.broker.protocol": "SSL",
     "super.users": "User:admin",
-    "allow.everyone.if.no.acl.found": "false",
+    "allow.everyone.if.no.acl.found": "true",
     "listener.name.external.ssl.client.auth": "required",
     "listener.name.external.scram-sha-512.sasl.jaas.config": "secret",
     "create.topic.policy.class.name": "com.example.Policy",
@@ -193,6 +193,7 @@ def test_kafkas_defaults_are_accepted() -> None:
     unset = [name for name, text in kafkas.items() if not text and inert_broker_keys()[name].type not in numbers]
     assert len(unset) > 20
     BrokerConfig(dict.fromkeys(unset, ""))
+    BrokerConfig({"allow.everyone.if.no.acl.found": "false", "super.users": ""})
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,6 @@ def test_memory_for_elements_is_limited_by_the_bytes_of_a_batch(many: bytes) -> 
 
 def test_an_array_longer_than_its_data_is_refused() -> None:
     reader = AvroReader('{"type": "array", "items": "int"}')
-    claims = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
-    assert errors_of(reader, b"\x02\x02\x00", claims, claims + b"\x02", b"\x00") == [False, True, True, False]
+    length = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+    assert errors_of(reader, b"\x02\x02\x00", length, length + b"\x02", b"\x00") == [False, True, True, False]
     assert reader.slowly == 2

@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 from api_requests import send_empty, versions, wait_for_deletions
-from group_requests import Talk
+from group_requests import GroupRequests
 from recording import Run
 from scenarios_admin import BROKER, CLIENT_METRICS, GROUP, STRANGER, TOPIC, entity_rows
 
@@ -45,7 +45,7 @@ def alters(run: Run, api_key: int) -> None:
 
 def lists_config_resources(run: Run) -> None:
     wait_for_deletions(run)
-    Talk(run)  # now the offsets topic exists
+    GroupRequests(run)  # now the offsets topic exists
     topic = run.topic()
     run.create(topic)
     for version in versions(74):

@@ -58,7 +58,7 @@ def _partitions(owned: Mapping[str, Sequence[int]]) -> bytes:
     return out
 
 
-class Talk:
+class GroupRequests:
     """Requests about one group, whose coordinator is available."""
 
     def __init__(self, run: Run, label: str = "a") -> None:
@@ -473,8 +473,8 @@ def _name(topic: Topic) -> str:
 class Member:
     """A classic member; ``client`` names it in the trace."""
 
-    def __init__(self, talk: Talk, client: str, *, instance: str | None = None, **joins_with: Any) -> None:
-        self.talk, self.client, self.instance = talk, client, instance
+    def __init__(self, requests: GroupRequests, client: str, *, instance: str | None = None, **joins_with: Any) -> None:
+        self.requests, self.client, self.instance = requests, client, instance
         self.joins_with: dict[str, Any] = {"instance": instance, **joins_with}
         self.id = ""
         self.generation = -1
@@ -482,7 +482,7 @@ class Member:
 
     def name_member(self, member_id: str) -> str:
         if member_id and member_id != self.id:
-            self.talk.run.name_value(member_id, f"member {self.client}{chr(39) * self._ids}")
+            self.requests.run.name_value(member_id, f"member {self.client}{chr(39) * self._ids}")
             self._ids += 1
             self.id = member_id
         return self.id
@@ -491,8 +491,8 @@ class Member:
         """Sends a join with its id. A new dynamic member first gets an id."""
         said = self.joins_with | other
         if not self.id and self.instance is None and said.get("version", 5) >= 4:
-            self.name_member(self.talk.join(self.client, **said).receive().member_id)
-        return self.talk.join(self.client, self.id, **said)
+            self.name_member(self.requests.join(self.client, **said).receive().member_id)
+        return self.requests.join(self.client, self.id, **said)
 
     def receive_join(self, pending: Pending) -> Any:
         """Stores the answer to a join."""
@@ -504,7 +504,7 @@ class Member:
     def start_rebalance(self, **other: Any) -> Pending:
         """Sends a join, and waits until the group is in a rebalance."""
         pending = self.send_join(**other)
-        self.talk.wait_for_state("PreparingRebalance")
+        self.requests.wait_for_state("PreparingRebalance")
         return pending
 
     def join(self, **other: Any) -> Any:
@@ -518,7 +518,7 @@ class Member:
     def syncing(self, assignments: Mapping[Member, bytes] | None = None, **other: Any) -> Pending:
         given = {member.id: what for member, what in (assignments or {}).items()}
         said = {"generation": self.generation, "instance": self.instance} | other
-        return self.talk.sync(self.client, self.id, said.pop("generation"), given, **said)
+        return self.requests.sync(self.client, self.id, said.pop("generation"), given, **said)
 
     def sync(self, assignments: Mapping[Member, bytes] | None = None, **other: Any) -> Any:
         return self.syncing(assignments, **other).receive()
@@ -526,28 +526,28 @@ class Member:
     def beat(self, generation: int | None = None, **other: Any) -> Any:
         said = self.generation if generation is None else generation
         fields = {"client": self.client, "instance": self.instance} | other
-        return self.talk.beat(fields.pop("client"), self.id, said, **fields)
+        return self.requests.beat(fields.pop("client"), self.id, said, **fields)
 
     def heartbeat_quietly(self) -> None:
         """Heartbeats without trace."""
-        message = {"group_id": self.talk.group, "generation_id": self.generation, "member_id": self.id,
+        message = {"group_id": self.requests.group, "generation_id": self.generation, "member_id": self.id,
                    "group_instance_id": self.instance}  # fmt: skip
-        reply = self.talk.run.quietly(HEARTBEAT, 3, message, client=self.client)
+        reply = self.requests.run.quietly(HEARTBEAT, 3, message, client=self.client)
         assert reply.error_code is ErrorCode.none, reply
 
     def leave(self, **other: Any) -> Any:
-        return self.talk.leave((self.id, self.instance), **({"client": self.client} | other))
+        return self.requests.leave((self.id, self.instance), **({"client": self.client} | other))
 
     def commit(self, *rows: tuple[Any, ...], **other: Any) -> Any:
         said = {"member": self.id, "generation": self.generation, "instance": self.instance, "client": self.client}
-        return self.talk.commit(*rows, **(said | other))
+        return self.requests.commit(*rows, **(said | other))
 
 
 class Consumer:
     """A KIP-848 member that chooses its id. It reports its owned partitions only in ``confirm``."""
 
-    def __init__(self, talk: Talk, member_id: str, *topics: str, **joins_with: Any) -> None:
-        self.talk, self.id, self.client = talk, member_id, member_id
+    def __init__(self, requests: GroupRequests, member_id: str, *topics: str, **joins_with: Any) -> None:
+        self.requests, self.id, self.client = requests, member_id, member_id
         self.joins_with: dict[str, Any] = {"subscribed_topic_names": list(topics)} if topics else {}
         self.joins_with |= joins_with
         self.instance = joins_with.get("instance_id")
@@ -556,17 +556,17 @@ class Consumer:
 
     def join(self, **other: Any) -> Any:
         self.epoch = 0
-        return self.apply(self.talk.join_consumer(self.id, client=self.client, **(self.joins_with | other)))
+        return self.apply(self.requests.join_consumer(self.id, client=self.client, **(self.joins_with | other)))
 
     def beat(self, **other: Any) -> Any:
         said = {"epoch": self.epoch, "instance_id": self.instance} | other
-        return self.apply(self.talk.heartbeat(self.id, said.pop("epoch"), client=self.client, **said))
+        return self.apply(self.requests.heartbeat(self.id, said.pop("epoch"), client=self.client, **said))
 
     def heartbeat_quietly(self) -> None:
         """Heartbeats without trace."""
         said = {"member_id": self.id, "member_epoch": self.epoch, "instance_id": self.instance}
-        message = self.talk.minimal_heartbeat(**said)
-        reply = self.talk.run.quietly(CONSUMER_HEARTBEAT, 1, message, client=self.client)
+        message = self.requests.minimal_heartbeat(**said)
+        reply = self.requests.run.quietly(CONSUMER_HEARTBEAT, 1, message, client=self.client)
         assert reply.error_code is ErrorCode.none, reply
         self.apply(reply)
 
@@ -586,13 +586,13 @@ class Consumer:
 
     def commit(self, *rows: tuple[Any, ...], **other: Any) -> Any:
         said = {"member": self.id, "generation": self.epoch, "instance": self.instance, "client": self.client}
-        return self.talk.commit(*rows, **(said | other))
+        return self.requests.commit(*rows, **(said | other))
 
     def fetch(self, topics: Mapping[Topic, Sequence[int]] | None = None, **other: Any) -> Any:
-        return self.talk.fetch(topics, **({"member": self.id, "epoch": self.epoch, "client": self.client} | other))
+        return self.requests.fetch(topics, **({"member": self.id, "epoch": self.epoch, "client": self.client} | other))
 
 
-def stable(talk: Talk, *members: Member, plan: Mapping[str, bytes] | None = None) -> None:
+def stable(requests: GroupRequests, *members: Member, plan: Mapping[str, bytes] | None = None) -> None:
     """Adds members to the group one after another, because a join of an empty group waits for no other member. Then
     makes a generation of all of them, and syncs it."""
     first, *others = members
@@ -603,7 +603,7 @@ def stable(talk: Talk, *members: Member, plan: Mapping[str, bytes] | None = None
     waiting = []
     for number, other in enumerate(others):
         waiting.append(other.start_rebalance())
-        talk.wait_for_members(number + 2)
+        requests.wait_for_members(number + 2)
     again = first.send_join()
     first.receive_join(again)
     for other, pending in zip(others, waiting, strict=True):
@@ -624,42 +624,42 @@ def join_both(leader: Member, newcomer: Member, **other: Any) -> None:
 
 def two_stable(
     run: Run, *, instances: tuple[str | None, str | None] = (None, None), **joins_with: Any
-) -> tuple[Talk, Member, Member]:
+) -> tuple[GroupRequests, Member, Member]:
     """A group with two members, both synced."""
-    talk, a, b = _two(run, instances, joins_with)
-    stable(talk, a, b)
-    return talk, a, b
+    requests, a, b = _two(run, instances, joins_with)
+    stable(requests, a, b)
+    return requests, a, b
 
 
 def two_unsynced(
     run: Run, *, instances: tuple[str | None, str | None] = (None, None), **joins_with: Any
-) -> tuple[Talk, Member, Member]:
+) -> tuple[GroupRequests, Member, Member]:
     """A group with two members whose generation is not synced yet."""
-    talk, a, b = _two(run, instances, joins_with)
-    stable(talk, a)
+    requests, a, b = _two(run, instances, joins_with)
+    stable(requests, a)
     join_both(a, b)
-    return talk, a, b
+    return requests, a, b
 
 
 def _two(
     run: Run, instances: tuple[str | None, str | None], joins_with: Mapping[str, Any]
-) -> tuple[Talk, Member, Member]:
-    talk = Talk(run)
-    a, b = (Member(talk, client, instance=of, **joins_with) for client, of in zip("ab", instances, strict=True))
-    return talk, a, b
+) -> tuple[GroupRequests, Member, Member]:
+    requests = GroupRequests(run)
+    a, b = (Member(requests, client, instance=of, **joins_with) for client, of in zip("ab", instances, strict=True))
+    return requests, a, b
 
 
-def joined(talk: Talk, member_id: str, *topics: str, **joins_with: Any) -> Consumer:
+def joined(requests: GroupRequests, member_id: str, *topics: str, **joins_with: Any) -> Consumer:
     """A KIP-848 member that has sent its first heartbeat."""
-    member = Consumer(talk, member_id, *topics, **joins_with)
+    member = Consumer(requests, member_id, *topics, **joins_with)
     member.join()
     return member
 
 
-def group_and_topic(run: Run, partitions: int = 1) -> tuple[Talk, str]:
+def group_and_topic(run: Run, partitions: int = 1) -> tuple[GroupRequests, str]:
     """A group, and a topic that its coordinator knows."""
-    talk = Talk(run)
-    return talk, talk.known_topic("a", partitions)
+    requests = GroupRequests(run)
+    return requests, requests.known_topic("a", partitions)
 
 
 def pass_ms(run: Run, ms: int, *members: Member | Consumer, every_ms: int = 1000) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import apis_of_clusters as clusters
 from api_requests import KEYS, QUIET, empty, filled, send_empty, versions, wait_for_deletions
-from group_requests import Member, Talk, stable
+from group_requests import GroupRequests, Member, stable
 from recording import Run, Scenario
 from scenarios_admin import STRANGER, new_topic
 from scenarios_log import START_MS, batch, fetch_message, produce, produce_message
@@ -141,7 +141,7 @@ def adds_partitions(run: Run) -> None:
 
 def describes_partitions(run: Run) -> None:
     wait_for_deletions(run)
-    Talk(run)  # now the offsets topic exists
+    GroupRequests(run)  # now the offsets topic exists
     topic = run.topic()
     run.create(topic)
     asked = {"topics": [], "response_partition_limit": 2000, "cursor": None}
@@ -217,132 +217,132 @@ def describes_producers(run: Run) -> None:
 
 
 def commits(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.topic()
+    requests = GroupRequests(run)
+    topic = requests.topic()
     topic_id = run.quietly(3, 12, {"topics": [{"name": topic, "topic_id": None}], "allow_auto_topic_creation": False,
                                    **QUIET}).topics[0].topic_id  # fmt: skip
     for version in versions(8):
         send_empty(run, 8, version)
         for where in (topic_id, STRANGER) if version >= 10 else (topic, run.topic("unknown")):
-            talk.commit((where, 0, version), version=version)
-        talk.commit((topic_id if version >= 10 else topic, 0, 9), version=version, member="stranger", generation=3)
+            requests.commit((where, 0, version), version=version)
+        requests.commit((topic_id if version >= 10 else topic, 0, 9), version=version, member="stranger", generation=3)
 
 
 def fetches_offsets(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.topic()
+    requests = GroupRequests(run)
+    topic = requests.topic()
     topic_id = run.quietly(3, 12, {"topics": [{"name": topic, "topic_id": None}], "allow_auto_topic_creation": False,
                                    **QUIET}).topics[0].topic_id  # fmt: skip
-    talk.commit((topic, 0, 7, "said"))
+    requests.commit((topic, 0, 7, "said"))
     for version in versions(9):
         send_empty(run, 9, version)
         for where in (topic_id, STRANGER) if version >= 10 else (topic, run.topic("unknown")):
-            talk.fetch({where: [0, 9]}, version=version)
+            requests.fetch({where: [0, 9]}, version=version)
         if version >= 2:
-            talk.fetch(version=version)
+            requests.fetch(version=version)
 
 
 def finds_coordinators(run: Run) -> None:
-    talk = Talk(run)
+    requests = GroupRequests(run)
     for version in versions(10):
         send_empty(run, 10, version)
         for kind in (0, 9):
-            run.call(10, version, {"key": talk.group, "key_type": kind, "coordinator_keys": [talk.group]})
+            run.call(10, version, {"key": requests.group, "key_type": kind, "coordinator_keys": [requests.group]})
 
 
 def joins(run: Run) -> None:
     for version in versions(11):
         send_empty(run, 11, version)
-        talk = Talk(run, f"v{version}")
-        reply = talk.join("a", version=version).receive()
+        requests = GroupRequests(run, f"v{version}")
+        reply = requests.join("a", version=version).receive()
         run.name_value(reply.member_id, f"member {version}")
         if version >= 4:
-            talk.join("a", reply.member_id, version=version).receive()
-        talk.join("b", "stranger", version=version).receive()
+            requests.join("a", reply.member_id, version=version).receive()
+        requests.join("b", "stranger", version=version).receive()
 
 
-def _joined(run: Run, label: str = "a", version: int = 5) -> tuple[Talk, Member]:
-    talk = Talk(run, label)
-    member = Member(talk, f"c{label}")
+def _joined(run: Run, label: str = "a", version: int = 5) -> tuple[GroupRequests, Member]:
+    requests = GroupRequests(run, label)
+    member = Member(requests, f"c{label}")
     member.join()
-    return talk, member
+    return requests, member
 
 
 def syncs(run: Run) -> None:
     for version in versions(14):
         send_empty(run, 14, version)
-        talk, member = _joined(run, f"v{version}")
+        requests, member = _joined(run, f"v{version}")
         for known in (member.id, "stranger"):
-            talk.sync("c", known, member.generation, {member.id: b"1"}, version=version).receive()
+            requests.sync("c", known, member.generation, {member.id: b"1"}, version=version).receive()
 
 
 def beats(run: Run) -> None:
-    talk, member = _joined(run)
-    stable(talk, member)
+    requests, member = _joined(run)
+    stable(requests, member)
     for version in versions(12):
         send_empty(run, 12, version)
         for known, generation in ((member.id, member.generation), (member.id, 9), ("stranger", 1)):
-            talk.beat("c", known, generation, version=version)
+            requests.beat("c", known, generation, version=version)
 
 
 def leaves(run: Run) -> None:
     for version in versions(13):
         send_empty(run, 13, version)
-        talk, member = _joined(run, f"v{version}")
-        talk.leave(("stranger", None), version=version)
-        talk.leave((member.id, None), version=version)
+        requests, member = _joined(run, f"v{version}")
+        requests.leave(("stranger", None), version=version)
+        requests.leave((member.id, None), version=version)
 
 
 def describes_groups(run: Run) -> None:
-    talk, member = _joined(run)
-    stable(talk, member)
+    requests, member = _joined(run)
+    stable(requests, member)
     for version in versions(15):
         send_empty(run, 15, version)
-        for group in (talk.group, run.fresh("group", "unknown")):
-            talk.describe(version, group)
+        for group in (requests.group, run.fresh("group", "unknown")):
+            requests.describe(version, group)
 
 
 def lists_groups(run: Run) -> None:
-    talk, member = _joined(run)
-    stable(talk, member)
+    requests, member = _joined(run)
+    stable(requests, member)
     for version in versions(16):
-        talk.listed(version=version)  # an empty request
+        requests.listed(version=version)  # an empty request
         if version >= 4:
-            talk.listed(version=version, states=["Stable"])
+            requests.listed(version=version, states=["Stable"])
         if version >= 5:
-            talk.listed(version=version, types=["consumer"])
+            requests.listed(version=version, types=["consumer"])
 
 
 def deletes_groups(run: Run) -> None:
     for version in versions(42):
         send_empty(run, 42, version)
-        talk = Talk(run, f"v{version}")
-        talk.commit((talk.topic(f"v{version}"), 0, 1))
-        talk.delete(version=version)
-        talk.delete(version=version)
+        requests = GroupRequests(run, f"v{version}")
+        requests.commit((requests.topic(f"v{version}"), 0, 1))
+        requests.delete(version=version)
+        requests.delete(version=version)
 
 
 def deletes_offsets(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.topic()
-    talk.commit((topic, 0, 1))
+    requests = GroupRequests(run)
+    topic = requests.topic()
+    requests.commit((topic, 0, 1))
     for version in versions(47):
         send_empty(run, 47, version)
-        talk.delete_offsets({topic: [0, 9], run.topic("unknown"): [0]})
-        talk.delete_offsets({topic: [0]}, run.fresh("group", "unknown"))
+        requests.delete_offsets({topic: [0, 9], run.topic("unknown"): [0]})
+        requests.delete_offsets({topic: [0]}, run.fresh("group", "unknown"))
 
 
 def consumes(run: Run) -> None:
     for version in versions(68):
         send_empty(run, 68, version)
-        talk = Talk(run, f"v{version}")
-        topic = talk.known_topic(f"v{version}")
+        requests = GroupRequests(run, f"v{version}")
+        topic = requests.known_topic(f"v{version}")
         first = {"member_id": "m" if version else "", "rebalance_timeout": 10_000}
-        reply = talk.heartbeat(**first_beat(first, topic), version=version)
+        reply = requests.heartbeat(**first_beat(first, topic), version=version)
         run.name_value(reply.member_id, f"member {version}")
-        talk.heartbeat(reply.member_id, reply.member_epoch, version=version)
-        talk.heartbeat("stranger", 7, version=version)
-        talk.heartbeat(reply.member_id, -1, version=version)
+        requests.heartbeat(reply.member_id, reply.member_epoch, version=version)
+        requests.heartbeat("stranger", 7, version=version)
+        requests.heartbeat(reply.member_id, -1, version=version)
 
 
 def first_beat(who: Mapping[str, Any], topic: str) -> dict[str, Any]:
@@ -351,13 +351,13 @@ def first_beat(who: Mapping[str, Any], topic: str) -> dict[str, Any]:
 
 
 def describes_consumers(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.known_topic()
-    talk.join_consumer("m", [topic])
+    requests = GroupRequests(run)
+    topic = requests.known_topic()
+    requests.join_consumer("m", [topic])
     for version in versions(69):
         send_empty(run, 69, version)
-        for group in (talk.group, run.fresh("group", "unknown")):
-            talk.inspect(group, version=version)
+        for group in (requests.group, run.fresh("group", "unknown")):
+            requests.inspect(group, version=version)
 
 
 _TOPIC_ID = base64.urlsafe_b64encode(STRANGER.bytes).decode().rstrip("=")

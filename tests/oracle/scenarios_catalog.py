@@ -15,7 +15,7 @@ from apis_of_clusters import (
     describe_users,
     wait_for_users,
 )
-from group_requests import CONSUMER_HEARTBEAT, Talk
+from group_requests import CONSUMER_HEARTBEAT, GroupRequests
 from recording import Run, Scenario
 from scenarios_admin import BROKER, DELETE, SET, STRANGER, alter, describe, wait_for_setting
 
@@ -95,22 +95,22 @@ def updates_are_kept(run: Run) -> None:
 
 
 def groups_without_their_feature(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.known_topic()
-    epoch = talk.join_consumer("m", [topic]).member_epoch
+    requests = GroupRequests(run)
+    topic = requests.known_topic()
+    epoch = requests.join_consumer("m", [topic]).member_epoch
     update(run, ("group.version", 0, SAFE))
     levels(run, at("group.version", 0))
     for version in (0, 1):
-        talk.heartbeat("m", epoch, version=version)
-        talk.inspect(talk.group, run.fresh("group", "unknown"), version=version)
-    talk.describe()
-    talk.listed()
+        requests.heartbeat("m", epoch, version=version)
+        requests.inspect(requests.group, run.fresh("group", "unknown"), version=version)
+    requests.describe()
+    requests.listed()
     update(run, ("group.version", 1, UPGRADE))
     levels(run, at("group.version", 1))
-    minimal = talk.minimal_heartbeat(member_id="m", member_epoch=epoch)
+    minimal = requests.minimal_heartbeat(member_id="m", member_epoch=epoch)
     run.until(CONSUMER_HEARTBEAT, 1, minimal, lambda reply: reply.error_code == 0)
-    talk.heartbeat("m", epoch)
-    talk.inspect()
+    requests.heartbeat("m", epoch)
+    requests.inspect()
 
 
 def eligible_leaders(run: Run) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from group_requests import FIND, Member, Talk, stable, subscription
+from group_requests import FIND, GroupRequests, Member, stable, subscription
 from recording import Raw, Run, Scenario
 
 
@@ -15,30 +15,32 @@ def said(run: Run, *topics: str) -> bytes:
     return Raw(data)
 
 
-def reader(run: Run, talk: Talk, client: str, *topics: str, **joins_with: Any) -> Member:
+def reader(run: Run, requests: GroupRequests, client: str, *topics: str, **joins_with: Any) -> Member:
     """A member that subscribes to these topics."""
-    return Member(talk, client, protocols=[("range", said(run, *topics))], **joins_with)
+    return Member(requests, client, protocols=[("range", said(run, *topics))], **joins_with)
 
 
 def coordinators_found(run: Run) -> None:
-    talk = Talk(run)
-    other = Talk(run, "b")
+    requests = GroupRequests(run)
+    other = GroupRequests(run, "b")
     for version in range(4):
-        run.call(FIND, version, {"key": talk.group, "key_type": 0})
+        run.call(FIND, version, {"key": requests.group, "key_type": 0})
     run.call(FIND, 3, {"key": "", "key_type": 0})
-    run.call(FIND, 3, {"key": talk.group, "key_type": 9})
+    run.call(FIND, 3, {"key": requests.group, "key_type": 9})
     for version in (4, 5, 6):
-        run.call(FIND, version, {"key_type": 0, "coordinator_keys": [talk.group, other.group, "", talk.group]})
+        run.call(FIND, version, {"key_type": 0, "coordinator_keys": [requests.group, other.group, "", requests.group]})
     run.call(FIND, 4, {"key_type": 0, "coordinator_keys": []})
-    run.call(FIND, 4, {"key_type": -1, "coordinator_keys": [talk.group]})
+    run.call(FIND, 4, {"key_type": -1, "coordinator_keys": [requests.group]})
 
 
 # --- lists and descriptions -------------------------------------------------------------------------------------
 
 
 def groups_listed(run: Run) -> None:
-    simple, classic, other, consumer = (Talk(run, label) for label in ("simple", "classic", "other", "consumer"))
-    names = [talk.group for talk in (simple, classic, other, consumer)]
+    simple, classic, other, consumer = (
+        GroupRequests(run, label) for label in ("simple", "classic", "other", "consumer")
+    )
+    names = [requests.group for requests in (simple, classic, other, consumer)]
     topic = simple.topic()
     simple.commit((topic, 0, 1))
     a, b = Member(classic, "a"), Member(other, "b", kind="connect")
@@ -66,37 +68,42 @@ def groups_listed(run: Run) -> None:
 
 
 def groups_described(run: Run) -> None:
-    talk, never, consumer, other = Talk(run), Talk(run, "never"), Talk(run, "consumer"), Talk(run, "connect")
-    topic = talk.topic()
+    requests, never, consumer, other = (
+        GroupRequests(run),
+        GroupRequests(run, "never"),
+        GroupRequests(run, "consumer"),
+        GroupRequests(run, "connect"),
+    )
+    topic = requests.topic()
     consumer.wait_until_known(topic, 1)
-    a, b = reader(run, talk, "a", topic), reader(run, talk, "b", topic)
+    a, b = reader(run, requests, "a", topic), reader(run, requests, "b", topic)
     consumer.join_consumer("m1", [topic])
     stable(other, Member(other, "worker", kind="connect", protocols=[("sessioned", b"s"), ("eager", b"e")]))
     for version in range(7):
-        talk.describe(version, never.group)
-        talk.describe(version, consumer.group)
-        talk.describe(version, other.group)
-        talk.describe(version, "")
-        talk.describe(version, talk.group, operations=True)
-    talk.commit((topic, 0, 1))
-    talk.describe()
+        requests.describe(version, never.group)
+        requests.describe(version, consumer.group)
+        requests.describe(version, other.group)
+        requests.describe(version, "")
+        requests.describe(version, requests.group, operations=True)
+    requests.commit((topic, 0, 1))
+    requests.describe()
     a.join()
     for version in (0, 6):
-        talk.describe(version)
+        requests.describe(version)
     a.sync({a: b"plan"})
     for version in range(7):
-        talk.describe(version)
+        requests.describe(version)
     waiting = b.start_rebalance()
-    talk.describe()
+    requests.describe()
     a.join()
     b.receive_join(waiting)
-    talk.describe()
-    talk.leave((a.id, None), (b.id, None))
+    requests.describe()
+    requests.leave((a.id, None), (b.id, None))
     for version in range(7):
-        talk.describe(version, operations=True)
-    talk.describe(6, talk.group, never.group, talk.group, "", operations=True)
-    talk.inspect(talk.group, never.group, "", consumer.group, operations=True)
-    talk.inspect(version=0)
+        requests.describe(version, operations=True)
+    requests.describe(6, requests.group, never.group, requests.group, "", operations=True)
+    requests.inspect(requests.group, never.group, "", consumer.group, operations=True)
+    requests.inspect(version=0)
     run.call(15, 6, {"groups": [], "include_authorized_operations": False})
 
 
@@ -104,7 +111,7 @@ def groups_described(run: Run) -> None:
 
 
 def groups_deleted(run: Run) -> None:
-    live, gone, simple, never = (Talk(run, label) for label in ("live", "gone", "simple", "never"))
+    live, gone, simple, never = (GroupRequests(run, label) for label in ("live", "gone", "simple", "never"))
     topic = live.topic(partitions=3)
     a, b = Member(live, "a"), Member(gone, "b")
     stable(live, a)
@@ -112,19 +119,19 @@ def groups_deleted(run: Run) -> None:
     b.commit((topic, 0, 1), (topic, 1, 2))
     b.leave()
     simple.commit((topic, 2, 7))
-    for talk in (live, gone, simple):
-        talk.new_records()
+    for requests in (live, gone, simple):
+        requests.new_records()
     live.delete(never.group)
     live.delete("")
     live.delete(live.group, gone.group, simple.group, never.group, gone.group, "")
-    for talk in (live, gone, simple, never):
-        talk.describe()
-        talk.fetch()
-        talk.log(unordered=True)
+    for requests in (live, gone, simple, never):
+        requests.describe()
+        requests.fetch()
+        requests.log(unordered=True)
     live.listed(live.group, gone.group, simple.group, never.group)
     live.delete(gone.group, simple.group)
     for version in range(3):
-        again = Talk(run, f"v{version}")
+        again = GroupRequests(run, f"v{version}")
         again.commit((topic, 0, 1))
         live.delete(again.group, live.group, never.group, version=version)
     run.call(42, 2, {"groups_names": []})
@@ -132,150 +139,150 @@ def groups_deleted(run: Run) -> None:
 
 
 def groups_deleted_in_every_state(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a"), Member(talk, "b")
-    a.name_member(talk.join("a").receive().member_id)
-    talk.delete()
-    talk.describe()
+    requests = GroupRequests(run)
+    a, b = Member(requests, "a"), Member(requests, "b")
+    a.name_member(requests.join("a").receive().member_id)
+    requests.delete()
+    requests.describe()
     a.id, a._ids = "", 0
     a.join()
-    talk.delete()
+    requests.delete()
     a.sync({a: b""})
-    talk.delete()
+    requests.delete()
     waiting = b.start_rebalance()
-    talk.delete()
-    talk.leave((a.id, None))
+    requests.delete()
+    requests.leave((a.id, None))
     b.receive_join(waiting)
-    talk.leave((b.id, None))
-    talk.delete()
-    talk.delete()
-    talk.log()
+    requests.leave((b.id, None))
+    requests.delete()
+    requests.delete()
+    requests.log()
 
 
 def a_deleted_group_is_created_again(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.topic()
-    a = Member(talk, "a")
-    stable(talk, a)
+    requests = GroupRequests(run)
+    topic = requests.topic()
+    a = Member(requests, "a")
+    stable(requests, a)
     a.commit((topic, 0, 5))
     a.leave()
     a.join_as_new()
     a.leave()
-    talk.delete()
+    requests.delete()
     a.beat()
     a.join()
     a.join_as_new()
     a.sync({a: b""})
-    talk.fetch()
-    talk.describe()
-    talk.log(unordered=True)
+    requests.fetch()
+    requests.describe()
+    requests.log(unordered=True)
 
 
 def a_simple_group_gets_members(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.topic()
-    talk.commit((topic, 0, 5))
-    talk.describe()
-    talk.join("a", "who").receive()
-    talk.join("a", protocols=()).receive()
-    a = Member(talk, "a")
-    stable(talk, a)
-    talk.commit((topic, 0, 6))
+    requests = GroupRequests(run)
+    topic = requests.topic()
+    requests.commit((topic, 0, 5))
+    requests.describe()
+    requests.join("a", "who").receive()
+    requests.join("a", protocols=()).receive()
+    a = Member(requests, "a")
+    stable(requests, a)
+    requests.commit((topic, 0, 6))
     a.commit((topic, 0, 7))
     a.leave()
-    talk.commit((topic, 0, 8))
-    talk.describe()
-    talk.fetch()
-    talk.log()
+    requests.commit((topic, 0, 8))
+    requests.describe()
+    requests.fetch()
+    requests.log()
 
 
 # --- offsets ----------------------------------------------------------------------------------------------------
 
 
 def offsets_deleted(run: Run) -> None:
-    talk, never = Talk(run), Talk(run, "never")
-    read, other = talk.topic("a", 3), talk.topic("b", 3)
-    talk.delete_offsets({read: [0]})
-    talk.delete_offsets({read: [0]}, group=never.group)
-    talk.delete_offsets({read: [0]}, group="")
-    talk.delete_offsets({})
-    a = reader(run, talk, "a", read)
-    stable(talk, a)
+    requests, never = GroupRequests(run), GroupRequests(run, "never")
+    read, other = requests.topic("a", 3), requests.topic("b", 3)
+    requests.delete_offsets({read: [0]})
+    requests.delete_offsets({read: [0]}, group=never.group)
+    requests.delete_offsets({read: [0]}, group="")
+    requests.delete_offsets({})
+    a = reader(run, requests, "a", read)
+    stable(requests, a)
     a.commit((read, 0, 1), (read, 1, 2), (other, 0, 3), (other, 1, 4))
-    talk.new_records()
-    talk.delete_offsets({read: [0], other: [0, 2]})
-    talk.delete_offsets({other: [7, -1], run.topic("unknown"): [0]})
-    talk.delete_offsets({read: [9], other: [1, 1]})
-    talk.fetch()
-    talk.log()
-    b = reader(run, talk, "b", other)
+    requests.new_records()
+    requests.delete_offsets({read: [0], other: [0, 2]})
+    requests.delete_offsets({other: [7, -1], run.topic("unknown"): [0]})
+    requests.delete_offsets({read: [9], other: [1, 1]})
+    requests.fetch()
+    requests.log()
+    b = reader(run, requests, "b", other)
     waiting = b.start_rebalance()
-    talk.delete_offsets({read: [0], other: [0]})
+    requests.delete_offsets({read: [0], other: [0]})
     a.join()
     b.receive_join(waiting)
-    talk.delete_offsets({read: [0], other: [0]})
+    requests.delete_offsets({read: [0], other: [0]})
     a.sync({a: b"", b: b""})
     b.sync()
-    talk.delete_offsets({read: [0], other: [0]})
+    requests.delete_offsets({read: [0], other: [0]})
     b.leave()
     a.join()
     a.sync({a: b""})
     a.commit((other, 0, 5))
-    talk.delete_offsets({read: [0], other: [0]})
+    requests.delete_offsets({read: [0], other: [0]})
     a.leave()
-    talk.delete_offsets({read: [0], other: [0]})
-    talk.fetch()
-    talk.delete_offsets({read: [0, 1]})
-    talk.fetch()
-    talk.describe()
-    talk.new_records()
-    talk.delete_offsets({})
-    talk.delete_offsets({read: []})
-    talk.delete()
-    talk.delete_offsets({read: [0]})
-    talk.log(unordered=True)
+    requests.delete_offsets({read: [0], other: [0]})
+    requests.fetch()
+    requests.delete_offsets({read: [0, 1]})
+    requests.fetch()
+    requests.describe()
+    requests.new_records()
+    requests.delete_offsets({})
+    requests.delete_offsets({read: []})
+    requests.delete()
+    requests.delete_offsets({read: [0]})
+    requests.log(unordered=True)
 
 
 def offsets_of_a_simple_group_deleted(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.topic(partitions=2)
-    talk.commit((topic, 0, 1), (topic, 1, 2))
-    talk.delete_offsets({topic: [0]})
-    talk.fetch()
-    talk.delete_offsets({topic: [0, 1]})
-    talk.fetch()
-    talk.describe()
-    talk.listed()
-    talk.commit((topic, 1, 3))
-    talk.log()
+    requests = GroupRequests(run)
+    topic = requests.topic(partitions=2)
+    requests.commit((topic, 0, 1), (topic, 1, 2))
+    requests.delete_offsets({topic: [0]})
+    requests.fetch()
+    requests.delete_offsets({topic: [0, 1]})
+    requests.fetch()
+    requests.describe()
+    requests.listed()
+    requests.commit((topic, 1, 3))
+    requests.log()
 
 
 def offsets_reset(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.topic(partitions=2)
-    a = reader(run, talk, "a", topic)
-    stable(talk, a)
+    requests = GroupRequests(run)
+    topic = requests.topic(partitions=2)
+    a = reader(run, requests, "a", topic)
+    stable(requests, a)
     a.commit((topic, 0, 50), (topic, 1, 60))
     for version in (2, 8, 9):
-        talk.commit((topic, 0, 10), version=version)
-    talk.fetch()
-    waiting = Member(talk, "b").start_rebalance()
-    talk.commit((topic, 0, 10))
-    talk.describe()
+        requests.commit((topic, 0, 10), version=version)
+    requests.fetch()
+    waiting = Member(requests, "b").start_rebalance()
+    requests.commit((topic, 0, 10))
+    requests.describe()
     a.leave()
     waiting.receive()
-    talk.wait_for_state("CompletingRebalance")
-    talk.commit((topic, 0, 10))
-    members = talk.describe().groups[0].members
-    talk.leave((members[0].member_id, None))
-    talk.wait_for_state("Empty")
-    talk.commit((topic, 0, 10, "reset", 0), (topic, 1, 0))
-    talk.fetch()
-    talk.fetch(stable=True)
-    talk.commit((topic, 0, 70), version=2)
+    requests.wait_for_state("CompletingRebalance")
+    requests.commit((topic, 0, 10))
+    members = requests.describe().groups[0].members
+    requests.leave((members[0].member_id, None))
+    requests.wait_for_state("Empty")
+    requests.commit((topic, 0, 10, "reset", 0), (topic, 1, 0))
+    requests.fetch()
+    requests.fetch(stable=True)
+    requests.commit((topic, 0, 70), version=2)
     a.join_as_new()
     a.sync({a: b""})
-    talk.fetch({topic: [0, 1]})
+    requests.fetch({topic: [0, 1]})
 
 
 SCENARIOS: tuple[Scenario, ...] = (

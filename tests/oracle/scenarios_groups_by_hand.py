@@ -14,8 +14,8 @@ from group_requests import (
     FIND,
     OFFSETS_TOPIC,
     Consumer,
+    GroupRequests,
     Member,
-    Talk,
     join_both,
     joined,
     stable,
@@ -45,10 +45,10 @@ def delete(run: Run) -> None:
     run.wait_until_deleted(OFFSETS_TOPIC)
 
 
-def wait_until_unserved(run: Run, *talks: Talk) -> None:
+def wait_until_unserved(run: Run, *groups: GroupRequests) -> None:
     """Waits until these groups have no coordinator any more."""
-    for talk in talks:
-        asked = {"groups": [talk.group], "include_authorized_operations": False}
+    for requests in groups:
+        asked = {"groups": [requests.group], "include_authorized_operations": False}
         run.until(DESCRIBE, 4, asked, lambda reply: reply.groups[0].error_code is ErrorCode.not_coordinator)
 
 
@@ -64,7 +64,7 @@ def set_offsets_topic(run: Run, name: str, value: str) -> None:
 
 
 def the_offsets_topic_is_deleted(run: Run) -> None:
-    joining, syncing, simple, new = (Talk(run, label) for label in ("joining", "syncing", "simple", "new"))
+    joining, syncing, simple, new = (GroupRequests(run, label) for label in ("joining", "syncing", "simple", "new"))
     topic = new.known_topic("a", 2)
     a, b, d, e = (Member(joining, "a"), Member(joining, "b"), Member(syncing, "d"), Member(syncing, "e"))
     m = Consumer(new, "m", topic)
@@ -97,8 +97,8 @@ def the_offsets_topic_is_deleted(run: Run) -> None:
     simple.delete()
     simple.delete_offsets({topic: [0]})
     simple.listed()
-    for talk in (joining, syncing, simple, new):
-        talk.wait_until_served()
+    for requests in (joining, syncing, simple, new):
+        requests.wait_until_served()
     new.wait_until_known(topic, 2)
     simple.listed(joining.group, syncing.group, simple.group, new.group)
     a.beat()
@@ -108,9 +108,9 @@ def the_offsets_topic_is_deleted(run: Run) -> None:
     m.beat()
     m.commit((topic, 0, 8))
     m.commit((topic, 0, 8), version=8)
-    for talk in (joining, new, simple):
-        talk.fetch()
-        talk.describe()
+    for requests in (joining, new, simple):
+        requests.fetch()
+        requests.describe()
     new.inspect()
     a.join_as_new()
     m.join()
@@ -119,10 +119,10 @@ def the_offsets_topic_is_deleted(run: Run) -> None:
 
 
 def the_offsets_topic_grows(run: Run) -> None:
-    talk, other = Talk(run), Talk(run, "other")
-    topic = talk.topic()
-    a = Member(talk, "a")
-    stable(talk, a)
+    requests, other = GroupRequests(run), GroupRequests(run, "other")
+    topic = requests.topic()
+    a = Member(requests, "a")
+    stable(requests, a)
     a.commit((topic, 0, 1))
     row = {"name": OFFSETS_TOPIC, "count": 60, "assignments": None}
     run.call(ADD_PARTITIONS, 3, {"topics": [row], "timeout": 10_000, "validate_only": False})
@@ -130,22 +130,22 @@ def the_offsets_topic_grows(run: Run) -> None:
     a.beat()
     a.commit((topic, 0, 2))
     other.commit((topic, 0, 3))
-    talk.fetch()
+    requests.fetch()
     other.fetch()
-    talk.listed(talk.group, other.group)
-    talk.log()
+    requests.listed(requests.group, other.group)
+    requests.log()
     delete(run)
-    wait_until_unserved(run, talk, other)
-    talk.wait_until_served()
+    wait_until_unserved(run, requests, other)
+    requests.wait_until_served()
     run.wait_until_led(OFFSETS_TOPIC, 50)
 
 
 def the_offsets_topic_takes_small_batches(run: Run) -> None:
-    talk, simple, new = Talk(run), Talk(run, "simple"), Talk(run, "new")
-    topic = talk.topic(partitions=4)
+    requests, simple, new = GroupRequests(run), GroupRequests(run, "simple"), GroupRequests(run, "new")
+    topic = requests.topic(partitions=4)
     new.wait_until_known(topic, 4)
-    a = Member(talk, "a")
-    stable(talk, a)
+    a = Member(requests, "a")
+    stable(requests, a)
     set_offsets_topic(run, "max.message.bytes", "600")
     simple.commit((topic, 0, 1, "x" * 1000))
     simple.commit(*((topic, index, 2, "x" * 200) for index in range(4)))
@@ -155,7 +155,7 @@ def the_offsets_topic_takes_small_batches(run: Run) -> None:
     a.join()
     a.sync({a: b"all" * 300})
     a.beat()
-    talk.describe()
+    requests.describe()
     m = joined(new, "m", *(f"{topic}-{number}" for number in range(30)))
     new.inspect()
     set_offsets_topic(run, "max.message.bytes", "1048588")
@@ -165,22 +165,22 @@ def the_offsets_topic_takes_small_batches(run: Run) -> None:
     a.join()
     a.sync({a: b"all" * 300})
     a.beat()
-    talk.log()
+    requests.log()
 
 
 def the_offsets_topic_is_written_by_hand(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.topic(partitions=2)
-    talk.commit((topic, 0, 1))
+    requests = GroupRequests(run)
+    topic = requests.topic(partitions=2)
+    requests.commit((topic, 0, 1))
     value = OffsetCommitValue(7, -1, "by hand", 1_600_000_000_000, 4_000_000_000_000, None)
     written = [
         SimpleRecord(b"\x00\x63" + b"of a kind to come", b"\x00\x00?"),
         SimpleRecord(b"\x00\x63" + b"of a kind to come", None),
-        SimpleRecord(offset_key(talk.group, topic, 1), offset_value(value)),
-        SimpleRecord(offset_key(talk.group, "no-such-topic", 0), offset_value(value)),
+        SimpleRecord(offset_key(requests.group, topic, 1), offset_value(value)),
+        SimpleRecord(offset_key(requests.group, "no-such-topic", 0), offset_value(value)),
         SimpleRecord(group_key("gone-long-since"), None),
     ]
-    partition = partition_for_group(talk.group, 50)
+    partition = partition_for_group(requests.group, 50)
     asked = {"transactional_id": None, "acks": -1, "timeout": 10_000}
     rows = [{"index": partition, "records": encode_batch(written, now_ms=1_600_000_000_000)}]
     said = asked | {"topic_data": [{"name": OFFSETS_TOPIC, "partition_data": rows}]}
@@ -188,57 +188,57 @@ def the_offsets_topic_is_written_by_hand(run: Run) -> None:
     assert reply.responses[0].partition_responses[0].error_code is ErrorCode.none, reply
     refused = run.quietly(PRODUCE, 9, said, client="somebody")
     run.note("produce", "by somebody", refused.responses[0].partition_responses[0].error_code)
-    talk.fetch({topic: [0, 1], "no-such-topic": [0]})
+    requests.fetch({topic: [0, 1], "no-such-topic": [0]})
     run.restart()
-    talk.wait_until_served()
+    requests.wait_until_served()
     run.wait_until_led(topic, 2)
-    talk.fetch({topic: [0, 1], "no-such-topic": [0]})
-    talk.describe()
-    talk.listed(talk.group, "gone-long-since")
-    talk.commit((topic, 1, 8))
-    talk.fetch()
+    requests.fetch({topic: [0, 1], "no-such-topic": [0]})
+    requests.describe()
+    requests.listed(requests.group, "gone-long-since")
+    requests.commit((topic, 1, 8))
+    requests.fetch()
 
 
 def a_request_creates_the_offsets_topic(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.topic()
+    requests = GroupRequests(run)
+    topic = requests.topic()
     delete(run)
-    wait_until_unserved(run, talk)
+    wait_until_unserved(run, requests)
     asked = {"topics": [{"topic_id": None, "name": OFFSETS_TOPIC}], "include_topic_authorized_operations": False}
     asked |= {"include_cluster_authorized_operations": False, "allow_auto_topic_creation": True}
     run.until(METADATA, 12, asked, lambda reply: reply.topics[0].error_code is ErrorCode.none)
     run.wait_until_led(OFFSETS_TOPIC, 50)
-    talk.wait_until_served()
-    talk.commit((topic, 0, 1))
-    talk.commit((OFFSETS_TOPIC, 0, 2), (OFFSETS_TOPIC, 50, 3))
-    talk.fetch()
+    requests.wait_until_served()
+    requests.commit((topic, 0, 1))
+    requests.commit((OFFSETS_TOPIC, 0, 2), (OFFSETS_TOPIC, 50, 3))
+    requests.fetch()
     delete(run)
-    wait_until_unserved(run, talk)
+    wait_until_unserved(run, requests)
     row = {"name": OFFSETS_TOPIC, "num_partitions": 50, "replication_factor": 1, "assignments": [], "configs": []}
     made = run.quietly(CREATE_TOPICS, 7, {"topics": [row], "timeout": 10_000, "validate_only": False})
     run.note("create_topics", "by hand", made.topics[0].error_code)
     run.wait_until_led(OFFSETS_TOPIC, 50)
-    run.until(FIND, 2, {"key": talk.group, "key_type": 0}, lambda reply: reply.error_code is ErrorCode.none)
-    talk.wait_until_served()
-    talk.fetch()
-    talk.commit((topic, 0, 4))
-    talk.fetch()
+    run.until(FIND, 2, {"key": requests.group, "key_type": 0}, lambda reply: reply.error_code is ErrorCode.none)
+    requests.wait_until_served()
+    requests.fetch()
+    requests.commit((topic, 0, 4))
+    requests.fetch()
 
 
 def members_of_a_topic_deleted_with_the_offsets(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.topic()
-    a = reader(run, talk, "a", topic)
-    stable(talk, a)
+    requests = GroupRequests(run)
+    topic = requests.topic()
+    a = reader(run, requests, "a", topic)
+    stable(requests, a)
     a.commit((topic, 0, 1))
     delete(run)
-    wait_until_unserved(run, talk)
+    wait_until_unserved(run, requests)
     run.restart()
     run.wait_until_led(topic)
-    talk.wait_until_served()
-    talk.describe()
+    requests.wait_until_served()
+    requests.describe()
     a.beat()
-    talk.fetch()
+    requests.fetch()
 
 
 SCENARIOS: tuple[Scenario, ...] = (

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from group_requests import Consumer, Member, Talk
+from group_requests import Consumer, GroupRequests, Member
 from recording import Pending, Run, Scenario
 from scenarios_groups_consumer import eager
 
@@ -29,10 +29,10 @@ class Chance:
 
     def __init__(self, run: Run, seed: int) -> None:
         self.random = random.Random(seed)
-        self.talk: Talk = eager(run)
-        self.topic = self.talk.known_topic("a", PARTITIONS)
+        self.requests: GroupRequests = eager(run)
+        self.topic = self.requests.known_topic("a", PARTITIONS)
         self.ghost = run.topic("ghost")
-        self.members = [Consumer(self.talk, name) for name in NAMES]
+        self.members = [Consumer(self.requests, name) for name in NAMES]
         # A member never changes its instance id: Kafka would still look for the member under the id that it gave up.
         for member in self.members:
             member.instance = self.random.choice(INSTANCES)
@@ -98,13 +98,13 @@ class Chance:
     def administer(self, member: Consumer) -> None:
         act = self.random.randrange(4)
         if act == 0:
-            self.talk.commit(self.row())
+            self.requests.commit(self.row())
         elif act == 1:
-            self.talk.delete_offsets({self.topic: [self.random.randrange(PARTITIONS)]})
+            self.requests.delete_offsets({self.topic: [self.random.randrange(PARTITIONS)]})
         elif act == 2:
-            self.talk.leave((member.id, self.random.choice((None, member.instance))))
+            self.requests.leave((member.id, self.random.choice((None, member.instance))))
         elif not self.random.randrange(3):
-            self.talk.delete()
+            self.requests.delete()
 
 
 WEIGHTS = {
@@ -118,8 +118,8 @@ def converse(run: Run, seed: int) -> None:
     acts = chance.random.choices(list(WEIGHTS), list(WEIGHTS.values()), k=STEPS)
     for act in acts:
         act(chance, chance.random.choice(chance.members))
-        chance.talk.inspect()
-    chance.talk.log()
+        chance.requests.inspect()
+    chance.requests.log()
 
 
 # --- the classic protocol ---------------------------------------------------------------------------------------
@@ -140,11 +140,11 @@ class ClassicChance:
     def __init__(self, run: Run, seed: int) -> None:
         self.run = run
         self.random = random.Random(seed)
-        self.talk = Talk(run)
+        self.requests = GroupRequests(run)
         self.topic = run.topic()
         run.create(self.topic, 2)
         long = {"session_ms": 600_000, "rebalance_ms": 600_000}
-        self.members = [Member(self.talk, "a", **long), Member(self.talk, "s", instance="i1", **long)]
+        self.members = [Member(self.requests, "a", **long), Member(self.requests, "s", instance="i1", **long)]
         self.waiting: dict[Member, tuple[str, Pending]] = {}
         self.leader = ""
 
@@ -171,7 +171,7 @@ class ClassicChance:
         if member.id or member.instance is not None or self.random.random() < 0.8:
             self.waiting[member] = ("join", member.send_join(protocols=protocols))
         else:
-            member.name_member(self.talk.join(member.client, protocols=protocols).receive().member_id)
+            member.name_member(self.requests.join(member.client, protocols=protocols).receive().member_id)
 
     def sync(self, member: Member) -> None:
         given = {other: b"for " + other.client.encode() for other in self.members if other.id}
@@ -189,7 +189,7 @@ class ClassicChance:
         if self.waiting.get(member, ("",))[0] == "sync":
             return  # Kafka would never answer this request
         by_name = member.instance is not None and self.random.random() < 0.5
-        self.talk.leave(("" if by_name else member.id, member.instance))
+        self.requests.leave(("" if by_name else member.id, member.instance))
         if member not in self.waiting and self.random.random() < 0.7:
             member.id = ""
 
@@ -207,13 +207,13 @@ class ClassicChance:
     def administer(self, member: Member) -> None:
         act = self.random.randrange(4)
         if act == 0:
-            self.talk.commit((self.topic, 0, self.random.randrange(100)))
+            self.requests.commit((self.topic, 0, self.random.randrange(100)))
         elif act == 1:
-            self.talk.delete_offsets({self.topic: [0]})
+            self.requests.delete_offsets({self.topic: [0]})
         elif act == 2:
-            self.talk.fetch()
+            self.requests.fetch()
         elif not self.random.randrange(3):
-            self.talk.delete()
+            self.requests.delete()
 
 
 CLASSIC_WEIGHTS = {
@@ -234,8 +234,8 @@ def converse_classic(run: Run, seed: int) -> None:
                 continue
         act(chance, member)
         chance.look()
-        chance.talk.describe()
-    chance.talk.log()
+        chance.requests.describe()
+    chance.requests.log()
 
 
 def conversation(seed: int) -> Scenario:

@@ -3,7 +3,7 @@ clock."""
 
 from __future__ import annotations
 
-from group_requests import Consumer, Member, Talk, joined, pass_ms, stable
+from group_requests import Consumer, GroupRequests, Member, joined, pass_ms, stable
 from recording import Run, Scenario
 from scenarios_groups_admin import reader
 
@@ -23,80 +23,80 @@ def pass_s(run: Run, seconds: int, *members: Member | Consumer) -> None:
     pass_ms(run, seconds * SECOND, *members, every_ms=15 * SECOND)
 
 
-def long_reader(run: Run, talk: Talk, client: str, *topics: str) -> Member:
+def long_reader(run: Run, requests: GroupRequests, client: str, *topics: str) -> Member:
     """A member that subscribes to these topics and has a long session timeout."""
-    return reader(run, talk, client, *topics, **LONG)
+    return reader(run, requests, client, *topics, **LONG)
 
 
 def offsets_of_an_empty_group_expire(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.topic(partitions=2)
-    a = long_reader(run, talk, "a", topic)
-    stable(talk, a)
+    requests = GroupRequests(run)
+    topic = requests.topic(partitions=2)
+    a = long_reader(run, requests, "a", topic)
+    stable(requests, a)
     a.commit((topic, 0, 1))
     pass_s(run, 30, a)
     a.commit((topic, 1, 2))
     pass_s(run, 45, a)
     a.beat()
     a.leave()
-    talk.fetch()
-    talk.new_records()
+    requests.fetch()
+    requests.new_records()
     pass_s(run, 50)
-    talk.fetch()
-    talk.describe()
-    talk.log()
+    requests.fetch()
+    requests.describe()
+    requests.log()
     pass_s(run, 15)
-    talk.fetch()
-    talk.describe()
-    talk.listed()
-    talk.log(unordered=True)
+    requests.fetch()
+    requests.describe()
+    requests.listed()
+    requests.log(unordered=True)
     a.commit((topic, 0, 3))
     a.commit((topic, 0, 4), generation=-1)
-    talk.fetch()
+    requests.fetch()
 
 
 def offsets_of_a_simple_group_expire(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.topic(partitions=2)
-    talk.commit((topic, 0, 1), (topic, 1, 1))
+    requests = GroupRequests(run)
+    topic = requests.topic(partitions=2)
+    requests.commit((topic, 0, 1), (topic, 1, 1))
     pass_s(run, 40)
-    talk.commit((topic, 1, 2))
-    talk.new_records()
+    requests.commit((topic, 1, 2))
+    requests.new_records()
     pass_s(run, 25)
-    talk.fetch()
-    talk.describe()
-    talk.log()
+    requests.fetch()
+    requests.describe()
+    requests.log()
     pass_s(run, 40)
-    talk.fetch()
-    talk.describe()
-    talk.listed()
-    talk.log(unordered=True)
-    talk.commit((topic, 0, 3))
-    talk.fetch()
-    talk.describe()
+    requests.fetch()
+    requests.describe()
+    requests.listed()
+    requests.log(unordered=True)
+    requests.commit((topic, 0, 3))
+    requests.fetch()
+    requests.describe()
 
 
 def offsets_expire_after_their_own_retention(run: Run) -> None:
-    talk, live = Talk(run), Talk(run, "live")
-    topic, other = talk.topic(partitions=4), talk.topic("b")
+    requests, live = GroupRequests(run), GroupRequests(run, "live")
+    topic, other = requests.topic(partitions=4), requests.topic("b")
     a = long_reader(run, live, "a", topic)
     stable(live, a)
-    talk.commit((topic, 0, 1), version=2, retention_ms=5 * SECOND)
-    talk.commit((topic, 1, 2), version=4, retention_ms=200 * SECOND)
-    talk.commit((topic, 2, 3), version=4)
+    requests.commit((topic, 0, 1), version=2, retention_ms=5 * SECOND)
+    requests.commit((topic, 1, 2), version=4, retention_ms=200 * SECOND)
+    requests.commit((topic, 2, 3), version=4)
     a.commit((topic, 0, 1), (other, 0, 1), version=3, retention_ms=5 * SECOND)
-    talk.new_records()
+    requests.new_records()
     live.new_records()
     pass_s(run, 8)
-    talk.fetch()
+    requests.fetch()
     live.fetch()
-    talk.log()
+    requests.log()
     live.log()
     pass_s(run, 57)
-    talk.fetch()
+    requests.fetch()
     live.fetch()
-    talk.describe()
-    talk.log()
+    requests.describe()
+    requests.log()
     a.leave()
     pass_s(run, 2)
     live.fetch()
@@ -105,75 +105,81 @@ def offsets_expire_after_their_own_retention(run: Run) -> None:
 
 
 def unsubscribed_topics_expire(run: Run) -> None:
-    talk = Talk(run)
-    topic, other = talk.topic("a"), talk.topic("b")
-    a = long_reader(run, talk, "a", topic)
-    stable(talk, a)
+    requests = GroupRequests(run)
+    topic, other = requests.topic("a"), requests.topic("b")
+    a = long_reader(run, requests, "a", topic)
+    stable(requests, a)
     a.commit((topic, 0, 1), (other, 0, 2))
-    talk.new_records()
+    requests.new_records()
     pass_s(run, 50, a)
-    talk.fetch()
-    talk.log()
+    requests.fetch()
+    requests.log()
     pass_s(run, 15, a)
-    talk.fetch()
-    talk.log()
+    requests.fetch()
+    requests.log()
     a.commit((other, 0, 3))
-    a.joins_with = long_reader(run, talk, "a", other).joins_with
+    a.joins_with = long_reader(run, requests, "a", other).joins_with
     a.join()
     a.sync({a: b""})
-    talk.new_records()
+    requests.new_records()
     pass_s(run, 3, a)
-    talk.fetch()
-    talk.log()
+    requests.fetch()
+    requests.log()
     pass_s(run, 65, a)
-    talk.fetch()
+    requests.fetch()
     a.beat()
-    talk.log()
+    requests.log()
 
 
 def nothing_expires_while_a_group_rebalances(run: Run) -> None:
-    talk = Talk(run)
-    topic, other = talk.topic("a"), talk.topic("b")
-    a, b = long_reader(run, talk, "a", topic), long_reader(run, talk, "b", topic)
-    stable(talk, a)
+    requests = GroupRequests(run)
+    topic, other = requests.topic("a"), requests.topic("b")
+    a, b = long_reader(run, requests, "a", topic), long_reader(run, requests, "b", topic)
+    stable(requests, a)
     a.commit((topic, 0, 1), (other, 0, 2))
     waiting = b.start_rebalance()
-    talk.new_records()
+    requests.new_records()
     pass_s(run, 65)
-    talk.fetch()
+    requests.fetch()
     a.join()
     b.receive_join(waiting)
     pass_s(run, 3)
-    talk.fetch()
-    talk.log()
+    requests.fetch()
+    requests.log()
     a.sync({a: b"1", b: b"2"})
     b.sync()
-    talk.new_records()
+    requests.new_records()
     pass_s(run, 3)
-    talk.fetch()
-    talk.log()
+    requests.fetch()
+    requests.log()
 
 
 def groups_with_unknown_subscriptions_keep_their_offsets(run: Run) -> None:
-    connect, unreadable, empty = Talk(run, "connect"), Talk(run, "unreadable"), Talk(run, "empty")
+    connect, unreadable, empty = (
+        GroupRequests(run, "connect"),
+        GroupRequests(run, "unreadable"),
+        GroupRequests(run, "empty"),
+    )
     topic = connect.topic()
     a = Member(connect, "a", kind="connect", protocols=[("sessioned", b"s")], **LONG)
     b = Member(unreadable, "b", **LONG)
     d = Member(empty, "d", kind="connect", protocols=[("sessioned", b"s")], **LONG)
-    for talk, member in ((connect, a), (unreadable, b), (empty, d)):
-        stable(talk, member)
+    for requests, member in ((connect, a), (unreadable, b), (empty, d)):
+        stable(requests, member)
         member.commit((topic, 0, 1))
-        talk.new_records()
+        requests.new_records()
     d.leave()
     pass_s(run, 65)
-    for talk in (connect, unreadable, empty):
-        talk.fetch()
-        talk.describe()
-        talk.log(unordered=True)
+    for requests in (connect, unreadable, empty):
+        requests.fetch()
+        requests.describe()
+        requests.log(unordered=True)
 
 
 def groups_without_offsets_are_removed(run: Run) -> None:
-    classic, pending, consumer, deleted = (Talk(run, label) for label in ("classic", "pending", "consumer", "deleted"))
+    classic, pending, consumer, deleted = (
+        GroupRequests(run, label) for label in ("classic", "pending", "consumer", "deleted")
+    )
     topic = classic.known_topic()
     consumer.wait_until_known(topic, 1)
     a, b, m = Member(classic, "a", **LONG), Member(pending, "b", **LONG), Consumer(consumer, "m", topic)
@@ -185,10 +191,10 @@ def groups_without_offsets_are_removed(run: Run) -> None:
     a.leave()
     m.leave()
     pass_s(run, 3)
-    for talk in (classic, pending, consumer, deleted):
-        talk.describe()
-        talk.inspect()
-        talk.log(unordered=True)
+    for requests in (classic, pending, consumer, deleted):
+        requests.describe()
+        requests.inspect()
+        requests.log(unordered=True)
     b.join()
     m.beat()
     m.join()
@@ -197,7 +203,7 @@ def groups_without_offsets_are_removed(run: Run) -> None:
 
 
 def offsets_of_consumer_groups_expire(run: Run) -> None:
-    live, empty = Talk(run, "live"), Talk(run, "empty")
+    live, empty = GroupRequests(run, "live"), GroupRequests(run, "empty")
     topic, other = live.known_topic("a"), live.known_topic("b")
     empty.wait_until_known(topic, 1)
     m, n = Consumer(live, "m", topic), Consumer(empty, "n", topic)
@@ -227,7 +233,11 @@ def offsets_of_consumer_groups_expire(run: Run) -> None:
 
 
 def forbidden_conversions(run: Run) -> None:
-    classic, consumer, empty = Talk(run, "classic"), Talk(run, "consumer"), Talk(run, "empty")
+    classic, consumer, empty = (
+        GroupRequests(run, "classic"),
+        GroupRequests(run, "consumer"),
+        GroupRequests(run, "empty"),
+    )
     topic = classic.known_topic()
     consumer.wait_until_known(topic, 1)
     consumer.set_group(consumer_assignment_interval_ms="0")

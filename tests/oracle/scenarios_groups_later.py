@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from group_requests import Consumer, Talk, group_and_topic, joined, pass_ms, stable
+from group_requests import Consumer, GroupRequests, group_and_topic, joined, pass_ms, stable
 from recording import Run, Scenario
 from scenarios_groups_admin import reader
 from scenarios_groups_migration import classic, rejoin, synced
@@ -26,9 +26,9 @@ CONFIG = {
 RESTARTS = True
 
 
-def two(talk: Talk, topic: str, **joins_with: Any) -> tuple[Consumer, Consumer]:
+def two(requests: GroupRequests, topic: str, **joins_with: Any) -> tuple[Consumer, Consumer]:
     """Members that share a topic, each with its partitions. ``joins_with``: fields of the first one."""
-    m, n = joined(talk, "m", topic, **joins_with), joined(talk, "n", topic)
+    m, n = joined(requests, "m", topic, **joins_with), joined(requests, "n", topic)
     m.beat()
     m.confirm()
     n.beat()
@@ -37,160 +37,160 @@ def two(talk: Talk, topic: str, **joins_with: Any) -> tuple[Consumer, Consumer]:
 
 
 def consumer_sessions_restart(run: Run) -> None:
-    talk, topic = group_and_topic(run, 2)
-    m, n = two(talk, topic)
-    again(run, topic, 2, talk)
-    talk.new_records()
+    requests, topic = group_and_topic(run, 2)
+    m, n = two(requests, topic)
+    again(run, topic, 2, requests)
+    requests.new_records()
     pass_ms(run, 2500, m)
-    talk.inspect()
+    requests.inspect()
     run.pass_ms(2500)
-    talk.inspect()
+    requests.inspect()
     m.beat()
     n.beat()
     m.commit((topic, 0, 1))
-    talk.inspect()
-    talk.log()
+    requests.inspect()
+    requests.log()
 
 
 def a_group_whose_members_do_not_return(run: Run) -> None:
-    talk, topic = group_and_topic(run, 2)
-    m, n = two(talk, topic)
+    requests, topic = group_and_topic(run, 2)
+    m, n = two(requests, topic)
     m.commit((topic, 0, 3))
-    again(run, topic, 2, talk)
-    talk.new_records()
+    again(run, topic, 2, requests)
+    requests.new_records()
     run.pass_ms(6000)
-    talk.inspect()
-    talk.fetch()
+    requests.inspect()
+    requests.fetch()
     m.beat()
     m.commit((topic, 0, 4))
     n.join()
-    talk.inspect()
-    talk.log()
+    requests.inspect()
+    requests.log()
 
 
 def a_session_of_its_own_length(run: Run) -> None:
-    talk, topic = group_and_topic(run, 2)
-    talk.set_group(consumer_session_timeout_ms="12000", consumer_heartbeat_interval_ms="700")
-    m = joined(talk, "m", topic)
-    again(run, topic, 2, talk)
+    requests, topic = group_and_topic(run, 2)
+    requests.set_group(consumer_session_timeout_ms="12000", consumer_heartbeat_interval_ms="700")
+    m = joined(requests, "m", topic)
+    again(run, topic, 2, requests)
     run.pass_ms(6000)
     m.beat()
-    talk.inspect()
+    requests.inspect()
 
 
 def rebalance_timeouts_restart(run: Run) -> None:
-    talk, topic = group_and_topic(run, 2)
-    m, n = joined(talk, "m", topic, rebalance_timeout=3000), joined(talk, "n", topic)
+    requests, topic = group_and_topic(run, 2)
+    m, n = joined(requests, "m", topic, rebalance_timeout=3000), joined(requests, "n", topic)
     owned = dict(m.assigned)
     m.beat()
-    again(run, topic, 2, talk)
-    talk.new_records()
+    again(run, topic, 2, requests)
+    requests.new_records()
     m.beat(owned=owned)
     n.beat()
-    talk.inspect()
+    requests.inspect()
     pass_ms(run, 4000, n)
     m.beat(owned=owned)
     n.beat()
-    talk.inspect()
-    talk.log()
+    requests.inspect()
+    requests.log()
 
 
 def gives_up_after_the_restart(run: Run) -> None:
-    talk, topic = group_and_topic(run, 4)
-    m, n = joined(talk, "m", topic, rebalance_timeout=3000), joined(talk, "n", topic)
+    requests, topic = group_and_topic(run, 4)
+    m, n = joined(requests, "m", topic, rebalance_timeout=3000), joined(requests, "n", topic)
     m.beat()
-    again(run, topic, 4, talk)
+    again(run, topic, 4, requests)
     m.confirm()
     n.beat()
     n.confirm()
     pass_ms(run, 4000, m, n)
-    talk.inspect()
+    requests.inspect()
 
 
 def a_static_consumer_is_still_away(run: Run) -> None:
-    talk, topic = group_and_topic(run, 2)
-    m, n = two(talk, topic, instance_id="i1")
+    requests, topic = group_and_topic(run, 2)
+    m, n = two(requests, topic, instance_id="i1")
     m.leave(-2)
-    again(run, topic, 2, talk)
-    talk.new_records()
+    again(run, topic, 2, requests)
+    requests.new_records()
     pass_ms(run, 2000, n)
-    talk.inspect()
+    requests.inspect()
     pass_ms(run, 3000, n)
     n.beat()
-    talk.inspect()
+    requests.inspect()
     m.beat()
-    joined(talk, "twin", topic, instance_id="i1")
-    talk.log()
+    joined(requests, "twin", topic, instance_id="i1")
+    requests.log()
 
 
 def epochs_after_a_restart(run: Run) -> None:
-    talk, topic = group_and_topic(run, 2)
-    m, n = two(talk, topic)
+    requests, topic = group_and_topic(run, 2)
+    m, n = two(requests, topic)
     before = m.epoch - 1
-    again(run, topic, 2, talk)
+    again(run, topic, 2, requests)
     for epoch in (m.epoch + 1, before, before - 1):
-        talk.heartbeat("m", epoch, client="m")
+        requests.heartbeat("m", epoch, client="m")
         m.commit((topic, 0, epoch + 10), generation=epoch)
         m.fetch(epoch=epoch)
-    talk.heartbeat("m", before, client="m", owned=m.assigned)
-    talk.heartbeat("m", before, client="m", owned={})
+    requests.heartbeat("m", before, client="m", owned=m.assigned)
+    requests.heartbeat("m", before, client="m", owned={})
     m.beat()
     n.commit((topic, 1, 7))
     n.join()
-    talk.fetch()
-    talk.inspect()
+    requests.fetch()
+    requests.inspect()
 
 
 def patterns_after_a_restart(run: Run) -> None:
-    talk = Talk(run)
-    one, pattern, m = one_or_two(run, talk)
+    requests = GroupRequests(run)
+    one, pattern, m = one_or_two(run, requests)
     m.confirm()
-    again(run, one, 1, talk)
+    again(run, one, 1, requests)
     m.beat()
-    talk.inspect()
-    talk.known_topic("two")
+    requests.inspect()
+    requests.known_topic("two")
     pass_ms(run, 11_000, m)
     m.beat()
-    talk.wait_for_epoch(3)
+    requests.wait_for_epoch(3)
     m.beat()
-    talk.inspect()
-    joined(talk, "n", subscribed_topic_regex=pattern)
+    requests.inspect()
+    joined(requests, "n", subscribed_topic_regex=pattern)
 
 
 def a_topic_created_before_the_restart(run: Run) -> None:
-    talk = Talk(run)
-    topic, later = talk.known_topic("a", 2), run.topic("b")
-    m = joined(talk, "m", topic, later)
+    requests = GroupRequests(run)
+    topic, later = requests.known_topic("a", 2), run.topic("b")
+    m = joined(requests, "m", topic, later)
     run.create(later, 1)
-    again(run, topic, 2, talk)
+    again(run, topic, 2, requests)
     run.wait_until_led(later)
-    talk.wait_until_known(later, 1)
+    requests.wait_until_known(later, 1)
     m.beat()
     m.beat()
-    talk.inspect()
+    requests.inspect()
 
 
 def classic_members_among_consumers_after_a_restart(run: Run) -> None:
-    talk, topic = group_and_topic(run, 3)
-    m = joined(talk, "m", topic)
-    a = synced(classic(talk, "a", topic, session_ms=5000, rebalance_ms=30_000))
+    requests, topic = group_and_topic(run, 3)
+    m = joined(requests, "m", topic)
+    a = synced(classic(requests, "a", topic, session_ms=5000, rebalance_ms=30_000))
     m.beat()
     m.confirm()
-    again(run, topic, 3, talk)
+    again(run, topic, 3, requests)
     a.beat()
     rejoin(a, topic)
     a.sync()
-    talk.inspect()
+    requests.inspect()
     pass_ms(run, 3000, m)
-    talk.inspect()
+    requests.inspect()
     pass_ms(run, 4000, m)
     a.beat()
     m.beat()
-    talk.inspect()
+    requests.inspect()
 
 
 def retention_continues(run: Run) -> None:
-    quiet, simple, empty = Talk(run, "quiet"), Talk(run, "simple"), Talk(run, "empty")
+    quiet, simple, empty = GroupRequests(run, "quiet"), GroupRequests(run, "simple"), GroupRequests(run, "empty")
     topic = quiet.known_topic("a", 2)
     empty.wait_until_known(topic, 2)
     a, m = reader(run, quiet, "a", topic), Consumer(empty, "m", topic)
@@ -205,13 +205,13 @@ def retention_continues(run: Run) -> None:
     m.leave()
     run.pass_ms(28_000)
     again(run, topic, 2, quiet, simple, empty)
-    for talk in (quiet, simple, empty):
-        talk.fetch()
-        talk.new_records()
+    for requests in (quiet, simple, empty):
+        requests.fetch()
+        requests.new_records()
     run.pass_ms(36_000)
-    for talk in (quiet, simple, empty):
-        talk.fetch()
-        talk.log(unordered=True)
+    for requests in (quiet, simple, empty):
+        requests.fetch()
+        requests.log(unordered=True)
     quiet.describe()
     empty.inspect()
     quiet.listed(quiet.group, simple.group, empty.group)

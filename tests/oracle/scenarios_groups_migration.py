@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from group_requests import Consumer, Member, Talk, assignment, join_both, joined, stable, subscription
+from group_requests import Consumer, GroupRequests, Member, assignment, join_both, joined, stable, subscription
 from recording import Run, Scenario
 from scenarios_groups_consumer import eager, eager_and_topic
 
 
-def classic(talk: Talk, client: str, *topics: str, **joins_with: Any) -> Member:
+def classic(requests: GroupRequests, client: str, *topics: str, **joins_with: Any) -> Member:
     """A member of the classic protocol that subscribes to these topics."""
     said = subscription(*topics, version=3) + b"\xff\xff\xff\xff" + b"\xff\xff"
-    return Member(talk, client, **({"protocols": [("range", said)]} | joins_with))
+    return Member(requests, client, **({"protocols": [("range", said)]} | joins_with))
 
 
 def rejoin(member: Member, topic: str, *owned: int, **other: Any) -> Any:
@@ -29,38 +29,38 @@ def synced(member: Member) -> Member:
     return member
 
 
-def one_and_another(run: Run) -> tuple[Talk, str, Member, Member]:
+def one_and_another(run: Run) -> tuple[GroupRequests, str, Member, Member]:
     """A group and its topic, a static classic member that owns all of it, and another member that has not joined
     yet."""
-    talk, topic = eager_and_topic(run, 2)
-    a, b = classic(talk, "a", topic, instance="i1"), classic(talk, "b", topic, instance="i2")
+    requests, topic = eager_and_topic(run, 2)
+    a, b = classic(requests, "a", topic, instance="i1"), classic(requests, "b", topic, instance="i2")
     a.join()
     a.sync({a: assignment({topic: [0, 1]})})
-    return talk, topic, a, b
+    return requests, topic, a, b
 
 
 # --- from classic -----------------------------------------------------------------------------------------------
 
 
 def a_classic_group_is_upgraded(run: Run) -> None:
-    talk, topic = eager_and_topic(run, 2)
-    a = classic(talk, "a", topic)
+    requests, topic = eager_and_topic(run, 2)
+    a = classic(requests, "a", topic)
     a.join()
     a.sync({a: assignment({topic: [0, 1]})})
     a.commit((topic, 0, 5), (topic, 1, 6))
-    talk.log()
-    m = joined(talk, "m", topic)
-    talk.inspect()
-    talk.describe()
-    talk.listed()
-    talk.log()
+    requests.log()
+    m = joined(requests, "m", topic)
+    requests.inspect()
+    requests.describe()
+    requests.listed()
+    requests.log()
     a.beat()
     a.sync()
     a.commit((topic, 0, 7))
     rejoin(a, topic, 0, 1)
     a.beat()
     a.sync()
-    talk.inspect()
+    requests.inspect()
     m.beat()
     rejoin(a, topic, 0)
     a.beat()
@@ -68,17 +68,17 @@ def a_classic_group_is_upgraded(run: Run) -> None:
     m.beat()
     m.confirm()
     a.beat()
-    talk.inspect()
-    talk.fetch()
-    talk.log()
+    requests.inspect()
+    requests.fetch()
+    requests.log()
 
 
 def two_classic_members_are_upgraded(run: Run) -> None:
-    talk, topic = eager_and_topic(run, 4)
-    a, b = classic(talk, "a", topic, instance="i1"), classic(talk, "b", topic, instance="i2")
-    stable(talk, a, b, plan={"a": assignment({topic: [0, 1]}), "b": assignment({topic: [2, 3]})})
-    m = joined(talk, "m", topic, instance_id="i3", server_assignor="range")
-    talk.inspect()
+    requests, topic = eager_and_topic(run, 4)
+    a, b = classic(requests, "a", topic, instance="i1"), classic(requests, "b", topic, instance="i2")
+    stable(requests, a, b, plan={"a": assignment({topic: [0, 1]}), "b": assignment({topic: [2, 3]})})
+    m = joined(requests, "m", topic, instance_id="i3", server_assignor="range")
+    requests.inspect()
     a.beat()
     b.beat()
     a.leave()
@@ -86,33 +86,33 @@ def two_classic_members_are_upgraded(run: Run) -> None:
     b.beat()
     rejoin(b, topic, 2, 3)
     b.sync()
-    talk.inspect()
+    requests.inspect()
 
 
 def a_rebalancing_group_is_upgraded(run: Run) -> None:
-    talk, topic, a, b = one_and_another(run)
+    requests, topic, a, b = one_and_another(run)
     waiting = b.start_rebalance()
-    joined(talk, "m", topic, instance_id="i3", server_assignor="range")
+    joined(requests, "m", topic, instance_id="i3", server_assignor="range")
     b.receive_join(waiting)
     a.beat()
-    talk.inspect()
+    requests.inspect()
     rejoin(a, topic, 0, 1)
     b.join()
     a.sync()
     b.sync()
-    talk.inspect()
+    requests.inspect()
 
 
 def a_group_in_sync_is_upgraded(run: Run) -> None:
-    talk, topic, a, b = one_and_another(run)
+    requests, topic, a, b = one_and_another(run)
     join_both(a, b)
     following = b.syncing()
-    joined(talk, "m", topic, instance_id="i3", server_assignor="range")
+    joined(requests, "m", topic, instance_id="i3", server_assignor="range")
     following.receive()
     a.sync({a: b"", b: b""})
     a.beat()
     b.beat()
-    talk.inspect()
+    requests.inspect()
 
 
 def groups_without_members_are_upgraded(run: Run) -> None:
@@ -124,15 +124,15 @@ def groups_without_members_are_upgraded(run: Run) -> None:
     stable(empty, a)
     a.commit((topic, 1, 6))
     a.leave()
-    for talk, name in ((simple, "m1"), (empty, "m2")):
-        talk.new_records()
-        m = Consumer(talk, name, topic)
+    for requests, name in ((simple, "m1"), (empty, "m2")):
+        requests.new_records()
+        m = Consumer(requests, name, topic)
         m.beat(epoch=3)
         m.join()
-        talk.inspect()
+        requests.inspect()
         m.fetch()
-        talk.commit((topic, 0, 9))
-        talk.log()
+        requests.commit((topic, 0, 9))
+        requests.log()
     a.join()
 
 
@@ -162,97 +162,97 @@ def groups_that_cannot_be_upgraded(run: Run) -> None:
 
 
 def the_last_consumer_leaves(run: Run) -> None:
-    talk, topic = eager_and_topic(run, 2)
-    m = joined(talk, "m", topic)
+    requests, topic = eager_and_topic(run, 2)
+    m = joined(requests, "m", topic)
     m.commit((topic, 0, 3))
-    a = synced(classic(talk, "a", topic))
-    talk.inspect()
+    a = synced(classic(requests, "a", topic))
+    requests.inspect()
     m.beat()
     m.confirm()
     a.beat()
     rejoin(a, topic)
     a.sync()
     a.commit((topic, 1, 4))
-    talk.inspect()
-    talk.log()
+    requests.inspect()
+    requests.log()
     m.leave()
-    talk.inspect()
-    talk.describe()
+    requests.inspect()
+    requests.describe()
     a.beat()
     a.commit((topic, 1, 5))
     rejoin(a, topic, 1)
     a.sync({a: assignment({topic: [0, 1]})})
     a.beat()
-    talk.describe()
-    talk.fetch()
-    talk.log(unordered=True)
+    requests.describe()
+    requests.fetch()
+    requests.log(unordered=True)
 
 
 def an_empty_consumer_group_is_downgraded(run: Run) -> None:
-    talk, topic = eager_and_topic(run, 2)
-    m = joined(talk, "m", topic)
+    requests, topic = eager_and_topic(run, 2)
+    m = joined(requests, "m", topic)
     m.commit((topic, 0, 3))
     m.leave()
-    talk.new_records()
-    a = classic(talk, "a", topic)
+    requests.new_records()
+    a = classic(requests, "a", topic)
     a.join()
-    talk.log(unordered=True)
+    requests.log(unordered=True)
     a.sync({a: assignment({topic: [0]})})
-    talk.fetch()
-    talk.describe()
+    requests.fetch()
+    requests.describe()
     m.beat()
     m.join()
-    talk.inspect()
-    talk.log(unordered=True)
+    requests.inspect()
+    requests.log(unordered=True)
 
 
 def a_classic_member_joins_an_empty_kip_848_group(run: Run) -> None:
-    talk, topic = eager_and_topic(run)
-    m = joined(talk, "m", topic)
+    requests, topic = eager_and_topic(run)
+    m = joined(requests, "m", topic)
     m.leave()
-    talk.new_records()
-    talk.join("x", m.id).receive()
-    talk.inspect()
-    a = classic(talk, "a", topic)
+    requests.new_records()
+    requests.join("x", m.id).receive()
+    requests.inspect()
+    a = classic(requests, "a", topic)
     a.join()
-    talk.log()
+    requests.log()
 
 
 def a_static_member_changes_its_protocol(run: Run) -> None:
-    talk, topic = eager_and_topic(run, 2)
-    a = joined(talk, "a", topic, instance_id="i1")
-    b = synced(classic(talk, "b", topic, instance="i2"))
+    requests, topic = eager_and_topic(run, 2)
+    a = joined(requests, "a", topic, instance_id="i1")
+    b = synced(classic(requests, "b", topic, instance="i2"))
     a.beat()
     a.confirm()
     rejoin(b, topic)
     b.sync()
-    talk.inspect()
-    n = joined(talk, "n", topic, instance_id="i2")
-    talk.inspect()
+    requests.inspect()
+    n = joined(requests, "n", topic, instance_id="i2")
+    requests.inspect()
     b.beat()
     n.leave(-2)
     b.join_as_new()
     b.sync()
-    talk.inspect()
-    talk.log()
+    requests.inspect()
+    requests.log()
     a.leave(-2)
-    again = classic(talk, "again", topic, instance="i1")
+    again = classic(requests, "again", topic, instance="i1")
     again.join()
-    talk.inspect()
-    talk.describe()
+    requests.inspect()
+    requests.describe()
     again.sync()
     b.beat()
     again.beat()
-    talk.log(unordered=True)
+    requests.log(unordered=True)
 
 
 # --- both -------------------------------------------------------------------------------------------------------
 
 
 def a_classic_member_among_consumers(run: Run) -> None:
-    talk, topic = eager_and_topic(run, 2)
-    m = joined(talk, "m", topic)
-    a = classic(talk, "a", topic, version=9)
+    requests, topic = eager_and_topic(run, 2)
+    m = joined(requests, "m", topic)
+    a = classic(requests, "a", topic, version=9)
     a.join()
     a.beat()
     a.sync(version=5)
@@ -272,33 +272,33 @@ def a_classic_member_among_consumers(run: Run) -> None:
     a.commit((topic, 1, 1), generation=1)
     a.commit((topic, 1, 1), generation=9)
     a.beat(generation=1)
-    talk.fetch({topic: [1]}, member=a.id, epoch=a.generation)
-    talk.fetch({topic: [1]}, member=a.id, epoch=1)
-    talk.heartbeat(a.id, a.generation)
-    talk.inspect()
-    talk.inspect(version=0)
-    talk.describe()
+    requests.fetch({topic: [1]}, member=a.id, epoch=a.generation)
+    requests.fetch({topic: [1]}, member=a.id, epoch=1)
+    requests.heartbeat(a.id, a.generation)
+    requests.inspect()
+    requests.inspect(version=0)
+    requests.describe()
     a.leave()
-    talk.inspect()
-    talk.log()
+    requests.inspect()
+    requests.log()
 
 
 def classic_members_that_are_refused(run: Run) -> None:
-    talk, topic = eager_and_topic(run, 2)
-    m = joined(talk, "m", topic)
-    a = synced(classic(talk, "a", topic, instance="i1"))
-    talk.join("x", protocols=[("roundrobin", subscription(topic))]).receive()
-    talk.join("x", kind="connect", protocols=[("range", subscription(topic))]).receive()
-    talk.join("x", "who", protocols=[("range", subscription(topic))]).receive()
-    talk.join("x", "who", instance="i1", protocols=[("range", subscription(topic))]).receive()
-    talk.join("x", "who", instance="i9", protocols=[("range", subscription(topic))]).receive()
-    talk.join("x", protocols=[("range", b"\0")], version=3).receive()
-    talk.sync("x", "who", 3).receive()
-    talk.sync("x", a.id, 3, instance="i9").receive()
-    talk.beat("x", a.id, 3, instance="i9")
-    talk.beat("x", m.id, m.epoch)
-    talk.leave(("", "i9"), ("who", "i1"), ("", "i1"))
-    talk.inspect()
+    requests, topic = eager_and_topic(run, 2)
+    m = joined(requests, "m", topic)
+    a = synced(classic(requests, "a", topic, instance="i1"))
+    requests.join("x", protocols=[("roundrobin", subscription(topic))]).receive()
+    requests.join("x", kind="connect", protocols=[("range", subscription(topic))]).receive()
+    requests.join("x", "who", protocols=[("range", subscription(topic))]).receive()
+    requests.join("x", "who", instance="i1", protocols=[("range", subscription(topic))]).receive()
+    requests.join("x", "who", instance="i9", protocols=[("range", subscription(topic))]).receive()
+    requests.join("x", protocols=[("range", b"\0")], version=3).receive()
+    requests.sync("x", "who", 3).receive()
+    requests.sync("x", a.id, 3, instance="i9").receive()
+    requests.beat("x", a.id, 3, instance="i9")
+    requests.beat("x", m.id, m.epoch)
+    requests.leave(("", "i9"), ("who", "i1"), ("", "i1"))
+    requests.inspect()
     m.beat()
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from group_requests import (
     Consumer,
+    GroupRequests,
     Member,
-    Talk,
     assignment,
     group_and_topic,
     join_both,
@@ -28,29 +28,29 @@ RESTARTS = True
 BOTH = [("range", b"1"), ("roundrobin", b"1")]
 
 
-def restart(run: Run, *talks: Talk, topics: tuple[str, ...] = ()) -> None:
+def restart(run: Run, *groups: GroupRequests, topics: tuple[str, ...] = ()) -> None:
     run.restart()
-    for talk in talks:
-        talk.wait_until_served()
+    for requests in groups:
+        requests.wait_until_served()
     for topic in topics:
         run.wait_until_led(topic)
 
 
-def again(run: Run, topic: str, partitions: int, *talks: Talk) -> None:
+def again(run: Run, topic: str, partitions: int, *groups: GroupRequests) -> None:
     """Restarts the broker, and waits until the coordinators know the topic."""
-    restart(run, *talks)
+    restart(run, *groups)
     run.wait_until_led(topic, partitions)
-    for talk in talks:
-        talk.wait_until_known(topic, partitions)
+    for requests in groups:
+        requests.wait_until_known(topic, partitions)
 
 
 def a_stable_group_after_a_restart(run: Run) -> None:
-    talk, a, b = two_stable(run, protocols=BOTH)
-    topic = talk.topic()
+    requests, a, b = two_stable(run, protocols=BOTH)
+    topic = requests.topic()
     a.commit((topic, 0, 7, "said", 3))
-    restart(run, talk, topics=(topic,))
-    talk.describe()
-    talk.fetch()
+    restart(run, requests, topics=(topic,))
+    requests.describe()
+    requests.fetch()
     a.beat()
     b.beat()
     b.beat(1)
@@ -61,31 +61,31 @@ def a_stable_group_after_a_restart(run: Run) -> None:
     join_both(a, b)
     a.sync({a: b"1", b: b"2"})
     b.sync()
-    talk.describe()
-    talk.log()
+    requests.describe()
+    requests.log()
 
 
 def a_rebalancing_group_after_a_restart(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.topic()
-    a, b = Member(talk, "a"), Member(talk, "b")
-    stable(talk, a)
+    requests = GroupRequests(run)
+    topic = requests.topic()
+    a, b = Member(requests, "a"), Member(requests, "b")
+    stable(requests, a)
     b.send_join()
-    talk.wait_for_state("PreparingRebalance")
+    requests.wait_for_state("PreparingRebalance")
     a.commit((topic, 0, 1))
-    restart(run, talk, topics=(topic,))
-    talk.describe()
+    restart(run, requests, topics=(topic,))
+    requests.describe()
     a.beat()
     a.commit((topic, 0, 2))
     b.join()
-    talk.fetch()
+    requests.fetch()
 
 
 def a_generation_that_was_not_synced_before_the_restart(run: Run) -> None:
-    talk, a, b = two_unsynced(run)
-    topic = talk.topic()
-    restart(run, talk, topics=(topic,))
-    talk.describe()
+    requests, a, b = two_unsynced(run)
+    topic = requests.topic()
+    restart(run, requests, topics=(topic,))
+    requests.describe()
     a.beat()
     a.beat(1)
     b.beat()
@@ -94,24 +94,24 @@ def a_generation_that_was_not_synced_before_the_restart(run: Run) -> None:
     a.commit((topic, 0, 2), generation=1)
     a.join()
     a.sync({a: b"all"})
-    talk.describe()
+    requests.describe()
 
 
 def static_members_after_a_restart(run: Run) -> None:
-    talk, a, b = two_stable(run, instances=("i1", "i2"), protocols=BOTH)
-    restart(run, talk)
+    requests, a, b = two_stable(run, instances=("i1", "i2"), protocols=BOTH)
+    restart(run, requests)
     old = b.id
     b.join_as_new(protocols=[("range", b"1")])
     a.beat()
-    talk.beat("c", old, 2, instance="i2")
+    requests.beat("c", old, 2, instance="i2")
     b.sync()
-    talk.leave(("", "i2"))
-    talk.wait_for_state("PreparingRebalance")
-    talk.describe()
+    requests.leave(("", "i2"))
+    requests.wait_for_state("PreparingRebalance")
+    requests.describe()
 
 
 def groups_without_members_after_a_restart(run: Run) -> None:
-    simple, empty, gone, pending = (Talk(run, label) for label in ("simple", "empty", "gone", "pending"))
+    simple, empty, gone, pending = (GroupRequests(run, label) for label in ("simple", "empty", "gone", "pending"))
     topic = simple.topic(partitions=3)
     simple.commit((topic, 0, 1, "a", 1), (topic, 1, 2))
     simple.commit((topic, 2, 3), version=2, retention_ms=3_600_000)
@@ -128,9 +128,9 @@ def groups_without_members_after_a_restart(run: Run) -> None:
     d.name_member(pending.join("d").receive().member_id)
     restart(run, simple, empty, gone, pending)
     run.wait_until_led(topic, 3)
-    for talk in (simple, empty, gone, pending):
-        talk.describe()
-        talk.fetch()
+    for requests in (simple, empty, gone, pending):
+        requests.describe()
+        requests.fetch()
     simple.listed(simple.group, empty.group, gone.group, pending.group)
     a.beat()
     a.join()
@@ -143,46 +143,46 @@ def groups_without_members_after_a_restart(run: Run) -> None:
 
 
 def sessions_restart(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a", session_ms=4000, rebalance_ms=60_000), Member(talk, "b", session_ms=60_000)
-    stable(talk, a, b)
-    restart(run, talk)
+    requests = GroupRequests(run)
+    a, b = Member(requests, "a", session_ms=4000, rebalance_ms=60_000), Member(requests, "b", session_ms=60_000)
+    stable(requests, a, b)
+    restart(run, requests)
     run.pass_ms(2500)
     b.beat()
     run.pass_ms(2500)
     a.beat()
     b.beat()
-    talk.describe()
+    requests.describe()
 
 
 def a_consumer_group_after_a_restart(run: Run) -> None:
-    talk, topic = group_and_topic(run, 4)
-    m, n = Consumer(talk, "m", topic, instance_id="i1"), Consumer(talk, "n", topic, server_assignor="range")
+    requests, topic = group_and_topic(run, 4)
+    m, n = Consumer(requests, "m", topic, instance_id="i1"), Consumer(requests, "n", topic, server_assignor="range")
     m.join()
     m.commit((topic, 0, 1))
     n.join()
     m.beat()
-    talk.inspect()
-    again(run, topic, 4, talk)
-    talk.inspect()
+    requests.inspect()
+    again(run, topic, 4, requests)
+    requests.inspect()
     n.beat()
     m.beat(epoch=2)
     m.commit((topic, 0, 2))
     m.confirm()
     n.beat()
-    talk.inspect()
+    requests.inspect()
     m.leave(-2)
     n.leave()
-    again(run, topic, 4, talk)
-    talk.inspect()
+    again(run, topic, 4, requests)
+    requests.inspect()
     n.beat()
-    joined(talk, "twin", topic, instance_id="i1")
-    talk.fetch()
-    talk.inspect()
+    joined(requests, "twin", topic, instance_id="i1")
+    requests.fetch()
+    requests.inspect()
 
 
 def converted_groups_after_a_restart(run: Run) -> None:
-    up, down = Talk(run, "up"), Talk(run, "down")
+    up, down = GroupRequests(run, "up"), GroupRequests(run, "down")
     topic = up.known_topic("a", 2)
     down.wait_until_known(topic, 2)
     a, m = classic(up, "a", topic), Consumer(up, "m", topic)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from group_requests import Member, Talk, stable, two_stable, two_unsynced
+from group_requests import GroupRequests, Member, stable, two_stable, two_unsynced
 from recording import Run, Scenario
 
 CHANGED = [("range", b"new")]
@@ -10,43 +10,43 @@ BOTH = [("range", b"r"), ("roundrobin", b"rr")]
 
 
 def a_static_member_comes_back(run: Run) -> None:
-    talk, a, b = two_stable(run, instances=("i1", "i2"))
-    talk.describe()
+    requests, a, b = two_stable(run, instances=("i1", "i2"))
+    requests.describe()
     old = b.id
     b.join_as_new()
     a.beat()
     b.beat()
     b.sync()
-    talk.beat("c", old, b.generation, instance="i2")
-    talk.beat("c", old, b.generation)
-    talk.sync("c", old, b.generation, instance="i2").receive()
-    talk.join("c", old, instance="i2").receive()
-    talk.join("c", old).receive()
-    talk.leave((old, "i2"))
-    talk.leave((old, None))
-    talk.describe()
-    talk.log()
+    requests.beat("c", old, b.generation, instance="i2")
+    requests.beat("c", old, b.generation)
+    requests.sync("c", old, b.generation, instance="i2").receive()
+    requests.join("c", old, instance="i2").receive()
+    requests.join("c", old).receive()
+    requests.leave((old, "i2"))
+    requests.leave((old, None))
+    requests.describe()
+    requests.log()
 
 
 def a_static_leader_comes_back(run: Run) -> None:
-    talk, a, b = two_stable(run, instances=("i1", "i2"))
+    requests, a, b = two_stable(run, instances=("i1", "i2"))
     for version in (5, 6, 8, 9):
         a.join_as_new(version=version)
         b.beat()
         a.beat()
         a.sync(version=min(version, 5))
     b.join_as_new(version=9)
-    talk.describe()
-    talk.log()
+    requests.describe()
+    requests.log()
 
 
 def a_static_member_comes_back_changed(run: Run) -> None:
-    talk, a, b = two_stable(run, instances=("i1", "i2"), protocols=BOTH)
+    requests, a, b = two_stable(run, instances=("i1", "i2"), protocols=BOTH)
     b.join_as_new(protocols=[("range", b"other"), ("roundrobin", b"words")])
-    talk.describe()
+    requests.describe()
     b.join_as_new(protocols=[("roundrobin", b"rr"), ("range", b"r")])
     b.join_as_new(session_ms=20_000, rebalance_ms=7000)
-    talk.log()
+    requests.log()
     b.id = ""
     waiting = b.start_rebalance(protocols=[("roundrobin", b"only")])
     a.beat()
@@ -54,13 +54,13 @@ def a_static_member_comes_back_changed(run: Run) -> None:
     b.receive_join(waiting)
     a.sync({a: b"1", b: b"2"}, protocol="roundrobin")
     b.sync(protocol="roundrobin")
-    talk.describe()
-    talk.join("c", instance="i2", protocols=[("sticky", b"")]).receive()
-    talk.log()
+    requests.describe()
+    requests.join("c", instance="i2", protocols=[("sticky", b"")]).receive()
+    requests.log()
 
 
 def a_static_member_joins_under_its_id(run: Run) -> None:
-    talk, a, b = two_stable(run, instances=("i1", "i2"))
+    requests, a, b = two_stable(run, instances=("i1", "i2"))
     b.join()
     b.beat()
     waiting = b.start_rebalance(protocols=CHANGED)
@@ -69,18 +69,18 @@ def a_static_member_joins_under_its_id(run: Run) -> None:
     b.receive_join(waiting)
     a.sync({a: b"1", b: b"2"})
     b.sync()
-    talk.join("c", b.id, instance="i1").receive()
-    talk.join("c", b.id, instance="i3").receive()
-    talk.join("c", "who", instance="i1").receive()
-    talk.join("c", "who", instance="i3").receive()
+    requests.join("c", b.id, instance="i1").receive()
+    requests.join("c", b.id, instance="i3").receive()
+    requests.join("c", "who", instance="i1").receive()
+    requests.join("c", "who", instance="i3").receive()
 
 
 def a_static_member_waits_and_is_replaced(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a"), Member(talk, "b", instance="i2")
-    stable(talk, a)
+    requests = GroupRequests(run)
+    a, b = Member(requests, "a"), Member(requests, "b", instance="i2")
+    stable(requests, a)
     waiting = b.start_rebalance()
-    twin = Member(talk, "twin", instance="i2")
+    twin = Member(requests, "twin", instance="i2")
     other = twin.send_join(protocols=CHANGED)
     b.receive_join(waiting)
     a.join()
@@ -88,16 +88,16 @@ def a_static_member_waits_and_is_replaced(run: Run) -> None:
     a.sync({a: b"1", twin: b"2"})
     twin.sync()
     b.beat()
-    talk.describe()
+    requests.describe()
 
 
 def a_static_member_syncs_and_is_replaced(run: Run) -> None:
-    talk, a, b = two_unsynced(run, instances=(None, "i2"))
+    requests, a, b = two_unsynced(run, instances=(None, "i2"))
     following = b.syncing()
-    twin = Member(talk, "twin", instance="i2")
+    twin = Member(requests, "twin", instance="i2")
     other = twin.send_join()
     following.receive()
-    talk.wait_for_state("PreparingRebalance")
+    requests.wait_for_state("PreparingRebalance")
     a.beat()
     a.sync({a: b"1", b: b"2"})
     a.join()
@@ -109,30 +109,34 @@ def a_static_member_syncs_and_is_replaced(run: Run) -> None:
 
 
 def static_members_leave_by_name(run: Run) -> None:
-    talk = Talk(run)
-    a, b, d = Member(talk, "a", instance="i1"), Member(talk, "b", instance="i2"), Member(talk, "d", instance="i3")
-    stable(talk, a, b, d)
-    talk.leave(("", "i9"))
-    talk.leave(("who", "i2"))
-    talk.leave((a.id, "i2"))
-    talk.leave((b.id, "i9"), version=4)
-    talk.leave(("", "i2"), ("", "i2"), ("", "i3"), version=5)
+    requests = GroupRequests(run)
+    a, b, d = (
+        Member(requests, "a", instance="i1"),
+        Member(requests, "b", instance="i2"),
+        Member(requests, "d", instance="i3"),
+    )
+    stable(requests, a, b, d)
+    requests.leave(("", "i9"))
+    requests.leave(("who", "i2"))
+    requests.leave((a.id, "i2"))
+    requests.leave((b.id, "i9"), version=4)
+    requests.leave(("", "i2"), ("", "i2"), ("", "i3"), version=5)
     a.beat()
-    talk.wait_for_state("PreparingRebalance")
+    requests.wait_for_state("PreparingRebalance")
     a.join()
     a.sync({a: b"all"})
-    talk.leave((a.id, None))
-    talk.describe()
-    talk.leave(("", "i1"))
-    talk.log()
+    requests.leave((a.id, None))
+    requests.describe()
+    requests.leave(("", "i1"))
+    requests.log()
 
 
 def a_static_member_and_two_of_its_name(run: Run) -> None:
-    talk = Talk(run)
-    a = Member(talk, "a", instance="i1")
-    stable(talk, a)
+    requests = GroupRequests(run)
+    a = Member(requests, "a", instance="i1")
+    stable(requests, a)
     old = a.id
-    twin = Member(talk, "twin", instance="i1")
+    twin = Member(requests, "twin", instance="i1")
     twin.join()
     twin.sync()
     a.beat()
@@ -140,21 +144,21 @@ def a_static_member_and_two_of_its_name(run: Run) -> None:
     a.sync()
     a.join()
     a.leave()
-    talk.sync("c", old, 1).receive()
+    requests.sync("c", old, 1).receive()
     twin.beat()
-    talk.beat("c", twin.id, 1, instance="i2")
-    talk.beat("c", twin.id, 1)
-    talk.beat("c", twin.id, 1, version=2)
+    requests.beat("c", twin.id, 1, instance="i2")
+    requests.beat("c", twin.id, 1)
+    requests.beat("c", twin.id, 1, version=2)
     twin.leave()
-    talk.describe()
+    requests.describe()
     a.beat()
     twin.beat()
     a.join_as_new()
-    talk.log()
+    requests.log()
 
 
 def a_static_member_among_dynamic_ones(run: Run) -> None:
-    talk, a, b = two_stable(run, instances=(None, "i2"))
+    requests, a, b = two_stable(run, instances=(None, "i2"))
     b.join_as_new()
     again = a.start_rebalance()
     b.beat()
@@ -163,11 +167,11 @@ def a_static_member_among_dynamic_ones(run: Run) -> None:
     a.sync({a: b"1", b: b"2"})
     b.sync()
     a.leave()
-    talk.wait_for_state("PreparingRebalance")
+    requests.wait_for_state("PreparingRebalance")
     b.join_as_new()
     b.sync({b: b"all"})
-    talk.describe()
-    talk.log()
+    requests.describe()
+    requests.log()
 
 
 SCENARIOS: tuple[Scenario, ...] = (

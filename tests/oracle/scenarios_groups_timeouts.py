@@ -6,8 +6,8 @@ from typing import Any
 
 from group_requests import (
     Consumer,
+    GroupRequests,
     Member,
-    Talk,
     group_and_topic,
     join_both,
     joined,
@@ -40,9 +40,9 @@ SHORT_REBALANCE: dict[str, Any] = {"session_ms": 60_000, "rebalance_ms": 2000}
 
 
 def a_member_without_heartbeats_is_removed(run: Run) -> None:
-    talk, a, b = two_stable(run, **SHORT)
+    requests, a, b = two_stable(run, **SHORT)
     pass_ms(run, 2000, a)
-    talk.describe()
+    requests.describe()
     pass_ms(run, 1000)
     run.pass_ms(800)
     a.beat()
@@ -50,36 +50,36 @@ def a_member_without_heartbeats_is_removed(run: Run) -> None:
     b.commit()
     a.join()
     a.sync({a: b"all"})
-    talk.describe()
+    requests.describe()
     b.id = ""
-    talk.log()
+    requests.log()
 
 
 def the_only_member_stops_its_heartbeats(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.topic()
-    a = reader(run, talk, "a", topic, **SHORT)
-    stable(talk, a)
+    requests = GroupRequests(run)
+    topic = requests.topic()
+    a = reader(run, requests, "a", topic, **SHORT)
+    stable(requests, a)
     a.commit((topic, 0, 5))
-    talk.new_records()
+    requests.new_records()
     pass_ms(run, 2000)
-    talk.describe()
+    requests.describe()
     run.pass_ms(2000)
-    talk.describe()
-    talk.log()
+    requests.describe()
+    requests.log()
     a.beat()
     a.commit((topic, 0, 6))
     a.sync()
     a.join()
-    talk.commit((topic, 0, 7))
-    talk.fetch()
+    requests.commit((topic, 0, 7))
+    requests.fetch()
 
 
 def requests_that_renew_a_session(run: Run) -> None:
-    talk = Talk(run)
-    topic = talk.topic()
-    a = reader(run, talk, "a", topic, **SHORT)
-    stable(talk, a)
+    requests = GroupRequests(run)
+    topic = requests.topic()
+    a = reader(run, requests, "a", topic, **SHORT)
+    stable(requests, a)
     for number in range(3):
         run.pass_ms(2000)
         a.commit((topic, 0, number))
@@ -95,13 +95,13 @@ def requests_that_renew_a_session(run: Run) -> None:
     a.beat(7)
     run.pass_ms(2000)
     a.beat()
-    talk.describe()
+    requests.describe()
 
 
 def an_unused_member_id(run: Run) -> None:
-    talk, busy = Talk(run), Talk(run, "busy")
-    a, b, d = Member(talk, "a", **SHORT), Member(busy, "b", **SHORT_REBALANCE), Member(busy, "d", **SHORT)
-    a.name_member(talk.join("a", **SHORT).receive().member_id)
+    requests, busy = GroupRequests(run), GroupRequests(run, "busy")
+    a, b, d = Member(requests, "a", **SHORT), Member(busy, "b", **SHORT_REBALANCE), Member(busy, "d", **SHORT)
+    a.name_member(requests.join("a", **SHORT).receive().member_id)
     stable(busy, b)
     d.name_member(busy.join("d", **SHORT).receive().member_id)
     again = busy.join("b", b.id, **(SHORT_REBALANCE | {"rebalance_ms": 60_000}))
@@ -111,7 +111,7 @@ def an_unused_member_id(run: Run) -> None:
     run.pass_ms(2000)
     again.receive()
     a.join()
-    talk.describe()
+    requests.describe()
     d.join()
     busy.describe()
 
@@ -120,9 +120,9 @@ def an_unused_member_id(run: Run) -> None:
 
 
 def a_member_that_does_not_join_again(run: Run) -> None:
-    talk = Talk(run)
-    a, b, d = (Member(talk, client, **SHORT_REBALANCE) for client in "abd")
-    stable(talk, a, b)
+    requests = GroupRequests(run)
+    a, b, d = (Member(requests, client, **SHORT_REBALANCE) for client in "abd")
+    stable(requests, a, b)
     waiting = d.start_rebalance()
     again = a.send_join()
     b.beat()
@@ -131,54 +131,54 @@ def a_member_that_does_not_join_again(run: Run) -> None:
     d.receive_join(waiting)
     b.beat()
     b.sync()
-    talk.join("b", b.id, **SHORT_REBALANCE).receive()
+    requests.join("b", b.id, **SHORT_REBALANCE).receive()
     a.sync({a: b"1", d: b"3"})
     d.sync()
-    talk.describe()
-    talk.log()
+    requests.describe()
+    requests.log()
 
 
 def the_leader_does_not_join_again(run: Run) -> None:
-    talk, a, b = two_stable(run, **SHORT_REBALANCE)
+    requests, a, b = two_stable(run, **SHORT_REBALANCE)
     again = b.start_rebalance(protocols=[("range", b"new")])
     run.pass_ms(3000)
     b.receive_join(again)
     a.beat()
     b.sync({b: b"all"})
-    talk.describe()
-    talk.log()
+    requests.describe()
+    requests.log()
 
 
 def only_the_new_member_joins(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a", **SHORT_REBALANCE), Member(talk, "b", **SHORT_REBALANCE)
-    stable(talk, a)
+    requests = GroupRequests(run)
+    a, b = Member(requests, "a", **SHORT_REBALANCE), Member(requests, "b", **SHORT_REBALANCE)
+    stable(requests, a)
     waiting = b.start_rebalance()
     run.pass_ms(3000)
     b.receive_join(waiting)
     a.beat()
     b.sync({b: b"all"})
-    talk.describe()
+    requests.describe()
 
 
 def a_follower_does_not_sync(run: Run) -> None:
-    talk, a, b = two_unsynced(run, **SHORT_REBALANCE)
+    requests, a, b = two_unsynced(run, **SHORT_REBALANCE)
     a.sync({a: b"1", b: b"2"})
-    talk.describe()
+    requests.describe()
     b.beat()
     run.pass_ms(1000)
     b.beat()
     run.pass_ms(1500)
     b.beat()
     a.beat()
-    talk.describe()
+    requests.describe()
     a.join()
     a.sync({a: b"all"})
-    talk.log()
+    requests.log()
 
 
 def the_leader_does_not_sync(run: Run) -> None:
-    talk, a, b = two_unsynced(run, **SHORT_REBALANCE)
+    requests, a, b = two_unsynced(run, **SHORT_REBALANCE)
     following = b.syncing()
     a.beat()
     run.pass_ms(3000)
@@ -188,30 +188,30 @@ def the_leader_does_not_sync(run: Run) -> None:
     b.beat()
     b.join()
     b.sync({b: b"all"})
-    talk.describe()
-    talk.log()
+    requests.describe()
+    requests.log()
 
 
 def no_member_syncs(run: Run) -> None:
-    talk, a, b = two_unsynced(run, **SHORT_REBALANCE)
+    requests, a, b = two_unsynced(run, **SHORT_REBALANCE)
     run.pass_ms(3000)
-    talk.describe()
+    requests.describe()
     a.beat()
     b.beat()
-    talk.log()
+    requests.log()
 
 
 # --- static members ---------------------------------------------------------------------------------------------
 
 
 def a_static_member_is_away_for_a_rebalance(run: Run) -> None:
-    talk = Talk(run)
+    requests = GroupRequests(run)
     a, b, d = (
-        Member(talk, "a", **SHORT_REBALANCE),
-        Member(talk, "b", instance="i2", **SHORT_REBALANCE),
-        Member(talk, "d", **SHORT_REBALANCE),
+        Member(requests, "a", **SHORT_REBALANCE),
+        Member(requests, "b", instance="i2", **SHORT_REBALANCE),
+        Member(requests, "d", **SHORT_REBALANCE),
     )
-    stable(talk, a, b)
+    stable(requests, a, b)
     waiting = d.start_rebalance()
     again = a.send_join()
     run.pass_ms(2500)
@@ -219,182 +219,187 @@ def a_static_member_is_away_for_a_rebalance(run: Run) -> None:
     d.receive_join(waiting)
     a.sync({a: b"1", b: b"2", d: b"3"})
     d.sync()
-    talk.describe()
+    requests.describe()
     old = b.id
     b.join_as_new()
-    talk.beat("c", old, 3, instance="i2")
+    requests.beat("c", old, 3, instance="i2")
     a.beat()
     run.pass_ms(2500)
     a.beat()
     b.beat()
-    talk.describe()
+    requests.describe()
 
 
 def a_static_member_stays_away(run: Run) -> None:
-    talk = Talk(run)
-    a, b = Member(talk, "a", **(SHORT | {"session_ms": 60_000})), Member(talk, "b", instance="i2", **SHORT)
-    stable(talk, a, b)
-    talk.new_records()
+    requests = GroupRequests(run)
+    a, b = Member(requests, "a", **(SHORT | {"session_ms": 60_000})), Member(requests, "b", instance="i2", **SHORT)
+    stable(requests, a, b)
+    requests.new_records()
     run.pass_ms(2000)
     a.beat()
     run.pass_ms(2000)
     a.beat()
     b.beat()
-    talk.describe()
+    requests.describe()
     a.join()
     a.sync({a: b"all"})
     b.id = ""
     join_both(a, b)
-    talk.log()
+    requests.log()
 
 
 def static_members_alone_are_away(run: Run) -> None:
-    talk, a, _b = two_stable(run, instances=("i1", "i2"), **SHORT_REBALANCE)
-    talk.leave(("", "i2"))
-    talk.wait_for_state("PreparingRebalance")
+    requests, a, _b = two_stable(run, instances=("i1", "i2"), **SHORT_REBALANCE)
+    requests.leave(("", "i2"))
+    requests.wait_for_state("PreparingRebalance")
     run.pass_ms(3000)
-    talk.describe()
+    requests.describe()
     a.beat()
     run.pass_ms(3000)
-    talk.describe()
+    requests.describe()
     a.join_as_new()
-    talk.describe()
+    requests.describe()
 
 
 # --- full groups ------------------------------------------------------------------------------------------------
 
 
 def a_full_group(run: Run) -> None:
-    talk = Talk(run)
-    a, b, d, e = Member(talk, "a"), Member(talk, "b"), Member(talk, "d", instance="i3"), Member(talk, "e")
-    stable(talk, a, b, d, e)
+    requests = GroupRequests(run)
+    a, b, d, e = (
+        Member(requests, "a"),
+        Member(requests, "b"),
+        Member(requests, "d", instance="i3"),
+        Member(requests, "e"),
+    )
+    stable(requests, a, b, d, e)
     for version in (3, 5, 9):
-        talk.join("x", version=version).receive()
-    talk.join("x", instance="i9").receive()
-    talk.join("x", "who").receive()
+        requests.join("x", version=version).receive()
+    requests.join("x", instance="i9").receive()
+    requests.join("x", "who").receive()
     d.join_as_new()
     b.join()
     waiting = [(a, a.send_join())]
-    talk.wait_for_state("PreparingRebalance")
-    waiting += [(member, member.send_join()) for member in (Member(talk, "x"), d, e)]
+    requests.wait_for_state("PreparingRebalance")
+    waiting += [(member, member.send_join()) for member in (Member(requests, "x"), d, e)]
     b.join()
-    talk.join("y").receive()
+    requests.join("y").receive()
     run.pass_ms(6000)
     for member, pending in waiting:
         member.receive_join(pending)
-    talk.describe()
-    talk.join("y").receive()
+    requests.describe()
+    requests.join("y").receive()
     b.beat()
     a.sync({a: b"1"})
-    talk.describe()
+    requests.describe()
 
 
 def a_full_consumer_group(run: Run) -> None:
-    talk, topic = group_and_topic(run)
-    members = [Consumer(talk, name, topic) for name in "abd"]
+    requests, topic = group_and_topic(run)
+    members = [Consumer(requests, name, topic) for name in "abd"]
     for member in members:
         member.join()
-    joined(talk, "x", topic)
-    joined(talk, "x", topic, instance_id="i1")
-    talk.join_consumer("", [topic], version=0)
+    joined(requests, "x", topic)
+    joined(requests, "x", topic, instance_id="i1")
+    requests.join_consumer("", [topic], version=0)
     members[0].join()
     members[1].beat()
-    y = classic(talk, "y", topic)
-    talk.join("y", protocols=y.joins_with["protocols"]).receive()
-    talk.join("y", protocols=y.joins_with["protocols"], version=3).receive()
+    y = classic(requests, "y", topic)
+    requests.join("y", protocols=y.joins_with["protocols"]).receive()
+    requests.join("y", protocols=y.joins_with["protocols"], version=3).receive()
     members[2].leave()
-    joined(talk, "x", topic)
-    talk.inspect()
+    joined(requests, "x", topic)
+    requests.inspect()
 
 
 # --- KIP-848 ----------------------------------------------------------------------------------------------------
 
 
 def a_consumer_stops_its_heartbeats(run: Run) -> None:
-    talk, topic = group_and_topic(run, 2)
-    m, n = joined(talk, "m", topic), joined(talk, "n", topic)
+    requests, topic = group_and_topic(run, 2)
+    m, n = joined(requests, "m", topic), joined(requests, "n", topic)
     for member in (m, n):
         member.confirm()
-    talk.new_records()
+    requests.new_records()
     pass_ms(run, 3000, m)
-    talk.inspect()
+    requests.inspect()
     m.beat()
     run.pass_ms(1500)
-    talk.inspect()
+    requests.inspect()
     n.beat()
     m.beat()
     m.commit((topic, 0, 1))
     run.pass_ms(5000)
-    talk.inspect()
+    requests.inspect()
     m.beat()
-    talk.log()
+    requests.log()
 
 
 def groups_with_settings_of_their_own(run: Run) -> None:
-    talk, topic = group_and_topic(run)
-    talk.set_group(consumer_session_timeout_ms="10000", consumer_heartbeat_interval_ms="700")
-    m = joined(talk, "m", topic)
+    requests, topic = group_and_topic(run)
+    requests.set_group(consumer_session_timeout_ms="10000", consumer_heartbeat_interval_ms="700")
+    m = joined(requests, "m", topic)
     run.pass_ms(6000)
     m.beat()
-    talk.set_group(consumer_session_timeout_ms="1000")
+    requests.set_group(consumer_session_timeout_ms="1000")
     m.beat()
     run.pass_ms(2000)
     m.beat()
-    talk.inspect()
+    requests.inspect()
 
 
 def a_consumer_gives_up_nothing(run: Run) -> None:
-    talk, topic = group_and_topic(run, 2)
-    m, n = joined(talk, "m", topic, rebalance_timeout=2000), joined(talk, "n", topic)
+    requests, topic = group_and_topic(run, 2)
+    m, n = joined(requests, "m", topic, rebalance_timeout=2000), joined(requests, "n", topic)
     owned = dict(m.assigned)
     m.beat()
-    talk.new_records()
+    requests.new_records()
     run.pass_ms(1000)
     m.beat(owned=owned)
     n.beat()
-    talk.inspect()
+    requests.inspect()
     run.pass_ms(2000)
-    talk.inspect()
+    requests.inspect()
     m.beat(owned=owned)
     n.beat()
-    talk.inspect()
-    talk.log()
+    requests.inspect()
+    requests.log()
 
 
 def a_static_consumer_stays_away(run: Run) -> None:
-    talk, topic = group_and_topic(run, 2)
-    m, n = joined(talk, "m", topic, instance_id="i1"), joined(talk, "n", topic)
+    requests, topic = group_and_topic(run, 2)
+    m, n = joined(requests, "m", topic, instance_id="i1"), joined(requests, "n", topic)
     for member in (m, n):
         member.confirm()
     m.leave(-2)
-    talk.new_records()
+    requests.new_records()
     pass_ms(run, 3000, n)
-    talk.inspect()
+    requests.inspect()
     pass_ms(run, 2000, n)
-    talk.inspect()
+    requests.inspect()
     n.beat()
-    talk.log()
+    requests.log()
 
 
 def classic_members_of_a_consumer_group_stop_their_heartbeats(run: Run) -> None:
-    talk, topic = group_and_topic(run, 3)
-    m = joined(talk, "m", topic)
-    a = classic(talk, "a", topic, session_ms=30_000, rebalance_ms=2000)
+    requests, topic = group_and_topic(run, 3)
+    m = joined(requests, "m", topic)
+    a = classic(requests, "a", topic, session_ms=30_000, rebalance_ms=2000)
     a.join()
     pass_ms(run, 3000, m)
     a.beat()
     a.sync()
-    talk.inspect()
-    b = synced(classic(talk, "b", topic, session_ms=2000, rebalance_ms=30_000))
+    requests.inspect()
+    b = synced(classic(requests, "b", topic, session_ms=2000, rebalance_ms=30_000))
     pass_ms(run, 3000, m)
     b.beat()
-    talk.inspect()
+    requests.inspect()
 
 
 def a_classic_member_of_a_consumer_group_is_slow(run: Run) -> None:
-    talk, topic = group_and_topic(run, 2)
-    m = joined(talk, "m", topic)
-    a = synced(classic(talk, "a", topic, session_ms=30_000, rebalance_ms=2000))
+    requests, topic = group_and_topic(run, 2)
+    m = joined(requests, "m", topic)
+    a = synced(classic(requests, "a", topic, session_ms=30_000, rebalance_ms=2000))
     m.beat()
     m.confirm()
     a.beat()
@@ -402,60 +407,60 @@ def a_classic_member_of_a_consumer_group_is_slow(run: Run) -> None:
     rejoin(a, topic)
     a.sync()
     a.beat()
-    joined(talk, "n", topic)
+    joined(requests, "n", topic)
     a.beat()
     pass_ms(run, 3000)
     a.beat()
-    talk.inspect()
+    requests.inspect()
 
 
 def assignments_wait_for_the_interval(run: Run) -> None:
-    talk = Talk(run)
-    talk.set_group(consumer_assignment_interval_ms="5000")
-    topic = talk.known_topic("a", 2)
-    m, n = joined(talk, "m", topic), joined(talk, "n", topic)
-    talk.inspect()
+    requests = GroupRequests(run)
+    requests.set_group(consumer_assignment_interval_ms="5000")
+    topic = requests.known_topic("a", 2)
+    m, n = joined(requests, "m", topic), joined(requests, "n", topic)
+    requests.inspect()
     m.beat()
     n.beat()
     run.pass_ms(3000)
     m.beat()
     n.beat()
-    talk.inspect()
+    requests.inspect()
     run.pass_ms(2500)
     n.beat()
-    talk.inspect()
+    requests.inspect()
     m.beat()
     m.confirm()
     n.beat()
-    talk.inspect()
-    talk.log()
+    requests.inspect()
+    requests.log()
 
 
-def one_or_two(run: Run, talk: Talk) -> tuple[str, str, Consumer]:
+def one_or_two(run: Run, requests: GroupRequests) -> tuple[str, str, Consumer]:
     """A topic "one", a pattern for it and for "two", and a member that subscribes to this pattern."""
-    one = talk.known_topic("one")
+    one = requests.known_topic("one")
     pattern = f"topic(one|two)-{run.tag()}"
-    m = joined(talk, "m", subscribed_topic_regex=pattern)
-    talk.wait_for_epoch(2)
+    m = joined(requests, "m", subscribed_topic_regex=pattern)
+    requests.wait_for_epoch(2)
     m.beat()
     return one, pattern, m
 
 
 def patterns_are_resolved_again(run: Run) -> None:
-    talk = Talk(run)
-    _, _, m = one_or_two(run, talk)
-    talk.known_topic("two")
+    requests = GroupRequests(run)
+    _, _, m = one_or_two(run, requests)
+    requests.known_topic("two")
     m.beat()
-    talk.inspect()
+    requests.inspect()
     pass_ms(run, 9000, m)
     m.beat()
-    talk.inspect()
+    requests.inspect()
     run.pass_ms(2000)
     m.beat()
-    talk.wait_for_epoch(3)
+    requests.wait_for_epoch(3)
     m.beat()
-    talk.inspect()
-    talk.log()
+    requests.inspect()
+    requests.log()
 
 
 SCENARIOS: tuple[Scenario, ...] = (

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from group_requests import ADD_PARTITIONS, DELETE_TOPICS, OFFSETS, Talk, joined, stable
+from group_requests import ADD_PARTITIONS, DELETE_TOPICS, OFFSETS, GroupRequests, joined, stable
 from recording import Run, Scenario
 from scenarios_groups_admin import reader
 
 
-def drop(run: Run, topic: str, *talks: Talk) -> None:
+def drop(run: Run, topic: str, *groups: GroupRequests) -> None:
     """Deletes a topic, and waits until it is gone and the groups' offsets of it are deleted."""
     run.quietly(DELETE_TOPICS, 6, {"topics": [{"name": topic, "topic_id": None}], "timeout": 10_000})
     run.wait_until_deleted(topic)
-    for talk in talks:
+    for requests in groups:
         rows = [{"name": topic, "partition_indexes": [0]}]
-        group = {"group_id": talk.group, "member_id": None, "member_epoch": -1, "topics": rows}
+        group = {"group_id": requests.group, "member_id": None, "member_epoch": -1, "topics": rows}
         asked = {"groups": [group], "require_stable": False}
 
         def is_gone(reply: Any) -> bool:
@@ -32,7 +32,7 @@ def grow(run: Run, topic: str, count: int) -> None:
 
 
 def a_deleted_topic_loses_its_offsets(run: Run) -> None:
-    simple, empty, live = Talk(run, "simple"), Talk(run, "empty"), Talk(run, "live")
+    simple, empty, live = GroupRequests(run, "simple"), GroupRequests(run, "empty"), GroupRequests(run, "live")
     gone, other = run.topic("gone"), run.topic("other")
     run.create(gone)
     run.create(other)
@@ -43,15 +43,15 @@ def a_deleted_topic_loses_its_offsets(run: Run) -> None:
     a.leave()
     stable(live, b)
     b.commit((gone, 0, 4), (other, 0, 5))
-    for talk in (simple, empty, live):
-        talk.new_records()
+    for requests in (simple, empty, live):
+        requests.new_records()
     drop(run, gone, simple, empty, live)
-    for talk in (simple, empty, live):
-        talk.fetch()
-        talk.fetch({gone: [0]})
-        talk.fetch({gone: [0]}, version=7)
-        talk.describe()
-        talk.log()
+    for requests in (simple, empty, live):
+        requests.fetch()
+        requests.fetch({gone: [0]})
+        requests.fetch({gone: [0]}, version=7)
+        requests.describe()
+        requests.log()
     b.beat()
     b.commit((gone, 0, 6), (other, 0, 6))
     simple.commit((gone, 0, 6))
@@ -61,113 +61,113 @@ def a_deleted_topic_loses_its_offsets(run: Run) -> None:
 
 
 def a_topic_deleted_and_created_again(run: Run) -> None:
-    talk = Talk(run)
+    requests = GroupRequests(run)
     topic = run.topic()
     first = run.create(topic, 2)
-    talk.commit((topic, 0, 10, "old"), (topic, 1, 11))
-    talk.commit((first, 0, 12, "old"), version=10)
-    drop(run, topic, talk)
+    requests.commit((topic, 0, 10, "old"), (topic, 1, 11))
+    requests.commit((first, 0, 12, "old"), version=10)
+    drop(run, topic, requests)
     run.name_value(first, "first id")
-    talk.commit((first, 0, 13), version=10)
-    talk.fetch({first: [0, 1]}, version=10)
-    talk.fetch(version=10)
+    requests.commit((first, 0, 13), version=10)
+    requests.fetch({first: [0, 1]}, version=10)
+    requests.fetch(version=10)
     second = run.create(topic)
     run.name_value(second, "second id")
-    talk.fetch({topic: [0, 1]})
-    talk.fetch()
-    talk.commit((first, 0, 14), version=10)
-    talk.fetch({first: [0], second: [0]}, version=10)
-    talk.commit((first, 0, 15), (second, 0, 1), version=10)
-    talk.commit((topic, 0, 2), (topic, 1, 2))
-    talk.fetch(version=10)
-    talk.fetch({topic: [0, 1]})
-    talk.log(unordered=True)
+    requests.fetch({topic: [0, 1]})
+    requests.fetch()
+    requests.commit((first, 0, 14), version=10)
+    requests.fetch({first: [0], second: [0]}, version=10)
+    requests.commit((first, 0, 15), (second, 0, 1), version=10)
+    requests.commit((topic, 0, 2), (topic, 1, 2))
+    requests.fetch(version=10)
+    requests.fetch({topic: [0, 1]})
+    requests.log(unordered=True)
 
 
 def a_topic_of_a_classic_group_grows(run: Run) -> None:
-    talk = Talk(run)
+    requests = GroupRequests(run)
     topic = run.topic()
     run.create(topic)
-    a = reader(run, talk, "a", topic)
-    stable(talk, a)
+    a = reader(run, requests, "a", topic)
+    stable(requests, a)
     a.commit((topic, 0, 1), (topic, 1, 2))
     grow(run, topic, 3)
     a.beat()
-    talk.describe()
+    requests.describe()
     a.commit((topic, 0, 2), (topic, 1, 2), (topic, 3, 2))
-    talk.fetch()
+    requests.fetch()
     a.join()
     a.sync({a: b"all three"})
-    talk.fetch({topic: [0, 1, 2, 3]})
+    requests.fetch({topic: [0, 1, 2, 3]})
 
 
 def a_topic_is_deleted_in_preparing_rebalance(run: Run) -> None:
-    talk = Talk(run)
+    requests = GroupRequests(run)
     topic = run.topic()
     run.create(topic)
-    a, b = reader(run, talk, "a", topic), reader(run, talk, "b", topic)
-    stable(talk, a)
+    a, b = reader(run, requests, "a", topic), reader(run, requests, "b", topic)
+    stable(requests, a)
     a.commit((topic, 0, 1))
     waiting = b.start_rebalance()
-    drop(run, topic, talk)
+    drop(run, topic, requests)
     a.beat()
     a.commit((topic, 0, 2))
     a.join()
     b.receive_join(waiting)
     a.sync({a: b"1", b: b"2"})
     b.sync()
-    talk.fetch()
-    talk.describe()
+    requests.fetch()
+    requests.describe()
 
 
 # --- KIP-848 groups ---------------------------------------------------------------------------------------------
 
 
 def a_topic_is_created_for_a_consumer_group(run: Run) -> None:
-    talk = Talk(run)
-    talk.set_group(consumer_assignment_interval_ms="0")
+    requests = GroupRequests(run)
+    requests.set_group(consumer_assignment_interval_ms="0")
     topic = run.topic()
-    m = joined(talk, "m", topic)
+    m = joined(requests, "m", topic)
     m.beat()
-    talk.inspect()
-    talk.name_subscription_hash("a:2", topic, run.create(topic, 2), 2)
-    talk.wait_until_known(topic, 2)
-    talk.inspect()
+    requests.inspect()
+    requests.name_subscription_hash("a:2", topic, run.create(topic, 2), 2)
+    requests.wait_until_known(topic, 2)
+    requests.inspect()
     m.beat()
     m.confirm()
-    talk.inspect()
+    requests.inspect()
     grow(run, topic, 3)
-    talk.wait_until_grown("a", topic, 3)
+    requests.wait_until_grown("a", topic, 3)
     m.beat()
-    talk.inspect()
-    talk.log()
+    requests.inspect()
+    requests.log()
 
 
 def a_topic_of_a_consumer_group_is_deleted(run: Run) -> None:
-    talk = Talk(run)
-    talk.set_group(consumer_assignment_interval_ms="0")
-    gone, other = talk.known_topic("gone", 2), talk.known_topic("other")
-    m = joined(talk, "m", gone, other)
+    requests = GroupRequests(run)
+    requests.set_group(consumer_assignment_interval_ms="0")
+    gone, other = requests.known_topic("gone", 2), requests.known_topic("other")
+    m = joined(requests, "m", gone, other)
     m.commit((gone, 0, 1), (other, 0, 2))
-    drop(run, gone, talk)
-    talk.wait_until_known(gone, 0)
+    drop(run, gone, requests)
+    requests.wait_until_known(gone, 0)
     m.fetch()
-    talk.inspect()
+    requests.inspect()
     m.beat()
-    talk.inspect()
+    requests.inspect()
     m.commit((gone, 0, 1), (other, 0, 3))
     m.fetch()
     m.confirm()
-    talk.inspect()
+    requests.inspect()
     m.fetch()
     second = run.create(gone)
     run.name_value(second, "second id")
-    talk.name_subscription_hash("gone again:1", gone, second, 1)
-    talk.wait_until_known(gone, 1)
+    requests.name_subscription_hash("gone again:1", gone, second, 1)
+    requests.wait_until_known(gone, 1)
     m.beat()
     m.fetch({gone: [0], other: [0]})
-    talk.inspect()
-    talk.log(unordered=True)
+    requests.inspect()
+    requests.log(unordered=True)
 
 
 SCENARIOS: tuple[Scenario, ...] = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import transaction_requests
-from group_requests import Talk
+from group_requests import GroupRequests
 from recording import Run, Scenario
 from scenarios_log import produce
 from transaction_requests import (
@@ -123,7 +123,7 @@ def partitions_verified(run: Run) -> None:
 def partitions_refused(run: Run) -> None:
     topic = run.topic()
     run.create(topic, 2)
-    Talk(run)  # the offsets topic exists
+    GroupRequests(run)  # the offsets topic exists
     producer, unknown = initialised(run), Producer(run, "unknown")
     nowhere = run.topic("unknown")
     for version in (0, 3, 4, 5):
@@ -142,23 +142,23 @@ def partitions_refused(run: Run) -> None:
 
 
 def groups_added_by_every_version(run: Run) -> None:
-    talk = Talk(run)
+    requests = GroupRequests(run)
     for version in range(5):
         producer = initialised(run, f"v{version}")
-        producer.add_offsets(talk.group, version=version)
-        producer.add_offsets(talk.group, version=version)
+        producer.add_offsets(requests.group, version=version)
+        producer.add_offsets(requests.group, version=version)
         run.note("state", version, producer.state())
 
 
 def groups_refused(run: Run) -> None:
-    talk = Talk(run)
+    requests = GroupRequests(run)
     producer, unknown = initialised(run), Producer(run, "unknown")
     for version in (0, 4):
-        producer.add_offsets(talk.group, version=version, producer_epoch=1)
-        producer.add_offsets(talk.group, version=version, producer_epoch=-1)
-        producer.add_offsets(talk.group, version=version, producer_id=3)
-        producer.add_offsets(talk.group, version=version, transactional_id="")
-        unknown.add_offsets(talk.group, version=version)
+        producer.add_offsets(requests.group, version=version, producer_epoch=1)
+        producer.add_offsets(requests.group, version=version, producer_epoch=-1)
+        producer.add_offsets(requests.group, version=version, producer_id=3)
+        producer.add_offsets(requests.group, version=version, transactional_id="")
+        unknown.add_offsets(requests.group, version=version)
     producer.describe()
     producer.add_offsets("")
     run.note("state", "a group with an empty id", producer.state())
@@ -260,15 +260,15 @@ def markers_of_transactions_with_epochs_of_their_own(run: Run) -> None:
 
 def offsets_committed_by_every_version(run: Run) -> None:
     for version in range(6):
-        talk = Talk(run, f"v{version}")
-        topic = talk.topic(f"v{version}", 2)
+        requests = GroupRequests(run, f"v{version}")
+        topic = requests.topic(f"v{version}", 2)
         producer = initialised(run, f"v{version}")
-        producer.add_offsets(talk.group)
-        producer.commit_offsets(talk.group, (topic, 0, 5, "said", 2), (topic, 1, 6, None), version=version)
-        talk.fetch({topic: [0, 1]})
+        producer.add_offsets(requests.group)
+        producer.commit_offsets(requests.group, (topic, 0, 5, "said", 2), (topic, 1, 6, None), version=version)
+        requests.fetch({topic: [0, 1]})
         producer.commit(version=4)
-        talk.fetch({topic: [0, 1]})
-        talk.log()
+        requests.fetch({topic: [0, 1]})
+        requests.log()
 
 
 def transactions_described(run: Run) -> None:

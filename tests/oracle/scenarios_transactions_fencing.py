@@ -4,7 +4,7 @@ needed steps before them."""
 from __future__ import annotations
 
 import transaction_requests
-from group_requests import Talk
+from group_requests import GroupRequests
 from recording import Run, Scenario, Varying
 from scenarios_log import batch, produce_message
 from transaction_requests import COMPLETE, Producer, add_batch, initialised, opened, prepared, producers, read
@@ -24,14 +24,14 @@ def again(producer: Producer, **said: object) -> None:
 
 def a_producer_is_replaced(run: Run) -> None:
     """Every request of the old producer is refused, in an open transaction of the new one and after it."""
-    talk = Talk(run)
-    topic = talk.known_topic("a", 2)
+    requests = GroupRequests(run)
+    topic = requests.known_topic("a", 2)
     zombie = opened(run, topic)
     new = Producer(run)
     again(new)
     new.log()
 
-    def requests() -> None:
+    def send_requests() -> None:
         zombie.send(topic)
         zombie.send(topic, version=11)
         zombie.send(topic, partition=1)
@@ -39,25 +39,25 @@ def a_producer_is_replaced(run: Run) -> None:
         zombie.add((topic, 0))
         zombie.add((topic, 1), version=5)
         zombie.add((topic, 0), version=5, verify_only=True)
-        zombie.add_offsets(talk.group)
-        zombie.add_offsets(talk.group, version=1)
+        zombie.add_offsets(requests.group)
+        zombie.add_offsets(requests.group, version=1)
         for version in (0, 4, 5):
-            zombie.commit_offsets(talk.group, (topic, 0, 9), version=version)
+            zombie.commit_offsets(requests.group, (topic, 0, 9), version=version)
         for version in (1, 4, 5):
             zombie.end(True, version=version)
             zombie.end(False, version=version)
 
-    requests()
+    send_requests()
     zombie.recover()
     zombie.recover(version=3)
     new.send(topic)
-    new.commit_offsets(talk.group, (topic, 0, 5))
-    requests()
+    new.commit_offsets(requests.group, (topic, 0, 5))
+    send_requests()
     new.commit()
-    requests()
+    send_requests()
     zombie.recover()
     read(run, topic)
-    talk.fetch({topic: [0]})
+    requests.fetch({topic: [0]})
     new.log()
 
 

@@ -1,5 +1,5 @@
-"""Transactions across a restart of the broker, in each state; and states that records written by hand describe, such as
-exhausted epochs."""
+"""Transactions across a restart of the broker, in each state. Some states, such as exhausted epochs, come from
+records that a scenario writes into ``__transaction_state`` itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import transaction_requests
-from group_requests import Talk
+from group_requests import GroupRequests
 from recording import Run, Scenario
 from scenarios_log import START_MS, produce, produce_message
 from transaction_requests import (
@@ -35,7 +35,7 @@ CONFIG = transaction_requests.CONFIG
 RESTARTS = True
 _LAST_EPOCH = 32_767
 _MADE_UP_ID = 900_000_000
-"""A producer id that no broker of these scenarios gives out; each record by hand has its own, from here on."""
+"""The first producer id of such records; brokers in these scenarios allocate no id this high."""
 
 
 # A restart may raise the epochs of leaders and coordinators.
@@ -44,12 +44,12 @@ producers = partial(transaction_requests.producers, epochs=False)
 offsets = partial(transaction_requests.offsets, version=3)
 
 
-def restart(run: Run, *talks: Producer | Talk, topics: Mapping[str, int]) -> None:
+def restart(run: Run, *senders: Producer | GroupRequests, topics: Mapping[str, int]) -> None:
     run.restart()
     for topic, partitions in topics.items():
         run.wait_until_led(topic, partitions)
-    for talk in talks:
-        talk.wait_until_served()
+    for sender in senders:
+        sender.wait_until_served()
     transaction_requests.wait_for_producer_ids(run)
 
 
@@ -91,7 +91,8 @@ def transactions_after_a_restart(run: Run) -> None:
 
 
 def prepared_transactions_after_a_restart(run: Run) -> None:
-    """The markers are sent again; a partition that refuses them still does."""
+    """The markers are sent again after the restart. The partition has a marker of a later coordinator epoch and refuses
+    them again."""
     topic = run.topic()
     run.create(topic)
     commit, abort = prepared(run, topic, "commit"), prepared(run, topic, "abort", commit=False)
@@ -106,26 +107,26 @@ def prepared_transactions_after_a_restart(run: Run) -> None:
 
 def offsets_after_a_restart(run: Run) -> None:
     """Pending offsets stay pending, and end with their transaction."""
-    talks = [Talk(run, label) for label in ("commit", "abort")]
-    topic = talks[0].topic()
+    groups = [GroupRequests(run, label) for label in ("commit", "abort")]
+    topic = groups[0].topic()
     made = []
-    for talk, label in zip(talks, ("commit", "abort"), strict=True):
-        talk.commit((topic, 0, 1))
+    for requests, label in zip(groups, ("commit", "abort"), strict=True):
+        requests.commit((topic, 0, 1))
         producer = initialised(run, label)
-        producer.commit_offsets(talk.group, (topic, 0, 10))
+        producer.commit_offsets(requests.group, (topic, 0, 10))
         made.append(producer)
-    restart(run, *made, *talks, topics={topic: 1})
-    for talk, producer in zip(talks, made, strict=True):
-        talk.fetch({topic: [0]})
-        talk.fetch({topic: [0]}, stable=True)
-        producer.commit_offsets(talk.group, (topic, 0, 11))
+    restart(run, *made, *groups, topics={topic: 1})
+    for requests, producer in zip(groups, made, strict=True):
+        requests.fetch({topic: [0]})
+        requests.fetch({topic: [0]}, stable=True)
+        producer.commit_offsets(requests.group, (topic, 0, 11))
         producer.end(producer is made[0])
         producer.wait_for(*COMPLETE)
-        talk.fetch({topic: [0]}, stable=True)
-    restart(run, *made, *talks, topics={topic: 1})
-    for talk in talks:
-        talk.fetch({topic: [0]}, stable=True)
-        talk.log()
+        requests.fetch({topic: [0]}, stable=True)
+    restart(run, *made, *groups, topics={topic: 1})
+    for requests in groups:
+        requests.fetch({topic: [0]}, stable=True)
+        requests.log()
 
 
 def aborted_transactions_after_a_restart(run: Run) -> None:
@@ -239,7 +240,7 @@ def exhausted_epochs(run: Run) -> None:
 
 
 def exhausted_epochs_in_transactions(run: Run) -> None:
-    """A producer goes on with records at the last epochs."""
+    """A producer keeps sending while its epochs run out."""
     topic = run.topic()
     run.create(topic, 2)
     made = [
@@ -261,17 +262,18 @@ def exhausted_epochs_in_transactions(run: Run) -> None:
 
 
 def prepared_transactions_by_hand(run: Run) -> None:
-    """A start finishes them: with markers, without partitions, with a topic that does not exist, and with offsets."""
+    """At its start the broker finishes prepared transactions: with markers, without partitions, with a topic that does
+    not exist, and with offsets."""
     topic, nowhere = run.topic("a"), run.topic("nowhere")
     run.create(topic, 1)
-    talk = Talk(run)
+    requests = GroupRequests(run)
     made = []
     kinds: dict[str, tuple[tuple[str, int], ...]] = {
         "here": ((topic, 0),),
         "nowhere": ((nowhere, 0),),
         "both": ((topic, 0), (nowhere, 3), (topic, 7)),
         "none": (),
-        "offsets": (("__consumer_offsets", talk.partition),),
+        "offsets": (("__consumer_offsets", requests.partition),),
     }
     number = 5000
     for state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT):
@@ -280,7 +282,7 @@ def prepared_transactions_by_hand(run: Run) -> None:
                 number += 1
                 said = _state(number, 4, state, *partitions, client_version=client_version)
                 made.append(_by_hand(run, f"{state.title}-{kind}-{client_version}", said))
-    restart(run, *made, talk, topics={topic: 1})
+    restart(run, *made, requests, topics={topic: 1})
     for producer in made:
         producer.wait_for(*COMPLETE)
         producer.describe()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import transaction_requests
-from group_requests import Talk
+from group_requests import GroupRequests
 from recording import Run, Scenario
 from transaction_requests import Producer, initialised, opened, prepared
 
@@ -47,10 +47,10 @@ def _requests(topic: str, group: str, old: bool) -> dict[str, Callable[[Producer
 def _state(name: str, enter: Enter, old: bool) -> Scenario:
     def scenario(run: Run) -> None:
         topic = run.topic()
-        talk = Talk(run)
+        requests = GroupRequests(run)
         run.create(topic, 2)
-        talk.wait_until_known(topic, 2)
-        for number, (what, request) in enumerate(_requests(topic, talk.group, old).items()):
+        requests.wait_until_known(topic, 2)
+        for number, (what, request) in enumerate(_requests(topic, requests.group, old).items()):
             producer = enter(run, topic, str(number))
             run.note("request", what, producer.state())
             request(producer)

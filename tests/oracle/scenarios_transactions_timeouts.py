@@ -20,7 +20,7 @@ def _time_out(run: Run, *timed: Producer) -> None:
 
 
 def _requests_after_a_timeout(run: Run, old: bool) -> None:
-    talk, topic = group_and_topic(run, 2)
+    requests, topic = group_and_topic(run, 2)
     end, api = (4, 11) if old else (5, 12)
     producer = opened(run, topic, old=old, timeout_ms=_SHORT_MS)
     _time_out(run, producer)
@@ -32,8 +32,8 @@ def _requests_after_a_timeout(run: Run, old: bool) -> None:
     producer.send(topic, version=api, partition=1)
     producer.add((topic, 0))
     producer.add((topic, 0), version=5, verify_only=True)
-    producer.add_offsets(talk.group)
-    producer.commit_offsets(talk.group, (topic, 0, 1), version=4 if old else 5)
+    producer.add_offsets(requests.group)
+    producer.commit_offsets(requests.group, (topic, 0, 1), version=4 if old else 5)
     for commit in (True, False):
         producer.end(commit, version=end)
         producer.end(commit, version=9 - end)
@@ -44,7 +44,7 @@ def _requests_after_a_timeout(run: Run, old: bool) -> None:
     producer.send(topic)
     producer.commit(version=end)
     read(run, topic)
-    talk.fetch({topic: [0]})
+    requests.fetch({topic: [0]})
 
 
 def requests_after_a_timeout(run: Run) -> None:
@@ -71,17 +71,17 @@ def a_new_producer_after_a_timeout(run: Run) -> None:
 
 
 def offsets_time_out(run: Run) -> None:
-    talk, topic = group_and_topic(run)
-    talk.commit((topic, 0, 1))
+    requests, topic = group_and_topic(run)
+    requests.commit((topic, 0, 1))
     producer = initialised(run, timeout_ms=_SHORT_MS)
-    producer.commit_offsets(talk.group, (topic, 0, 5))
-    talk.fetch({topic: [0]}, stable=True)
+    producer.commit_offsets(requests.group, (topic, 0, 5))
+    requests.fetch({topic: [0]}, stable=True)
     _time_out(run, producer)
-    talk.fetch({topic: [0]}, stable=True)
-    producer.commit_offsets(talk.group, (topic, 0, 6))
-    producer.commit_offsets(talk.group, (topic, 0, 6), version=4)
+    requests.fetch({topic: [0]}, stable=True)
+    producer.commit_offsets(requests.group, (topic, 0, 6))
+    producer.commit_offsets(requests.group, (topic, 0, 6), version=4)
     producer.log()
-    talk.log()
+    requests.log()
 
 
 def a_timeout_begins_with_the_transaction(run: Run) -> None:

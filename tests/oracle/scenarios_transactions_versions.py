@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import transaction_requests
-from group_requests import Talk
+from group_requests import GroupRequests
 from recording import Run, Scenario
 from transaction_requests import COMPLETE, UPDATE_FEATURES, initialised, opened, prepared, producers, read
 
@@ -102,14 +102,14 @@ def transactions_at_each_level(run: Run) -> None:
 def partitions_added_by_the_broker_at_each_level(run: Run) -> None:
     """A client that does not look up the level: it sends Produce 12 and TxnOffsetCommit 5 without AddPartitionsToTxn
     and AddOffsetsToTxn."""
-    talk = Talk(run)
-    topic = talk.topic(partitions=2)
+    requests = GroupRequests(run)
+    topic = requests.topic(partitions=2)
     run.wait_until_led(topic, 2)
 
     def act(label: str) -> None:
         for number, request in enumerate((
             lambda p: p.send(topic, version=12),
-            lambda p: p.commit_offsets(talk.group, (topic, 0, 1)),
+            lambda p: p.commit_offsets(requests.group, (topic, 0, 1)),
             lambda p: p.add((topic, 0), version=5),
         )):  # fmt: skip
             producer = initialised(run, f"{label}-{number}")
@@ -137,21 +137,21 @@ def empty_transactions_at_each_level(run: Run) -> None:
 
 def offsets_at_each_level(run: Run) -> None:
     """TxnOffsetCommit of each version, with and without AddOffsetsToTxn."""
-    talk = Talk(run)
-    topic = talk.topic()
+    requests = GroupRequests(run)
+    topic = requests.topic()
 
     def act(label: str) -> None:
         for version in (3, 4, 5):
             producer = initialised(run, f"{label}-{version}")
-            producer.commit_offsets(talk.group, (topic, 0, 1), version=version)
+            producer.commit_offsets(requests.group, (topic, 0, 1), version=version)
             run.note("state", version, producer.state())
-            producer.add_offsets(talk.group)
-            producer.commit_offsets(talk.group, (topic, 0, 2), version=version)
+            producer.add_offsets(requests.group)
+            producer.commit_offsets(requests.group, (topic, 0, 2), version=version)
             producer.end_and_wait(True, version=5 if version == 5 else 4)
-            talk.fetch({topic: [0]}, stable=True)
+            requests.fetch({topic: [0]}, stable=True)
 
     at_each_level(run, act)
-    talk.log()
+    requests.log()
 
 
 def new_producers_at_each_level(run: Run) -> None:

@@ -68,7 +68,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[Batches], None]:
             yield from batches()
             progress.note_read(piece.start, piece.end)
 
-        monkeypatch.setattr(table_writer, "read_task", read)
+        monkeypatch.setattr(table_writer, "read_piece", read)
 
     return given
 

@@ -18,7 +18,7 @@ from odradek.batches.header import read_header, set_base_offset
 from odradek.batches.record_validation import Checked
 from odradek.batches.rows import iter_records
 from odradek.batches.search import Condition, search
-from odradek.batches.steps import BatchSteps, Call, Claim, Map, finish
+from odradek.batches.steps import BatchSteps, Call, Map, Reserve, finish
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import CorruptRecord
 
@@ -127,7 +127,7 @@ def test_memory_between_steps_is_claimed(codec: int, parts: list[bytes], kafka: 
                 step = steps.send(value)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
-            if isinstance(step, Claim | Map):
+            if isinstance(step, Reserve | Map):
                 asked.append(step.size)
             elif isinstance(step, Call):
                 assert asked, "a thread writes only into claimed memory"

@@ -1,4 +1,4 @@
-"""Claims of memory and work in threads, also when the request that needs them is abandoned."""
+"""Requests for memory and work in threads, also when the request that needs them is abandoned."""
 
 from __future__ import annotations
 
@@ -10,42 +10,47 @@ from typing import Any
 
 import pytest
 
-from odradek.batches.steps import BatchSteps, Call, Claim, Map, begin, finish
+from odradek.batches.steps import BatchSteps, Call, Map, Reserve, begin, finish
 from odradek.broker.scheduler import Scheduler
-from odradek.broker.workers import LARGE_MEMORY_BYTES, SMALL_CLAIM_BYTES, SMALL_MEMORY_BYTES, Memory, Workers
+from odradek.broker.workers import LARGE_MEMORY_BYTES, SMALL_MEMORY_BYTES, SMALL_RESERVATION_BYTES, Memory, Workers
 
 MIB = 1 << 20
 
 
-def test_claims_are_granted_in_order_while_memory_is_free() -> None:
+def test_reservations_are_granted_in_order_while_memory_is_free() -> None:
     memory = Memory(100)
-    first, second, third, fourth = (memory.claim(size) for size in (60, 50, 10, 40))
-    assert [claimed.granted.resolved for claimed in (first, second, third, fourth)] == [True, False, False, False]
+    first, second, third, fourth = (memory.reserve(size) for size in (60, 50, 10, 40))
+    assert [reservation.granted.resolved for reservation in (first, second, third, fourth)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
     third.release()
-    assert memory.used == 60, "the claim was not granted yet"
+    assert memory.used == 60, "the reservation was not granted yet"
     first.release()
-    assert [claimed.granted.resolved for claimed in (second, third, fourth)] == [True, False, True]
+    assert [one.granted.resolved for one in (second, third, fourth)] == [True, False, True]
     assert memory.used == 90
     second.release()
     fourth.release()
     assert memory.used == 0
 
 
-def test_a_withdrawn_claim_lets_later_claims_be_granted() -> None:
+def test_a_withdrawn_reservation_lets_later_ones_be_granted() -> None:
     memory = Memory(100)
-    held, large, small = memory.claim(50), memory.claim(100), memory.claim(50)
+    held, large, small = memory.reserve(50), memory.reserve(100), memory.reserve(50)
     assert held.granted.resolved
     assert not small.granted.resolved
     large.release()
     assert small.granted.resolved
 
 
-def test_a_claim_above_the_total_gets_the_total() -> None:
+def test_a_reservation_above_the_total_gets_the_total() -> None:
     memory = Memory(100)
-    claimed = memory.claim(1000)
-    assert claimed.granted.resolved
+    reservation = memory.reserve(1000)
+    assert reservation.granted.resolved
     assert memory.used == 100
-    claimed.release()
+    reservation.release()
     assert memory.used == 0
 
 
@@ -94,7 +99,7 @@ def test_steps_get_memory_and_the_values_of_calls(harness: WorkersHarness) -> No
     kept: list[mmap] = []
 
     def work() -> BatchSteps[tuple[int, str]]:
-        yield Claim(1000)
+        yield Reserve(1000)
         memory = yield Map(20 * MIB)
         kept.append(memory)
         used.append(harness.used)
@@ -114,7 +119,7 @@ def test_an_error_of_a_call_is_raised_in_the_steps_and_an_error_of_the_steps_is_
     harness: WorkersHarness,
 ) -> None:
     def work(*, handles: bool) -> BatchSteps[str]:
-        yield Claim(10)
+        yield Reserve(10)
         try:
             yield Call(lambda: 1 // 0)
         except ZeroDivisionError:
@@ -135,7 +140,7 @@ def test_abandoned_work_keeps_its_memory_until_its_thread_ends(harness: WorkersH
     entered, may_end = threading.Event(), threading.Event()
 
     def work() -> BatchSteps[None]:
-        memory = yield Map(SMALL_CLAIM_BYTES)
+        memory = yield Map(SMALL_RESERVATION_BYTES)
 
         def write() -> None:
             entered.set()
@@ -149,7 +154,7 @@ def test_abandoned_work_keeps_its_memory_until_its_thread_ends(harness: WorkersH
     steps.send(None)
     assert entered.wait(20)
     steps.close()
-    assert harness.used == SMALL_CLAIM_BYTES, "a thread still writes into the memory"
+    assert harness.used == SMALL_RESERVATION_BYTES, "a thread still writes into the memory"
     may_end.set()
     harness.until(lambda: harness.used == 0)
 
@@ -170,13 +175,13 @@ def test_abandoned_work_stops_waiting_for_memory(harness: WorkersHarness) -> Non
     harness.until(lambda: harness.used == 0)
 
 
-def test_small_claims_do_not_wait_behind_large_ones(harness: WorkersHarness) -> None:
+def test_small_reservations_do_not_wait_behind_large_ones(harness: WorkersHarness) -> None:
     def work(size: int) -> BatchSteps[None]:
-        yield Claim(size)
+        yield Reserve(size)
         yield None
 
     large = [harness.workers.run(work(LARGE_MEMORY_BYTES)) for _ in range(3)]
-    small = [harness.workers.run(work(SMALL_CLAIM_BYTES)) for _ in range(5)]
+    small = [harness.workers.run(work(SMALL_RESERVATION_BYTES)) for _ in range(5)]
     granted = [next(steps) for steps in (*large, *small)]
     assert [promise.resolved for promise in granted if promise is not None] == [
         True, False, False, True, True, True, True, False,
@@ -193,7 +198,7 @@ def test_work_that_is_submitted_after_the_close_fails(harness: WorkersHarness) -
     assert isinstance(harness.result(work()), RuntimeError)
 
 
-def test_a_generator_that_has_started_continues_in_the_workers() -> None:
+def test_begin_runs_one_step_and_returns_the_rest() -> None:
     seen: list[Any] = []
 
     def work(first: int) -> BatchSteps[list[Any]]:

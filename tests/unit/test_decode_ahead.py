@@ -20,7 +20,7 @@ from odradek.batches.arrow import RecordSet
 from odradek.batches.columns import COLUMNS, DEFAULT_COLUMNS
 from odradek.batches.compression import NAMES
 from odradek.batches.encode import encode_batch
-from odradek.client.consumer.fetch_buffer import CLAIMED, FREE, TAKEN, CompletedFetch, FetchBuffer
+from odradek.client.consumer.fetch_buffer import FREE, RESERVED, TAKEN, CompletedFetch, FetchBuffer
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import CorruptRecord
 from odradek.core.ids import TopicPartition
@@ -88,12 +88,12 @@ def test_a_broken_chunk_is_left_to_the_poll_that_returns_it() -> None:
     broken = bytearray(b"".join(sent))
     broken[-5] ^= 1
     one = chunk(T0, bytes(broken))
-    one.state = CLAIMED
+    one.state = RESERVED
     one.begin(DEFAULT_COLUMNS, check_crcs=False)
     one.decode_ahead()
-    assert (len(one.ready), one.state, one.is_over) == (1, CLAIMED, False)
+    assert (len(one.ready), one.state, one.is_over) == (1, RESERVED, False)
     one = chunk(T0, bytes(broken))
-    one.state = CLAIMED
+    one.state = RESERVED
     one.begin(DEFAULT_COLUMNS, check_crcs=True)
     one.decode_ahead()
     assert (len(one.ready), one.state, one.decoded) == (0, TAKEN, None)
@@ -131,7 +131,7 @@ def test_columns_that_differ_from_those_decoded_ahead() -> None:
 
 
 def claim(buffer: FetchBuffer, **how: Any) -> Callable[[], CompletedFetch | None]:
-    return lambda: buffer.claim_for_decoding(
+    return lambda: buffer.reserve_for_decoding(
         how.get("paused", ()), least_bytes=how.get("least", 1), most_ready=how.get("most", 9)
     )
 
@@ -155,15 +155,15 @@ def test_only_chunks_after_the_next_one_are_claimed() -> None:
     assert buffer.front(take=True) is first
     buffer.done(first)
     assert buffer.front() is None, "every chunk is claimed"
-    buffer.release_claim(third)
+    buffer.release_reserved(third)
     assert buffer.front(take=True) is third
-    buffer.release_claim(second)
-    buffer.release_claim(deep)
+    buffer.release_reserved(second)
+    buffer.release_reserved(deep)
     assert (second.state, third.state, deep.state) == (FREE, TAKEN, FREE)
     assert buffer.front() is second
     assert buffer.front(paused=[T1]) is third
     assert claim(buffer)() is deep
-    buffer.release_claim(deep)
+    buffer.release_reserved(deep)
     assert claim(buffer, paused=[T1])() is None
     buffer.drop(T1)
     assert (buffer.bytes_of(T1), buffer.size) == (0, len(data))
@@ -222,7 +222,7 @@ def test_the_number_of_decoded_chunks_is_limited() -> None:
     while (one := claim(buffer, most=2)()) is not None:
         one.begin(DEFAULT_COLUMNS, check_crcs=True)
         one.decode_ahead()
-        buffer.release_claim(one)
+        buffer.release_reserved(one)
         helped.append(one)
     assert len(helped) == 2
     assert claim(buffer, most=0)() is None

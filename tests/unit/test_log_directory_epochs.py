@@ -39,7 +39,7 @@ class Broker:
     def run(self, *, clean: bool = False) -> Iterator[list[Partition]]:
         """The partitions of topic ``t`` until a clean stop or a kill."""
         directory = LogDirectory(self.path, lambda: NOW_MS)
-        directory.claim(BrokerConfig())
+        directory.acquire(BrokerConfig())
         catalog = self.catalog = directory.open_catalog()
         logs = PartitionLogs(directory, BrokerConfig(), lambda: catalog.apply(BeginEpochs()))
         loader = MetadataLoader(catalog, [logs, catalog])

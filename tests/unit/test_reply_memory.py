@@ -31,7 +31,7 @@ class MemoryHarness:
 def test_a_client_that_reads_its_replies_gets_any_number_of_them() -> None:
     harness, client = MemoryHarness(), Client()
     for _ in range(100):
-        harness.memory.claim(client, 300)
+        harness.memory.add(client, 300)
     assert harness.memory.used <= LIMIT
     assert not client.aborted
 
@@ -39,20 +39,20 @@ def test_a_client_that_reads_its_replies_gets_any_number_of_them() -> None:
 def test_a_client_that_reads_nothing_is_refused_and_later_closed_to_free_memory() -> None:
     harness, stalled, other = MemoryHarness(), Client(), Client()
     for _ in range(3):
-        harness.memory.claim(stalled, 300)
+        harness.memory.add(stalled, 300)
         stalled.unsent_bytes += 300
     with pytest.raises(Hangup, match="longer than 1,000 bytes"):
-        harness.memory.claim(stalled, 300)
+        harness.memory.add(stalled, 300)
     harness.memory.release(stalled)
     assert harness.memory.used == 0
 
     for _ in range(3):
-        harness.memory.claim(stalled, 300)
+        harness.memory.add(stalled, 300)
     with pytest.raises(Hangup):
-        harness.memory.claim(other, 300)
+        harness.memory.add(other, 300)
     harness.memory.release(other)
     harness.now_s += STALL_S
-    harness.memory.claim(other, 300)
+    harness.memory.add(other, 300)
     assert stalled.aborted
     assert not other.aborted
     assert harness.memory.used == 300
@@ -60,12 +60,12 @@ def test_a_client_that_reads_nothing_is_refused_and_later_closed_to_free_memory(
 
 def test_a_client_that_reads_a_long_reply_slowly_is_not_closed() -> None:
     harness, slow, other = MemoryHarness(), Client(), Client()
-    harness.memory.claim(slow, 900)
+    harness.memory.add(slow, 900)
     for slow.unsent_bytes in (900, 800, 750):
         with pytest.raises(Hangup):
-            harness.memory.claim(other, 300)
+            harness.memory.add(other, 300)
         harness.memory.release(other)
         harness.now_s += STALL_S
     slow.unsent_bytes = 600
-    harness.memory.claim(other, 300)
+    harness.memory.add(other, 300)
     assert not slow.aborted

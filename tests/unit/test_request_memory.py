@@ -17,7 +17,7 @@ class Client:
         self.aborted = False
 
     def holds(self, size: int) -> bool:
-        self.reading = self.memory.claim(self, size)
+        self.reading = self.memory.update(self, size)
         return self.reading
 
     def receive_more(self) -> None:

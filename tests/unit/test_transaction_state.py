@@ -92,8 +92,8 @@ STATES: dict[str, tuple[Callable[[], ProducerTransaction], TransactionPhase, str
     "failed": (failed, TransactionPhase.FAILED, "..aaaA"),
     "fenced": (fenced, TransactionPhase.FATAL, "ffffff"),
 }
-"""By state, what each ``TransactionCall`` does, in order: a capital letter is allowed, a dot raises IllegalState,
-a TransactionAbortable, f ProducerFenced."""
+"""By state, what each ``TransactionCall`` does, in order:
+``.`` IllegalState; ``a`` TransactionAbortable; ``f`` ProducerFenced; a capital letter: allowed."""
 
 
 @pytest.mark.parametrize(("name", "call"), list(itertools.product(STATES, TransactionCall)))
@@ -184,7 +184,7 @@ def test_each_error_code_of_each_request_has_the_outcome_of_javas_client(api_key
             assert consequence is not Consequence.FENCED, code
 
 
-def test_an_old_epoch_in_a_produce_reply_lets_the_abort_show_the_reason() -> None:
+def test_invalid_producer_epoch_in_a_produce_reply_is_abortable_and_not_yet_fenced() -> None:
     assert consequence_of(PRODUCE, ErrorCode.invalid_producer_epoch) is Consequence.ABORTABLE
     assert consequence_of(PRODUCE, ErrorCode.producer_fenced) is Consequence.FENCED
     assert consequence_of(PRODUCE, ErrorCode.message_too_large) is Consequence.ABORTABLE

@@ -113,7 +113,7 @@ class Admin(AsyncCloseable):
         return await offset_requests.list_offsets(self._cluster, wanted, isolation(isolation_level))
 
     async def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
-        """Returns the end offset of a leader epoch in each leader's log (KIP-320).
+        """Returns, for each partition, the end offset of the given leader epoch in the log of its leader (KIP-320).
 
         A position above this end shows that the log was truncated after it was read. Raises UnknownTopic."""
         return await offset_requests.epoch_ends(self._cluster, epochs)
@@ -202,9 +202,9 @@ class Admin(AsyncCloseable):
         return await transaction_operations.describe_producers(self._cluster, partitions, broker_id)
 
     async def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, ProducerIdentity]:
-        """Fences the producers of transactional ids and aborts their open transactions; returns the next epochs.
+        """Fences the producers of transactional ids and aborts their open transactions.
 
-        Creates a transactional id that does not exist."""
+        Returns the producer ids and epochs after the fencing. Creates a transactional id that does not exist."""
         return await transaction_operations.fence_producers(self._cluster, transactional_ids)
 
     async def abort_transaction(

@@ -147,8 +147,8 @@ class RecordSet:
             parts, at = self._parts(table, at)
         count = size = 0
         for _, run in parts:
-            claimed = kernels.claims(run)
-            count, size = count + claimed[0], size + claimed[1]
+            stated = kernels.stated_sizes(run)
+            count, size = count + stated[0], size + stated[1]
         found = RecordColumns(count, size, kept)
         for buffer, run in parts:
             found.read(buffer, run, start, end)

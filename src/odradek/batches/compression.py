@@ -17,7 +17,7 @@ from functools import partial
 from mmap import mmap
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from odradek.batches.steps import BatchSteps, Call, Claim, Map, finish, mapped
+from odradek.batches.steps import BatchSteps, Call, Map, Reserve, finish, mapped
 from odradek.core.errors import CorruptRecord
 from odradek.core.lazy_import import LazyModule
 
@@ -35,7 +35,7 @@ CODES = {name: code for code, name in enumerate(NAMES)}
 DEFAULT_MAX_BYTES = 256 << 20
 """The default limit of the output of one batch."""
 SMALL_BYTES = 256 << 10
-"""The largest input and output of a decompression without steps and without a claim to memory."""
+"""The largest input and output of a decompression without steps and without a reservation of memory."""
 STEP_BYTES = 1 << 20
 """The largest output of a decompression in one step. A thread decompresses more."""
 
@@ -407,7 +407,7 @@ def _unpack_in_steps(codec: Any, count: Bounds, data: memoryview, max_bytes: int
         total += bound
         yield None
     if total <= min(STEP_BYTES, max_bytes):
-        yield Claim(total)
+        yield Reserve(total)
         plain = bytes(codec.decompress(data))
         return Plain(plain, len(plain))
     memory: mmap = yield Map(min(total, max_bytes))

@@ -145,7 +145,7 @@ def _read_batches(buffer: Any, table: Any) -> Any:
 
 
 @kernel(types.UniTuple(types.int64, 3)(_TABLE), nogil=False)
-def _claims(table: Any) -> Any:
+def _stated_sizes(table: Any) -> Any:
     """Returns (first batch with an impossible record count or -1, records, bytes of records)."""
     count = np.int64(0)
     size = np.int64(0)
@@ -158,9 +158,9 @@ def _claims(table: Any) -> Any:
     return np.int64(-1), count, size
 
 
-def claims(table: Int64s) -> tuple[int, int]:
+def stated_sizes(table: Int64s) -> tuple[int, int]:
     """Returns the number of records in the headers, and their bytes. Raises CorruptRecord for an impossible number."""
-    impossible, count, size = _claims(table)
+    impossible, count, size = _stated_sizes(table)
     if impossible >= 0:
         raise CorruptRecord(f"batch at offset {table[impossible, BASE]}: its record count is too large for its size")
     return count, size

@@ -88,7 +88,7 @@ def begin_check(
 
 
 def _check_unpacked(data: Buffer, header: BatchHeader, max_bytes: int) -> BatchSteps[Checked]:
-    """Checks the batch from its start: the bytes that were decompressed at once have no claim to memory."""
+    """Checks the batch from its start: the bytes that were decompressed at once have no reservation of memory."""
     try:
         records = yield from records_in_steps(data, header, max_bytes)
     except CorruptRecord as error:

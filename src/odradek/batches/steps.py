@@ -1,8 +1,8 @@
 """Long work on records in steps: a generator and its requests to its runner.
 
-A generator of ``BatchSteps`` yields ``None`` where other code may run. It yields a ``Claim`` before it keeps bytes for
-longer than a step, a ``Map`` for a large piece of memory, and a ``Call`` for work that can run in a thread. The broker
-(broker/workers) grants memory from one budget and runs calls in threads. ``finish`` runs all steps at once.
+A generator of ``BatchSteps`` yields ``None`` where other code may run. It yields a ``Reserve`` before it keeps bytes
+for longer than a step, a ``Map`` for a large piece of memory, and a ``Call`` for work that can run in a thread. The
+broker (broker/workers) grants memory from its budgets and runs calls in threads. ``finish`` runs all steps at once.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 T = TypeVar("T")
 
 
-class Claim(NamedTuple):
-    """A request to use ``size`` bytes of memory. The generator continues when the budget has room for them."""
+class Reserve(NamedTuple):
+    """A request for ``size`` bytes of the memory budget. The generator continues when the budget has room for them."""
 
     size: int
 
@@ -33,7 +33,7 @@ class Call(NamedTuple):
     function: Callable[[], Any]
 
 
-Step = Claim | Map | Call | None
+Step = Reserve | Map | Call | None
 BatchSteps = Generator[Step, Any, T]
 
 if sys.platform == "win32":
@@ -80,14 +80,14 @@ def _rest_of(steps: BatchSteps[T], step: Step) -> BatchSteps[T]:
     value: Any
     while True:
         try:
-            answer = yield step
+            sent = yield step
         except GeneratorExit:
             steps.close()
             raise
         except Exception as error:
             advance, value = steps.throw, error
         else:
-            advance, value = steps.send, answer
+            advance, value = steps.send, sent
         try:
             step = advance(value)
         except StopIteration as end:

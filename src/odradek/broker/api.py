@@ -70,10 +70,10 @@ class Context:
             self.connection.begin_long_reply()
         self.connection.grow_reply(size)
 
-    def claim_reply(self, size: int) -> None:
+    def count_reply(self, size: int) -> None:
         """Counts the bytes of a finished long reply. Raises Hangup if there is no memory for it."""
         if not self._is_reply_long:
-            self.connection.claim_reply(size)
+            self.connection.count_reply(size)
 
     def throttle(self, duration_ms: int) -> None:
         """Mutes the connection for ``duration_ms`` and reports this in the reply. The longest duration counts."""
@@ -107,7 +107,7 @@ if TYPE_CHECKING:
         def grow_reply(self, size: int) -> None:
             """Counts bytes of an unfinished reply. Raises Hangup if it gets too long or there is no memory for it."""
 
-        def claim_reply(self, size: int) -> None:
+        def count_reply(self, size: int) -> None:
             """Counts the bytes of a finished reply. Raises Hangup if there is no memory for it."""
 
         def pause_for(self, task: Task[Any]) -> None:

@@ -191,6 +191,17 @@ def inert_broker_keys() -> dict[str, ConfigKey]:
     return keys
 
 
+@cache
+def authorizer_keys() -> dict[str, ConfigKey]:
+    """Returns the settings of Kafka's authorizer. They are no broker settings: DescribeConfigs does not list them."""
+    reason = "The broker has no authorisation yet."
+    keys = (
+        ConfigKey("allow.everyone.if.no.acl.found", ConfigType.BOOLEAN, "false", doc=reason, inert=reason),
+        ConfigKey("super.users", ConfigType.STRING, "", doc=reason, inert=reason),
+    )
+    return {key.name: key for key in keys}
+
+
 class UnknownConfig(ConfigError):
     """No setting has this name. Clients get this text; ``with_hint`` adds the nearest name for command lines."""
 
@@ -209,10 +220,11 @@ class UnknownConfig(ConfigError):
 
 
 def find_broker_key(name: str) -> ConfigKey:
-    """Returns the key of a broker setting. Raises UnknownConfig."""
-    key = broker_keys().get(name) or inert_broker_keys().get(name)
+    """Returns the key of a setting of a broker or its authorizer. Raises UnknownConfig."""
+    key = broker_keys().get(name) or inert_broker_keys().get(name) or authorizer_keys().get(name)
     if key is None:
-        raise UnknownConfig(f"unknown config {name!r}", name, [*broker_keys(), *inert_broker_keys()])
+        known = [*broker_keys(), *inert_broker_keys(), *authorizer_keys()]
+        raise UnknownConfig(f"unknown config {name!r}", name, known)
     return key
 
 

@@ -1,8 +1,9 @@
 """Kafka's settings that protect a broker or its data by features that this broker does not have.
 
 The broker must not accept such a setting without effect: an operator would rely on it. Therefore the start,
-AlterConfigs and IncrementalAlterConfigs refuse it if its value differs from Kafka's default. The other settings of
-``config_ignored`` concern speed, sizes or missing features; a broker without them is as safe.
+AlterConfigs and IncrementalAlterConfigs refuse it unless its value is Kafka's default or protects nothing in Kafka
+either: an empty value, or listeners that are all PLAINTEXT. The other settings of ``config_ignored`` concern speed,
+sizes or missing features; a broker without them is as safe.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
-from odradek.broker.config_keys import inert_broker_keys
+from odradek.broker.config_keys import authorizer_keys, inert_broker_keys
 from odradek.broker.config_pairs import pairs
 from odradek.core.errors import ConfigError
 
@@ -116,10 +117,7 @@ _CLASSES = {
 
 @cache
 def protecting() -> dict[str, Protection]:
-    """Returns the protection that each setting needs.
-
-    ``allow.everyone.if.no.acl.found`` and ``super.users`` belong to Kafka's authorizer and are in no other table.
-    """
+    """Returns the protection that each setting needs."""
     return {name: protection for protection in PROTECTIONS for name in protection.names.split()}
 
 
@@ -146,8 +144,11 @@ def _find_protection(name: str, text: str, texts: Mapping[str, str]) -> Protecti
 
 
 def _is_default(name: str, text: str) -> bool:
-    """Returns whether a value is Kafka's default or empty. Raises ConfigError for an invalid value."""
-    key = inert_broker_keys().get(name)
+    """Returns whether a value is Kafka's default, empty, or a map of PLAINTEXT listeners only.
+
+    Raises ConfigError for an invalid value.
+    """
+    key = inert_broker_keys().get(name) or authorizer_keys().get(name)
     if key is None:
         return False
     value = key.parse(text)

@@ -230,7 +230,7 @@ class Connection(asyncio.Protocol):
         unfinished = reader.buffered
         if unfinished > SMALL_REQUEST_BYTES or self._holds_memory:
             self._holds_memory = unfinished > SMALL_REQUEST_BYTES
-            self._may_receive = self._host.request_memory.claim(self, unfinished)
+            self._may_receive = self._host.request_memory.update(self, unfinished)
         if not self._queued and (
             self._serve_backlog(share_ends_s) or (self._share_bytes >= SHARE_BYTES and not self._closing)
         ):
@@ -487,9 +487,9 @@ class Connection(asyncio.Protocol):
         self._has_long_reply = True
         self._host.reply_memory.begin(self)
 
-    def claim_reply(self, size: int) -> None:
+    def count_reply(self, size: int) -> None:
         self._has_long_reply = True
-        self._host.reply_memory.claim(self, size)
+        self._host.reply_memory.add(self, size)
 
     def grow_reply(self, size: int) -> None:
         self._host.reply_memory.grow(self, size)

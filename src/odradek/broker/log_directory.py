@@ -49,7 +49,7 @@ num.recovery.threads.per.data.dir."""
 
 
 class LogDirectory:
-    """The logs of one data directory. Only one broker at a time may use it, so ``claim`` is the first call."""
+    """The logs of one data directory. Only one broker at a time may use it, so ``acquire`` is the first call."""
 
     def __init__(self, path: Path, now_ms: Callable[[], int], files: Files | None = None) -> None:
         self.path = path
@@ -80,7 +80,7 @@ class LogDirectory:
 
     # --- lock and identity --------------------------------------------------------------------------------------
 
-    def claim(self, config: BrokerConfig, address: tuple[str, int] | None = None) -> None:
+    def acquire(self, config: BrokerConfig, address: tuple[str, int] | None = None) -> None:
         """Creates the directory if it is missing, locks it, and reads or writes meta.properties.
 
         The lock file gets this process's id and ``address``, for the error message of another broker.

@@ -41,7 +41,7 @@ class Sender(Protocol):
         """Closes the connection at once."""
 
 
-class _ReplyClaim:
+class _HeldReplies:
     __slots__ = ("moved_s", "reply", "size", "unsent")
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class ReplyMemory:
         self._on_freed = on_freed
         self._clock = clock
         self._limit = limit
-        self._held: dict[Sender, _ReplyClaim] = {}
+        self._held: dict[Sender, _HeldReplies] = {}
         self._used = 0
 
     @property
@@ -76,7 +76,7 @@ class ReplyMemory:
         """Begins a connection's long reply. A connection makes one at a time."""
         held = self._held.get(sender)
         if held is None:
-            self._held[sender] = _ReplyClaim()
+            self._held[sender] = _HeldReplies()
         else:
             held.reply = 0
             self._shrink(held, sender.unsent_bytes)
@@ -89,16 +89,16 @@ class ReplyMemory:
         if held.reply + size > MAX_REPLY_BYTES:
             raise Hangup(f"the reply is longer than {MAX_REPLY_BYTES:,} bytes; ask for less at a time")
         held.reply += size
-        self._add(sender, held, size)
+        self._hold(sender, held, size)
 
-    def claim(self, sender: Sender, size: int) -> None:
+    def add(self, sender: Sender, size: int) -> None:
         """Counts a finished reply. Raises Hangup above the limit for all replies."""
-        held = self._held.setdefault(sender, _ReplyClaim())
+        held = self._held.setdefault(sender, _HeldReplies())
         if self._used + size > self._limit:
             self._shrink(held, sender.unsent_bytes)
-        self._add(sender, held, size)
+        self._hold(sender, held, size)
 
-    def _add(self, sender: Sender, held: _ReplyClaim, size: int) -> None:
+    def _hold(self, sender: Sender, held: _HeldReplies, size: int) -> None:
         held.size += size
         self._used += size
         if self._used > self._limit:
@@ -113,7 +113,7 @@ class ReplyMemory:
             self._used -= held.size
             self._on_freed(held.size)
 
-    def _shrink(self, held: _ReplyClaim, size: int) -> None:
+    def _shrink(self, held: _HeldReplies, size: int) -> None:
         if size < held.size:
             self._used -= held.size - size
             self._on_freed(held.size - size)

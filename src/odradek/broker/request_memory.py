@@ -35,7 +35,7 @@ class Receiver(Protocol):
         """Closes the connection at once."""
 
 
-class _RequestClaim:
+class _HeldRequest:
     __slots__ = ("grew_s", "size")
 
     def __init__(self, size: int, now_s: float) -> None:
@@ -58,7 +58,7 @@ class RequestMemory:
         self._limit = limit
         self._call_later = call_later
         self._clock = clock
-        self._held: dict[Receiver, _RequestClaim] = {}
+        self._held: dict[Receiver, _HeldRequest] = {}
         self._waiting: dict[Receiver, None] = {}  # in the order in which they had to wait
         self._used = 0
         self._timer: TimerHandle | None = None
@@ -68,14 +68,14 @@ class RequestMemory:
         """The bytes of all incomplete large requests."""
         return self._used
 
-    def claim(self, receiver: Receiver, size: int) -> bool:
+    def update(self, receiver: Receiver, size: int) -> bool:
         """Sets the received bytes of a connection's incomplete request. Returns whether it may continue to read."""
         if size <= SMALL_REQUEST_BYTES:
             self.release(receiver)
             return True
         held = self._held.get(receiver)
         if held is None:
-            held = self._held[receiver] = _RequestClaim(0, 0.0)
+            held = self._held[receiver] = _HeldRequest(0, 0.0)
         self._used += size - held.size
         held.size, held.grew_s = size, self._clock()
         if self._limit <= 0 or self._used <= self._limit:

@@ -307,7 +307,7 @@ class Router:
         if isinstance(reply, list):
             size = len(start) + sum(map(len, reply))
             if size >= LONG_REPLY_BYTES:
-                context.claim_reply(sum([len(chunk) for chunk in reply if not isinstance(chunk, Slice)]))
+                context.count_reply(sum([len(chunk) for chunk in reply if not isinstance(chunk, Slice)]))
             return [size.to_bytes(4, "big") + start, *reply]
         if not isinstance(reply, bytes):
             try:
@@ -318,7 +318,7 @@ class Router:
                 if reply is None:
                     raise Hangup(f"the reply could not be packed: {error}") from error
         if len(reply) >= LONG_REPLY_BYTES:
-            context.claim_reply(len(reply))
+            context.count_reply(len(reply))
         return [(len(start) + len(reply)).to_bytes(4, "big") + start + reply]
 
     def _reply_to(self, head: RequestHead, error: Exception) -> bytes:

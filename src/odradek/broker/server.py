@@ -278,7 +278,7 @@ class BrokerServer:
         self.request_memory = RequestMemory(self.config.queued_max_request_bytes, loop.call_later, loop.time, freed)
         listening = self._bind()
         try:
-            self.directory.claim(self.config, self.address)
+            self.directory.acquire(self.config, self.address)
             self.directory.defer = self._sync_later
             self.directory.defer_removal = self._remove_later
             self.directory.run_steps = self.scheduler.start

@@ -1,8 +1,8 @@
 """Threads and memory for work that takes too long for the event loop (see batches/steps).
 
 Decompressed records can have many times their compressed size, so their memory is limited for all requests together.
-Claims wait until there is room for them, in their order. Claims of up to ``SMALL_CLAIM_BYTES`` have a separate budget,
-so that they do not wait for a large batch.
+Reservations wait until there is room for them, in their order. Those of up to ``SMALL_RESERVATION_BYTES`` have a
+separate budget, so that they do not wait for a large batch.
 """
 
 from __future__ import annotations
@@ -16,49 +16,49 @@ from mmap import mmap
 from typing import Any, TypeVar, cast
 
 from odradek.batches.compression import DEFAULT_MAX_BYTES, STEP_BYTES
-from odradek.batches.steps import BatchSteps, Call, Claim, Map, Step, mapped
+from odradek.batches.steps import BatchSteps, Call, Map, Reserve, Step, mapped
 from odradek.core.deferred import Deferred
 
 T = TypeVar("T")
 
 LARGE_MEMORY_BYTES = DEFAULT_MAX_BYTES
 SMALL_MEMORY_BYTES = 64 << 20
-SMALL_CLAIM_BYTES = 16 << 20
+SMALL_RESERVATION_BYTES = 16 << 20
 THREADS = 2
 OUTLIVING_BYTES = 64 << 20
 """The limit for requests that continue after their client has disconnected."""
 
 
 class Memory:
-    """A budget of ``size`` bytes for claims in their order. A larger claim gets the whole budget."""
+    """A budget of ``size`` bytes for reservations in their order. A larger reservation gets the whole budget."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.used = 0
-        self._waiting: deque[Claimed] = deque()
+        self._waiting: deque[Reservation] = deque()
 
-    def claim(self, size: int) -> Claimed:
-        claimed = Claimed(self, min(size, self.size))
-        self._waiting.append(claimed)
+    def reserve(self, size: int) -> Reservation:
+        reservation = Reservation(self, min(size, self.size))
+        self._waiting.append(reservation)
         self._grant()
-        return claimed
+        return reservation
 
-    def withdraw(self, claimed: Claimed) -> None:
-        if claimed.granted.resolved:
-            self.used -= claimed.size
+    def withdraw(self, reservation: Reservation) -> None:
+        if reservation.granted.resolved:
+            self.used -= reservation.size
         else:
-            self._waiting.remove(claimed)
+            self._waiting.remove(reservation)
         self._grant()
 
     def _grant(self) -> None:
         while self._waiting and self.used + self._waiting[0].size <= self.size:
-            claimed = self._waiting.popleft()
-            self.used += claimed.size
-            claimed.granted.resolve(None)
+            reservation = self._waiting.popleft()
+            self.used += reservation.size
+            reservation.granted.resolve(None)
 
 
-class Claimed:
-    """A claim of memory. ``granted`` is resolved when the memory may be used."""
+class Reservation:
+    """Reserved memory. ``granted`` is resolved when the memory may be used."""
 
     __slots__ = ("_memory", "granted", "size")
 
@@ -82,8 +82,8 @@ class Workers:
         self._threads = ThreadPoolExecutor(THREADS, "odradek-worker")
 
     def run(self, steps: BatchSteps[T]) -> Generator[Deferred[Any] | None, Any, T]:
-        """Runs ``steps`` for the scheduler. Their claims are released when they end or are closed."""
-        claims: list[Claimed] = []
+        """Runs ``steps`` for the scheduler. Their reservations are released when they end or are closed."""
+        reservations: list[Reservation] = []
         maps: list[mmap] = []
         running: Deferred[Future[Any]] | None = None
         advance: Callable[[Any], Step] = steps.send
@@ -101,10 +101,10 @@ class Workers:
                         done = yield running
                         running = None
                         value = done.result()
-                    elif isinstance(step, Claim | Map):
-                        memory = self.small if step.size <= SMALL_CLAIM_BYTES else self.large
-                        claims.append(memory.claim(step.size))
-                        yield claims[-1].granted
+                    elif isinstance(step, Reserve | Map):
+                        memory = self.small if step.size <= SMALL_RESERVATION_BYTES else self.large
+                        reservations.append(memory.reserve(step.size))
+                        yield reservations[-1].granted
                         if isinstance(step, Map):
                             value = mapped(step.size)
                             maps.append(value)
@@ -115,20 +115,20 @@ class Workers:
         finally:
             steps.close()
             if running is None:
-                self._give_back(claims, maps)
+                self._give_back(reservations, maps)
             else:  # a thread still uses the maps
-                running.then(lambda _: self._give_back(claims, maps))
+                running.then(lambda _: self._give_back(reservations, maps))
 
     def stop(self) -> None:
         """Cancels the calls that no thread has begun."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _give_back(self, claims: list[Claimed], maps: list[mmap]) -> None:
+    def _give_back(self, reservations: list[Reservation], maps: list[mmap]) -> None:
         if sum(map(len, maps)) <= STEP_BYTES:
             _close(maps)
-            _release(claims)
+            _release(reservations)
         else:  # in a thread, because the system needs some time to unmap large ones
-            self._call(partial(_close, maps)).then(lambda _: _release(claims))
+            self._call(partial(_close, maps)).then(lambda _: _release(reservations))
 
     def _call(self, function: Callable[[], Any]) -> Deferred[Future[Any]]:
         promise: Deferred[Future[Any]] = Deferred()
@@ -152,7 +152,7 @@ def _close(maps: list[mmap]) -> None:
             maps.pop().close()
 
 
-def _release(claims: list[Claimed]) -> None:
-    for claimed in claims:
-        claimed.release()
-    claims.clear()
+def _release(reservations: list[Reservation]) -> None:
+    for reservation in reservations:
+        reservation.release()
+    reservations.clear()

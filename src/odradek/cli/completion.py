@@ -17,13 +17,14 @@ def script(shell: str) -> str:
         from typer import BadParameter
 
         raise BadParameter(f"takes {', '.join(SHELLS[:-1])} or {SHELLS[-1]}, not {shell!r}")
-    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # imported there
+    # typer.completion imports these functions and does not export them.
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
     return str(get_completion_script(prog_name="odradek", complete_var=COMPLETION, shell=shell))
 
 
 def prepare() -> None:
-    """Registers the shells, so that Typer can answer a script."""
-    from typer.completion import completion_init  # type: ignore[attr-defined]  # imported there
+    """Registers the shells, so that Typer answers when a shell's script asks for completions."""
+    from typer.completion import completion_init  # type: ignore[attr-defined]  # as above
 
     completion_init()

@@ -12,10 +12,10 @@ from odradek.core.errors import ErrorCode, KafkaError, StorageError
 
 log = logging.getLogger("odradek.broker")
 
-FEW = 100
+MAX_AT_ONCE = 100
 """The number of replies that are sent at once."""
-AT_ONCE = 10
-"""The number of replies in one step if there are more than ``FEW``. A step packs and sends each of them."""
+PER_STEP = 10
+"""The number of replies in one step if there are more than ``MAX_AT_ONCE``. A step packs and sends each of them."""
 
 
 class Promise(Protocol):
@@ -66,7 +66,7 @@ class ReplyQueue:
         self._waiting: deque[PendingReply] = deque()
 
     def send(self, replies: list[PendingReply]) -> None:
-        if not self._waiting and len(replies) <= FEW:
+        if not self._waiting and len(replies) <= MAX_AT_ONCE:
             resolve(replies)
             return
         is_begun = bool(self._waiting)
@@ -83,7 +83,7 @@ class ReplyQueue:
     def _send_in_steps(self) -> Generator[None, None, None]:
         waiting = self._waiting
         while waiting:
-            resolve([waiting.popleft() for _ in range(min(AT_ONCE, len(waiting)))])
+            resolve([waiting.popleft() for _ in range(min(PER_STEP, len(waiting)))])
             yield
 
 
@@ -96,7 +96,7 @@ def resolve(replies: list[PendingReply]) -> None:
 
 
 def failed(replies: list[PendingReply], error: ErrorCode) -> list[PendingReply]:
-    """Returns the replies with a reply of ``error`` for each."""
+    """Returns the same entries; each has its request's reply for ``error``."""
     return [(request, promise, request.failed(error)) for request, promise, _ in replies]
 
 

@@ -24,7 +24,8 @@ Write = Callable[[list[bytes], Any], None]
 
 
 class Uuid(bytes):
-    """A topic's id as 16 bytes. ``uuid.UUID`` is not used, because this package has no randomness."""
+    """A topic's id as 16 bytes. ``uuid.UUID`` is not used: the module can make random ids, so state
+    machines and their records may not import it."""
 
     __slots__ = ()
 
@@ -215,7 +216,8 @@ TAG_DEFAULTS: dict[str, Any] = {
     "metadata_hash": 0,
     "assignment_timestamp": 0,
     "assignment_epochs": [],
-    "classic_member_metadata": {"session_timeout_ms": 0, "supported_protocols": []},  # so null is written
+    "classic_member_metadata": {"session_timeout_ms": 0, "supported_protocols": []},
+    # ^ the default is an empty structure, so a null counts as a value and is written
     "validated_topology_epoch": -1,
     "last_assignment_configs": [],
     "previous_producer_id": -1,

@@ -10,8 +10,8 @@ def _count(thing: object) -> int:
 
 
 def _alone() -> int:
-    """Returns the reference count of an object with one local name, in a call like that of ``referenced_by``. This
-    count depends on the version of Python. Returns -1 if reference counts are not reliable, e.g. without a GIL.
+    """Returns the reference count as a called function sees it: one name in the caller and one argument. This count
+    depends on the version of Python. Returns -1 if reference counts are not reliable, e.g. without a GIL.
     """
     thing = bytearray(1)
     alone = _count(thing)

@@ -112,7 +112,8 @@ class Reconciliation(NamedTuple):
     """The input of a reconciliation step besides the member.
 
     ``subscribed``: ids of the existing topics that the member reads. ``owned``: the partitions that the member reports;
-    None: it reports none. ``is_taken``: whether a member owns a partition.
+    None: it reports none. ``is_taken``: whether any member of the group has the
+    partition, also one to revoke.
     """
 
     target: TargetAssignment
@@ -212,8 +213,8 @@ class Reconciliation(NamedTuple):
         )
 
 
-def as_owned(topics: Iterable[tuple[bytes, Iterable[int]]]) -> dict[bytes, set[int]]:
-    """Returns the partitions of a request by topic. Entries of the same topic are merged."""
+def reported_partitions(topics: Iterable[tuple[bytes, Iterable[int]]]) -> dict[bytes, set[int]]:
+    """Returns the partitions that a member reports in a request, by topic. Entries of the same topic are merged."""
     owned: dict[bytes, set[int]] = {}
     for topic_id, partitions in topics:
         owned.setdefault(topic_id, set()).update(partitions)

@@ -151,7 +151,8 @@ Convert = Callable[[Any], Any]
 
 
 def converter(kind: pa.DataType, time_zone: str) -> Convert:
-    """Returns the function that converts a tree to a value of a type in ``json_values``; it raises Unreadable."""
+    """Returns the function that ``json_values`` uses to convert a tree to a value of this type. It raises
+    Unreadable."""
     if pa.types.is_struct(kind):
         return _struct_converter(kind, time_zone)
     if pa.types.is_map(kind):
@@ -245,7 +246,8 @@ def _float(tree: Any) -> float | None:
     except OverflowError:
         raise Unreadable("a number is too large") from None
     if near != value:
-        # The number was rounded twice, to a double and to a float. The result can be wrong between two floats.
+        # The number was rounded twice, to a double and to a float. The result can be the wrong one of
+        # two neighbouring floats.
         exact = Decimal(tree)
         bits = struct.unpack("<i", struct.pack("<f", near))[0]
         around = [_of_bits(one) for one in (bits - 1, bits, bits + 1)]

@@ -1,8 +1,8 @@
 """JSON scanners for bytes, in numba: strings, numbers, dates and timestamps. ``json_columns.py`` uses them.
 
 Bytes are accessed by pointers: an array would cost reference counting in each call, and a sign check of each index.
-Each function begins at a position and returns the position after the text that it has read, or -1. All functions are
-strict: they refuse invalid JSON and invalid UTF-8, and they may refuse text beyond a limit.
+A ``_past_…`` function returns the position after the text that it has read; except ``_past_blanks``, -1 if the text is
+refused. All functions are strict: they refuse invalid JSON and invalid UTF-8, and they may refuse text beyond a limit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numba import types
 from odradek.batches.kernel_cache import kernel
 
 MAX_SKIPPED_DEPTH = 256
-"""Values of unknown names that are nested deeper than this are refused here."""
+"""Values of unknown names that are nested deeper than this are left to ``json_rows``."""
 MAX_NAME = 10_000
 MAX_DIGITS = 300
 

@@ -38,8 +38,8 @@ class Watch(Protocol):
 
 @dataclass(frozen=True)
 class RunSnapshot:
-    """The progress at one moment. ``batch``: the number of micro-batches in the table. ``records``: rows that the run
-    has added to the table, and records that the current micro-batch has read. ``lag``: unread offsets of the topics.
+    """The progress at one moment. ``batch``: micro-batches that this run has added. ``records``: rows that the run has
+    added, plus the records that the current micro-batch has read so far. ``lag``: unread offsets of the topics.
     ``eta_s``: seconds to the end of a run that has one. ``files``, ``bytes``: the files that this run has added to the
     table. ``committed``: after the end of the run, whether the group's offsets are those of the table. Unknown values
     are None.

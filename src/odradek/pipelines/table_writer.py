@@ -30,7 +30,7 @@ from odradek.pipelines.value_reader import ERROR
 from odradek.spark.offset_ranges import Piece
 from odradek.spark.options import ReadOptions
 from odradek.spark.piece_progress import PieceProgress
-from odradek.spark.read_task import read_task
+from odradek.spark.read_task import read_piece
 
 ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1_000_000
@@ -62,7 +62,7 @@ class TableWriter:
         try:
             for piece, progress in zip(pieces, by_piece, strict=True):
                 begun, count = time.monotonic(), 0
-                for records in read_task(self.options, piece, progress):
+                for records in read_piece(self.options, piece, progress):
                     rows = self.decoder.decode(records)
                     count += rows.num_rows
                     bad.look_at(rows, records)

@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from odradek.spark.user_cache import is_private, user_cache
+from odradek.spark.user_cache import make_private, user_cache
 
 SETTING = "spark.odradek.class.archive"
 NONE = "none"
@@ -63,7 +63,7 @@ class ClassArchive:
             return None
         note = default.with_suffix(_NOTE)
         try:
-            if not is_private(default.parent):
+            if not make_private(default.parent):
                 return None
             if default.exists():
                 with contextlib.suppress(OSError):  # it may be a read-only part of a container image

@@ -178,10 +178,10 @@ def _read_decoded(history: OffsetsOptions, task: InputPartition) -> Iterator[pa.
 
     from odradek.history.decode import decode_batch
     from odradek.history.views import view
-    from odradek.spark.read_task import read_task
+    from odradek.spark.read_task import read_piece
 
     for piece in task.pieces:
-        for batch in read_task(history.read, piece):
+        for batch in read_piece(history.read, piece):
             decoded = decode_batch(batch, task.topic_names)
             if history.group is not None:
                 decoded = decoded.filter(pc.equal(decoded.column("group"), history.group))

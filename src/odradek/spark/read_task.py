@@ -1,4 +1,4 @@
-"""The read of one range in a worker process. Its connections stay open for later tasks of the process."""
+"""The read of one piece in a worker process. Its connections stay open for later tasks of the process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def read_task(options: ReadOptions, piece: Piece, progress: PieceProgress | None = None) -> Iterator[pa.RecordBatch]:
+def read_piece(options: ReadOptions, piece: Piece, progress: PieceProgress | None = None) -> Iterator[pa.RecordBatch]:
     """Yields the records of a piece.
 
     Records that were lost since the micro-batch was planned raise DataLoss or are left out. The leader epoch of the
@@ -34,11 +34,11 @@ def read_task(options: ReadOptions, piece: Piece, progress: PieceProgress | None
     """
     progress = progress or PieceProgress(piece.partition, piece.start)
     return report_progress(
-        options.progress_to, _read_task(options, piece, progress), piece.partition, piece.start, piece.end
+        options.progress_to, _read_piece(options, piece, progress), piece.partition, piece.start, piece.end
     )
 
 
-def _read_task(options: ReadOptions, piece: Piece, progress: PieceProgress) -> Iterator[pa.RecordBatch]:
+def _read_piece(options: ReadOptions, piece: Piece, progress: PieceProgress) -> Iterator[pa.RecordBatch]:
     partition, _, end, topic_id, leader_epoch = piece
     _freeze_modules()
     columns = (*DEFAULT_COLUMNS, "headers") if options.include_headers else DEFAULT_COLUMNS
@@ -106,7 +106,7 @@ def _log_end(options: ReadOptions, partition: TopicPartition) -> int:
 
 
 def _loss_message(options: ReadOptions, error: OffsetOutOfRange, end: int) -> str:
-    """Returns the message about the lost records of a task that reads up to ``end``, with the cause."""
+    """Returns the message about the lost records of a piece that ends at ``end``, with the cause."""
     if error.log_start_offset <= error.offset:
         return data_loss.truncated(error.partition, end, error.log_end_offset, same_topic=True)
     lookups = Lookups(options)

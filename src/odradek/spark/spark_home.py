@@ -15,7 +15,7 @@ import sysconfig
 import uuid
 from pathlib import Path
 
-from odradek.spark.user_cache import is_private, user_cache
+from odradek.spark.user_cache import make_private, user_cache
 
 _PYTHON = "python"
 _LEFT_OUT = (_PYTHON, "__pycache__")
@@ -37,7 +37,7 @@ def spark_home(master: str) -> Path:
     name = hashlib.sha256("\n".join(map(str, entries)).encode()).hexdigest()[:16]
     with contextlib.suppress(OSError, RuntimeError):  # no cache folder, a read-only one, or a system without links
         links = user_cache() / "spark-home" / name
-        if is_private(links.parent):
+        if make_private(links.parent):
             if not links.is_dir():
                 _make(links, entries)
             return links

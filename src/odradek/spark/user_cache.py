@@ -11,9 +11,10 @@ def user_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "odradek"
 
 
-def is_private(folder: Path) -> bool:
-    """Makes the folder and returns whether only this user can write to it, because its files are executed. Raises
-    OSError."""
+def make_private(folder: Path) -> bool:
+    """Makes the folder. Returns whether only this user can write to it: code in it is executed. Raises OSError.
+
+    Always True without ``os.getuid``."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.stat()
     return not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)

@@ -33,22 +33,22 @@ def handle(broker: BrokerServices, context: Context, message: DescribeLogDirsReq
         else ((topic.topic, index) for topic in message.topics for index in topic.partitions)
     )
     seen: set[tuple[str, int]] = set()
-    answers: dict[str, Elements] = {}
+    results: dict[str, Elements] = {}
     for name, index in wanted:
         size = _size(broker, name, index) if (name, index) not in seen else None
         seen.add((name, index))
         if size is not None:
-            if name not in answers:
-                answers[name] = elements(context, "results", "topics", "partitions")
-            answers[name].add(
+            if name not in results:
+                results[name] = elements(context, "results", "topics", "partitions")
+            results[name].add(
                 {"partition_index": index, "partition_size": size, "offset_lag": 0, "is_future_key": False}
             )
         yield None
     topics = elements(context, "results", "topics")
-    for name, partitions in answers.items():
+    for name, partitions in results.items():
         topics.add({"name": name, "partitions": partitions})
         yield None
-    broker.leftovers.add(seen, answers)
+    broker.leftovers.add(seen, results)
     total, usable = _disk(broker)
     directory = {
         "error_code": ErrorCode.none,

@@ -15,7 +15,7 @@ from odradek.broker.long_replies import reply as long_reply
 from odradek.catalog.features import GROUP
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
-from odradek.groups.consumer_member import as_owned
+from odradek.groups.consumer_member import reported_partitions
 from odradek.groups.consumer_messages import ConsumerHeartbeat, ConsumerHeartbeatReply
 from odradek.wire.schemas import milliseconds
 
@@ -54,7 +54,7 @@ def handle(
     rows = message.topic_partitions
     if rows is not None and (len(rows) > AT_ONCE or sum([len(row.partitions) for row in rows]) > AT_ONCE):
         return _handle_in_steps(broker, context, message, rows)
-    owned = None if rows is None else as_owned(_listed(rows))
+    owned = None if rows is None else reported_partitions(_listed(rows))
     return _submit(broker, context, message, owned)
 
 

@@ -1,4 +1,5 @@
-"""ListConfigResources 0–1: returns the resources that have settings.
+"""ListConfigResources 0–1: returns all topics, this broker (also as logger), and the groups and client metrics
+subscriptions that have settings.
 
 * 0: client metrics subscriptions only.
 * 1: the requested resource types, or all.

@@ -33,4 +33,4 @@ def force_terminate(
     if as_json:
         print_json({"transactional_id": name, "state_before": before.state} | after._asdict(), indent=2)
     else:
-        note(f"Fenced the producers of {name}: its next epoch is {after.producer_epoch}.")
+        note(f"Fenced the producers of {name}: its epoch is now {after.producer_epoch}.")

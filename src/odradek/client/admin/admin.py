@@ -159,7 +159,7 @@ class Admin(Closeable):
         return self._run(offset_requests.list_offsets(self._cluster, wanted, level))
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
-        """Returns the end offset of a leader epoch in each leader's log (KIP-320).
+        """Returns, for each partition, the end offset of the given leader epoch in the log of its leader (KIP-320).
 
         A position above this end shows that the log was truncated after it was read. Raises UnknownTopic."""
         return self._run(offset_requests.epoch_ends(self._cluster, epochs))
@@ -235,9 +235,9 @@ class Admin(Closeable):
         return self._run(transaction_operations.describe_producers(self._cluster, partitions, broker_id))
 
     def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, ProducerIdentity]:
-        """Fences the producers of transactional ids and aborts their open transactions; returns the next epochs.
+        """Fences the producers of transactional ids and aborts their open transactions.
 
-        Creates a transactional id that does not exist."""
+        Returns the producer ids and epochs after the fencing. Creates a transactional id that does not exist."""
         return self._run(transaction_operations.fence_producers(self._cluster, transactional_ids))
 
     def abort_transaction(self, partition: TopicPartition, producer: ProducerIdentity, coordinator_epoch: int) -> None:

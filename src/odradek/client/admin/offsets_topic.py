@@ -33,7 +33,8 @@ def partitions(admin: Admin, group: str | None = None) -> list[TopicPartition]:
 
 
 def entries(admin: Admin, group: str | None = None) -> Iterator[Entry]:
-    """Reads the current records of the topic, partition by partition, of all groups or of one."""
+    """Reads all records that the log has now, also those with a newer record of their key and those of open or aborted
+    transactions. Partition by partition, of all groups or of one."""
     chosen = partitions(admin, group)
     starts = admin.list_offsets(dict.fromkeys(chosen, EARLIEST))
     ends = admin.list_offsets(dict.fromkeys(chosen, LATEST))

@@ -77,7 +77,7 @@ class AheadDecoder:
         if self._closed:
             return False
         most = self._config.buffer_memory // _READY_BYTES
-        fetch = self._buffer.claim_for_decoding(
+        fetch = self._buffer.reserve_for_decoding(
             self._subscription.paused(), least_bytes=WORTH_DECODING_BYTES, most_ready=most
         )
         if fetch is None:
@@ -86,5 +86,5 @@ class AheadDecoder:
             fetch.begin(self.columns, check_crcs=self._config.check_crcs)
             fetch.decode_ahead()
         finally:
-            self._buffer.release_claim(fetch)
+            self._buffer.release_reserved(fetch)
         return True

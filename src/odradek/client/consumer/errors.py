@@ -26,9 +26,9 @@ _SLOW = "If the time between two polls exceeded max_poll_interval_ms, increase i
 
 
 class CommitFailed(KafkaError):
-    """The group has removed this member, so it cannot commit.
+    """The group has removed this member, or the consumer uses ``assign`` and the group has live members.
 
-    The new owners of its partitions read all records after its last commit again."""
+    The new owners of the partitions read all records after its last commit again."""
 
     def __init__(self, why: str, remedy: str = _SLOW) -> None:
         super().__init__(ErrorCode.unknown_member_id, f"the commit failed: {why}. {remedy}")

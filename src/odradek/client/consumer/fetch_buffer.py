@@ -12,15 +12,15 @@ from odradek.batches.aborted_transactions import AbortedTransaction
 from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
 
-FREE, CLAIMED, TAKEN = range(3)
+FREE, RESERVED, TAKEN = range(3)
 
 
 @dataclass(slots=True, eq=False)
 class CompletedFetch:
     """The records of one partition in one reply. ``start`` is the offset of the first record to return.
 
-    ``state`` says which thread may decode the fetch. FREE: the ahead decoder may claim it. CLAIMED: the ahead decoder
-    is decoding it. TAKEN: a poll returns it. A fetch that the ahead decoder cannot decode becomes TAKEN, too.
+    ``state`` says which thread may decode the fetch. FREE: the ahead decoder may reserve it. RESERVED: the ahead
+    decoder is decoding it. TAKEN: a poll returns it. A fetch that the ahead decoder cannot decode becomes TAKEN, too.
     """
 
     tp: TopicPartition
@@ -143,30 +143,30 @@ class FetchBuffer:
         with self._lock:
             for tp, queue in self._queues.items():
                 fetch = queue[0]
-                if fetch.state != CLAIMED and tp not in skip:
+                if fetch.state != RESERVED and tp not in skip:
                     if take:
                         fetch.state = TAKEN
                     return fetch
         return None
 
     def set_apart(self, tp: TopicPartition) -> None:
-        """Copies a partition's fetches if their replies are more than twice as large, except fetches that are CLAIMED.
+        """Copies a partition's fetches if their replies are more than twice as large, except fetches that are RESERVED.
 
         Used for a partition that may stay in the buffer for long: a fetch keeps its whole reply in memory, but ``size``
         counts only the fetch."""
         with self._lock:
             for fetch in self._queues.get(tp, ()):
-                if fetch.state != CLAIMED and fetch.records.is_small_part:
+                if fetch.state != RESERVED and fetch.records.is_small_part:
                     fetch.records = fetch.records.copy()
                     fetch.ready.clear()
                     fetch.decoded = fetch.rest = None
 
-    def claim_for_decoding(
+    def reserve_for_decoding(
         self, paused: Iterable[TopicPartition], *, least_bytes: int, most_ready: int
     ) -> CompletedFetch | None:
-        """Claims a fetch of at least ``least_bytes``; None if ``most_ready`` RecordBatches are decoded ahead.
+        """Reserves a fetch of at least ``least_bytes``; None if ``most_ready`` RecordBatches are decoded ahead.
 
-        Never claims the fetch that is returned next, since a poll would have to wait for it."""
+        Never reserves the fetch that is returned next, since a poll would have to wait for it."""
         skip = set(paused)
         chosen = None
         with self._lock:
@@ -180,12 +180,12 @@ class FetchBuffer:
                     chosen = fetch
             if chosen is None or most_ready <= 0:
                 return None
-            chosen.state = CLAIMED
+            chosen.state = RESERVED
         return chosen
 
-    def release_claim(self, fetch: CompletedFetch) -> None:
+    def release_reserved(self, fetch: CompletedFetch) -> None:
         with self._lock:
-            if fetch.state == CLAIMED:
+            if fetch.state == RESERVED:
                 fetch.state = FREE
 
     def done(self, fetch: CompletedFetch) -> None:

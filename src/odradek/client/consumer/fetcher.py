@@ -313,7 +313,7 @@ class Fetcher:
         Returns the topics whose metadata must be looked up again."""
         wanted, versions = fetch.wanted, fetch.versions
         by_id = {one.topic_id: tp.topic for tp, one in wanted.items() if one.topic_id is not None}
-        moved: set[str] = set()
+        outdated: set[str] = set()
         for row in reply.partitions:
             topic = row.topic if isinstance(row.topic, str) else by_id.get(row.topic, "")
             tp = TopicPartition(topic, row.partition)
@@ -326,10 +326,10 @@ class Fetcher:
                 if tp not in fetch.of_followers:
                     self._on_out_of_range(tp, state, one.offset)
             elif self._on_row(tp, state, versions[tp], one, row):
-                moved.add(tp.topic)
-        if moved:
+                outdated.add(tp.topic)
+        if outdated:
             self._wake_poll()
-        return moved
+        return outdated
 
     def _wake_poll(self) -> None:
         """Wakes a poll if records arrived. Before the next fetch is sent, a woken thread would wait for the GIL and be

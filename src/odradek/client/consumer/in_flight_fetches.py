@@ -30,7 +30,9 @@ THROTTLE_CHECK_S = 0.5
 
 @dataclass(slots=True, eq=False)
 class InFlightFetch:
-    """One fetch: its partitions with their versions, its maximum bytes, and the broker's maximum wait."""
+    """One fetch: its partitions, its maximum bytes, and the broker's maximum wait.
+
+    ``versions``: the ``version`` of each partition's subscription state, by which an outdated reply is recognised."""
 
     node_id: int
     wanted: dict[TopicPartition, FetchPartition]
@@ -63,11 +65,12 @@ class _Reply:
 
 class InFlightFetches:
     """The fetches in flight. ``prepare`` is awaited before the first fetch. ``on_reply`` handles a reply and returns
-    the topics whose metadata must be looked up again. ``on_lost`` is called after a failed fetch, ``on_end`` when the
-    next fetch may follow, ``fail`` with errors for the user.
+    the topics whose metadata must be looked up again. ``on_lost`` is called after a failed fetch, ``fail`` with errors
+    for the user.
 
-    If the broker throttles after a reply, ``on_end`` is called twice. The first call, before the throttle time, has the
-    fetch still in flight. The second call, after it, has a fetch with ``max_bytes`` 0."""
+    ``on_end``: the fetch's memory is free, and usually the next fetch may follow. While the broker throttles, also
+    after an error, it is called twice: first to free the memory, with the fetch still in ``by_node``; after the
+    throttle time with ``max_bytes`` 0, and then the next fetch may follow."""
 
     def __init__(
         self,
@@ -151,12 +154,12 @@ class InFlightFetches:
             self.on_failure(fetch, error_for(reply.error_code, f"broker {fetch.node_id} refused the fetch"))
             return
         try:
-            moved = self._on_reply(fetch, reply)
+            outdated = self._on_reply(fetch, reply)
         except Exception as error:
             self._fail(error)
-            moved = set()
-        if moved:
-            self._cluster.forget_topics(moved)
+            outdated = set()
+        if outdated:
+            self._cluster.forget_topics(outdated)
             self._end_later(fetch)
         elif reply.throttle_ms > 0:
             self._end_after_throttle(fetch)

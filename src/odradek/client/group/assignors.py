@@ -16,7 +16,7 @@ from odradek.client.group.sticky_assignor import (
     NO_RACKS,
     Assignments,
     PartitionRacks,
-    claim_winners,
+    newest_owners,
     racks_matter,
     sticky_assignments,
 )
@@ -196,15 +196,15 @@ class StickyAssignor(Assignor):
         self._memory, self._generation = tuple(partitions), generation
 
     def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Assignments:
-        claims: dict[str, tuple[tuple[TopicPartition, ...], int]] = {}
+        reported: dict[str, tuple[tuple[TopicPartition, ...], int]] = {}
         for member_id, subscription in members.items():
-            claims[member_id] = (subscription.owned, subscription.generation)
+            reported[member_id] = (subscription.owned, subscription.generation)
             if subscription.user_data:
                 try:
-                    claims[member_id] = decode_sticky_memory(subscription.user_data)
+                    reported[member_id] = decode_sticky_memory(subscription.user_data)
                 except ValueError:
                     continue  # data of another assignor with the same name: this member keeps no partitions
-        return sticky_assignments(members, partition_counts, claims, self.partition_racks)
+        return sticky_assignments(members, partition_counts, reported, self.partition_racks)
 
 
 class CooperativeStickyAssignor(Assignor):
@@ -223,16 +223,16 @@ class CooperativeStickyAssignor(Assignor):
         self._generation = generation
 
     def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Assignments:
-        claims = {}
+        reported = {}
         for member_id, subscription in members.items():
             generation = subscription.generation
             if generation == NO_GENERATION and len(subscription.user_data) >= 4:
                 generation = int.from_bytes(subscription.user_data[:4], "big", signed=True)
-            claims[member_id] = (subscription.owned, generation)
-        assignment = sticky_assignments(members, partition_counts, claims, self.partition_racks)
+            reported[member_id] = (subscription.owned, generation)
+        assignment = sticky_assignments(members, partition_counts, reported, self.partition_racks)
         held = {tp for subscription in members.values() for tp in subscription.owned}
-        owners = claim_winners(members, held, claims)
-        return {  # if two members claim a partition in the same generation, both give it up
+        owners = newest_owners(members, held, reported)
+        return {  # if two members report a partition in the same generation, both give it up
             member_id: [tp for tp in partitions if tp not in held or owners.get(tp) == member_id]
             for member_id, partitions in assignment.items()
         }

@@ -19,37 +19,37 @@ Assignments = dict[str, list[TopicPartition]]
 PartitionRacks = Mapping[TopicPartition, frozenset[str]]
 """The racks of all replicas of each partition, in sync or not; brokers without a rack do not count."""
 NO_RACKS: PartitionRacks = MappingProxyType({})
-Claims = Mapping[str, tuple[Sequence[TopicPartition], int]]
-"""Each member's former partitions with their generation."""
+Reported = Mapping[str, tuple[Sequence[TopicPartition], int]]
+"""By member id, the partitions that it reports as its own, with their generation."""
 
 
 def sticky_assignments(
     members: Mapping[str, Subscription],
     partition_counts: Mapping[str, int],
-    claims: Claims,
+    reported: Reported,
     partition_racks: PartitionRacks,
 ) -> Assignments:
     topics = {topic for one in members.values() for topic in one.topics} & partition_counts.keys()
     partitions = [TopicPartition(topic, n) for topic in sorted(topics) for n in range(partition_counts[topic])]
-    owners = claim_winners(members, partitions, claims)
+    owners = newest_owners(members, partitions, reported)
     racks = _Racks(members, partitions, partition_racks)
     if len({frozenset(one.topics) for one in members.values()}) <= 1:
         assignment = _SameTopics(members, partitions, owners, racks).assignment if members else {}
     else:
-        assignment = _DifferentTopics(members, partition_counts, owners, racks, claims).assignment
+        assignment = _DifferentTopics(members, partition_counts, owners, racks, reported).assignment
     return {member_id: sorted(rows) for member_id, rows in assignment.items()}
 
 
-def claim_winners(
-    members: Mapping[str, Subscription], existing: Iterable[TopicPartition], claims: Claims
+def newest_owners(
+    members: Mapping[str, Subscription], existing: Iterable[TopicPartition], reported: Reported
 ) -> dict[TopicPartition, str]:
-    """Returns the owners of claimed partitions: the member whose claim has the newest generation.
+    """Returns the owners of the reported partitions: the member whose report has the newest generation.
 
-    A partition that two members claim in that generation has no owner."""
+    A partition that two members report in that generation has no owner."""
     exists = set(existing)
     owners: dict[TopicPartition, tuple[int, str | None]] = {}
     for member_id in sorted(members):
-        owned, generation = claims.get(member_id, ((), -1))
+        owned, generation = reported.get(member_id, ((), -1))
         for tp in owned:
             if tp not in exists:
                 continue
@@ -208,7 +208,7 @@ class _DifferentTopics:
         partition_counts: Mapping[str, int],
         owners: Mapping[TopicPartition, str],
         racks: _Racks,
-        claims: Claims,
+        reported: Reported,
     ) -> None:
         self.assignment: Assignments = {member_id: [] for member_id in sorted(members)}
         readers: dict[str, list[str]] = {}
@@ -220,7 +220,7 @@ class _DifferentTopics:
         self._topics = {m: [topic for topic in one.topics if topic in readers] for m, one in members.items()}
         self._owner: dict[TopicPartition, str] = {}
         self._moves = _Moves()
-        self._former = self._former_owners(claims)
+        self._former = self._former_owners(reported)
         is_bound = False
         for tp, member_id in owners.items():
             if member_id in readers[tp.topic] and not racks.is_far(member_id, tp):
@@ -241,9 +241,9 @@ class _DifferentTopics:
                 self._give_to_first(tp, readers[tp.topic])
         self._level(in_order, set(free), is_bound=is_bound, was_empty=was_empty)
 
-    def _former_owners(self, claims: Claims) -> dict[TopicPartition, str]:
-        """Returns the last owners of partitions by claims of generations before the newest one."""
-        known = {member_id: claim for member_id, claim in claims.items() if member_id in self.assignment}
+    def _former_owners(self, reported: Reported) -> dict[TopicPartition, str]:
+        """Returns the last owners of partitions, by reports of generations before the newest one."""
+        known = {member_id: report for member_id, report in reported.items() if member_id in self.assignment}
         newest = max((generation for _, generation in known.values()), default=-1)
         former: dict[TopicPartition, tuple[int, str]] = {}
         for member_id in self.assignment:
