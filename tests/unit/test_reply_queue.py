@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import pytest
 
-from odradek.coordinator.replies import AT_ONCE, FEW, PendingReply, ReplyQueue
+from odradek.coordinator.replies import MAX_AT_ONCE, PER_STEP, PendingReply, ReplyQueue
 from odradek.core.deferred import Deferred
 from odradek.groups.messages import ListGroups
 
@@ -23,8 +23,8 @@ def _some(first: int, count: int, came: list[int]) -> list[PendingReply]:
 def test_a_few_answers_are_delivered_at_once() -> None:
     came: list[int] = []
     steps: list[Generator[None, None, None]] = []
-    ReplyQueue(steps.append).send(_some(0, FEW, came))
-    assert came == list(range(FEW))
+    ReplyQueue(steps.append).send(_some(0, MAX_AT_ONCE, came))
+    assert came == list(range(MAX_AT_ONCE))
     assert not steps
 
 
@@ -35,7 +35,7 @@ def test_many_answers_are_delivered_in_steps_and_later_ones_after_them() -> None
     answers.send(_some(0, 1000, came))
     assert not came
     next(steps[0])
-    assert came == list(range(AT_ONCE))
+    assert came == list(range(PER_STEP))
     answers.send(_some(1000, 1, came))
     for _ in steps[0]:
         pass
