@@ -25,17 +25,17 @@ def test_a_run_counts_the_records_that_tasks_read_and_the_rows_in_the_table() ->
     clock = Clock()
     progress = RunProgress(1000, has_end=True, clock=clock)
     found = progress.snapshot()
-    assert (found.batch, found.records, found.rows_per_s, found.lag, found.eta_s) == (0, 0, None, 1000, None)
+    assert (found.micro_batches, found.records, found.rows_per_s, found.lag, found.eta_s) == (0, 0, None, 1000, None)
     clock.now += 2
     progress.passed(400)
     found = progress.snapshot()
-    assert (found.batch, found.records, found.rows_per_s, found.lag, found.eta_s) == (0, 400, 200.0, 600, 3.0)
+    assert (found.micro_batches, found.records, found.rows_per_s, found.lag, found.eta_s) == (0, 400, 200.0, 600, 3.0)
     assert (found.files, found.bytes, found.seconds) == (0, 0, 2.0)
     # A batch of 500 offsets has 490 rows: transaction markers are not rows.
     clock.now += 2
     progress.added(Added(490, 3, 2, 9000), 500, None)
     found = progress.snapshot()
-    assert (found.batch, found.records, found.lag, found.files, found.bytes, found.unreadable) == (
+    assert (found.micro_batches, found.records, found.lag, found.files, found.bytes, found.unreadable) == (
         1,
         490,
         500,
@@ -46,7 +46,7 @@ def test_a_run_counts_the_records_that_tasks_read_and_the_rows_in_the_table() ->
     # The log ends are requested from time to time: there are newer records, which this run does not read.
     progress.added(Added(500, 0, 1, 1000), 500, 70)
     found = progress.snapshot()
-    assert (found.batch, found.records, found.lag, found.eta_s) == (2, 990, 70, 0.0)
+    assert (found.micro_batches, found.records, found.lag, found.eta_s) == (2, 990, 70, 0.0)
 
 
 def test_the_rate_is_that_of_the_last_ten_seconds() -> None:

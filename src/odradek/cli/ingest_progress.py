@@ -89,9 +89,9 @@ def reasons(group: CommitState) -> dict[str, str]:
 
 
 def rounded(found: RunSnapshot) -> dict[str, Any]:
-    """Returns the fields of a snapshot, with floats rounded for JSON."""
+    """Returns the fields of a snapshot for JSON, with floats rounded. The key of ``micro_batches`` is ``batch``."""
     return {
-        name: round(value, 1) if isinstance(value, float) else value
+        "batch" if name == "micro_batches" else name: round(value, 1) if isinstance(value, float) else value
         for name, value in dataclasses.asdict(found).items()
     }
 

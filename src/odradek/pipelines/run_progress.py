@@ -38,14 +38,14 @@ class Watch(Protocol):
 
 @dataclass(frozen=True)
 class RunSnapshot:
-    """The progress at one moment. ``batch``: micro-batches that this run has added. ``records``: rows that the run has
+    """The progress at one moment. ``micro_batches``: those that this run has added. ``records``: rows that the run has
     added, plus the records that the current micro-batch has read so far. ``lag``: unread offsets of the topics.
     ``eta_s``: seconds to the end of a run that has one. ``files``, ``bytes``: the files that this run has added to the
     table. ``committed``: after the end of the run, whether the group's offsets are those of the table. Unknown values
     are None.
     """
 
-    batch: int
+    micro_batches: int
     records: int
     rows_per_s: float | None
     lag: int
@@ -100,7 +100,7 @@ class RunProgress:
             rate = self._rate(now)
             left = max(0, self._left - self._reading)
             return RunSnapshot(
-                batch=self._batches,
+                micro_batches=self._batches,
                 records=self._records,
                 rows_per_s=rate,
                 lag=max(0, self._lag - self._reading),
