@@ -202,7 +202,8 @@ def test_of_two_runs_the_later_wins_and_the_earlier_says_so(
 
     with monkeypatch.context() as patch:
         patch.setattr(Producer, "send_offsets_to_transaction", after_the_other)
-        with pytest.raises(ReplayFenced, match=r"another run of this replay .* \(transactional id odradek-replay-"):
+        causes = r"another run of this replay .* fenced its transactional id odradek-replay-.*force-terminate"
+        with pytest.raises(ReplayFenced, match=causes):
             run_replay(job(bootstrap, target, topics=source), lambda: spark)
     assert run_replay(job(bootstrap, target, topics=source), lambda: spark).rows == 26
     again = job(bootstrap, target, topics=source, again=True)

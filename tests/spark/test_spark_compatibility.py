@@ -20,6 +20,7 @@ if version == "4.0":
 from odradek.core.errors import ConfigError
 from odradek.spark.offsets_source import OffsetsDataSource
 from odradek.spark.source import OdradekDataSource, source_schema
+from odradek.spark import transactional_writer
 from odradek.spark.sink import OdradekWriter
 
 read = {{"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "t"}}
@@ -48,6 +49,10 @@ try:
     print(type(OdradekDataSource(written).streamWriter(rows, False)).__name__)
 except ConfigError as error:
     print(error)
+try:
+    print(type(transactional_writer("127.0.0.1:9", "t")).__name__)
+except ConfigError as error:
+    print(error)
 """
 
 
@@ -62,6 +67,7 @@ def test_pyspark_4_1_has_no_limits() -> None:
         "made",
         "OdradekWriter",
         "OdradekStreamWriter",
+        f"transactional_writer: {needed}",
     ]
 
 
@@ -71,4 +77,5 @@ def test_pyspark_4_0_has_no_limits_no_pushdown_and_no_writes_of_streams() -> Non
     assert lines[0] == "None"
     assert lines[1] == "made"
     assert all("needs PySpark 4.2" in line for line in lines[2:5])
-    assert lines[5:] == [f"option pushFilters: {needed}", "OdradekWriter", f"writing a stream: {needed}"]
+    assert lines[5:8] == [f"option pushFilters: {needed}", "OdradekWriter", f"writing a stream: {needed}"]
+    assert lines[8:] == ["transactional_writer: this needs PySpark 4.2 or newer, and PySpark 4.0.9 is installed"]

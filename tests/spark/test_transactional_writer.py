@@ -27,6 +27,7 @@ from odradek.core.ids import TopicPartition
 from odradek.spark import transactional_writer
 from odradek.spark.errors import reason
 from odradek.spark.micro_batch_number import MicroBatchRefused
+from odradek.spark.micro_batch_transactions import _outputs
 
 
 class DriverEnd(Exception):
@@ -207,6 +208,36 @@ def test_a_writer_made_anew_for_each_micro_batch_writes_each_row_once(
     run(stream, lambda frame, batch: made[batch % 2](frame, batch))
     assert len(stream.log("commits")) == 3
     assert values(bootstrap, target) == filled
+
+
+@pytest.mark.parametrize("first_batch", [1, 100])
+def test_a_first_batch_of_another_checkpoint_skips_no_row(
+    bootstrap: str, stream: StreamingRun, target: str, filled: list[str], first_batch: int
+) -> None:
+    """It is left in the program, and the query starts with a new checkpoint."""
+    message = failed(stream, transactional_writer(bootstrap, target, first_batch=first_batch))
+    assert "remove first_batch (--first-batch)" in message
+    assert values(bootstrap, target) == []
+    run(stream, transactional_writer(bootstrap, target))
+    assert values(bootstrap, target) == filled
+
+
+def test_a_driver_whose_transactional_id_is_fenced_names_both_causes(
+    bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
+) -> None:
+    write = transactional_writer(bootstrap, target)
+
+    def fenced_later(frame: Any, batch: int) -> None:
+        if batch == 1:
+            stream.admin.fence_producers([f"odradek-{query_id(stream)}-{target}"])
+        write(frame, batch)
+
+    message = failed(stream, fenced_later)
+    assert "another driver runs the query" in message
+    assert "an administrator has fenced its transactional id" in message
+    run(stream, transactional_writer(bootstrap, target))
+    assert values(bootstrap, target) == filled
+    assert list(_outputs._runs) == [query_id(stream)], "ended queries are forgotten"
 
 
 def test_a_first_batch_whose_number_may_have_expired_is_refused(

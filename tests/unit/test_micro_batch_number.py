@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.core.ids import OffsetAndMetadata
-from odradek.spark.micro_batch_number import MicroBatchRefused, check_first, commit_of, is_written
+from odradek.spark.micro_batch_number import BatchTimes, MicroBatchRefused, check_first, commit_of, is_written
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,8 @@ from odradek.spark.micro_batch_number import MicroBatchRefused, check_first, com
         (7, 3, 7, False),
         (6, None, 7, True),
         (4, 3, 7, False),
+        (6, 3, 7, True),
+        (4, 3, 100, False),
     ],
 )
 def test_a_batch_is_written_once(batch: int, last: int | None, first_batch: int | None, expected: bool) -> None:
@@ -37,6 +39,9 @@ def test_a_batch_is_written_once(batch: int, last: int | None, first_batch: int 
         (3, 5, 3, "checkpoint is older than its output"),
         (3, None, None, "has expired or was deleted.*pass first_batch=3, else first_batch=4"),
         (8, None, 7, "has expired or was deleted"),
+        (0, None, 100, "first_batch=100 belongs to another checkpoint.* asks for 99 or later.*remove first_batch"),
+        (0, None, 2, "first_batch=2 belongs to another checkpoint"),
+        (5, 3, 7, "first_batch=7 belongs to another checkpoint"),
         (8, 5, None, "batch 8 is not the next one.*pass first_batch=8"),
     ],
 )
@@ -58,8 +63,17 @@ HOUR_MS = 3_600_000
 
 def test_a_first_batch_is_refused_if_its_number_may_have_expired() -> None:
     for begun_ms in (None, 0, HOUR_MS):
-        check_first(begun_ms, 2 * HOUR_MS, 2 * HOUR_MS - 1, "group")
+        check_first(BatchTimes(begun_ms, 2 * HOUR_MS, 2 * HOUR_MS - 1), None, "group")
     with pytest.raises(
         MicroBatchRefused, match=r"planned 2\.0 hours ago.*keeps the number for 2\.0 hours .*pass first_batch=0"
     ):
-        check_first(HOUR_MS, 2 * HOUR_MS, 3 * HOUR_MS, "group")
+        check_first(BatchTimes(HOUR_MS, 2 * HOUR_MS, 3 * HOUR_MS), None, "group")
+
+
+def test_first_batch_1_skips_a_first_batch_only_if_its_number_may_have_expired() -> None:
+    check_first(BatchTimes(HOUR_MS, 2 * HOUR_MS, 3 * HOUR_MS), 1, "group")
+    check_first(BatchTimes(None, 2 * HOUR_MS, 3 * HOUR_MS), 1, "group")
+    with pytest.raises(
+        MicroBatchRefused, match=r"would skip micro-batch 0.*planned 1\.0 hours ago.*remove first_batch"
+    ):
+        check_first(BatchTimes(2 * HOUR_MS, 2 * HOUR_MS, 3 * HOUR_MS), 1, "group")

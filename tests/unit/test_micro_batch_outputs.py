@@ -31,6 +31,37 @@ def test_each_topic_is_written_once_in_a_micro_batch() -> None:
         outputs.check("query", "run", SECOND, 3, ["a", "b"])
 
 
+def test_topics_of_clusters_with_and_without_an_id_are_named() -> None:
+    outputs = MicroBatchOutputs()
+    for cluster in (None, "cluster"):
+        outputs.written("query", "run", Output(cluster, "first"), 3)
+    with pytest.raises(MicroBatchRefused, match="3 is in topic first, first already"):
+        outputs.check("query", "run", SECOND, 3, ["group"])
+
+
+def test_queries_that_have_ended_are_forgotten() -> None:
+    outputs = MicroBatchOutputs()
+    for number in range(3):
+        outputs.begun(f"query {number}", "run", FIRST, outputs)
+        outputs.written(f"query {number}", "run", FIRST, 7)
+    outputs.forget_ended(lambda query: query == "query 2")
+    assert list(outputs._runs) == ["query 2"]
+    with pytest.raises(MicroBatchRefused, match="has written micro-batch 7"):
+        outputs.check("query 2", "run", FIRST, 7, [])
+
+
+def test_a_query_that_starts_again_meanwhile_is_not_forgotten() -> None:
+    outputs = MicroBatchOutputs()
+    outputs.begun("query", "run", FIRST, outputs)
+
+    def starts_again(query: str) -> bool:
+        outputs.begun(query, "next run", FIRST, outputs)
+        return False
+
+    outputs.forget_ended(starts_again)
+    assert outputs.is_last_writer("query", "next run", FIRST, outputs)
+
+
 def test_the_last_writer_of_a_topic_is_known_for_each_run() -> None:
     outputs, one, two = MicroBatchOutputs(), object(), object()
     outputs.begun("query", "run", FIRST, one)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class ReplayFenced(OdradekError):
-    """Another run of the same replay has taken it over."""
+    """Another run of the same replay has taken it over, or an administrator has fenced its transactional id."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,7 @@ def into_topic_once(
             return Replayed(job.found.offsets, 0, 0, True, time.monotonic() - started, transactions=0, earlier=earlier)
         advance(earlier)
         spark = get_spark()
+        _check_version()
         started = time.monotonic()
         rows = transactions = 0
         with progress_options(spark, advance) as task_options:
@@ -91,6 +92,12 @@ def into_topic_once(
                 left = subtract(left, some)
     seconds = time.monotonic() - started
     return Replayed(job.found.offsets, rows, 0, False, seconds, transactions=transactions, earlier=earlier)
+
+
+def _check_version() -> None:
+    from odradek.spark import compatibility  # here, since it loads PySpark
+
+    compatibility.require("a replay in transactions", compatibility.TRANSACTIONS)
 
 
 @contextmanager
@@ -216,8 +223,9 @@ def _replay(
         ) from error
     except ProducerFenced as error:
         raise ReplayFenced(
-            f"another run of this replay has taken it over (transactional id {run.name}). What this run has committed "
-            "remains in the topic. Run only one of them"
+            f"another run of this replay has taken it over, or an administrator has fenced its transactional id "
+            f"{run.name}, for example by odradek transactions force-terminate. What this run has committed remains in "
+            "the topic. If another run is active, leave it alone; if not, run the same command again"
         ) from error
 
 

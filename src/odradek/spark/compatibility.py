@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from odradek.spark.options import ReadOptions
 
 STREAM_WRITES = FILTERS = (4, 1)
-READ_LIMITS = (4, 2)
+READ_LIMITS = TRANSACTIONS = (4, 2)
 
 
 def version() -> tuple[int, int]:

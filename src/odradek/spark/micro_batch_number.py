@@ -6,6 +6,8 @@ whether a micro-batch that Spark runs again is in the topic already.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from odradek.core.errors import OdradekError
 from odradek.core.ids import OffsetAndMetadata
 
@@ -41,12 +43,20 @@ def is_written(batch: int, commit: OffsetAndMetadata | None, group: str, first_b
             f"micro-batch {last} is in the topic. Restore the checkpoint, or use a new one that starts after the "
             "records in the topic"
         )
-    if last is None and first_batch is not None and batch <= first_batch:
-        return batch < first_batch
-    if batch == (0 if last is None else last + 1):
+    if last is not None and batch == last + 1:
         return False
+    if first_batch is not None and batch < first_batch - 1:
+        # Spark repeats a query's last micro-batch only, so no checkpoint leads from here to first_batch.
+        raise MicroBatchRefused(
+            f"first_batch={first_batch} belongs to another checkpoint: the query asks for micro-batch {batch}, and "
+            f"Spark repeats only the last one, so a query that continues with {first_batch} asks for {first_batch - 1} "
+            "or later. Its rows would be lost: remove first_batch (--first-batch), or restore the checkpoint for which "
+            "it was set"
+        )
     if first_batch is not None and batch <= first_batch:
         return batch < first_batch
+    if last is None and batch == 0:
+        return False
     if last is None:
         raise MicroBatchRefused(
             f"micro-batch {batch} is not the query's first, and group {group} has no number of a last micro-batch: "
@@ -59,18 +69,37 @@ def is_written(batch: int, commit: OffsetAndMetadata | None, group: str, first_b
     )
 
 
-def check_first(begun_ms: int | None, retention_ms: int, now_ms: float, group: str) -> None:
-    """Checks a query's first micro-batch, 0, without a number in the group. ``begun_ms``: when Spark has planned it, by
-    the checkpoint; None if unknown.
+class BatchTimes(NamedTuple):
+    """``begun_ms``: when Spark has planned a micro-batch, by the checkpoint; None if unknown. ``retention_ms``: how
+    long the group keeps its number."""
+
+    begun_ms: int | None
+    retention_ms: int
+    now_ms: float
+
+
+def check_first(times: BatchTimes, first_batch: int | None, group: str) -> None:
+    """Checks a query's first micro-batch, 0, without a number in the group. ``first_batch``: None, or 1.
 
     Usually no driver has written it. But if it was planned longer ago than the group keeps offsets, an earlier driver
-    may have committed it, and the number has expired. Raises MicroBatchRefused.
+    may have committed it, and the number has expired. Only then ``first_batch=1`` may skip it: a newer micro-batch
+    that was written would have its number, and a new checkpoint would lose its rows. Raises MicroBatchRefused.
     """
-    if begun_ms is not None and now_ms - begun_ms >= retention_ms:
+    if times.begun_ms is None:
+        return
+    age_ms = times.now_ms - times.begun_ms
+    ages = (
+        f"micro-batch 0 was planned {age_ms / 3_600_000:,.1f} hours ago, and group {group} has no number of a last "
+        f"micro-batch. It keeps the number for {times.retention_ms / 3_600_000:,.1f} hours (offsets.retention.minutes)"
+    )
+    if first_batch is None and age_ms >= times.retention_ms:
+        raise MicroBatchRefused(f"{ages}, so the micro-batch may have been written. {_remedy(0)}")
+    if first_batch == 1 and age_ms < times.retention_ms:
         raise MicroBatchRefused(
-            f"micro-batch 0 was planned {(now_ms - begun_ms) / 3_600_000:,.1f} hours ago, and group {group} has no "
-            f"number of a last micro-batch. It keeps the number for {retention_ms / 3_600_000:,.1f} hours "
-            f"(offsets.retention.minutes), so the micro-batch may have been written. {_remedy(0)}"
+            f"first_batch=1 would skip micro-batch 0, whose number cannot have expired: {ages}. If the checkpoint is "
+            "new, remove first_batch (--first-batch), which is for another checkpoint. If another function has written "
+            "the micro-batch, or the number was deleted, use a new checkpoint that starts after the records in the "
+            "topic"
         )
 
 

@@ -7,7 +7,7 @@ source can be in one transaction only: in the first of two they would be visible
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -48,7 +48,7 @@ class MicroBatchOutputs:
 
         ``groups``: the groups of the sources whose offsets are in the output's transaction.
         """
-        written = sorted(one for one, last in self._of(query, run).batches.items() if last == batch)
+        written = [one for one, last in self._of(query, run).batches.items() if last == batch]
         if output in written:
             raise MicroBatchRefused(
                 f"this query's function has written micro-batch {batch} to topic {output.topic} already, in a "
@@ -56,7 +56,7 @@ class MicroBatchOutputs:
                 "DataFrame of all rows for the topic, with union, write it by one call, and start with a new checkpoint"
             )
         if written and groups:
-            others = ", ".join(one.topic for one in written)
+            others = ", ".join(sorted(one.topic for one in written))
             raise MicroBatchRefused(
                 f"micro-batch {batch} is in topic {others} already, and topic {output.topic} would be another "
                 f"transaction. The offsets of the query's source (group {', '.join(groups)}) can be in one transaction "
@@ -65,6 +65,13 @@ class MicroBatchOutputs:
 
     def written(self, query: str, run: str, output: Output, batch: int) -> None:
         self._of(query, run).batches[output] = batch
+
+    def forget_ended(self, is_active: Callable[[str], bool]) -> None:
+        """Forgets the queries that do not run any more, so that a driver of many queries keeps no more than it runs."""
+        for query, found in list(self._runs.items()):
+            # A query that has started again in the meantime has another entry, which stays.
+            if not is_active(query) and self._runs.get(query) is found:
+                del self._runs[query]
 
     def _of(self, query: str, run: str) -> _QueryRun:
         found = self._runs.get(query)

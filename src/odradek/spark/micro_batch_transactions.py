@@ -26,8 +26,9 @@ from odradek.client.producer.errors import ProducerFenced
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import ConsumerGroupMetadata, TopicPartition
 from odradek.history.log_ends import retention
+from odradek.spark import compatibility
 from odradek.spark.micro_batch_groups import MicroBatchGroups, check_members
-from odradek.spark.micro_batch_number import MicroBatchRefused, check_first, commit_of, is_written
+from odradek.spark.micro_batch_number import BatchTimes, MicroBatchRefused, check_first, commit_of, is_written
 from odradek.spark.micro_batch_outputs import MicroBatchOutputs, Output
 from odradek.spark.session_activation import is_connect
 from odradek.spark.transaction_attempts import TasksRepeated, TransactionTimedOut, place, write_once
@@ -41,7 +42,7 @@ _outputs = MicroBatchOutputs()
 
 
 class WriterFenced(OdradekError):
-    """Another driver has taken the query over."""
+    """Another driver has taken the query over, or an administrator has fenced the query's transactional id."""
 
 
 def transactional_writer(
@@ -101,6 +102,7 @@ class TransactionalWriter:
     """
 
     def __init__(self, options: WriteOptions, first_batch: int | None = None) -> None:
+        compatibility.require("transactional_writer", compatibility.TRANSACTIONS)
         assert options.topic is not None
         self.options = options
         self.topic = options.topic
@@ -154,6 +156,7 @@ class TransactionalWriter:
             self.close()
             run = self._run = self._started(query, str(number), _execution_of(spark, query))
             _outputs.begun(query, run.run, run.output, self)
+            _outputs.forget_ended(lambda other: _execution_of(spark, other) is not None)
         return run
 
     def _started(self, query: str, number: str, execution: Any) -> _WriterRun:
@@ -192,8 +195,9 @@ class TransactionalWriter:
         # Kafka's reply for all partitions leaves out those with a pending offset, so the request names the partition.
         first_partition = TopicPartition(self.topic, 0)
         commits = run.admin.list_group_offsets(run.group, [first_partition], require_stable=True)
-        if commits.get(first_partition) is None and self.first_batch is None and batch == 0:
-            check_first(run.groups.begun_ms(batch), retention(run.admin)[0], time.time() * 1000, run.group)
+        if commits.get(first_partition) is None and self.first_batch in (None, 1) and batch == 0:
+            times = BatchTimes(run.groups.begun_ms(batch), retention(run.admin)[0], time.time() * 1000)
+            check_first(times, self.first_batch, run.group)
         return is_written(batch, commits.get(first_partition), run.group, self.first_batch)
 
     def _write(self, run: _WriterRun, frame: DataFrame, batch: int) -> None:
@@ -215,9 +219,10 @@ class TransactionalWriter:
             ) from error
         except ProducerFenced as error:
             raise WriterFenced(
-                f"another driver runs the query {run.query} from the same checkpoint, and has taken it over "
-                f"(transactional id {run.transactional_id}). This driver has not written micro-batch {batch}. Run only "
-                "one of them"
+                f"another driver runs the query {run.query} from the same checkpoint, and has taken it over, or an "
+                f"administrator has fenced its transactional id {run.transactional_id}, for example by odradek "
+                f"transactions force-terminate. This driver has not written micro-batch {batch}. If another driver is "
+                "active, run only one of them; if not, start the query again"
             ) from error
         except TasksRepeated as error:
             raise MicroBatchRefused(f"micro-batch {batch}: {error}") from error
@@ -248,8 +253,8 @@ def _end_earlier(admin: Admin, transactional_id: str) -> None:
 
 
 def _execution_of(spark: SparkSession, query: str) -> Any:
-    """Returns Java's StreamExecution of a running query. Spark runs a query in a copy of its session, so the session's
-    own list of queries does not have it.
+    """Returns Java's StreamExecution of a query; None if the query does not run. Spark runs a query in a copy of its
+    session, so the session's own list of queries does not have it.
     """
     jvm = spark.sparkContext._jvm
     assert jvm is not None

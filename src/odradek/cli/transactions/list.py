@@ -25,7 +25,11 @@ def list_(
     ] = -1,
     pattern: Annotated[
         str,
-        typer.Option("--transactional-id-pattern", metavar="REGEX", help="Only ids that match as a whole (RE2)."),
+        typer.Option(
+            "--transactional-id-pattern",
+            metavar="REGEX",
+            help="Only ids that match as a whole. Odradek's broker takes RE2's syntax, Apache Kafka Java's.",
+        ),
     ] = "",
     command_config: CommandConfig = None,
     as_json: AsJson = False,

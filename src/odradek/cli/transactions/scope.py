@@ -16,7 +16,7 @@ Partition = Annotated[int, typer.Option("--partition", min=0, metavar="N", help=
 BrokerId = Annotated[
     int | None, typer.Option("--broker-id", metavar="ID", help="Ask this broker's replica, not the leader.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Abort without asking.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 def given(name: str, option: str) -> str:
