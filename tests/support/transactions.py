@@ -33,6 +33,7 @@ from odradek.wire.api_keys import (
 from support.brokers import RunningBroker, Wire, eventually
 
 TIMEOUT_MS = 60_000
+_FEATURE_S = 30.0
 VERSIONS = {2: {PRODUCE: 12, END_TXN: 5, ADD_OFFSETS_TO_TXN: 4}, 0: {PRODUCE: 11, END_TXN: 4, ADD_OFFSETS_TO_TXN: 3}}
 """transaction.version → the versions that a client with this level uses."""
 
@@ -44,16 +45,27 @@ def create_topic(wire: Wire, name: str, partitions: int = 1) -> None:
 
 
 def set_version(kafka: str, level: int) -> None:
-    """Sets the cluster's transaction.version."""
+    """Sets the cluster's transaction.version, and waits until ApiVersions replies have it."""
     with Wire(kafka) as wire:
-        reply = wire.call(API_VERSIONS, 4, {"client_software_name": "t", "client_software_version": "1"})
-        levels = {feature.name: feature.max_version_level for feature in reply.finalized_features}
-        if levels.get("transaction.version", 0) == level:
+        before = _transaction_version(wire)
+        if before == level:
             return
-        kind = 1 if level > levels.get("transaction.version", 0) else 2  # an upgrade, or a safe downgrade
+        kind = 1 if level > before else 2  # an upgrade, or a safe downgrade
         update = {"feature": "transaction.version", "max_version_level": level, "upgrade_type": kind}
         reply = wire.call(UPDATE_FEATURES, 1, {"timeout": 10_000, "feature_updates": [update], "validate_only": False})
         assert reply.error_code is ErrorCode.none
+        # Kafka's controller replies before the broker has read the record of the change.
+        deadline = time.monotonic() + _FEATURE_S
+        while _transaction_version(wire) != level:
+            assert time.monotonic() < deadline, f"the broker does not have transaction.version {level}"
+            time.sleep(0.02)
+
+
+def _transaction_version(wire: Wire) -> int:
+    """The level of transaction.version in the broker's ApiVersions reply, 0 if the reply has none."""
+    reply = wire.call(API_VERSIONS, 4, {"client_software_name": "t", "client_software_version": "1"})
+    levels = {feature.name: feature.max_version_level for feature in reply.finalized_features}
+    return int(levels.get("transaction.version", 0))
 
 
 def find_coordinator(wire: Wire, transactional_id: str) -> str:
