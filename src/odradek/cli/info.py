@@ -98,7 +98,9 @@ def _limits() -> dict[str, Any]:
 
 
 def _usable() -> int | None:
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
+    if sys.platform != "linux":
+        return os.cpu_count()
+    return len(os.sched_getaffinity(0))
 
 
 def _count(limit: int) -> str:

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from odradek.core.errors import ConfigError, OdradekError
+from odradek.core.operating_system import require_posix
 
 HOST = "127.0.0.1"
 WATCH = Path(__file__).with_name("parent_watch.py")
@@ -42,6 +43,10 @@ _ATTEMPTS = 3
 _INVALID_CONFIG = 2
 """ZooKeeper's exit code."""
 _POLL_S = 0.02
+if sys.platform == "win32":  # ``ZooKeeper`` ends there with one line
+    _KILL = _STOP = _CONTINUE = signal.SIGTERM
+else:
+    _KILL, _STOP, _CONTINUE = signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT
 _TAIL_BYTES = 4000
 
 
@@ -134,15 +139,15 @@ class ZooKeeperNode:
 
     def kill(self) -> None:
         """Ends the node with kill -9."""
-        self._end(signal.SIGKILL)
+        self._end(_KILL)
 
     def pause(self) -> None:
         """Stops the node's process (SIGSTOP): connections stay open, and the node answers nothing until ``resume``."""
-        self._signal(signal.SIGSTOP)
+        self._signal(_STOP)
 
     def resume(self) -> None:
         """Lets a paused node continue."""
-        self._signal(signal.SIGCONT)
+        self._signal(_CONTINUE)
 
     def log_tail(self) -> str:
         """Returns the end of the node's output. With the environment variable ODRADEK_LOG_LEVEL it has a log."""
@@ -162,7 +167,7 @@ class ZooKeeperNode:
         if watch.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._java, number)
-                os.kill(self._java, signal.SIGCONT)  # a paused process does not end by SIGTERM
+                os.kill(self._java, _CONTINUE)  # a paused process does not end by SIGTERM
         assert watch.stdin is not None
         assert watch.stdout is not None
         watch.wait()
@@ -188,6 +193,7 @@ class ZooKeeper:
     def __init__(self, nodes: int = 1, config: Mapping[str, Any] | None = None) -> None:
         if nodes < 1 or nodes % 2 == 0:
             raise ConfigError(f"nodes={nodes}: an ensemble has an odd number of nodes")
+        require_posix("odradek.ZooKeeper")
         self._config = DEFAULTS | {name: str(value) for name, value in (config or {}).items()}
         _command(Path("zoo.cfg"))
         self._home = Path(tempfile.mkdtemp(prefix="odradek-zookeeper-"))
