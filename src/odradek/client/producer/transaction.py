@@ -147,6 +147,7 @@ class ProducerTransaction:
         self._is_begun = False  # whether the coordinator may know of this transaction
         self._has_sent = False  # whether this producer itself may have added something
         self._end_is_sent = False
+        self._end_is_answered = False
         self._needs_epoch = False
         self._is_shared = False  # whether other producers write into this transaction
         self._epoch_was_shared = False  # whether other producers have used this epoch, in this transaction or before
@@ -210,7 +211,7 @@ class ProducerTransaction:
         self._added.clear()
         self._groups.clear()
         self._is_begun = self._is_shared = self._has_sent = False
-        self._end_is_sent = self._needs_epoch = False
+        self._end_is_sent = self._end_is_answered = self._needs_epoch = False
 
     def end(self, *, commit: bool) -> None:
         """Starts a commit or abort: no record is accepted any more."""
@@ -254,10 +255,15 @@ class ProducerTransaction:
             self._groups.add(group_id)
 
     def end_request(self) -> bool:
-        """Returns whether EndTxn has to be sent. After this call the transaction may have ended."""
+        """Returns whether EndTxn has to be sent. After this call the transaction may have ended.
+
+        An answered EndTxn is not repeated: InitProducerId may have fenced its epoch, with a reply that was lost."""
         if self._is_begun:
             self._end_is_sent = True
-        return self._is_begun
+        return self._is_begun and not self._end_is_answered
+
+    def end_answered(self) -> None:
+        self._end_is_answered = True
 
     def needs_epoch(self) -> bool:
         """Returns whether the abort has to be followed by InitProducerId."""

@@ -210,6 +210,8 @@ class TransactionalEngine(ProducerEngine):
             by_itself = transaction.version >= BY_ITSELF
             request = requests.end(self._id, transaction.producer, commit=commit, returns_epoch=by_itself)
             reply = await self._call(request, deadline)
+            with self.lock:
+                transaction.end_answered()
             if reply is not None:
                 producer = ProducerIdentity(getattr(reply, "producer_id", -1), getattr(reply, "producer_epoch", -1))
         if not commit and transaction.needs_epoch():
