@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.transactions.messages import Partition
-from odradek.wire.api_keys import END_TXN
+from odradek.wire.api_keys import END_TXN, UPDATE_FEATURES
 
 NAME = "tx"
 LEVELS = pytest.mark.parametrize("level", [2, 0])
@@ -177,3 +178,22 @@ def test_kill_9_at_any_moment_leaves_whole_transactions(own_broker: Callable[...
     assert committed <= set(first) <= committed | unknown
     assert len(committed) >= 8
     assert not aborted & set(first)
+
+
+def test_the_level_of_transaction_version_is_logged_when_an_old_directory_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A new directory has Kafka's initial level, which no log has to tell."""
+    starts = []
+    with caplog.at_level(logging.INFO, "odradek.broker"):
+        for level in (2, 1, 0):
+            with (
+                odradek.Broker(tmp_path / "data", CONFIG, in_thread=True) as broker,
+                Wire(broker.bootstrap_servers) as wire,
+            ):
+                starts.append([line for line in caplog.messages if "transaction.version" in line])
+                caplog.clear()
+                row = {"feature": "transaction.version", "max_version_level": level, "upgrade_type": 2}
+                message = {"timeout": 10_000, "feature_updates": [row] if level < 2 else [], "validate_only": False}
+                assert wire.call(UPDATE_FEATURES, 2, message).error_code == 0
+    assert starts == [[], ["the level of transaction.version is 2"], ["the level of transaction.version is 1"]]

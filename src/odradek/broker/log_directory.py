@@ -62,6 +62,8 @@ class LogDirectory:
         self.run_steps: Callable[[Steps[None]], object] | None = None
         self.on_growth: Job = _do_nothing
         """Called after each ``GROWTH_LOGS`` new logs."""
+        self.is_new = False
+        """Whether no broker has used the directory before this start."""
         self.has_compacted = False
         """Whether a log is or was compacted."""
         self._made = 0
@@ -118,6 +120,7 @@ class LogDirectory:
             raise StorageError(f"{path} cannot be read: {error.strerror or error}") from error
         if stored and config.is_set("node.id") and config.node_id != self.node_id:
             raise ConfigError(f"{self.path} belongs to node.id {stored}, not {config.node_id}")
+        self.is_new = not properties
         if not properties.get("cluster.id") or not properties.get("directory.id"):
             properties = {
                 "node.id": str(self.node_id),

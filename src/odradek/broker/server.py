@@ -35,6 +35,7 @@ from odradek.broker.reply_memory import ReplyMemory
 from odradek.broker.request_memory import RequestMemory
 from odradek.broker.router import Api, Router, served_apis
 from odradek.broker.scheduler import Callbacks, Scheduler, Steps, finish
+from odradek.catalog.features import TRANSACTION
 from odradek.catalog.shard import BROKER, BeginEpochs, Topic
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError, StorageError
@@ -235,6 +236,8 @@ class BrokerServer:
         """Reads the catalogue and checks the broker's settings in it. Raises StorageError, ConfigError."""
         catalog = self.catalog = self.directory.open_catalog(metadata_config(self.config))
         catalog.on_snapshot_due = self.controller.begin_snapshot
+        if not self.directory.is_new:  # the directory of an earlier release gets its level at this start
+            log.info("the level of %s is %d", TRANSACTION, catalog.features().get(TRANSACTION, 0))
         if self._delete_configs or catalog.configs(BROKER, str(self.node_id)) or catalog.configs(BROKER, ""):
             from odradek.broker import config_stored
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from odradek.broker.controller import TopicSpec
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from odradek.core.deferred import Deferred
     from odradek.core.errors import ErrorCode
     from odradek.core.transaction_marker import EndTransactionMarker
-
-log = logging.getLogger("odradek.broker")
 
 
 class TransactionCoordinator:
@@ -54,7 +51,6 @@ class TransactionCoordinator:
             return broker.groups.load_end(index)
 
         catalog = broker.catalog
-        log.info("the level of %s is %d", TRANSACTION, catalog.features().get(TRANSACTION, 0))
         return TransactionRuntime(
             TransactionConfig.of(broker.config.value),
             broker.coordinator_environment,
