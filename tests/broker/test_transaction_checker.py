@@ -38,6 +38,8 @@ CONFIG = {
     "log.cleaner.enable": "false",  # the log audit reads every batch of __consumer_offsets
 }
 END_WITHIN_S = 60.0
+SEGMENT_BYTES = (None, 2_048, 5_000, 20_000)
+"""The sizes of segments in a trial, by its seed. Small segments bring the files of transactions into each kill -9."""
 FOUND = {
     "a marker is lost": "before the marker of epoch|holds readers|open transactions",
     "a marker has a wrong epoch": "ends the transaction of epoch",
@@ -104,6 +106,7 @@ class Trial:
         self.broker = broker
         self.seed = seed
         self.chance = random.Random(seed)
+        self.segment_bytes = SEGMENT_BYTES[seed % len(SEGMENT_BYTES)]
         self.kills = kills
         self.ledger = Ledger()
         self.audits = [LogAudit(TOPIC, partition) for partition in range(PARTITIONS)] + [LogAudit(OFFSETS_TOPIC, 0)]
@@ -118,7 +121,8 @@ class Trial:
 
     def __enter__(self) -> Trial:
         self.broker.start()
-        self.broker.command("create_topic", name=TOPIC, partition_count=PARTITIONS, configs={})
+        small = {} if self.segment_bytes is None else {"internal.segment.bytes": str(self.segment_bytes)}
+        self.broker.command("create_topic", name=TOPIC, partition_count=PARTITIONS, configs=small)
         self.broker.command("create_topic", name="input", partition_count=PARTITIONS, configs={})
         return self
 
@@ -141,6 +145,10 @@ class Trial:
         with self._notes:
             self.ledger.note(name, line)
             self.noted += 1
+
+    def segments(self) -> int:
+        """Returns the number of segments of all partitions."""
+        return sum(1 for _ in self.broker.data_dir.glob(f"{TOPIC}-*/*.log"))
 
     # --- one round --------------------------------------------------------------------------------------------
 
@@ -294,6 +302,7 @@ def test_transactions_while_broker_and_producers_get_kill_9(trial: Callable[[int
     assert running.worker_kills >= 2
     assert running.ledger.count("committed") >= 30
     assert running.ledger.count("aborted") >= 10
+    assert running.segments() >= 10 * PARTITIONS
 
 
 @pytest.mark.slow
@@ -302,6 +311,7 @@ def test_the_invariants_hold_for_1_000_rounds(trial: Callable[[int], Trial], see
     running = trial(seed)
     running.run(20)
     assert running.ledger.count("committed") >= 60
+    assert (running.segments() > PARTITIONS) is (running.segment_bytes is not None)
 
 
 @pytest.mark.slow
