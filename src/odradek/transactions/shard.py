@@ -36,7 +36,7 @@ from odradek.core.effects import (
 )
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_PRODUCER, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentity
-from odradek.core.pace import STEP_WORK, Pace, in_parts
+from odradek.core.pace import PART_RECORDS, STEP_WORK, Pace, in_parts
 from odradek.core.transaction_records import (
     Decoded,
     Transaction,
@@ -462,6 +462,7 @@ class TransactionShard:
         return self._remove_expired(now_ms)
 
     def _abort_timed_out(self, now_ms: int) -> ResultSteps:
+        """Aborts at most PART_RECORDS transactions. The next ones follow after their records and waiting requests."""
         out = Result(effects=[SetTimer(TIMEOUTS, now_ms + self.config.abort_interval_ms)])
         pace = Pace()
         for transactional_id in list(self._ongoing):
@@ -475,6 +476,9 @@ class TransactionShard:
                 self._blocked.pop(transactional_id, None)
                 out.records += part.records
                 out.effects += part.effects
+            if len(out.records) >= PART_RECORDS:
+                out.effects.append(SetTimer(TIMEOUTS, now_ms))
+                break
             if pace.spend():
                 yield None
         for transactional_id in [key for key, until_ms in self._blocked.items() if until_ms < now_ms]:
