@@ -221,9 +221,7 @@ def test_a_broker_that_stays_down_is_a_timeout(own_broker: Callable[..., Any], t
     with Producer(broker.bootstrap) as patient:
         patient.send(topic, b"the first record to a broker and a topic takes longer")
     errors: list[Exception | None] = []
-    producer = Producer(
-        broker.bootstrap, delivery_timeout_ms=300, max_block_ms=300, buffer_memory=2_000, default_api_timeout_ms=500
-    )
+    producer = Producer(broker.bootstrap, delivery_timeout_ms=2_000, buffer_memory=2_000, default_api_timeout_ms=2_000)
     producer.send(topic, b"stored")
     producer.flush(30)
     broker.kill()

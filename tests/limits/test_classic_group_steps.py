@@ -352,7 +352,7 @@ def test_the_last_member_to_join_is_answered_once_when_the_partition_is_unloaded
     answers = [large_group.join(0, known=True)]  # the leader requests another rebalance
     answers += [large_group.join(number, known=True) for number in range(1, MEMBERS)]
     driver = large_group.harness.runtime._drivers[0]
-    while not (driver._current and driver._current.origin.answers):
+    while not (driver._current and driver._current.origin.replies):
         assert large_group.tick()
     with caplog.at_level(logging.ERROR):
         large_group.harness.runtime.unload(0)

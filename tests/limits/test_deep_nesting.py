@@ -118,7 +118,7 @@ def test_a_pattern_that_python_cannot_compile_is_a_value_error(pattern: str) -> 
     from odradek.client.arguments import as_pattern
 
     with pytest.raises(ValueError, match="pattern"):
-        as_pattern(pattern, ours=True)
+        as_pattern(pattern, is_matched_here=True)
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

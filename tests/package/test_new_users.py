@@ -59,7 +59,7 @@ def test_an_unwanted_python_is_refused_in_one_line() -> None:
 def test_a_wrong_log_level_is_the_reason_of_the_fixtures_error() -> None:
     program = "import odradek\nwith odradek.Broker(): pass"
     assert last_line(program, ODRADEK_LOG_LEVEL="LOUD") == (
-        "the broker did not start: odradek broker: ODRADEK_LOG_LEVEL takes DEBUG, INFO, WARNING, ERROR or CRITICAL, "
+        "the broker did not start: odradek broker: ODRADEK_LOG_LEVEL must be DEBUG, INFO, WARNING, ERROR or CRITICAL, "
         "not 'LOUD'"
     )
 

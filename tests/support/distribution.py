@@ -31,7 +31,7 @@ LONG = (
 LONG_ELSEWHERE = (
     "test_zookeeper_commands", "test_secrets", "test_offsets_page", "test_kernel_cache", "test_apis_differential",
     "test_idle_year", "test_simulation", "test_groups_differential", "test_transactions_differential",
-    "test_hostile_load",
+    "test_hostile_workload",
 )  # fmt: skip
 
 

@@ -174,8 +174,10 @@ class Fork:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
+        # The server may have reaped the child before its exit code is here.
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)
