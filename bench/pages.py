@@ -13,6 +13,7 @@ CLIENTS = FOLDER / "clients.md"
 SPARK = FOLDER / "spark.md"
 TABLES = FOLDER / "tables.md"
 TRANSACTIONS = FOLDER / "transactions.md"
+OFFSET_STORES = FOLDER / "offset-stores.md"
 HISTORY = FOLDER / "history.md"
 
 

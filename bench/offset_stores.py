@@ -1,0 +1,394 @@
+"""``python -m bench.offset_stores``: commits of offsets to ZooKeeper, odradek and Apache Kafka, in turn in one run.
+
+A broker has one node, ZooKeeper one or three, with the heap and the settings of its own scripts. Each is measured
+without and with a sync of every write (``forceSync=yes`` in ZooKeeper, ``log.flush.interval.messages=1`` in brokers).
+One store runs at a time, and the load has its own process: Java's asynchronous client for ZooKeeper, hand-made requests
+for brokers. The load checks every reply, and at the end it reads the committed offsets back. ZooKeeper has two kinds of
+commits: one write a partition, as consumers up to Kafka 1.1 send them, and one transaction with the expected versions,
+as odradek sends them. CPU and bytes are those of all nodes of a store.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from bench import offset_stores_plot, overview, report
+from bench.__main__ import kafka_jars
+from bench.apache import ApacheBroker, free_port, java
+from bench.measures import Values
+from bench.pages import OFFSET_STORES, option_help
+from bench.sides import CONFIG, cpu_seconds, start, with_descendants
+from bench.workload import create_topic
+from odradek.testing.cluster import BrokerProcess
+from odradek.testing.zookeeper import JARS, TLS_JARS
+
+NAME = "offset stores"
+PARTITIONS = (1, 10, 50)
+IN_FLIGHT = {"single": (1, 1), "pipelined": (8, 4)}
+"""Connections, or sessions, and commits in flight on each."""
+WARM_UP_S, MEASURED_S = 0.8, 2.0
+_TOPIC = "offsets-of"
+_JAVA = Path(__file__).with_name("java") / "ZooKeeperCommits.java"
+_READY_S = 60.0
+_SETTLE_S = 0.2
+_HEAP = "1000m"  # of ZooKeeper's own scripts
+_QUIET = "-Dslf4j.internal.verbosity=ERROR"  # no warning that there is no logger
+_ZOO = {
+    "tickTime": "2000",
+    "initLimit": "10",
+    "syncLimit": "5",
+    "maxClientCnxns": "0",
+    "admin.enableServer": "false",
+}
+"""The values of ZooKeeper's example file. The log is preallocated in steps of 64 MiB, ZooKeeper's default."""
+_SYNC = {"log.flush.interval.messages": "1"}
+_NO_ROLL = {"offsets.topic.segment.bytes": str(1 << 30)}
+"""The log is measured by its size, so it must not be compacted during a run."""
+
+
+class Store(Protocol):
+    """A store of offsets in processes of its own."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def load(self, kind: str, partitions: int, mode: str) -> list[str]:
+        """The command of a load."""
+        ...
+
+    def stored_bytes(self) -> int:
+        """The bytes of all logs of the store, on all nodes."""
+        ...
+
+    @property
+    def pids(self) -> list[int]: ...
+
+
+class ZooKeeperStore:
+    """ZooKeeper with the heap and the settings of its own scripts."""
+
+    def __init__(self, directory: Path, nodes: int, *, synced: bool) -> None:
+        ports = _distinct_ports(3 * nodes)
+        lines = [f"{name}={value}" for name, value in _ZOO.items()] + [f"forceSync={'yes' if synced else 'no'}"]
+        self._ports = ports[2::3]
+        if nodes > 1:
+            lines += [
+                f"server.{n + 1}=127.0.0.1:{ports[3 * n]}:{ports[3 * n + 1]};127.0.0.1:{ports[3 * n + 2]}"
+                for n in range(nodes)
+            ]
+        self._folders = [directory / str(n + 1) for n in range(nodes)]
+        for folder, port in zip(self._folders, self._ports, strict=True):
+            own = [f"dataDir={folder / 'data'}"]
+            if nodes == 1:
+                own += [f"clientPort={port}", "clientPortAddress=127.0.0.1"]
+            (folder / "data").mkdir(parents=True)
+            (folder / "data" / "myid").write_text(f"{folder.name}\n")
+            (folder / "zoo.cfg").write_text("\n".join(lines + own) + "\n")
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._jobs = 0
+        self._classes = directory / "classes"
+        compiler = str(Path(java()).resolve().with_name("javac"))
+        subprocess.run([compiler, "-cp", _jars(), "-d", str(self._classes), str(_JAVA)], check=True)
+
+    def start(self) -> None:
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        for folder in self._folders:
+            command = [java(), f"-Xmx{_HEAP}", _QUIET, "-cp", _jars(), main, str(folder / "zoo.cfg")]
+            with (folder / "zookeeper.log").open("ab") as log:
+                self._processes.append(subprocess.Popen(command, stdout=log, stderr=log))
+        deadline = time.monotonic() + _READY_S
+        while not all(_serves(port) for port in self._ports):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"ZooKeeper did not serve within {_READY_S} s")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            process.wait(30)
+
+    def load(self, kind: str, partitions: int, mode: str) -> list[str]:
+        self._jobs += 1
+        connect = ",".join(f"127.0.0.1:{port}" for port in self._ports)
+        sessions, window = IN_FLIGHT[mode]
+        times = [str(int(seconds * 1000)) for seconds in (WARM_UP_S, MEASURED_S)]
+        root = f"/bench/{self._jobs}"
+        command = [java(), "-Xmx512m", _QUIET, "-cp", f"{self._classes}{os.pathsep}{_jars()}", "ZooKeeperCommits"]
+        return [*command, connect, root, kind, str(partitions), str(sessions), str(window), *times]
+
+    def stored_bytes(self) -> int:
+        return sum(_used_bytes(path) for folder in self._folders for path in folder.glob("data/version-2/log.*"))
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self._processes]
+
+
+class BrokerStore:
+    """A broker of either kind."""
+
+    def __init__(self, process: BrokerProcess | ApacheBroker, data: Path) -> None:
+        self._process, self._data = process, data
+        self.name = data.parent.name
+        self.bootstrap = process.bootstrap_servers if isinstance(process, BrokerProcess) else process.bootstrap
+
+    def spawn(self) -> None:
+        if isinstance(self._process, BrokerProcess):
+            self._process.start()
+        else:
+            self._process.spawn()
+
+    def start(self) -> None:
+        start(self)
+        create_topic(self.bootstrap, _TOPIC, max(PARTITIONS))
+
+    def stop(self) -> None:
+        self._process.stop()
+
+    def load(self, kind: str, partitions: int, mode: str) -> list[str]:
+        connections, window = IN_FLIGHT[mode]
+        arguments = {
+            "bootstrap": self.bootstrap,
+            "topic": _TOPIC,
+            "partitions": partitions,
+            "connections": connections,
+            "window": window,
+            "warm_up_s": WARM_UP_S,
+            "seconds": MEASURED_S,
+        }
+        return [sys.executable, "-m", "bench.commit_load", json.dumps(arguments)]
+
+    def stored_bytes(self) -> int:
+        return sum(path.stat().st_size for path in self._data.glob("__consumer_offsets-*/*.log"))
+
+    @property
+    def pids(self) -> list[int]:
+        if isinstance(self._process, BrokerProcess):
+            return with_descendants([self._process.pid] if self._process.pid else [])
+        return with_descendants(self._process.pids)
+
+
+def _jars() -> str:
+    """The class path of ZooKeeper, from PySpark's jars."""
+    found = importlib.util.find_spec("pyspark")
+    if found is None or not found.submodule_search_locations:
+        raise SystemExit("ZooKeeper's jars come with PySpark: pip install 'odradek[spark]'")
+    folder = Path(found.submodule_search_locations[0]) / "jars"
+    return os.pathsep.join(str(jar) for name in (*JARS, *TLS_JARS) for jar in sorted(folder.glob(f"{name}.jar")))
+
+
+def _distinct_ports(count: int) -> list[int]:
+    found: set[int] = set()
+    while len(found) < count:
+        found.add(free_port())
+    return list(found)
+
+
+def _serves(port: int) -> bool:
+    """Whether a node belongs to an ensemble with a leader."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as connection:
+        connection.sendall(b"srvr")
+        reply = b""
+        while data := connection.recv(4096):
+            reply += data
+        return b"Mode: " in reply
+    return False
+
+
+def _used_bytes(path: Path) -> int:
+    """The size of a log of ZooKeeper without the zeros that it is preallocated with."""
+    step = 1 << 20
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end:
+            begin = max(end - step, 0)
+            file.seek(begin)
+            if used := file.read(end - begin).rstrip(b"\0"):
+                return begin + len(used)
+            end = begin
+    return 0
+
+
+def _settled_bytes(store: Store) -> int:
+    """The bytes when they no longer grow: a follower writes a transaction after the leader."""
+    found = store.stored_bytes()
+    while True:
+        time.sleep(_SETTLE_S)
+        before, found = found, store.stored_bytes()
+        if found == before:
+            return found
+
+
+def measure(store: Store, kind: str, partitions: int, mode: str) -> Values:
+    """One load. The CPU is that of the measured time, and the bytes are those of all commits."""
+    process = subprocess.Popen(store.load(kind, partitions, mode), stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    cpu_s, stored = {}, {}
+    result: Values = {}
+    for line in process.stdout:
+        mark = line.strip()
+        if mark == "ready":
+            stored[mark] = store.stored_bytes()
+        elif mark in {"begin", "end"}:
+            cpu_s[mark] = cpu_seconds(store.pids)
+        else:
+            result = json.loads(line)
+    if process.wait():
+        raise RuntimeError(f"the load failed: {mode}, {kind}, {partitions} partitions")
+    written = _settled_bytes(store) - stored["ready"]
+    commits = result["commits"]
+    return {
+        "per_s": commits / result["seconds"],
+        "p50_ms": result["p50_ms"],
+        "p99_ms": result["p99_ms"],
+        "cpu_us": (cpu_s["end"] - cpu_s["begin"]) / commits * 1e6,
+        "bytes": written / result["sent"],
+        "load": result["cpu_s"] / result["seconds"],
+    }
+
+
+ZOOKEEPER_KINDS = {"writes": "one write a partition", "transaction": "one transaction"}
+
+
+def stores(kafka: str | None) -> dict[str, tuple[Callable[[Path], Store], tuple[str, ...]]]:
+    """By name: how to build it, and its kinds of commits."""
+
+    def zookeeper(nodes: int, *, synced: bool) -> Callable[[Path], Store]:
+        return lambda directory: ZooKeeperStore(directory, nodes, synced=synced)
+
+    def ours(*, synced: bool) -> Callable[[Path], Store]:
+        config = {**CONFIG, **_NO_ROLL, **(_SYNC if synced else {})}
+
+        def build(directory: Path) -> Store:
+            process = BrokerProcess(directory, config=config, port=free_port())
+            return BrokerStore(process, process.data_dir)
+
+        return build
+
+    def apache(*, synced: bool) -> Callable[[Path], Store]:
+        config = {**CONFIG, **_NO_ROLL, **(_SYNC if synced else {})}
+        return lambda directory: BrokerStore(ApacheBroker(directory, config, cp=kafka), directory / "data")
+
+    found: dict[str, tuple[Callable[[Path], Store], tuple[str, ...]]] = {}
+    for synced in (False, True):
+        for nodes, text in ((1, "1 node"), (3, "3 nodes")):
+            found[f"ZooKeeper, {text}{SYNCED * synced}"] = (zookeeper(nodes, synced=synced), tuple(ZOOKEEPER_KINDS))
+        found[f"odradek{SYNCED * synced}"] = (ours(synced=synced), ("",))
+        if kafka is not None:
+            found[f"Apache Kafka{SYNCED * synced}"] = (apache(synced=synced), ("",))
+    return found
+
+
+SYNCED = ", synced"
+
+
+def row_name(store: str, kind: str) -> str:
+    return f"{store}, {ZOOKEEPER_KINDS[kind]}" if kind else store
+
+
+def one_round(kafka: str | None, work: Path, number: int) -> Values:
+    """``STORE/PARTITIONS/MODE/FIGURE`` → value."""
+    found: Values = {}
+    built = list(stores(kafka).items())
+    for name, (build, kinds) in built if number % 2 == 0 else built[::-1]:
+        directory = work / f"{number}-{name.replace(', ', '-').replace(' ', '-')}"
+        directory.mkdir(parents=True)
+        store = build(directory)
+        store.start()
+        try:
+            measure(store, kinds[0], 1, "pipelined")  # the first load makes Java compile its code
+            for kind in kinds:
+                for partitions in PARTITIONS:
+                    for mode in IN_FLIGHT:
+                        values = measure(store, kind, partitions, mode)
+                        key = f"{row_name(name, kind)}/{partitions}/{mode}"
+                        found |= {f"{key}/{figure}": value for figure, value in values.items()}
+                        print(
+                            f"round {number + 1} {key}: "
+                            + "  ".join(f"{figure} {report.shown(value)}" for figure, value in values.items()),
+                            flush=True,
+                        )
+        finally:
+            store.stop()
+            shutil.rmtree(directory, ignore_errors=True)  # a log of ZooKeeper has 64 MiB or more
+    return found
+
+
+def rows(rounds: Sequence[Values]) -> list[str]:
+    """The names of the rows in the order of measurement of the first round."""
+    return list(dict.fromkeys(key.split("/", maxsplit=1)[0] for key in rounds[0]))
+
+
+def table(rounds: Sequence[Values]) -> str:
+    """One table for each mode, a row for each store."""
+    return "\n\n".join([_single(rounds), _pipelined(rounds)])
+
+
+def _cell(rounds: Sequence[Values], *path: object) -> str:
+    return report.spread([values["/".join(map(str, path))] for values in rounds])
+
+
+def _single(rounds: Sequence[Values]) -> str:
+    lines = [
+        "| one commit in flight | " + " | ".join(f"{n} partitions: p50, ms | p99, ms" for n in PARTITIONS) + " |",
+        "|---" * (1 + 2 * len(PARTITIONS)) + "|",
+    ]
+    for row in rows(rounds):
+        cells = [_cell(rounds, row, n, "single", figure) for n in PARTITIONS for figure in ("p50_ms", "p99_ms")]
+        lines.append(f"| {row} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _pipelined(rounds: Sequence[Values]) -> str:
+    titles = [f"{n} partitions: commits/s | CPU, µs | bytes" for n in PARTITIONS]
+    most = max(value for values in rounds for key, value in values.items() if key.endswith("pipelined/load"))
+    lines = [
+        f"| 32 commits in flight | {' | '.join(titles)} |",
+        "|---" * (1 + 3 * len(PARTITIONS)) + "|",
+    ]
+    for row in rows(rounds):
+        cells = [
+            _cell(rounds, row, n, "pipelined", figure) for n in PARTITIONS for figure in ("per_s", "cpu_us", "bytes")
+        ]
+        lines.append(f"| {row} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"The load itself took at most {most:.2f} of one core."])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.offset_stores", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of all stores (default 3)")
+    parser.add_argument("--kafka-cp", help="class path of Apache Kafka's jars (default: Maven fetches and caches them)")
+    parser.add_argument("--no-kafka", action="store_true", help="leave Apache Kafka out")
+    parser.add_argument("--out", type=Path, default=OFFSET_STORES, help=option_help(OFFSET_STORES))
+    args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that stores are stopped and files removed
+    cp, note = kafka_jars(args)
+    work = Path(tempfile.mkdtemp(prefix="odradek-bench-stores-"))
+    try:
+        rounds = [one_round(cp, work, number) for number in range(args.rounds)]
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    run = report.head(args.rounds, " ".join(["python -m bench.offset_stores", *sys.argv[1:]]))
+    text = f"{run}\n\n{table(rounds)}" + (f"\n\n{note}" if note else "")
+    overview.publish(args.out, text, NAME)
+    args.out.with_name("offset-stores.svg").write_text(offset_stores_plot.plot(rounds))
+    print(f"\n{text}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
