@@ -19,7 +19,7 @@ from support.world_log import WorldLog
 
 import odradek.coordinator.driver as driver_module
 import odradek.coordinator.loader as loader_module
-import odradek.coordinator.replies as answers_module
+import odradek.coordinator.replies as replies_module
 import odradek.coordinator.runtime as runtime_module
 import odradek.coordinator.timers as timers_module
 import odradek.coordinator.writes as writes_module
@@ -52,8 +52,8 @@ SMALL_STEPS = (
     (driver_module, "EFFECTS_AT_ONCE", 4),
     (driver_module, "RECORDS_AT_ONCE", 3),
     (writes_module, "RECORDS_AT_ONCE", 3),
-    (answers_module, "FEW", 2),
-    (answers_module, "AT_ONCE", 1),
+    (replies_module, "MAX_AT_ONCE", 2),
+    (replies_module, "PER_STEP", 1),
     (timers_module, "AT_ONCE", 2),
 )
 """Work that is done in steps for many members is done in steps for a few members, too."""
