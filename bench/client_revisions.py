@@ -13,11 +13,11 @@ from __future__ import annotations
 import json
 import os
 import random
-import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +97,9 @@ def _child(name: str, bootstrap: str) -> int:
     return time.process_time_ns() - before
 
 
-def _measured(source: Path, name: str, bootstrap: str) -> int:
+def _side_ns(sides: Mapping[str, Path], name: str, bootstrap: str, side: str) -> int:
+    """The CPU time of a side's child process for one job."""
+    source = sides[side]
     root = Path(__file__).resolve().parent.parent
     command = [sys.executable, "-m", "bench.client_revisions", "--child", json.dumps([name, bootstrap])]
     environment = {**os.environ, "PYTHONPATH": f"{source}:{root}"}
@@ -126,15 +128,11 @@ def _fill(bootstrap: str) -> None:
             producer.flush(120)
 
 
-def _summary(ratios: Sequence[float]) -> str:
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    return f"{middle:.3f} ({low:.3f} to {high:.3f})"
-
-
 def main(arguments: Sequence[str]) -> None:
     if arguments[0] == "--child":
         print(_child(*json.loads(arguments[1])))
         return
+    from bench.revisions import compare, report
     from odradek.testing.cluster import BrokerProcess
 
     other = Path(arguments[0]).resolve()
@@ -147,18 +145,8 @@ def main(arguments: Sequence[str]) -> None:
         try:
             _fill(broker.bootstrap_servers)
             for name, (_, _, count) in _JOBS.items():
-                took: dict[str, list[int]] = {side: [] for side in sides}
-                for number in range(rounds + 1):
-                    for side in chance.sample(list(sides), len(sides)):
-                        ran = _measured(sides[side], name, broker.bootstrap_servers)
-                        if number:
-                            took[side].append(ran)
-                here, itself = (
-                    [mine / first for mine, first in zip(took[side], took["first"], strict=True)]
-                    for side in ("here", "second")
-                )
-                each_us = statistics.median(took["first"]) / count / 1000
-                print(f"{name}: here {_summary(here)}; itself {_summary(itself)}; {each_us:.3f} µs", flush=True)
+                measure = partial(_side_ns, sides, name, broker.bootstrap_servers)
+                report(name, compare(list(sides), rounds, 1, chance, measure), count)
         finally:
             broker.stop()
 

@@ -14,14 +14,13 @@ import time
 from collections import deque
 from typing import Any
 
-from bench.workload import COMMIT_VERSION, commit_request
-from odradek.core.errors import ErrorCode
+from bench.raw import Connection
+from bench.workload import commit_request, first_commit_reply
 from odradek.wire import frames
-from odradek.wire.api_keys import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH
+from odradek.wire.api_keys import OFFSET_FETCH
 
 _OFFSETS = 100
 """Distinct requests of a connection. They are sent in turn, so that the load only copies bytes."""
-_READY_S = 60.0
 _FETCH_VERSION = 7
 
 
@@ -29,14 +28,13 @@ class Committer:
     """One connection, which commits for a group of its own."""
 
     def __init__(self, bootstrap: str, topic: str, group: str, partitions: int, window: int) -> None:
-        from bench.raw import Connection
-
         self.connection = Connection(bootstrap)
         self.group, self.topic, self.partitions = group, topic, partitions
         self.window = window
         self.took: list[float] = []
         self._requests = [commit_request(group, topic, range(partitions), offset) for offset in range(_OFFSETS)]
-        self._expected = self._first_reply()
+        # Every later reply must equal this one, except for its correlation id.
+        self._expected = first_commit_reply(self.connection.call, group, self._requests[0])[4:]
         self._began: deque[float] = deque()
         self.sent = self._received = 0
         self._tail = b""
@@ -44,19 +42,6 @@ class Committer:
     @property
     def in_flight(self) -> int:
         return self.sent - self._received
-
-    def _first_reply(self) -> bytes:
-        """The reply without its correlation id, when the group has a coordinator. All later ones equal it."""
-        deadline = time.monotonic() + _READY_S
-        while time.monotonic() < deadline:
-            asked = {"key": self.group, "key_type": 0}
-            self.connection.call(frames.encode_request(FIND_COORDINATOR, 3, 0, "bench", asked))
-            reply = self.connection.call(self._requests[0])
-            _, message = frames.decode_reply(OFFSET_COMMIT, COMMIT_VERSION, reply)
-            if all(row.error_code == ErrorCode.none for row in message.topics[0].partitions):
-                return reply[4:]
-            time.sleep(0.1)
-        raise TimeoutError(f"{self.group} has no coordinator")
 
     def send(self, count: int) -> None:
         now = time.perf_counter()

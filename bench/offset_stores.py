@@ -11,13 +11,10 @@ as odradek sends them. CPU and bytes are those of all nodes of a store.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import importlib.util
 import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -34,7 +31,7 @@ from bench.pages import OFFSET_STORES, option_help
 from bench.sides import CONFIG, cpu_seconds, start, with_descendants
 from bench.workload import create_topic
 from odradek.testing.cluster import BrokerProcess
-from odradek.testing.zookeeper import JARS, TLS_JARS
+from odradek.testing.zookeeper import MAIN_CLASS, class_path, free_ports, server_mode
 
 NAME = "offset stores"
 PARTITIONS = (1, 10, 50)
@@ -81,7 +78,7 @@ class ZooKeeperStore:
     """ZooKeeper with the heap and the settings of its own scripts."""
 
     def __init__(self, directory: Path, nodes: int, *, synced: bool) -> None:
-        ports = _distinct_ports(3 * nodes)
+        ports = free_ports(3 * nodes)
         lines = [f"{name}={value}" for name, value in _ZOO.items()] + [f"forceSync={'yes' if synced else 'no'}"]
         self._ports = ports[2::3]
         if nodes > 1:
@@ -101,19 +98,18 @@ class ZooKeeperStore:
         self._jobs = 0
         self._classes = directory / "classes"
         compiler = str(Path(java()).resolve().with_name("javac"))
-        subprocess.run([compiler, "-cp", _jars(), "-d", str(self._classes), str(_JAVA)], check=True)
+        subprocess.run([compiler, "-cp", class_path(), "-d", str(self._classes), str(_JAVA)], check=True)
 
     def start(self) -> None:
-        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         for folder in self._folders:
-            command = [java(), f"-Xmx{_HEAP}", _QUIET, "-cp", _jars(), main, str(folder / "zoo.cfg")]
+            command = [java(), f"-Xmx{_HEAP}", _QUIET, "-cp", class_path(), MAIN_CLASS, str(folder / "zoo.cfg")]
             with (folder / "zookeeper.log").open("ab") as log:
                 self._processes.append(subprocess.Popen(command, stdout=log, stderr=log))
         deadline = time.monotonic() + _READY_S
-        while not all(_serves(port) for port in self._ports):
+        while not all(server_mode(port) for port in self._ports):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"ZooKeeper did not serve within {_READY_S} s")
-            time.sleep(0.05)
+            time.sleep(0.05)  # nodes start for seconds; requests without a pause would delay them
 
     def stop(self) -> None:
         for process in self._processes:
@@ -127,7 +123,7 @@ class ZooKeeperStore:
         sessions, window = IN_FLIGHT[mode]
         times = [str(int(seconds * 1000)) for seconds in (WARM_UP_S, MEASURED_S)]
         root = f"/bench/{self._jobs}"
-        command = [java(), "-Xmx512m", _QUIET, "-cp", f"{self._classes}{os.pathsep}{_jars()}", "ZooKeeperCommits"]
+        command = [java(), "-Xmx512m", _QUIET, "-cp", f"{self._classes}{os.pathsep}{class_path()}", "ZooKeeperCommits"]
         return [*command, connect, root, kind, str(partitions), str(sessions), str(window), *times]
 
     def stored_bytes(self) -> int:
@@ -182,33 +178,6 @@ class BrokerStore:
         return with_descendants(self._process.pids)
 
 
-def _jars() -> str:
-    """The class path of ZooKeeper, from PySpark's jars."""
-    found = importlib.util.find_spec("pyspark")
-    if found is None or not found.submodule_search_locations:
-        raise SystemExit("ZooKeeper's jars come with PySpark: pip install 'odradek[spark]'")
-    folder = Path(found.submodule_search_locations[0]) / "jars"
-    return os.pathsep.join(str(jar) for name in (*JARS, *TLS_JARS) for jar in sorted(folder.glob(f"{name}.jar")))
-
-
-def _distinct_ports(count: int) -> list[int]:
-    found: set[int] = set()
-    while len(found) < count:
-        found.add(free_port())
-    return list(found)
-
-
-def _serves(port: int) -> bool:
-    """Whether a node belongs to an ensemble with a leader."""
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as connection:
-        connection.sendall(b"srvr")
-        reply = b""
-        while data := connection.recv(4096):
-            reply += data
-        return b"Mode: " in reply
-    return False
-
-
 def _used_bytes(path: Path) -> int:
     """The size of a log of ZooKeeper without the zeros that it is preallocated with."""
     step = 1 << 20
@@ -227,7 +196,7 @@ def _settled_bytes(store: Store) -> int:
     """The bytes when they no longer grow: a follower writes a transaction after the leader."""
     found = store.stored_bytes()
     while True:
-        time.sleep(_SETTLE_S)
+        time.sleep(_SETTLE_S)  # a follower that writes has grown by then
         before, found = found, store.stored_bytes()
         if found == before:
             return found

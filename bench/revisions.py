@@ -17,7 +17,8 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from bench.raw import Connection, batches, check_produced, produce_request
@@ -199,51 +200,58 @@ def main(arguments: Sequence[str]) -> None:
                 broker.start()
                 _prepare(broker)
             if not arguments[2:] or _START in arguments[2:]:
-                _compare_starts({name: broker.source for name, broker in sides.items()}, rounds, chance)
+                # The first start of a side compiles its modules.
+                took = compare(list(sides), rounds, 1, chance, lambda side: _start_ns(sides[side].source))
+                report(_START, took, 1)
             time.sleep(_TRIM_S)
             for name, broker in sides.items():
                 print(f"idle memory, {name}: {resident_bytes([broker.pid or 0]) / 1e6:.1f} MB", flush=True)
             for name, workload in chosen.items():
-                _compare(name, workload, sides, rounds, chance)
+                measure = partial(_side_ns, sides, workload)
+                report(name, compare(list(sides), rounds, _WARM_UP, chance, measure), workload.count)
         finally:
             for broker in sides.values():
                 broker.stop()
 
 
-def _compare(name: str, workload: Workload, sides: dict[str, Revision], rounds: int, chance: random.Random) -> None:
+def _side_ns(sides: Mapping[str, Revision], workload: Workload, side: str) -> int:
+    """The run time of a side's broker for one workload."""
+    broker = sides[side]
+    before = broker.ran_ns()
+    workload.run(broker.bootstrap_servers)
+    return broker.ran_ns() - before
+
+
+def _start_ns(source: Path) -> int:
+    """The run time of a broker from its start until it is ready."""
+    with tempfile.TemporaryDirectory() as directory:
+        broker = Revision(Path(directory), source)
+        broker.start()
+        ran_ns = broker.ran_ns()
+        broker.stop()
+    return ran_ns
+
+
+def compare(
+    sides: Sequence[str], rounds: int, warm_up: int, chance: random.Random, measure: Callable[[str], int]
+) -> dict[str, list[int]]:
+    """Measures the sides in changing order, in nanoseconds. The first ``warm_up`` rounds do not count."""
     took: dict[str, list[int]] = {side: [] for side in sides}
-    for number in range(rounds + _WARM_UP):
+    for number in range(warm_up + rounds):
         for side in chance.sample(list(sides), len(sides)):
-            broker = sides[side]
-            before = broker.ran_ns()
-            workload.run(broker.bootstrap_servers)
-            if number >= _WARM_UP:
-                took[side].append(broker.ran_ns() - before)
-    _report(name, took, workload.count)
-
-
-def _compare_starts(sources: dict[str, Path], rounds: int, chance: random.Random) -> None:
-    """Compares the run time of a broker from its start until it is ready."""
-    took: dict[str, list[int]] = {side: [] for side in sources}
-    for number in range(rounds + 1):
-        for side in chance.sample(list(sources), len(sources)):
-            with tempfile.TemporaryDirectory() as directory:
-                broker = Revision(Path(directory), sources[side])
-                broker.start()
-                ran_ns = broker.ran_ns()
-                broker.stop()
-            if number:  # the first start of a side compiles its modules
+            ran_ns = measure(side)
+            if number >= warm_up:
                 took[side].append(ran_ns)
-    _report(_START, took, 1)
+    return took
 
 
-def _report(name: str, took: dict[str, list[int]], count: int) -> None:
+def report(name: str, took: dict[str, list[int]], count: int) -> None:
     """Prints the ratios of a case and the median time of one request in microseconds."""
     here, second = (
         [mine / first for mine, first in zip(took[side], took["first"], strict=True)] for side in ("here", "second")
     )
     each_us = statistics.median(took["first"]) / count / 1000
-    print(f"{name}: {_summary('here', here)}; {_summary('itself', second)}; {each_us:.1f} µs", flush=True)
+    print(f"{name}: {_summary('here', here)}; {_summary('itself', second)}; {each_us:,.2f} µs", flush=True)
 
 
 if __name__ == "__main__":

@@ -66,6 +66,22 @@ def commit_request(group: str, topic: str, partitions: Iterable[int], offset: in
     return frames.encode_request(OFFSET_COMMIT, COMMIT_VERSION, offset, "bench", message)
 
 
+def first_commit_reply(call: Callable[[bytes], bytes], group: str, request: bytes) -> bytes:
+    """Sends a commit until the group has a coordinator. ``call`` sends a request and returns its reply.
+
+    Returns the reply without an error, from the correlation id on. Raises TimeoutError after 60 s.
+    """
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        call(frames.encode_request(FIND_COORDINATOR, 3, 0, "bench", {"key": group, "key_type": 0}))
+        reply = call(request)
+        _, message = frames.decode_reply(OFFSET_COMMIT, COMMIT_VERSION, reply)
+        if all(row.error_code == ErrorCode.none for row in message.topics[0].partitions):
+            return reply
+        time.sleep(0.1)  # a new coordinator loads; requests without a pause would delay it
+    raise TimeoutError(f"{group} has no coordinator")
+
+
 class CommitConnection:
     """A connection with ``WINDOW`` requests in flight, each of which commits ``partitions`` partitions of a group."""
 
@@ -74,9 +90,10 @@ class CommitConnection:
         self._socket = socket.create_connection((host, int(port)), timeout=60)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._topic, self._group, self._partitions = topic, group, partitions
-        self._reply_bytes = 0
-        self._body = b""
-        self._wait_for_coordinator()
+        reply = first_commit_reply(self._call, group, self._request(0))
+        # Every later reply must equal this one, except for its correlation id.
+        self._reply_bytes = len(reply) + 4
+        self._body = reply[4:]
         self._chunk = b"".join(self._request(n) for n in range(CHUNK))
 
     def _call(self, request: bytes) -> bytes:
@@ -94,21 +111,6 @@ class CommitConnection:
 
     def _request(self, offset: int) -> bytes:
         return commit_request(self._group, self._topic, range(self._partitions), offset)
-
-    def _wait_for_coordinator(self) -> None:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            asked = frames.encode_request(FIND_COORDINATOR, 3, 0, "bench", {"key": self._group, "key_type": 0})
-            self._call(asked)
-            reply = self._call(self._request(0))
-            _, message = frames.decode_reply(OFFSET_COMMIT, COMMIT_VERSION, reply)
-            if message.topics[0].partitions[0].error_code == ErrorCode.none:
-                # Every later reply must equal this one, except for its correlation id.
-                self._reply_bytes = len(reply) + 4
-                self._body = reply[4:]
-                return
-            time.sleep(0.1)
-        raise TimeoutError("no coordinator")
 
     def run(self, seconds: float) -> int:
         """Commits for ``seconds``. Returns the number of requests without an error."""

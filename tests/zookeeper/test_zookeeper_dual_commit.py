@@ -9,7 +9,7 @@ from support.zookeeper_harness import GroupHarness, expire, read
 import odradek
 from odradek.client import Admin, KafkaError, PartitionOwned
 from odradek.core.ids import TopicPartition as Tp
-from odradek.testing.zookeeper import _free_ports
+from odradek.testing.zookeeper import free_ports
 
 DUAL = {"offsets_storage": "kafka", "dual_commit_enabled": True}
 
@@ -84,7 +84,7 @@ def test_a_consumer_starts_and_commits_while_zookeeper_is_down(
     harness: GroupHarness, admin: Admin, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It warns, and goes on with Kafka's offsets."""
-    (port,) = _free_ports(1)
+    (port,) = free_ports(1)
     admin.alter_group_offsets(harness.group, {harness.a: 4})
     settings = DUAL | {"zookeeper_connect": f"127.0.0.1:{port}", "zookeeper_session_timeout_ms": 500}
     with harness.consumer(**settings) as one:

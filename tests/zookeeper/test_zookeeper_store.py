@@ -15,7 +15,7 @@ from support.brokers import eventually
 import odradek
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition as Tp
-from odradek.testing.zookeeper import _free_ports
+from odradek.testing.zookeeper import free_ports
 from odradek.zookeeper.config import config_of
 from odradek.zookeeper.connection import ZooKeeperConnection
 from odradek.zookeeper.errors import (
@@ -183,7 +183,7 @@ def test_an_expired_session_is_an_error_of_one_line(zookeeper: odradek.ZooKeeper
 
 
 def test_without_a_node_the_error_names_the_address(zookeeper: odradek.ZooKeeper) -> None:
-    (port,) = _free_ports(1)
+    (port,) = free_ports(1)
     config = config_of(f"127.0.0.1:{port}", {"zookeeper.connection.timeout.ms": "300"}, {})
     with pytest.raises(ZooKeeperUnreachable, match=rf"no node of ZooKeeper at 127.0.0.1:{port} answered within 300 ms"):
         ZooKeeperConnection(config).open()
@@ -261,7 +261,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_connection_may_use_tls(zookeeper: odradek.ZooKeeper, certificates: Path, tmp_path: Path) -> None:
-    (port,) = _free_ports(1)
+    (port,) = free_ports(1)
     config = {
         "secureClientPort": port,
         "secureClientPortAddress": "127.0.0.1",

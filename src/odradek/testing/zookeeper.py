@@ -27,6 +27,7 @@ WATCH = Path(__file__).with_name("parent_watch.py")
 JARS = ("zookeeper-[0-9]*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*", "snappy-java-*")
 TLS_JARS = ("netty-*", "commons-io-*")
 LOG_JARS = ("log4j-api-*", "log4j-core-*", "log4j-slf4j2-impl-*")
+MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 DEFAULTS = {
     "tickTime": "500",
     "minSessionTimeout": "500",
@@ -86,16 +87,7 @@ class ZooKeeperNode:
 
     def mode(self) -> str:
         """Returns ``standalone``, ``leader`` or ``follower``; "" while the node serves no requests."""
-        try:
-            with socket.create_connection((HOST, self.port), 5) as asked:
-                asked.sendall(b"srvr")
-                answer = b""
-                while data := asked.recv(4096):
-                    answer += data
-        except OSError:
-            return ""
-        found = [line for line in answer.decode(errors="replace").splitlines() if line.startswith("Mode: ")]
-        return found[0].removeprefix("Mode: ") if found else ""
+        return server_mode(self.port)
 
     def start(self) -> None:
         """Starts the node and returns when it serves requests. An ensemble serves them while most nodes run.
@@ -267,7 +259,7 @@ class ZooKeeper:
             node.wait()
 
     def _choose_ports(self) -> None:
-        ports = _free_ports(3 * len(self.nodes))
+        ports = free_ports(3 * len(self.nodes))
         lines = [f"{name}={value}\n" for name, value in self._config.items()]
         if len(self.nodes) > 1:
             lines += [
@@ -308,7 +300,21 @@ def _end(nodes: tuple[ZooKeeperNode, ...], home: Path, owner: int) -> None:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _free_ports(count: int) -> list[int]:
+def server_mode(port: int) -> str:
+    """As ``ZooKeeperNode.mode``, of the server at a port of this machine."""
+    try:
+        with socket.create_connection((HOST, port), 5) as asked:
+            asked.sendall(b"srvr")
+            answer = b""
+            while data := asked.recv(4096):
+                answer += data
+    except OSError:
+        return ""
+    found = [line for line in answer.decode(errors="replace").splitlines() if line.startswith("Mode: ")]
+    return found[0].removeprefix("Mode: ") if found else ""
+
+
+def free_ports(count: int) -> list[int]:
     """Returns ports that were free just now; all are held until the last one is found, so that they differ."""
     with contextlib.ExitStack() as held:
         probes = [held.enter_context(socket.socket()) for _ in range(count)]
@@ -317,24 +323,29 @@ def _free_ports(count: int) -> list[int]:
         return [int(probe.getsockname()[1]) for probe in probes]
 
 
-def _command(config: Path) -> list[str]:
-    """Returns the command for a node. Raises ZooKeeperFailed without Java or the jars."""
+def class_path(*, with_log: bool = False) -> str:
+    """Returns the class path of ZooKeeper from PySpark's jars. Raises ZooKeeperFailed without them."""
     found = importlib.util.find_spec("pyspark")
     if found is None or not found.submodule_search_locations:
         raise ZooKeeperFailed(
             "ZooKeeper's jars come with PySpark, which is not installed: pip install 'odradek[spark]'"
         )
     folder = Path(found.submodule_search_locations[0]) / "jars"
-    logged = "ODRADEK_LOG_LEVEL" in os.environ
-    patterns = (*LOG_JARS, *JARS, *TLS_JARS) if logged else (*JARS, *TLS_JARS)
+    patterns = (*LOG_JARS, *JARS, *TLS_JARS) if with_log else (*JARS, *TLS_JARS)
     jars = [jar for pattern in patterns for jar in sorted(folder.glob(f"{pattern}.jar"))]
     if not any(jar.name.startswith("zookeeper-") for jar in jars):
         raise ZooKeeperFailed(f"{folder} has no jar of ZooKeeper: install PySpark with its jars (4.2 or newer)")
+    return os.pathsep.join(map(str, jars))
+
+
+def _command(config: Path) -> list[str]:
+    """Returns the command for a node. Raises ZooKeeperFailed without Java or the jars."""
+    logged = "ODRADEK_LOG_LEVEL" in os.environ
+    jars = class_path(with_log=logged)
     options = ["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true"]
     if logged:
         options.append(f"-Dorg.apache.logging.log4j.level={os.environ['ODRADEK_LOG_LEVEL']}")
-    main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-    return [_java(), *options, "-cp", os.pathsep.join(map(str, jars)), main, str(config)]
+    return [_java(), *options, "-cp", jars, MAIN_CLASS, str(config)]
 
 
 def _java() -> str:
