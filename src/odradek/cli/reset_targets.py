@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from odradek.lag.reset import Scenario
 
 
+TARGETS = (
+    "to-earliest", "to-latest", "to-current", "to-offset", "shift-by", "to-datetime", "by-duration", "from-file",
+)  # fmt: skip
+"""The names of all targets. ``to-current`` and ``from-file`` are targets of ``groups reset`` alone."""
+
 ResetTopic = Annotated[
     list[str] | None, typer.Option("--topic", metavar="TOPIC[:0,1]", help="A topic, or some partitions. Repeatable.")
 ]
@@ -30,6 +35,18 @@ ByDuration = Annotated[
     str | None,
     typer.Option("--by-duration", metavar="PnDTnHnMnS", help="To the first record after now minus this duration."),
 ]
+
+
+def targets_of(line: object) -> dict[str, object]:
+    """Returns the targets that a command line has, by name; None for a target that is not given."""
+    values = {name: getattr(line, name.replace("-", "_")) for name in TARGETS if hasattr(line, name.replace("-", "_"))}
+    return {name: None if value is False else value for name, value in values.items()}
+
+
+def check_partitions(topics: list[str] | None, all_topics: bool) -> None:
+    """Raises CommandError unless either --topic or --all-topics is given."""
+    if bool(topics) == all_topics:
+        raise CommandError("choose the partitions: give --topic TOPIC[:0,1] (repeatable) or --all-topics")
 
 
 def only_target(given: Mapping[str, object], command: str) -> str:

@@ -32,8 +32,10 @@ from odradek.cli.reset_targets import (
     ToEarliest,
     ToLatest,
     ToOffset,
+    check_partitions,
     only_target,
     scenario_for,
+    targets_of,
 )
 from odradek.cli.terminal import (
     EXIT_FAILED,
@@ -125,9 +127,9 @@ def reset(line: ResetLine) -> None:
     scenario = scenario_of(line)
     if line.dry_run and line.execute:
         raise CommandError("--dry-run and --execute cannot be used together")
-    if line.from_file is None and bool(line.topic) == line.all_topics:
-        raise CommandError("choose the partitions: give --topic TOPIC[:0,1] (repeatable) or --all-topics")
-    if line.from_file is not None and (line.topic or line.all_topics):
+    if line.from_file is None:
+        check_partitions(line.topic, line.all_topics)
+    elif line.topic or line.all_topics:
         raise CommandError("the file of --from-file contains the partitions: omit --topic and --all-topics")
     parse_partitions(line.topic or [])
     with (
@@ -142,16 +144,7 @@ def scenario_of(line: ResetLine) -> Scenario:
     from odradek.lag import reset as resets
     from odradek.lag import reset_csv
 
-    given = {
-        "to-earliest": line.to_earliest or None,
-        "to-latest": line.to_latest or None,
-        "to-current": line.to_current or None,
-        "to-offset": line.to_offset,
-        "shift-by": line.shift_by,
-        "to-datetime": line.to_datetime,
-        "by-duration": line.by_duration,
-        "from-file": line.from_file,
-    }
+    given = targets_of(line)
     kind = only_target(given, "groups reset")
     if line.from_file is not None:
         try:

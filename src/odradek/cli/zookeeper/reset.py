@@ -16,8 +16,10 @@ from odradek.cli.reset_targets import (
     ToEarliest,
     ToLatest,
     ToOffset,
+    check_partitions,
     only_target,
     scenario_for,
+    targets_of,
 )
 from odradek.cli.terminal import CommandError, note, print_json, warning_lines
 from odradek.cli.zookeeper.scope import (
@@ -72,18 +74,10 @@ def reset(line: ZooKeeperResetLine) -> None:
     offset outside the log becomes its nearest end.
     """
     (group,) = _one(group_names(line.group))
-    given = {
-        "to-earliest": line.to_earliest or None,
-        "to-latest": line.to_latest or None,
-        "to-offset": line.to_offset,
-        "shift-by": line.shift_by,
-        "to-datetime": line.to_datetime,
-        "by-duration": line.by_duration,
-    }
+    given = targets_of(line)
     kind = only_target(given, "zookeeper reset")
     scenario = scenario_for(kind, given[kind])
-    if bool(line.topic) == line.all_topics:
-        raise CommandError("choose the partitions: give --topic TOPIC[:0,1] (repeatable) or --all-topics")
+    check_partitions(line.topic, line.all_topics)
     parse_partitions(line.topic or [])
     asked = Asked(line.execute, line.undo_file, line.as_json)
     with line.store() as store, line.admin("it knows where the logs start and end") as admin:
