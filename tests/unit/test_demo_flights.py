@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from odradek.client.producer.partitioner import murmur2, partition_for_key
 from odradek.pipelines.demo.flights import Feed, Flights, InputMissing, data_file
-from odradek.pipelines.partitioning import murmur2, partition_for_key
 
 
 @pytest.fixture(scope="module")

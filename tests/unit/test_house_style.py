@@ -43,7 +43,7 @@ PRIVATE_WORDS = re.compile(
 )
 """Old-fashioned words that make a text hard to read. Texts of Apache Kafka may contain them."""
 PARTICIPLE = re.compile(r"(^|_)\w+ing$")
-NOUNS_IN_ING = {"testing", "partitioning", "staging"}
+NOUNS_IN_ING = {"testing", "staging"}
 SAME_NAME = {
     "Admin": "odradek.aio has the asynchronous class: users choose by the import",
     "Consumer": "as Admin",
@@ -58,7 +58,6 @@ SAME_CONSTANT = {
     "SET": "as DELETE",
     "DRAIN_S": "the end of the broker, and of Spark's progress reports",
     "LONG_MASK": "arithmetic on 63 bits",
-    "MASK": "arithmetic on 32 and 64 bits",
     "MAX_INT": "Java's largest int",
     "MAX_DEPTH": "JSON, Avro and patterns are different languages",
     "PATIENCE": "a number of checks, of different intervals: of the heap, of the garbage",

