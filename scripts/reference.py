@@ -91,7 +91,7 @@ def meanings(module: Any) -> dict[str, tuple[str, str]]:
         for one, text in zip(node.body, node.body[1:], strict=False):
             is_text = isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
             if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and is_text:
-                doc = " ".join(str(text.value.value).split())  # type: ignore[attr-defined]
+                doc = " ".join(str(text.value.value).split())  # type: ignore[attr-defined]  # ``is_text`` says what it is
                 found[one.target.id] = ast.unparse(one.annotation), doc
     return found
 

@@ -18,7 +18,7 @@ def script(shell: str) -> str:
 
         raise BadParameter(f"takes {', '.join(SHELLS[:-1])} or {SHELLS[-1]}, not {shell!r}")
     # typer.completion imports these functions and does not export them.
-    from typer.completion import get_completion_script  # type: ignore[attr-defined]
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # not exported
 
     return str(get_completion_script(prog_name="odradek", complete_var=COMPLETION, shell=shell))
 

@@ -54,7 +54,7 @@ def _part(module: Any, name: str) -> Any:
 try:
     import pyspark.sql.streaming.datasource as _limits
 except ModuleNotFoundError:
-    _limits: Any = None  # type: ignore[no-redef]
+    _limits: Any = None  # type: ignore[no-redef]  # ``_part`` then makes empty classes
 
 ReadLimit = _part(_limits, "ReadLimit")
 ReadAllAvailable = _part(_limits, "ReadAllAvailable")

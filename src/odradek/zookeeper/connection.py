@@ -271,7 +271,7 @@ class ZooKeeperConnection:
 def check_installed() -> None:
     """Raises ConfigError without kazoo."""
     try:
-        import kazoo.client  # noqa: F401
+        import kazoo.client  # noqa: F401  only its presence counts
     except ImportError:
         raise ConfigError("offsets in ZooKeeper need kazoo: pip install 'odradek[zookeeper]'") from None
 
