@@ -95,6 +95,7 @@ bench: setup
 	$(BIN)/python -m bench.order_of_writes
 	$(BIN)/python -m bench.kinds_of_commits
 	$(BIN)/python -m bench.transactions
+	$(BIN)/python -m bench.offset_stores
 
 oracle: setup
 	$(BIN)/python -m tests.oracle.record $(BOOTSTRAP)
