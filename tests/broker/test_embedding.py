@@ -352,14 +352,17 @@ def test_batches_reduce_the_number_of_produce_requests(broker: odradek.Broker, t
         create_topic(broker.bootstrap_servers, name)
         broker.faults.clear()
         broker.faults.delay("Produce", 0, times=None, topic=name)
-        before = len(fired(broker))
         settings = {"bootstrap.servers": broker.bootstrap_servers, "batch.num.messages": size, "linger.ms": 200}
         producer = Producer(settings)
+        # Before the producer knows the topic, it hands its records over one by one, and a flush sends what is there.
+        producer.produce(name, b"first", partition=0)
+        assert producer.flush(30) == 0
+        before = len(fired(broker))
         for number in range(500):
             producer.produce(name, b"%d" % number, partition=0)
         assert producer.flush(30) == 0
         requests[size] = len(fired(broker)) - before
-        assert log_end(broker.bootstrap_servers, name) == 500
+        assert log_end(broker.bootstrap_servers, name) == 501
     broker.faults.clear()
     assert requests[1] == 500
     assert 1 <= requests[500] <= 5

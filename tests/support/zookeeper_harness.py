@@ -31,8 +31,11 @@ class GroupHarness:
     def put(self, offsets: dict[int, object]) -> None:
         for partition, offset in offsets.items():
             path = f"/consumers/{self.group}/offsets/{self.topic}/{partition}"
-            self.kazoo.ensure_path(path)
-            self.kazoo.set(path, str(offset).encode())
+            data = str(offset).encode()
+            if self.kazoo.exists(path):
+                self.kazoo.set(path, data)
+            else:  # with its data at once: a consumer may look between two writes
+                self.kazoo.create(path, data, makepath=True)
 
     def offset(self, partition: int) -> int | None:
         path = f"/consumers/{self.group}/offsets/{self.topic}/{partition}"

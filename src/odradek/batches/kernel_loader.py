@@ -38,7 +38,7 @@ class _Loader:
         imported, and a process that ends must not remove LLVM while a thread uses it. So both wait."""
         self.is_ending = False
         self.tried = threading.Event()
-        """Set when the kernels are loaded, or known to need a compilation."""
+        """Set when the kernels are loaded, or known to need a compilation, or when a reader waited long enough."""
         self._thread: threading.Thread | None = None
         self._start = threading.Lock()
 
@@ -108,7 +108,8 @@ def note_decoded_bytes(count: int) -> None:
     _loader.decoded_bytes += count + 1024
     if _loader.decoded_bytes >= WORTH_LOADING_BYTES:
         _loader.begin()
-        _loader.tried.wait(_LONGEST_LOAD_S)
+        if not _loader.tried.wait(_LONGEST_LOAD_S):
+            _loader.tried.set()  # a busy machine: each later batch would wait as long
 
 
 def has_kernels() -> bool:
