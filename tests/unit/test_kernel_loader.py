@@ -24,7 +24,7 @@ def test_one_batch_alone_waits_for_kernels_that_load_slowly(monkeypatch: pytest.
     loader = kernel_loader._Loader()
     loader.tried = event = _CountedEvent()
     may_end = threading.Event()
-    monkeypatch.setattr(loader, "load", lambda *, cached_only: may_end.wait())
+    monkeypatch.setattr(loader, "load", lambda **_: may_end.wait())
     monkeypatch.setattr(kernel_loader, "_loader", loader)
     monkeypatch.setattr(kernel_loader, "_LONGEST_LOAD_S", 0.01)
     try:
