@@ -1,8 +1,9 @@
 """Random transactions append to lists in several partitions, while the broker and the producers get ``kill -9``.
 
-EndTxn is delayed, dropped and repeated. No aborted record is read, no transaction is committed only in some of its
-partitions, no record is lost or duplicated, no offset is committed without its records, and every transaction ends. The
-checker finds five planted faults."""
+EndTxn is delayed, dropped and repeated. In half of the long trials the markers are late. No aborted record is read, no
+transaction is committed only in some of its partitions, no record is lost or duplicated, no offset is committed without
+its records or visible before its marker, the answer to EndTxn comes after all markers, and every transaction ends. The
+checker finds six planted faults."""
 
 from __future__ import annotations
 
@@ -20,8 +21,18 @@ from typing import Any
 
 import pytest
 from support.brokers import Wire, eventually
-from support.faulty_broker import FAULTS
-from support.transaction_checker import Ledger, LogAudit, Reader, check, end_offset, stable_offsets
+from support.faulty_broker import EARLY_REPLY, LATE_MARKERS
+from support.transaction_checker import (
+    Ledger,
+    LogAudit,
+    Planned,
+    Reader,
+    check,
+    check_answered,
+    check_marker,
+    committed_offsets,
+    end_offset,
+)
 from support.transaction_worker import PARTITIONS, TOPIC, TRANSACTION_TIMEOUT_MS
 from support.transactions import listed
 
@@ -45,18 +56,28 @@ FOUND = {
     "a marker has a wrong epoch": "ends the transaction of epoch",
     "the last stable offset is too high": "got aborted records",
     "a sequence is taken twice": "has sequence",
-    "offsets are applied at Prepare": "without their records|is the last with records",
+    "offsets are applied at Prepare": "before the marker of their transaction",
+    EARLY_REPLY: "after the answer to EndTxn",
 }
+NEED_LATE_MARKERS = ("offsets are applied at Prepare", EARLY_REPLY)
+"""Faults between the decision and its markers. Usually less than a millisecond is between the two."""
 
 
 class PlantedBroker(BrokerProcess):
-    """A broker with a planted fault."""
+    """A broker with planted faults, by the names of support/faulty_broker."""
 
-    fault = ""
+    faults: tuple[str, ...] = ()
 
     def _command(self) -> list[str]:
         command = super()._command()
-        return [command[0], "-m", "support.faulty_broker", self.fault, *command[3:]]
+        return [command[0], "-m", "support.faulty_broker", ",".join(self.faults), *command[3:]]
+
+
+def late_broker(place: Path, *faults: str) -> PlantedBroker:
+    """Returns a broker whose markers are late, with these faults."""
+    broker = PlantedBroker(place, config=CONFIG)
+    broker.faults = (LATE_MARKERS, *faults)
+    return broker
 
 
 class WorkerProcess:
@@ -115,6 +136,8 @@ class Trial:
         self.numbers = dict.fromkeys(NAMES, 1)
         self.rounds = self.broker_kills = self.worker_kills = self.ended_by_time = 0
         self.seen_offsets: dict[str, set[int]] = {name: set() for name in NAMES}
+        self.answered: set[tuple[str, int]] = set()
+        """The committed transactions whose markers were looked for after the answer to EndTxn."""
         self.noted = 0
         self._notes = threading.Lock()
         self._failure: BaseException | None = None
@@ -224,12 +247,32 @@ class Trial:
                 return
 
     def read_once(self, wire: Wire) -> None:
+        answered = {name: self.answered_since(name) for name in NAMES}
         for reader in self.readers:
             reader.read(wire)
         for name in NAMES:
-            offsets = stable_offsets(wire, name)
-            if offsets is not None:
-                self.seen_offsets[name].update(offsets.values())
+            stable = committed_offsets(wire, name, stable=True)
+            found = committed_offsets(wire, name, stable=False)
+            if found is None:
+                continue
+            self.seen_offsets[name].update(found.values(), () if stable is None else stable.values())
+            for audit in self.audits:
+                audit.read_on(wire)
+            for offsets in (found, found if stable is None else stable):
+                check_marker(name, offsets, self.audits[-1])
+            for number, planned in answered[name].items():
+                check_answered(name, number, planned, found, self.audits)
+                self.answered.add((name, number))
+
+    def answered_since(self, name: str) -> dict[int, Planned]:
+        """Returns the transactions whose EndTxn was answered and that no reader has looked for yet."""
+        with self._notes:
+            found = dict(self.ledger.planned.get(name, {}))
+        return {
+            number: planned
+            for number, planned in found.items()
+            if planned.stage == "committed" and (name, number) not in self.answered
+        }
 
     # --- the end of a round -----------------------------------------------------------------------------------
 
@@ -253,7 +296,8 @@ class Trial:
                 while reader.read(wire):
                     pass
             offsets = {
-                name: eventually(lambda name=name: stable_offsets(wire, name), within_s=END_WITHIN_S) for name in NAMES
+                name: eventually(lambda name=name: committed_offsets(wire, name, stable=True), within_s=END_WITHIN_S)
+                for name in NAMES
             }
         with self._notes:
             committed = check(self.ledger, self.audits, self.readers, offsets)
@@ -291,8 +335,17 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def trial(tmp_path: Path) -> Iterator[Callable[[int], Trial]]:
+    def make(seed: int) -> Trial:
+        plain = BrokerProcess(tmp_path / "broker", config=CONFIG)
+        return stack.enter_context(Trial(late_broker(tmp_path / "broker") if has_late_markers(seed) else plain, seed))
+
     with contextlib.ExitStack() as stack:
-        yield lambda seed: stack.enter_context(Trial(BrokerProcess(tmp_path / "broker", config=CONFIG), seed))
+        yield make
+
+
+def has_late_markers(seed: int) -> bool:
+    """Half of the seeds, with each size of segments."""
+    return seed // len(SEGMENT_BYTES) % 2 == 1
 
 
 def test_transactions_while_broker_and_producers_get_kill_9(trial: Callable[[int], Trial]) -> None:
@@ -302,7 +355,16 @@ def test_transactions_while_broker_and_producers_get_kill_9(trial: Callable[[int
     assert running.worker_kills >= 2
     assert running.ledger.count("committed") >= 30
     assert running.ledger.count("aborted") >= 10
+    assert len(running.answered) >= 20
     assert running.segments() >= 10 * PARTITIONS
+
+
+def test_transactions_with_late_markers_while_broker_and_producers_get_kill_9(trial: Callable[[int], Trial]) -> None:
+    running = trial(5)
+    running.run(ROUNDS // 3)
+    assert running.broker_kills >= 1
+    assert running.worker_kills >= 1
+    assert len(running.answered) >= 5
 
 
 @pytest.mark.slow
@@ -311,13 +373,15 @@ def test_the_invariants_hold_for_1_000_rounds(trial: Callable[[int], Trial], see
     running = trial(seed)
     running.run(20)
     assert running.ledger.count("committed") >= 60
+    assert len(running.answered) >= 40
     assert (running.segments() > PARTITIONS) is (running.segment_bytes is not None)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", FOUND)
 def test_a_planted_fault_is_found(tmp_path: Path, fault: str) -> None:
-    broker = PlantedBroker(tmp_path / "broker", config=CONFIG)
-    broker.fault = fault
+    broker = late_broker(tmp_path / "broker", fault)
+    if fault not in NEED_LATE_MARKERS:
+        broker.faults = (fault,)
     with Trial(broker, seed=3) as running, pytest.raises(AssertionError, match=FOUND[fault]):
         running.run(30)

@@ -1,10 +1,14 @@
-"""A broker process with a planted fault: ``python -m support.faulty_broker FAULT`` and the broker's arguments.
+"""A broker process with planted faults: ``python -m support.faulty_broker NAME[,NAME…]`` and the broker's arguments.
 
-The checker and the simulator of transactions have to find each of them.
+* ``FAULTS``: the checker and the simulator of transactions have to find each of them.
+* ``EARLY_REPLY``: a fault that only the checker has to find.
+* ``LATE_MARKERS``: no fault. Markers are written late, as in a cluster of several brokers, so that readers and kill -9
+  come between the decision and its markers, and between two markers.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sys
 from collections.abc import Callable
@@ -19,10 +23,11 @@ from odradek.core.ids import OFFSETS_TOPIC
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.log_transactions import LogTransactions
 from odradek.storage.producers import Producers
-from odradek.transactions.messages import Markers, Partition
+from odradek.transactions.messages import Markers, MarkersDelayed, Partition
 
 CHANCE = random.Random(1)
 RARELY = 0.1
+LONGEST_DELAY_S = 0.1
 
 
 def lose_markers() -> None:
@@ -59,16 +64,19 @@ def take_sequences_twice() -> None:
 
 
 def apply_offsets_at_prepare() -> None:
-    """The decision, whichever it is, makes the offsets of the transaction committed ones, before the markers."""
+    """The decision to commit makes the offsets of the transaction committed ones, before their marker is in the log.
+
+    An abort drops them at its marker, as it should. So no offset of an aborted transaction gives the fault away.
+    """
     make, announced = GroupRuntime.__init__, TransactionRuntime.on_announced
     runtimes: list[GroupRuntime] = []
 
-    def known(self: GroupRuntime, *arguments: Any) -> None:
-        make(self, *arguments)
+    def known(self: GroupRuntime, *arguments: Any, **named: Any) -> None:
+        make(self, *arguments, **named)
         runtimes[:] = [self]
 
     def applied(self: TransactionRuntime, index: int, value: Markers) -> None:
-        for topic, partition in value.partitions:
+        for topic, partition in value.partitions if value.commit else ():
             shard = runtimes[0].shard(partition) if topic == OFFSETS_TOPIC and runtimes else None
             if shard is not None:
                 for _ in shard.end_transaction(value.producer.producer_id, commit=True):
@@ -79,6 +87,35 @@ def apply_offsets_at_prepare() -> None:
     TransactionRuntime.on_announced = applied  # type: ignore[method-assign]  # the planted fault
 
 
+def reply_at_prepare() -> None:
+    """EndTxn gets its reply when the decision is in the log, before the markers."""
+    announced = TransactionRuntime.on_announced
+
+    def answered(self: TransactionRuntime, index: int, value: Markers) -> None:
+        announced(self, index, value)
+        self.submit(index, MarkersDelayed(value.transactional_id, value.producer))
+
+    TransactionRuntime.on_announced = answered  # type: ignore[method-assign]  # the planted fault
+
+
+def delay_markers() -> None:
+    """Half of the markers are written up to a tenth of a second late, each partition for itself."""
+    write = MarkerWriter.write_marker
+
+    def late(self: MarkerWriter, partition: Partition, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
+        if CHANCE.random() < 0.5:
+            return write(self, partition, marker)
+        written: Deferred[ErrorCode] = Deferred()
+
+        def write_now() -> None:
+            write(self, partition, marker).then(written.resolve)
+
+        asyncio.get_running_loop().call_later(CHANCE.random() * LONGEST_DELAY_S, write_now)
+        return written
+
+    MarkerWriter.write_marker = late  # type: ignore[method-assign]  # no fault, only late
+
+
 FAULTS: dict[str, Callable[[], None]] = {
     "a marker is lost": lose_markers,
     "a marker has a wrong epoch": write_wrong_epochs,
@@ -86,9 +123,13 @@ FAULTS: dict[str, Callable[[], None]] = {
     "a sequence is taken twice": take_sequences_twice,
     "offsets are applied at Prepare": apply_offsets_at_prepare,
 }
+EARLY_REPLY = "EndTxn is answered at Prepare"
+LATE_MARKERS = "markers are late"
 
 if __name__ == "__main__":
     from odradek.broker.__main__ import main  # not for importers: it stops the garbage collector
 
-    FAULTS[sys.argv[1]]()
+    plants = FAULTS | {EARLY_REPLY: reply_at_prepare, LATE_MARKERS: delay_markers}
+    for name in sys.argv[1].split(","):
+        plants[name]()
     sys.exit(main(sys.argv[2:]))

@@ -3,7 +3,14 @@
 * ``Ledger`` has the notes of the producers (support/transaction_worker).
 * ``LogAudit`` reads every batch of a partition and decides itself which transactions are committed.
 * ``Reader`` reads a partition with read_committed while transactions are open.
+* ``check_marker`` and ``check_answered`` compare them while transactions are open.
 * ``check`` compares them when no transaction is open.
+
+What a reader may see while transactions are open: each partition gets the marker of a transaction for itself, in any
+order. So for a short time the offsets of a transaction may be visible and its records not, or the reverse; that is no
+fault, here or in Kafka. Two things always hold. An offset of a transaction is visible only behind its marker in
+``__consumer_offsets``. And after the answer to EndTxn all of its partitions have their marker, and the offsets are
+visible. A record behind its marker is visible unless an open transaction of another producer starts before it.
 """
 
 from __future__ import annotations
@@ -15,6 +22,8 @@ from typing import Any
 from odradek.batches.control import COMMIT, read_control
 from odradek.batches.header import scan
 from odradek.batches.rows import batch_rows, iter_records
+from odradek.core.ids import OFFSETS_TOPIC
+from odradek.core.records import OffsetCommitRecord, decode
 from odradek.wire.api_keys import FETCH, LIST_OFFSETS, OFFSET_FETCH
 from support.brokers import Wire
 from support.transaction_worker import INPUT, PARTITIONS, TOPIC
@@ -74,7 +83,10 @@ def end_offset(wire: Wire, topic: str, partition: int, *, committed: bool) -> in
 
 
 class LogAudit:
-    """All batches of a partition in order. ``values``: the records of committed transactions by offset."""
+    """All batches of a partition in order. ``values``: the records of committed transactions by offset.
+
+    A committed offset has the value ``group:partition:offset``.
+    """
 
     def __init__(self, topic: str, partition: int) -> None:
         self.where = (topic, partition)
@@ -87,10 +99,15 @@ class LogAudit:
         self._sequences: dict[Producer, int] = {}
 
     def read(self, wire: Wire) -> None:
+        """Reads to the end of the log, while no transaction is open."""
+        self.read_on(wire)
+        self.end()
+
+    def read_on(self, wire: Wire) -> None:
+        """Reads to the end of the log."""
         end = end_offset(wire, *self.where, committed=False)
         while self.position < end:
             self.take(fetched(wire, *self.where, self.position, committed=False).records)
-        self.end()
 
     def take(self, data: bytes) -> None:
         """Reads the next batches."""
@@ -115,6 +132,8 @@ class LogAudit:
             assert header.base_sequence == expected, f"{what} has sequence {header.base_sequence}, not {expected}"
             self._sequences[producer] = header.last_sequence + 1
             values += [(row.offset, (row.value or b"").decode()) for row in batch_rows(data, at, header)]
+        elif self.where[0] == OFFSETS_TOPIC:
+            values += [(row.offset, _committed_offset(row)) for row in batch_rows(data, at, header)]
         self._epochs[header.producer_id] = header.producer_epoch
 
     def _marker(self, data: bytes, at: int, header: Any) -> None:
@@ -133,6 +152,13 @@ class LogAudit:
         self._epochs[producer_id] = epoch
         if commit:
             self.values = sorted(self.values + values) if values else self.values
+
+
+def _committed_offset(row: Any) -> str:
+    record = decode(row.key, row.value)
+    assert isinstance(record, OffsetCommitRecord), record
+    assert record.value is not None, record
+    return f"{record.key.group}:{record.key.partition}:{record.value.offset}"
 
 
 @dataclass
@@ -164,17 +190,41 @@ class Reader:
         return self.position > before
 
 
-def stable_offsets(wire: Wire, group: str) -> dict[int, int] | None:
-    """The committed offsets of a group; None if they are pending, or while the coordinator loads."""
+def committed_offsets(wire: Wire, group: str, *, stable: bool) -> dict[int, int] | None:
+    """Returns the committed offsets of a group, -1 for none; None while the coordinator loads.
+
+    ``stable``: also None if offsets of an open transaction are pending.
+    """
     asked = [{"name": INPUT, "partition_indexes": list(range(PARTITIONS))}]
     row = {"group_id": group, "topics": asked, "member_id": None, "member_epoch": -1}
-    (found,) = wire.call(OFFSET_FETCH, 9, {"groups": [row], "require_stable": True}).groups
+    (found,) = wire.call(OFFSET_FETCH, 9, {"groups": [row], "require_stable": stable}).groups
     if found.error_code != 0:
         return None
     rows = [row for topic in found.topics for row in topic.partitions]
     if any(row.error_code != 0 for row in rows):
         return None
     return {row.partition_index: row.committed_offset for row in rows}
+
+
+def check_marker(name: str, offsets: dict[int, int], audit: LogAudit) -> None:
+    """Compares committed offsets with the log of ``__consumer_offsets``, which was read after them."""
+    marked = {value for _, value in audit.values}
+    early = {partition: offset for partition, offset in offsets.items() if offset != -1}
+    early = {partition: offset for partition, offset in early.items() if f"{name}:{partition}:{offset}" not in marked}
+    assert not early, f"{name}: a reader got the offsets {early} before the marker of their transaction was in the log"
+
+
+def check_answered(name: str, number: int, planned: Planned, offsets: dict[int, int], audits: list[LogAudit]) -> None:
+    """Compares a committed transaction with what was read after the answer to its EndTxn."""
+    for audit in audits:
+        if audit.where[0] == TOPIC:
+            expected = {f"{name}:{number}:{place}" for place in range(planned.counts.get(audit.where[1], 0))}
+            missing = sorted(expected - {value for _, value in audit.values})
+            assert not missing, f"{audit.where}: after the answer to EndTxn the log has no marker behind {missing}"
+    if planned.offset is not None:
+        assert min(offsets.values()) >= planned.offset, (
+            f"{name}: after the answer to EndTxn of {number} a reader got the offsets {offsets}"
+        )
 
 
 def check(
