@@ -1,8 +1,10 @@
 """Transactions in a simulated world: the real runtimes of transactional ids and of groups on logs in memory.
 
 Producers write to partitions and commit offsets in transactions of ``transaction.version`` 2. Requests are delayed,
-lost and repeated, producers die, and the broker may crash before and after each append. Invariants
-* After every event the state of each shard equals the replay of its log.
+lost and repeated, producers die, and the broker may crash before and after each append. With odd seeds, half of the
+markers are late, each partition for itself, as in a cluster of several brokers. Invariants
+* After every event the state of each shard equals the replay of its log. So an offset is committed only behind its
+marker.
 * ``support.transaction_checker`` finds no difference between producers, readers and logs.
 * At the end no transaction is open.
 """
@@ -35,6 +37,8 @@ from odradek.broker.transaction_coordinator import TRANSACTIONS
 from odradek.broker.transaction_markers import MarkerWriter
 from odradek.broker.transaction_runtime import TransactionRuntime
 from odradek.broker.transaction_verification import PartitionVerification
+from odradek.coordinator.runtime import Environment
+from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_SEQUENCE, OFFSETS_TOPIC, TRANSACTION_TOPIC, ProducerIdentity
@@ -45,6 +49,7 @@ from odradek.groups.shard import GroupShard
 from odradek.storage.log import AppendInfo
 from odradek.transactions.config import TransactionConfig
 from odradek.transactions.messages import EndTransaction, InitProducerId
+from odradek.transactions.messages import Partition as MarkedPartition
 from odradek.transactions.shard import TransactionShard
 from odradek.transactions.transitions import PREPARED
 
@@ -113,12 +118,30 @@ class _Errors(logging.Handler):
         self.seen.append(record)
 
 
+class LateMarkerWriter(MarkerWriter):
+    """Writes half of the markers up to 200 ms late."""
+
+    def __init__(self, world: World, after: Callable[[int, Callable[[], None]], None], *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._world = world
+        self._after = after
+
+    def write_marker(self, partition: MarkedPartition, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
+        write = super().write_marker
+        if self._world.chance(0.5):
+            return write(partition, marker)
+        written: Deferred[ErrorCode] = Deferred()
+        self._after(self._world.between(1, 200), lambda: write(partition, marker).then(written.resolve))
+        return written
+
+
 class SimBroker:
     """One broker with its logs. ``is_up`` is False between a crash and the next start."""
 
-    def __init__(self, world: World, crash_chance: float) -> None:
+    def __init__(self, world: World, crash_chance: float, *, late_markers: bool = False) -> None:
         self.world = world
         self.crash_chance = crash_chance
+        self.late_markers = late_markers
         self.crashes = 0
         self.is_up = False
         self.errors = _Errors()
@@ -165,7 +188,7 @@ class SimBroker:
         self.groups.partition_count = COUNTS[OFFSETS_TOPIC]
         self.transactions = TransactionRuntime(
             self.transaction_config, environment, new_producer_id=self.new_producer_id, version=lambda: VERSION,
-            markers=MarkerWriter(self, self.partition, self.groups.write_marker, self.groups.load_end),  # type: ignore[arg-type]  # it has the method that is used
+            markers=self._marker_writer(environment),
         )  # fmt: skip
         self.transactions.partition_count = COUNTS[TRANSACTION_TOPIC]
         self.is_up = True
@@ -175,6 +198,16 @@ class SimBroker:
         for runtime, topic in runtimes:
             for index in range(COUNTS[topic]):
                 runtime.load(index, self.logs[topic, index])
+
+    def _marker_writer(self, environment: Environment) -> MarkerWriter:
+        arguments: tuple[Any, ...] = (self, self.partition, self.groups.write_marker, self.groups.load_end)
+        if not self.late_markers:
+            return MarkerWriter(*arguments)
+
+        def after(delay_ms: int, call: Callable[[], None]) -> None:
+            environment.call_at(environment.clock() + delay_ms, call)
+
+        return LateMarkerWriter(self.world, after, *arguments)
 
     def crash(self) -> None:
         self.crashes += 1
@@ -456,7 +489,8 @@ class TransactionScenario:
 
     def __init__(self, seed: int) -> None:
         self.world = world = World(seed, events_at_most=200_000)
-        self.broker = SimBroker(world, world.rng.choice([0.0, 0.005, 0.02, 0.05]))
+        crash_chance = world.rng.choice([0.0, 0.005, 0.02, 0.05])
+        self.broker = SimBroker(world, crash_chance, late_markers=seed % 2 == 1)
         faults = world.rng.choice([0.0, 0.02, 0.1])
         self.ledger = Ledger()
         self.producers = [
