@@ -183,17 +183,21 @@ def test_kill_9_at_any_moment_leaves_whole_transactions(own_broker: Callable[...
 def test_the_level_of_transaction_version_is_logged_when_an_old_directory_starts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A new directory has Kafka's initial level, which no log has to tell."""
+    """A new directory has Kafka's initial level, which no log has to tell. A lower level is a warning, which the broker
+    prints by default."""
     starts = []
     with caplog.at_level(logging.INFO, "odradek.broker"):
-        for level in (2, 1, 0):
+        for level in (None, 1, 0, None):
             with (
                 odradek.Broker(tmp_path / "data", CONFIG, in_thread=True) as broker,
                 Wire(broker.bootstrap_servers) as wire,
             ):
-                starts.append([line for line in caplog.messages if "transaction.version" in line])
+                lines = [line for line in caplog.records if "transaction.version" in line.getMessage()]
+                starts.append([(line.levelname, line.getMessage().partition(":")[0]) for line in lines])
                 caplog.clear()
-                row = {"feature": "transaction.version", "max_version_level": level, "upgrade_type": 2}
-                message = {"timeout": 10_000, "feature_updates": [row] if level < 2 else [], "validate_only": False}
-                assert wire.call(UPDATE_FEATURES, 2, message).error_code == 0
-    assert starts == [[], ["the level of transaction.version is 2"], ["the level of transaction.version is 1"]]
+                if level is not None:
+                    row = {"feature": "transaction.version", "max_version_level": level, "upgrade_type": 2}
+                    message = {"timeout": 10_000, "feature_updates": [row], "validate_only": False}
+                    assert wire.call(UPDATE_FEATURES, 2, message).error_code == 0
+    text = "the level of transaction.version is"
+    assert starts == [[], [("INFO", f"{text} 2")], [("WARNING", f"{text} 1")], [("WARNING", f"{text} 0")]]

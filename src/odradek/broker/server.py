@@ -35,7 +35,7 @@ from odradek.broker.reply_memory import ReplyMemory
 from odradek.broker.request_memory import RequestMemory
 from odradek.broker.router import Api, Router, served_apis
 from odradek.broker.scheduler import Callbacks, Scheduler, Steps, finish
-from odradek.catalog.features import TRANSACTION
+from odradek.catalog.features import AT_FIRST, TRANSACTION
 from odradek.catalog.shard import BROKER, BeginEpochs, Topic
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError, StorageError
@@ -237,12 +237,25 @@ class BrokerServer:
         catalog = self.catalog = self.directory.open_catalog(metadata_config(self.config))
         catalog.on_snapshot_due = self.controller.begin_snapshot
         if not self.directory.is_new:  # the directory of an earlier release gets its level at this start
-            log.info("the level of %s is %d", TRANSACTION, catalog.features().get(TRANSACTION, 0))
+            self._log_transaction_version(catalog.features().get(TRANSACTION, 0))
         if self._delete_configs or catalog.configs(BROKER, str(self.node_id)) or catalog.configs(BROKER, ""):
             from odradek.broker import config_stored
 
             config_stored.delete(catalog, self.node_id, self._delete_configs)
             config_stored.check(catalog, self.node_id)
+
+    @staticmethod
+    def _log_transaction_version(level: int) -> None:
+        """Logs the level, below the initial one as a warning: what version 2 prevents can then happen (KAFKA-17754)."""
+        initial = AT_FIRST[TRANSACTION]
+        if level >= initial:
+            log.info("the level of %s is %d", TRANSACTION, level)
+            return
+        log.warning(
+            "the level of %s is %d: an EndTxn that the network delays may end a later transaction of its producer. "
+            "Raise the level: kafka-features --bootstrap-server HOST:PORT upgrade --feature %s=%d",
+            TRANSACTION, level, TRANSACTION, initial,
+        )  # fmt: skip
 
     def _follow_catalog(self) -> None:
         """Publishes the catalogue: this opens the logs and loads the groups. Raises StorageError, ConfigError."""
