@@ -1,4 +1,4 @@
-"""Writes the pages of docs/reference from the code: settings of clients and brokers, commands, the Python API.
+"""Writes the pages of docs/reference from the code: settings of clients, brokers and topics, commands, API.
 
 ``python scripts/reference.py`` writes the pages; ``--check`` only compares. Nothing on the pages is written by hand: a
 setting's meaning is its docstring or its row in the broker's tables, a command's text is its help, and a name's text is
@@ -12,6 +12,7 @@ import importlib
 import inspect
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields
 from enum import Enum
@@ -41,7 +42,7 @@ NOT_IN_KAFKA = "Not in Kafka"
 """How the meaning of a setting begins that Kafka's Java clients do not have."""
 
 MOST_ROWS = 12
-"""A table of settings with more rows does not fit on a screen."""
+"""A table of settings with more rows does not fit on a screen. A longer one has a link to each row above it."""
 
 PUBLIC: dict[str, tuple[str, ...] | None] = {
     "odradek": None,
@@ -129,13 +130,17 @@ def client_page() -> str:
         "Times are in milliseconds, sizes in bytes. A wrong name or value raises `ConfigError`, which names the "
         "setting and the most similar name. The classes of `odradek.aio` have the same settings.",
     ]
-    for title, text, rows in (
+    classes = (
         ("Consumer", "`odradek.Consumer` and `odradek.aio.Consumer`.",
          client_settings_of(consumer_settings, ConsumerConfig)),
         ("Producer", "`odradek.Producer` and `odradek.aio.Producer` also take the settings of [Admin](#admin), which "
          "are those of the connections.", own),
         ("Admin", "`odradek.Admin`, `odradek.aio.Admin`, and the connections of producers.", [required, *connections]),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for title, _, rows in classes:
+        links = [f"[{row.name}](#{_slug(f'{title}: {row.name}')})" for row in rows]
+        parts.append(f"**{title}:** {' · '.join(links)}")
+    for title, text, rows in classes:
         parts += [f"## {title}", text]
         for row in rows:
             name = f"`{row.kafka_name}`" if row.kafka_name else "none"
@@ -157,31 +162,69 @@ def broker_page() -> str:
         "the settings that would protect the broker (`ssl.*`, `sasl.*`, …): a value other than Kafka's default ends "
         "the start with an error.",
         "Set them with `odradek serve --config NAME=VALUE`, with `odradek.Broker(config={…})`, and those *while "
-        "running* also with any Kafka tool that alters settings. Each section has the settings that begin with its "
-        "word.",
+        "running* also with any Kafka tool that alters settings. "
+        "[Topics and groups](topic-settings.md) have settings of their own.",
+        "Each section has the settings that begin with its words, except those of a section with more of their words.",
     ]
-    for word, names in groupby(sorted(keys), key=lambda name: name.partition(".")[0]):
-        parts += [f"## {word}", *_section([keys[name] for name in names])]
-    parts += [
-        "## Settings of topics",
-        "For `odradek topics create --config`, `odradek topics alter --set`, or any Kafka tool. A topic that does not "
-        "set a value takes it from the broker's settings in the column *else*.",
-        _topics_table(topic_keys().values()),
-        "## Settings of groups",
-        "Set by `kafka-configs --entity-type groups` and `Admin` clients. Those of KIP-848 groups have an effect.",
-        _topics_table(group_keys().values()),
-    ]
+    sections = list(sections_of(sorted(keys)))
+    parts += _index([prefix for prefix, _ in sections])
+    shown = ""
+    for prefix, names in sections:
+        word = prefix.partition(".")[0]
+        if word != shown:
+            parts.append(f"## {word}")
+        if prefix != word:
+            parts.append(f"### {prefix}")
+        parts.append(_settings_table([keys[name] for name in names], DYNAMIC))
+        shown = word
     return _page(parts)
 
 
-def _section(keys: list[ConfigKey]) -> Iterator[str]:
-    """The table of settings with the same first word; of many settings, a table for each two words."""
-    if len(keys) <= MOST_ROWS:
-        yield _settings_table(keys, DYNAMIC)
-        return
-    for words, rows in groupby(keys, key=lambda key: ".".join(key.name.split(".")[:2])):
-        yield f"### {words}"
-        yield _settings_table(rows, DYNAMIC)
+def sections_of(names: Iterable[str], words: int = 1) -> Iterator[tuple[str, list[str]]]:
+    """Settings by their first words: of those with the same word, if they are many, by one word more, and so on.
+
+    A setting whose words no other one has stays with the shorter words.
+    """
+    for prefix, group in groupby(names, key=lambda name: _first_words(name, words)):
+        rows = list(group)
+        if len(rows) <= MOST_ROWS:
+            yield prefix, rows
+            continue
+        count = Counter(_first_words(name, words + 1) for name in rows)
+        alone = [name for name in rows if count[_first_words(name, words + 1)] == 1]
+        if alone:
+            yield prefix, alone
+        yield from sections_of([name for name in rows if name not in alone], words + 1)
+
+
+def _first_words(name: str, count: int) -> str:
+    return ".".join(name.split(".")[:count])
+
+
+def _index(prefixes: Iterable[str]) -> Iterator[str]:
+    """A line for each letter, with links to the sections."""
+    for letter, group in groupby(prefixes, key=lambda prefix: prefix[0]):
+        yield f"**{letter}:** " + " · ".join(f"[{prefix}](#{_slug(prefix)})" for prefix in group)
+
+
+def topics_page() -> str:
+    topics, groups = sorted(topic_keys().values()), sorted(group_keys().values())
+    return _page([
+        "# Settings of topics and groups",
+        f"**Topics:** {_row_links(topics)}",
+        f"**Groups:** {_row_links(groups)}",
+        "## Settings of topics",
+        "For `odradek topics create --config`, `odradek topics alter --set`, or any Kafka tool. A topic that does not "
+        "set a value takes it from the [broker's settings](broker-settings.md) in the column *else*.",
+        _topics_table(topics),
+        "## Settings of groups",
+        "Set by `kafka-configs --entity-type groups` and `Admin` clients. Those of KIP-848 groups have an effect.",
+        _topics_table(groups),
+    ])  # fmt: skip
+
+
+def _row_links(keys: Iterable[ConfigKey]) -> str:
+    return " · ".join(f"[{key.name}](#{key.name})" for key in keys)
 
 
 def _settings_table(keys: Iterable[ConfigKey], dynamic: frozenset[str]) -> str:
@@ -194,9 +237,9 @@ def _settings_table(keys: Iterable[ConfigKey], dynamic: frozenset[str]) -> str:
 
 def _topics_table(keys: Iterable[ConfigKey]) -> str:
     rows = ["| setting | value | else | meaning |", "| --- | --- | --- | --- |"]
-    for key in sorted(keys):
+    for key in keys:
         fallbacks = ", ".join(f"`{name}`" for name in key.falls_back) or "–"
-        rows.append(f"| `{key.name}` | {_value(key)} | {fallbacks} | {_meaning(key)} |")
+        rows.append(f"| {_anchor(key)} | {_value(key)} | {fallbacks} | {_meaning(key)} |")
     return "\n".join(rows)
 
 
@@ -499,6 +542,7 @@ def _page(parts: Iterable[str]) -> str:
 WRITERS: Mapping[str, Callable[[], str]] = {
     "client-settings.md": client_page,
     "broker-settings.md": broker_page,
+    "topic-settings.md": topics_page,
     "commands.md": commands_page,
     "api.md": api_page,
 }

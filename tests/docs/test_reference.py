@@ -15,6 +15,7 @@ from support.pages import DOCS
 
 import odradek.client
 from odradek.broker.config_keys import broker_keys, inert_broker_keys, topic_keys
+from odradek.broker.config_resources import group_keys
 from odradek.client.config import ClientConfig
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.producer.config import ProducerConfig
@@ -22,6 +23,7 @@ from scripts import reference
 
 REFERENCE = DOCS / "reference"
 CLIENTS, BROKERS = (REFERENCE / "client-settings.md").read_text(), (REFERENCE / "broker-settings.md").read_text()
+TOPICS = (REFERENCE / "topic-settings.md").read_text()
 COMMANDS, API = (REFERENCE / "commands.md").read_text(), (REFERENCE / "api.md").read_text()
 USERS_PAGES = [
     DOCS / f"{name}.md"
@@ -68,9 +70,10 @@ def test_each_setting_of_a_broker_has_a_row() -> None:
     assert [name for name, text in rows.items() if len(text) < 10] == []
 
 
-def test_each_setting_of_a_topic_has_a_row() -> None:
-    section = BROKERS.partition("\n## Settings of topics\n")[2].partition("\n## ")[0]
-    assert set(re.findall(r"^\| `([\w.]+)` \|", section, re.MULTILINE)) == topic_keys().keys()
+@pytest.mark.parametrize(("kind", "keys"), [("topics", topic_keys()), ("groups", group_keys())])
+def test_each_setting_of_a_topic_and_of_a_group_has_a_row(kind: str, keys: dict[str, Any]) -> None:
+    section = TOPICS.partition(f"\n## Settings of {kind}\n")[2].partition("\n## ")[0]
+    assert set(re.findall(r'^\| <span id="([\w.]+)">`\1`</span> \|', section, re.MULTILINE)) == keys.keys()
 
 
 def test_each_command_has_an_entry_with_its_options() -> None:

@@ -85,4 +85,10 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     built = tmp_path / "build" / "site"
     page = (built / "reference" / "client-settings" / "index.html").read_text()
     assert re.search(r'<h3 id="producer-linger_ms"', page)
+    brokers = (built / "reference" / "broker-settings" / "index.html").read_text()
+    assert 'href="#remotelogmanager"' in brokers
+    assert re.search(r'<h3 id="remotelogmanager"', brokers)
+    topics = (built / "reference" / "topic-settings" / "index.html").read_text()
+    assert 'href="#retention.ms"' in topics
+    assert '<span id="retention.ms">' in topics
     assert (built / "search.json").exists()

@@ -50,7 +50,19 @@ def test_each_job_calls_targets_with_variables_that_exist(path: Path) -> None:
         assert given - {"make"} - TARGETS <= VARIABLES, name
         for step in job["steps"]:
             assert ("uses" in step) != ("run" in step), name
-            assert re.fullmatch(r"[\w-]+/[\w-]+@[\w./]+", step.get("uses", "actions/checkout@v5")), name
+            assert re.fullmatch(r"[\w-]+/[\w-]+@[\w./]+", step.get("uses", "actions/checkout@v7")), name
+
+
+def test_each_action_has_one_version() -> None:
+    steps = [step for path in WORKFLOWS for job in jobs(path).values() for step in job["steps"] if "uses" in step]
+    versions = {step["uses"] for step in steps}
+    assert len(versions) == len({used.partition("@")[0] for used in versions}), sorted(versions)
+
+
+def test_a_robot_proposes_new_versions_of_the_actions() -> None:
+    (one,) = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
+    assert one["package-ecosystem"] == "github-actions"
+    assert one["schedule"]["interval"] == "monthly"
 
 
 def test_the_tests_run_on_each_python_of_the_classifiers() -> None:
