@@ -2,8 +2,10 @@
 
     python scripts/package_check.py [--unit]
 
-The wheel's base install: its size and number of packages, the command, the README's program, the pytest fixtures in
-two processes. The sdist has the tests; ``--unit`` runs its unit tests. Ends with exit code 1 at the first failure.
+The wheel's base install: its size and number of packages, the command, what it says about wrong input, the README's
+program, the pytest fixtures in two processes. With ``[demo]``: the whole demo, with the Java of that extra. The sdist
+has the tests; ``--unit`` runs its unit tests. Ends with exit code 1 at the first failure. The times of the first polls
+are printed and decide nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -27,6 +30,58 @@ NOT_OURS = {"pip", "setuptools", "wheel"}
 PROGRAM = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[0]
 """The first program of the README, which needs the base install alone."""
 PRINTS = "100 orders; 100 committed"
+NOT_FOR_USERS = {"PYTHONPATH", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "JAVA_HOME", "SPARK_HOME"}
+"""Variables of this process that an empty environment has not."""
+ADDRESS = "-b 127.0.0.1:1"
+SERVE = "serve --data-dir data --listen 127.0.0.1:0"
+WRONG = (
+    ("groups list", "ODRADEK_BOOTSTRAP_SERVERS"),
+    ("topics list -b nowhere", "expected HOST:PORT"),
+    (f"groups list {ADDRESS}", "cannot reach 127.0.0.1:1"),
+    ("grups list", "did you mean groups"),
+    (f"groups reset --group g {ADDRESS}", "--to-earliest"),
+    (f"{SERVE} --config num.partition=1", "did you mean 'num.partitions'"),
+    (f"{SERVE} --config ssl.protocol=x", "leave it out"),
+    ("serve --data-dir test_fixtures.py --listen 127.0.0.1:0", "test_fixtures.py cannot be used"),
+    (f"pipeline ingest {ADDRESS} --topics t --group g --output t", "odradek[spark]"),
+    (f"pipeline history {ADDRESS}", "odradek[arrow]"),
+    (f"pipeline history {ADDRESS} --report t.html", "odradek[report]"),
+    ("zookeeper describe --group g -z 127.0.0.1:1", "odradek[zookeeper]"),
+    ("demo", "odradek[demo]"),
+)
+"""Commands in the base install that fail, and a part of the one line with the remedy."""
+READER = """
+import sys, time
+
+began = time.perf_counter()
+from odradek import Consumer, TopicPartition
+
+imported = time.perf_counter()
+with Consumer(sys.argv[1]) as consumer:
+    tp = TopicPartition("first-poll", 0)
+    consumer.assign([tp])
+    consumer.seek(tp, 0)
+    polled = consumer.poll(60.0)
+    found = len(list(polled.records())) if sys.argv[2] == "records" else polled.table().num_rows
+    assert found == 100, found
+    print(f"{time.perf_counter() - imported:.2f} {imported - began:.2f}")
+"""
+"""Prints the seconds from the making of a consumer to its first records, and those of the import before."""
+FIRST_POLL = """
+import os, subprocess, sys, tempfile
+import odradek
+
+with odradek.Broker() as broker:
+    with odradek.Producer(broker.bootstrap_servers) as producer:
+        for number in range(100):
+            producer.send("first-poll", b"x" * 100, partition=0)
+    for _ in range(3):
+        with tempfile.TemporaryDirectory() as empty:
+            subprocess.run(
+                [sys.executable, "-c", sys.argv[1], broker.bootstrap_servers, sys.argv[2]],
+                env=os.environ | {"NUMBA_CACHE_DIR": empty}, check=True,
+            )
+"""
 TESTS = """
 import odradek
 import pytest
@@ -43,10 +98,15 @@ def test_a_topic_of_its_own(odradek_broker, odradek_topic, number):
 """
 
 
+def attempt(*command: str | Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command outside the repository, with the variables of a new user and those given."""
+    clean = {name: value for name, value in os.environ.items() if name not in NOT_FOR_USERS}
+    return subprocess.run(command, cwd=cwd, env=clean | environment, capture_output=True, text=True, check=False)
+
+
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
     """Runs a command outside the repository and returns its output. Prints it and ends the script if it fails."""
-    clean = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
-    done = subprocess.run(command, cwd=cwd, env=clean | environment, capture_output=True, text=True, check=False)
+    done = attempt(*command, cwd=cwd, **environment)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -61,7 +121,8 @@ def environment(place: Path) -> Path:
 def install(python: Path, *requirements: str | Path) -> None:
     uv = Path(sys.executable).with_name("uv")
     if uv.exists():
-        run(uv, "pip", "install", "--quiet", "--python", python, *requirements, cwd=python.parent)
+        # with bytecode, as pip makes it
+        run(uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", python, *requirements, cwd=python.parent)
     else:
         run(python, "-m", "pip", "install", "--quiet", *requirements, cwd=python.parent)
 
@@ -87,9 +148,42 @@ def check_wheel(wheel: Path, work: Path) -> None:
     if printed != PRINTS:
         sys.exit(f"the README's program prints {printed!r}, not {PRINTS!r}")
     print("the README's program:", printed)
-    install(python, "pytest", "pytest-xdist")
+    print_first_polls(python, work, "records", "without [arrow], at most 0.3 s wanted")
     (work / "test_fixtures.py").write_text(TESTS)
+    check_wrong_input(python, work)
+    install(python, "pytest", "pytest-xdist")
     print("fixtures:", run(python, "-m", "pytest", "-q", "-n", "2", "test_fixtures.py", cwd=work).splitlines()[-1])
+
+
+def check_wrong_input(python: Path, work: Path) -> None:
+    """A new user's mistakes, in the base install: each ends with one line that names what to do."""
+    for words, expected in WRONG:
+        done = attempt(python.with_name("odradek"), *shlex.split(words), cwd=work)
+        lines = done.stderr.splitlines()
+        if done.returncode not in {1, 2} or len(lines) != 1 or expected not in lines[0]:
+            sys.exit(f"odradek {words}: exit code {done.returncode}, one line with {expected!r} wanted\n{done.stderr}")
+    print(f"wrong input: one line from each of {len(WRONG)} commands")
+
+
+def print_first_polls(python: Path, work: Path, shape: str, title: str) -> None:
+    """Prints the times of three processes with an empty cache of compiled kernels."""
+    printed = run(python, "-c", FIRST_POLL, READER, shape, cwd=work).split()
+    polls, imports = printed[::2], printed[1::2]
+    print(f"cold first polls {title}: {', '.join(polls)} s, after imports of {', '.join(imports)} s")
+
+
+def check_extras(wheel: Path, work: Path) -> None:
+    """Columns with ``[arrow]``, then the whole demo with ``[demo]``."""
+    python = environment(work / "extras")
+    install(python, f"{wheel}[arrow]")
+    print_first_polls(python, work, "table", "with [arrow], at most 1 s wanted")
+    install(python, f"{wheel}[demo]")
+    done = run(python.with_name("odradek"), "demo", "--data-dir", work / "demo", cwd=work)
+    lines = [line.strip() for line in done.splitlines()]
+    agreed = [line for line in lines if line.startswith("All counts agree")]
+    if not agreed or not lines[-1].endswith("every check holds; the group's lag is 0."):
+        sys.exit(f"the demo from the wheel did not check its table:\n{done}")
+    print("demo:", lines[-1])
 
 
 def check_sdist(sdist: Path, work: Path, *, unit: bool) -> None:
@@ -120,6 +214,7 @@ def main() -> None:
         (wheel,), (sdist,) = output.glob("*.whl"), output.glob("*.tar.gz")
         print(run(tools, "-m", "twine", "check", "--strict", wheel, sdist, cwd=work).strip())
         check_wheel(wheel, work)
+        check_extras(wheel, work)
         check_sdist(sdist, work, unit=unit)
 
 

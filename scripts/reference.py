@@ -214,8 +214,8 @@ def topics_page() -> str:
         f"**Topics:** {_row_links(topics)}",
         f"**Groups:** {_row_links(groups)}",
         "## Settings of topics",
-        "For `odradek topics create --config`, `odradek topics alter --set`, or any Kafka tool. A topic that does not "
-        "set a value takes it from the [broker's settings](broker-settings.md) in the column *else*.",
+        "For `odradek topics create --config`, `odradek topics alter --config`, or any Kafka tool. A topic that does "
+        "not set a value takes it from the [broker's settings](broker-settings.md) in the column *else*.",
         _topics_table(topics),
         "## Settings of groups",
         "Set by `kafka-configs --entity-type groups` and `Admin` clients. Those of KIP-848 groups have an effect.",

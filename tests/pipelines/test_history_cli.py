@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -183,6 +184,19 @@ def test_without_plotly_the_error_names_the_extra(
     assert history(address, "--report", tmp_path / "x.html") == 2
     assert "odradek[report]" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_plotly_and_pyarrow_the_error_names_the_extra_that_brings_both(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules |= dict.fromkeys(['plotly', 'pyarrow'])\n"
+        "from odradek.cli.main import run\n"
+        "sys.exit(run(['pipeline', 'history', '-b', '127.0.0.1:1', '--report', 'x.html']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "odradek[report]" in done.stderr
 
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:

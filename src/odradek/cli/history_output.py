@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +15,25 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
+def check_plotly(line: HistoryLine) -> None:
+    """Raises CommandError if the report's extra is missing.
+
+    Comes before all that needs pyarrow, because ``[report]`` brings both, but an error about pyarrow names ``[arrow]``.
+    """
+    if line.report is not None and importlib.util.find_spec("plotly") is None:
+        raise CommandError("a report needs plotly, which is not installed: pip install 'odradek[report]'")
+
+
 def check_report(line: HistoryLine) -> None:
     """Checks the report's file before the long read. Raises CommandError."""
     from odradek.core.errors import StorageError
-    from odradek.history.report import PlotlyMissing, check_page
+    from odradek.history.report import check_page
 
     if line.report is not None:
         try:
             check_page(Path(line.report))
-        except (PlotlyMissing, StorageError) as error:
-            raise CommandError(str(error) if isinstance(error, PlotlyMissing) else f"--report {error}") from error
+        except StorageError as error:
+            raise CommandError(f"--report {error}") from error
 
 
 def write_report(line: HistoryLine, found: Analysis) -> None:

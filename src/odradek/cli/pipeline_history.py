@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.cli.command_config import without_values
-from odradek.cli.history_output import check_report, print_findings, write_report
+from odradek.cli.history_output import check_plotly, check_report, print_findings, write_report
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import client_config
 from odradek.cli.pipeline_options import HistoryLine, check_pyspark, spark_client_options
@@ -58,6 +58,7 @@ def history(line: HistoryLine) -> None:
         check_pyspark()
     elif line.output is not None and "://" in str(line.output):
         raise CommandError(f"--output {line.output}: a URI needs --master: without Spark, tables are written locally")
+    check_plotly(line)
     from odradek.history.findings import FindingRules
 
     rules = FindingRules(expires_within_ms=expires_within_ms)
