@@ -243,11 +243,13 @@ def test_a_driver_whose_transactional_id_is_fenced_names_both_causes(
 def test_a_first_batch_whose_number_may_have_expired_is_refused(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
 ) -> None:
-    """The first batch was committed, and the driver ended. The next start comes after ``offsets.retention.minutes``."""
+    """The first batch was committed, and the driver ended. The next start comes after ``offsets.retention.minutes``.
+    The transactional id has expired, too; a fence hides its last outcome in the same way."""
     end_behind_the_commit(bootstrap, stream, target)
     written = values(bootstrap, target)
     assert len(written) == 40
     stream.admin.delete_groups([f"odradek-{query_id(stream)}"])
+    stream.admin.fence_producers([f"odradek-{query_id(stream)}-{target}"])
     planned = stream.checkpoint / "offsets" / "0"
     version, metadata, *ends = planned.read_text().splitlines()
     days_ago = json.loads(metadata)
@@ -260,6 +262,42 @@ def test_a_first_batch_whose_number_may_have_expired_is_refused(
     assert values(bootstrap, target) == written
     run(stream, transactional_writer(bootstrap, target, first_batch=1))
     assert values(bootstrap, target) == filled
+
+
+def test_a_first_batch_whose_number_was_deleted_is_refused(
+    bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
+) -> None:
+    """Somebody deletes the query's own group after the transaction, before Spark notes the micro-batch as finished."""
+    end_behind_the_commit(bootstrap, stream, target)
+    written = values(bootstrap, target)
+    assert len(written) == 40
+    stream.admin.delete_groups([f"odradek-{query_id(stream)}"])
+    for _ in range(2):  # a refused start changes nothing
+        message = failed(stream, transactional_writer(bootstrap, target))
+        assert f"transactional id odradek-{query_id(stream)}-{target} has committed a transaction" in message
+        assert "pass first_batch=0, else first_batch=1" in message
+        assert values(bootstrap, target) == written
+    run(stream, transactional_writer(bootstrap, target, first_batch=1))
+    assert values(bootstrap, target) == filled
+    check_group(stream)
+
+
+def test_the_deletion_of_the_source_s_group_repeats_and_skips_no_row(
+    bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
+) -> None:
+    """It is deleted after a micro-batch's transaction, before Spark notes it as finished: after the first micro-batch
+    and after the last. The checkpoint decides, and the next micro-batch commits to the group."""
+    end_behind_the_commit(bootstrap, stream, target)
+    stream.admin.delete_groups([stream.group])
+    run(stream, transactional_writer(bootstrap, target))
+    assert values(bootstrap, target) == filled
+    check_group(stream)
+    stream.forget_that_the_last_batch_was_done()
+    stream.admin.delete_groups([stream.group])
+    publish(bootstrap, stream.topic, [b"100", b"101", b"102"])
+    run(stream, transactional_writer(bootstrap, target))
+    assert values(bootstrap, target) == sorted([*filled, "100", "101", "102"])
+    check_group(stream)
 
 
 @pytest.fixture(params=[0, 1, 2])
@@ -371,12 +409,12 @@ def test_what_could_lose_or_double_a_batch_is_refused(bootstrap: str, target: st
     without_sources = SimpleNamespace(analyzedPlan=lambda: SimpleNamespace(collectLeaves=lambda: no_leaves))
     no_leaves = SimpleNamespace(size=lambda: 0)
     with pytest.raises(MicroBatchRefused, match=r"above the broker's transaction\.max\.timeout\.ms: pass a smaller"):
-        late._started(query, "", without_sources)
+        late._started(query, "", without_sources, 0)
     with Consumer(bootstrap, group_id=f"odradek-{query}") as member:
         member.subscribe([target])
         member.poll(5)
         with pytest.raises(MicroBatchRefused, match="has live members"):
-            transactional_writer(bootstrap, target)._started(query, "", without_sources)
+            transactional_writer(bootstrap, target)._started(query, "", without_sources, 0)
     with pytest.raises(ConfigError, match="does not support Spark Connect"):
         pickle.dumps(transactional_writer(bootstrap, target))
     with pytest.raises(ConfigError, match=r"an id of its own for each topic, odradek-<query id>-<topic>"):

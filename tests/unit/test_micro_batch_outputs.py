@@ -82,9 +82,10 @@ def test_the_transactional_id_of_an_earlier_release_is_fenced_if_it_may_exist(
 ) -> None:
     found: list[str] = []
 
-    def describe(ids: list[str]) -> None:
+    def describe(ids: list[str]) -> dict[str, Any]:
         if code is not None:
             raise KafkaError(code, "refused")
+        return {"id": SimpleNamespace(state="Empty")}
 
     admin: Any = SimpleNamespace(describe_transactions=describe, fence_producers=found.extend)
     _end_earlier(admin, "id")

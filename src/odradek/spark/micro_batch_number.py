@@ -69,6 +69,17 @@ def is_written(batch: int, commit: OffsetAndMetadata | None, group: str, first_b
     )
 
 
+def check_kept(transactional_id: str, first_batch: int | None, group: str) -> None:
+    """Checks a query's first micro-batch, 0, without a number in the group. The last transaction of the transactional
+    id was committed, and each one commits a number. Raises MicroBatchRefused."""
+    if first_batch is None:
+        raise MicroBatchRefused(
+            f"group {group} has no number of a last micro-batch, but transactional id {transactional_id} has committed "
+            "a transaction, which had one: the number was deleted or has expired, and micro-batch 0 may be in the "
+            f"topic. {_remedy(0)}"
+        )
+
+
 class BatchTimes(NamedTuple):
     """``begun_ms``: when Spark has planned a micro-batch, by the checkpoint; None if unknown. ``retention_ms``: how
     long the group keeps its number."""

@@ -24,11 +24,18 @@ from odradek.client.admin import Admin
 from odradek.client.producer import Producer
 from odradek.client.producer.errors import ProducerFenced
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
-from odradek.core.ids import ConsumerGroupMetadata, TopicPartition
+from odradek.core.ids import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from odradek.history.log_ends import retention
 from odradek.spark import compatibility
 from odradek.spark.micro_batch_groups import MicroBatchGroups, check_members
-from odradek.spark.micro_batch_number import BatchTimes, MicroBatchRefused, check_first, commit_of, is_written
+from odradek.spark.micro_batch_number import (
+    BatchTimes,
+    MicroBatchRefused,
+    check_first,
+    check_kept,
+    commit_of,
+    is_written,
+)
 from odradek.spark.micro_batch_outputs import MicroBatchOutputs, Output
 from odradek.spark.session_activation import is_connect
 from odradek.spark.transaction_attempts import TasksRepeated, TransactionTimedOut, place, write_once
@@ -75,6 +82,8 @@ class _WriterRun:
     admin: Admin
     groups: MicroBatchGroups
     output: Output
+    is_number_deleted: bool = False
+    """Whether an earlier run has committed a number that the group does not have any more."""
     last: int | None = None
     """The micro-batch that this run has written last."""
 
@@ -123,7 +132,7 @@ class TransactionalWriter:
         OdradekError."""
         self.last_rows = 0
         try:
-            run = self._run_of(frame.sparkSession)
+            run = self._run_of(frame.sparkSession, batch)
             _outputs.check(run.query, run.run, run.output, batch, run.groups.names)
             if self._is_written(run, batch):
                 log.info("%s: micro-batch %d is in topic %s already", run.transactional_id, batch, self.topic)
@@ -140,7 +149,7 @@ class TransactionalWriter:
         if run is not None:
             run.close()
 
-    def _run_of(self, spark: SparkSession) -> _WriterRun:
+    def _run_of(self, spark: SparkSession, batch: int) -> _WriterRun:
         if is_connect(spark):
             self.__reduce__()
         context = spark.sparkContext
@@ -154,14 +163,14 @@ class TransactionalWriter:
             or not _outputs.is_last_writer(query, run.run, run.output, self)
         ):
             self.close()
-            run = self._run = self._started(query, str(number), _execution_of(spark, query))
+            run = self._run = self._started(query, str(number), _execution_of(spark, query), batch)
             _outputs.begun(query, run.run, run.output, self)
             _outputs.forget_ended(lambda other: _execution_of(spark, other) is not None)
         return run
 
-    def _started(self, query: str, number: str, execution: Any) -> _WriterRun:
+    def _started(self, query: str, number: str, execution: Any, batch: int) -> _WriterRun:
         """Returns a new run. It fences an earlier driver and aborts its open transaction. ``execution``: Java's
-        StreamExecution."""
+        StreamExecution. ``batch``: the run's first micro-batch."""
         own: dict[str, Any] = {
             item.name: getattr(self.options.producer, item.name) for item in fields(self.options.producer)
         }
@@ -170,12 +179,13 @@ class TransactionalWriter:
             check_members(admin, _group(query), "keeps the number of the query's last micro-batch")
             output = Output(admin.describe_cluster().cluster_id, self.topic)
             _end_earlier(admin, _group(query))
+            is_number_deleted = batch == 0 and self._is_number_deleted(admin, query)
             groups = MicroBatchGroups.of(execution, admin)
         except BaseException:
             admin.close()
             raise
         producer = Producer(self.options.client, **(own | {"transactional_id": _transactional_id(query, self.topic)}))
-        run = _WriterRun(query, number, producer, admin, groups, output)
+        run = _WriterRun(query, number, producer, admin, groups, output, is_number_deleted)
         try:
             producer.init_transactions()
         except KafkaError as error:
@@ -189,16 +199,34 @@ class TransactionalWriter:
             raise
         return run
 
+    def _is_number_deleted(self, admin: Admin, query: str) -> bool:
+        """Returns whether an earlier driver has committed a number that the group does not have. Raises
+        MicroBatchRefused, unless the user says by ``first_batch`` what is in the topic.
+
+        Call it before InitProducerId, which hides the outcome of the last transaction.
+        """
+        transactional_id = _transactional_id(query, self.topic)
+        if _state_of(admin, transactional_id) not in ("PrepareCommit", "CompleteCommit"):
+            return False
+        if self._number(admin, query) is not None:
+            return False
+        check_kept(transactional_id, self.first_batch, _group(query))
+        return True
+
+    def _number(self, admin: Admin, query: str) -> OffsetAndMetadata | None:
+        """Returns the commit with the number of the last micro-batch."""
+        # Kafka's reply for all partitions leaves out those with a pending offset, so the request names the partition.
+        first_partition = TopicPartition(self.topic, 0)
+        return admin.list_group_offsets(_group(query), [first_partition], require_stable=True).get(first_partition)
+
     def _is_written(self, run: _WriterRun, batch: int) -> bool:
         if run.last is not None:  # a later driver would fence this one, so no other number can be in the group
             return is_written(batch, commit_of(run.last, run.query), run.group, None)
-        # Kafka's reply for all partitions leaves out those with a pending offset, so the request names the partition.
-        first_partition = TopicPartition(self.topic, 0)
-        commits = run.admin.list_group_offsets(run.group, [first_partition], require_stable=True)
-        if commits.get(first_partition) is None and self.first_batch in (None, 1) and batch == 0:
+        commit = self._number(run.admin, run.query)
+        if commit is None and self.first_batch in (None, 1) and batch == 0 and not run.is_number_deleted:
             times = BatchTimes(run.groups.begun_ms(batch), retention(run.admin)[0], time.time() * 1000)
             check_first(times, self.first_batch, run.group)
-        return is_written(batch, commits.get(first_partition), run.group, self.first_batch)
+        return is_written(batch, commit, run.group, self.first_batch)
 
     def _write(self, run: _WriterRun, frame: DataFrame, batch: int) -> None:
         partitions = run.producer.partitions_for(self.topic)
@@ -242,14 +270,21 @@ def _end_earlier(admin: Admin, transactional_id: str) -> None:
     """Fences a driver of an earlier release, which had this transactional id for all topics, and aborts what it has
     left open. A driver of this release does not use the id.
     """
+    if _state_of(admin, transactional_id) is not None:
+        admin.fence_producers([transactional_id])
+
+
+def _state_of(admin: Admin, transactional_id: str) -> str | None:
+    """Returns the state of a transactional id; None if the broker does not know the id. It is Empty, as before the
+    first transaction, if the broker describes no transactions."""
     try:
-        admin.describe_transactions([transactional_id])
+        return admin.describe_transactions([transactional_id])[transactional_id].state
     except KafkaError as error:
         if error.code is ErrorCode.transactional_id_not_found:
-            return
-        if error.code is not ErrorCode.unsupported_version:  # before Kafka 3.0 brokers describe no transactions
+            return None
+        if error.code is not ErrorCode.unsupported_version:  # before Kafka 3.0
             raise
-    admin.fence_producers([transactional_id])
+        return "Empty"
 
 
 def _execution_of(spark: SparkSession, query: str) -> Any:

@@ -182,9 +182,10 @@ def two_queries(group: str, query: str, other: str, partitions: Iterable[TopicPa
 
 def no_transaction(group: str, partitions: Iterable[TopicPartition]) -> str:
     return (
-        f"the last micro-batch is finished, and no transaction has committed it to group {group}: "
-        f"{_names(partitions)}. commitOffsets=transaction needs foreachBatch(odradek.spark.transactional_writer(…)) as "
-        "the query's sink; with another sink set commitOffsets=true"
+        f"the last micro-batch is finished, and group {group} does not have its offsets: {_names(partitions)}. If they "
+        "were deleted, the next micro-batch commits its own. Otherwise no transaction has committed them: "
+        "commitOffsets=transaction needs foreachBatch(odradek.spark.transactional_writer(…)) as the query's sink; with "
+        "another sink set commitOffsets=true"
     )
 
 
