@@ -40,6 +40,12 @@ def last_line(program: str, **environment: str) -> str:
          "Spark needs PySpark: pip install 'odradek[spark]'"),
         ("pyarrow", "from odradek.history import read_offset_history",
          "odradek.history.read_offset_history needs pyarrow: pip install 'odradek[arrow]'"),
+        ("pyarrow", "from odradek.history.analysis import analyse_offset_history",
+         "odradek.history.analysis needs pyarrow: pip install 'odradek[arrow]'"),
+        ("pyarrow", "from odradek.pipelines import ingest",
+         "odradek.pipelines.ingest needs pyarrow: pip install 'odradek[spark]'"),
+        ("numpy", "from odradek.pipelines.history import offset_history",
+         "odradek.pipelines.history needs numpy: pip install 'odradek[spark]'"),
     ],
 )  # fmt: skip
 def test_a_missing_package_is_named_with_its_extra(missing: str, line: str, expected: str) -> None:

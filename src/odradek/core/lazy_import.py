@@ -7,25 +7,22 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from odradek.core.extras import extra_of
+from odradek.core.extras import extra_in_errors
 
 
-def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Returns the ``__getattr__`` of ``package``, and makes ``dir`` list its names. ``homes`` maps them to modules."""
+def loader(package: str, homes: Mapping[str, str], extra: str | None = None) -> Callable[[str], Any]:
+    """Returns the ``__getattr__`` of ``package``, and makes ``dir`` list its names. ``homes`` maps them to modules.
+
+    ``extra``: the extra with all that the names need, if they need more than ``arrow``.
+    """
     module = sys.modules[package]
     vars(module)["__dir__"] = lambda: sorted({name for name in vars(module) if name.startswith("__")} | homes.keys())
 
     def load(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        try:
+        with extra_in_errors(f"{package}.{name}", extra):
             found = getattr(import_module(homes[name]), name)
-        except ModuleNotFoundError as error:
-            missing = error.name or ""
-            if (extra := extra_of(missing)) is None:
-                raise
-            line = f"{package}.{name} needs {missing}: pip install 'odradek[{extra}]'"
-            raise ModuleNotFoundError(line, name=missing) from None
         setattr(sys.modules[package], name, found)  # the next access does not call __getattr__
         return found
 

@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
+from odradek.core.extras import extra_in_errors
+
+with extra_in_errors(__name__):
+    import pyarrow as pa
 
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig, as_config

@@ -26,4 +26,4 @@ _HOMES = {
     "report_history": "odradek.pipelines.history_report",
     "transform": "odradek.pipelines.transform_job",
 }
-__getattr__ = loader(__name__, _HOMES)
+__getattr__ = loader(__name__, _HOMES, extra="spark")

@@ -17,12 +17,15 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming.readwriter import DataStreamReader
+from odradek.core.extras import extra_in_errors
+
+with extra_in_errors(__name__, "spark"):
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig

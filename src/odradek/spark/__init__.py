@@ -23,4 +23,4 @@ _HOMES = {
     "transactional_writer": "odradek.spark.micro_batch_transactions",
     "watch": "odradek.spark.lag_metrics",
 }
-__getattr__ = loader(__name__, _HOMES)
+__getattr__ = loader(__name__, _HOMES, extra="spark")
