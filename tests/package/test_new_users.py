@@ -73,4 +73,4 @@ def test_a_wrong_log_level_is_the_reason_of_the_fixtures_error() -> None:
 def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     program = f"import odradek\nwith odradek.Broker(data_dir={str(tmp_path / 'file')!r}): pass"
-    assert "file" in last_line(program)
+    assert last_line(program).endswith(f"{tmp_path / 'file'} cannot be used: it is a file, not a directory")

@@ -94,6 +94,8 @@ class LogDirectory:
             self._lock = self._files.lock(self.path / checkpoints.LOCK)
         except BlockingIOError:
             raise StorageError(f"{self.path} is held by another broker{self._owner()}") from None
+        except FileExistsError:
+            raise StorageError(f"{self.path} cannot be used: it is a file, not a directory") from None
         except OSError as error:
             raise StorageError(f"{self.path} cannot be used: {error.strerror or error}") from error
         with suppress(OSError):
