@@ -21,8 +21,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 VERSIONS = ("4.0", "4.1", "4.2", "4.3")
 LACKS = {
-    "4.0": {"stream write", "pushdown", "limits"},
-    "4.1": {"limits"},
+    "4.0": {"stream write", "pushed filters", "limits", "transactional writer", "transform"},
+    "4.1": {"limits", "transactional writer", "transform"},
 }
 """The cases that a version of PySpark cannot do."""
 COUNT = 300
@@ -82,7 +82,7 @@ class Cases:
         self._run(stream.select("key", "value"), "odradek", "write", **sink)
         assert self._read(self.spark.read, "copy").count() == self._read(self.spark.read, "numbers").count()
 
-    def pushdown(self) -> None:
+    def pushed_filters(self) -> None:
         self.spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
         try:
             frame = self._read(self.spark.read, "numbers", pushFilters="true").filter("offset >= 290")
@@ -105,6 +105,42 @@ class Cases:
         assert done.rows == expected, done
         assert self.spark.read.parquet(str(self.place / "lake")).count() == expected
 
+    def transactional_writer(self) -> None:
+        """Two runs in transactions: the second one finds no new rows."""
+        from odradek.spark import transactional_writer
+
+        self._create_topic("once")
+        options = {"kafka.group.id": "once", "commitOffsets": "transaction", "startingOffsets": "earliest"}
+        stream = self._read(self.spark.readStream, "numbers", **options).select("key", "value")
+        for _ in range(2):
+            query = stream.writeStream.foreachBatch(transactional_writer(self.servers, "once"))
+            query = query.trigger(availableNow=True).option("checkpointLocation", str(self.place / "once"))
+            assert query.start().awaitTermination(240)
+            self._check_copy("once")
+
+    def transform(self) -> None:
+        from odradek.pipelines import transform
+
+        self._create_topic("transformed")
+        expected = self._read(self.spark.read, "numbers").count()
+        done = transform(
+            bootstrap_servers=self.servers, topics="numbers", to_topic="transformed", group="transform",
+            sql="SELECT key, value FROM records", checkpoint=str(self.place / "transform"),
+        )  # fmt: skip
+        assert done.rows == expected, done
+        self._check_copy("transformed")
+
+    def _create_topic(self, name: str) -> None:
+        from odradek import Admin
+        from odradek.client import NewTopic
+
+        with Admin(self.servers) as admin:
+            admin.create_topics([NewTopic(name, 2)])
+
+    def _check_copy(self, topic: str) -> None:
+        copied = self._read(self.spark.read, topic, **{"kafka.isolation.level": "read_committed"})
+        assert copied.count() == self._read(self.spark.read, "numbers").count()
+
 
 def _cases(made: Cases) -> dict[str, Callable[[], None]]:
     return {
@@ -112,9 +148,11 @@ def _cases(made: Cases) -> dict[str, Callable[[], None]]:
         "batch read": made.batch_read,
         "stream read": made.stream_read,
         "stream write": made.stream_write,
-        "pushdown": made.pushdown,
+        "pushed filters": made.pushed_filters,
         "limits": made.limits,
         "ingest": made.ingest,
+        "transactional writer": made.transactional_writer,
+        "transform": made.transform,
     }
 
 
