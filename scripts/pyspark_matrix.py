@@ -130,6 +130,12 @@ class Cases:
         assert done.rows == expected, done
         self._check_copy("transformed")
 
+    def history_report(self) -> None:
+        from odradek.pipelines import report_history
+
+        done = report_history(bootstrap_servers=self.servers, output=str(self.place / "history"))
+        assert done.commit_count > 0, done
+
     def _create_topic(self, name: str) -> None:
         from odradek import Admin
         from odradek.client import NewTopic
@@ -153,6 +159,7 @@ def _cases(made: Cases) -> dict[str, Callable[[], None]]:
         "ingest": made.ingest,
         "transactional writer": made.transactional_writer,
         "transform": made.transform,
+        "history report": made.history_report,
     }
 
 

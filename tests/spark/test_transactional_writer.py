@@ -103,6 +103,20 @@ def test_rows_are_in_the_topic_once_after_the_driver_ended_before_and_after_the_
     check_group(stream)
 
 
+def test_rows_are_written_without_pandas(
+    bootstrap: str, stream: StreamingRun, target: str, filled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``make test-pyspark`` has environments without pandas."""
+
+    def refuses() -> None:
+        raise ModuleNotFoundError("No module named 'pandas'")
+
+    monkeypatch.setattr("odradek.spark.arrow_map.find_spec", lambda name: None)
+    monkeypatch.setattr("pyspark.sql.pandas.functions.require_minimum_pandas_version", refuses)
+    run(stream, transactional_writer(bootstrap, target))
+    assert values(bootstrap, target) == filled
+
+
 def test_a_function_with_a_writer_for_each_of_two_topics_writes_both_once(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
 ) -> None:

@@ -18,6 +18,7 @@ from odradek.core.errors import ConfigError
 from odradek.core.json_depth import NestedTooDeep, parse_json
 from odradek.pipelines.avro_bounds import AvroTypes
 from odradek.pipelines.value_reader import ERROR
+from odradek.spark.arrow_map import map_in_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -78,7 +79,7 @@ class AvroDecoder:
         kept = records.drop("value").schema.fields
         value = from_arrow_type(in_micros(self.decoded))
         last = [StructField("value", value), StructField("raw", BinaryType()), StructField(ERROR, StringType())]
-        return records.mapInArrow(self._decode_batches, StructType([*kept, *last]))
+        return map_in_arrow(records, self._decode_batches, StructType([*kept, *last]))
 
     def _decode_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -47,6 +47,7 @@ from odradek.history.views import SCHEMAS, check_table
 from odradek.pipelines.history_options import HistoryOptions
 from odradek.pipelines.quantiles import at_ranks
 from odradek.spark import register
+from odradek.spark.arrow_map import apply_in_arrow, map_in_arrow
 from odradek.spark.lookups import Lookups
 from odradek.spark.offset_ranges import Range
 from odradek.spark.offsets_source import parse_history_options
@@ -186,8 +187,8 @@ def analyse_on_spark(options: AnalysisOptions) -> HistoryFrames:
         logs = _logs(records, config, partitions, options)
         coverage = _coverage(spark, config, read)
         analyser = _analyser(logs, config, options.rules or FindingRules(), coverage, options.since_us)
-        by_group = records.where("group is not null").select(*COLUMNS).groupBy("group")
-        analysed = by_group.applyInArrow(analyser, from_arrow_schema(_ANALYSED)).persist()
+        of_groups = records.where("group is not null").select(*COLUMNS)
+        analysed = apply_in_arrow(of_groups, "group", analyser, from_arrow_schema(_ANALYSED)).persist()
         kept.callback(analysed.unpersist)
         findings, lag, expiry = (analysed.selectExpr(f"inline({name})") for name in _ANALYSED.names)
         frames = HistoryFrames(records, findings, lag, expiry, logs, coverage, partitions, analysed)
@@ -216,7 +217,7 @@ def table_of(records: DataFrame, table: str) -> DataFrame:
 
         return (view(batch, table) for batch in batches)
 
-    return records.mapInArrow(views, from_arrow_schema(SCHEMAS[check_table(table)]))
+    return map_in_arrow(records, views, from_arrow_schema(SCHEMAS[check_table(table)]))
 
 
 _IS_COMMIT = "partition is not null"
@@ -323,5 +324,5 @@ def _coverage(spark: SparkSession, config: ClientConfig, read: _Read) -> Coverag
     if not ranges:
         return Coverage()
     tasks = min(len(ranges), 2 * spark.sparkContext.defaultParallelism)
-    rows = spark.range(0, len(ranges), 1, tasks).mapInArrow(cover, from_arrow_schema(COVERAGE)).collect()
+    rows = map_in_arrow(spark.range(0, len(ranges), 1, tasks), cover, from_arrow_schema(COVERAGE)).collect()
     return Coverage([Covered(*row) for row in rows])

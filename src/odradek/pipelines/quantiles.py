@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from odradek.spark.arrow_map import map_in_arrow
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -35,7 +37,7 @@ def at_ranks(values: DataFrame, ranks: Array, parts: int = PARTS) -> Array:
     lows, highs, below = (np.array([one], np.int64) for one in (ends.low, ends.high, 0))
     while (lows < highs).any():
         counter = partial(_count, lows, highs, max(2, parts // len(lows)))
-        counted = values.mapInArrow(counter, _COUNTS).groupBy("piece", "part")
+        counted = map_in_arrow(values, counter, _COUNTS).groupBy("piece", "part")
         rows = counted.agg({"count": "sum", "low": "min", "high": "max"}).toArrow()
         rows = rows.sort_by([("piece", "ascending"), ("part", "ascending")])
         piece = rows["piece"].to_numpy()

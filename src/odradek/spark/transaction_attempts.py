@@ -21,6 +21,7 @@ from odradek.client.producer.errors import ProducerFenced
 from odradek.client.producer.transaction import BY_ITSELF
 from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
+from odradek.spark.arrow_map import map_in_arrow
 from odradek.spark.transaction_task import TARGET, THREAD_NAME, choose_partitions, write_in_transaction
 from odradek.spark.write_options import WriteOptions, check_columns, columns_to_send
 from odradek.spark.write_reports import REPORT_SCHEMA, WriteReport, is_each_row_written_once
@@ -72,7 +73,7 @@ def place(frame: DataFrame, options: WriteOptions, count: int, order: Sequence[s
     choose = partial(choose_partitions, count, tasks, to_arrow_schema(schema, timezone="UTC"))
     target = col(TARGET)
     task = when(target < 0, -1 - target).otherwise(target % tasks)  # a negative target is that of a marker
-    placed = sent.mapInArrow(choose, schema).repartitionById(tasks, task)
+    placed = map_in_arrow(sent, choose, schema).repartitionById(tasks, task)
     if order:
         placed = placed.sortWithinPartitions(*order)
     is_first = monotonically_increasing_id().bitwiseAND(lit(_ROW_NUMBER)) == 0
@@ -143,7 +144,7 @@ def _attempt(
 
 def _write(options: WriteOptions, shared: SharedTransaction, placed: DataFrame) -> list[WriteReport]:
     write = partial(write_in_transaction, options, shared)
-    return [WriteReport(*row) for row in placed.mapInArrow(write, REPORT_SCHEMA).collect()]
+    return [WriteReport(*row) for row in map_in_arrow(placed, write, REPORT_SCHEMA).collect()]
 
 
 def _abort(producer: Producer, shared: SharedTransaction | None, partitions: list[TopicPartition]) -> None:

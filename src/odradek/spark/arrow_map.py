@@ -1,0 +1,50 @@
+"""``mapInArrow`` and ``applyInArrow`` without pandas: Spark's own methods refuse to run without it, and do not use it.
+
+With pandas they are Spark's own methods. A Spark Connect session needs pandas in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch, Table
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+
+def map_in_arrow(
+    frame: DataFrame, function: Callable[[Iterator[RecordBatch]], Iterator[RecordBatch]], schema: StructType | str
+) -> DataFrame:
+    """Returns ``frame.mapInArrow(function, schema)``."""
+    if find_spec("pandas") is not None:
+        return frame.mapInArrow(function, schema)
+    from pyspark.sql import DataFrame
+    from pyspark.util import PythonEvalType
+
+    column = _column(frame, function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    return DataFrame(frame._jdf.mapInArrow(column, False, None), frame.sparkSession)
+
+
+def apply_in_arrow(
+    frame: DataFrame, key: str, function: Callable[[Table], Table], schema: StructType | str
+) -> DataFrame:
+    """Returns ``frame.groupBy(key).applyInArrow(function, schema)``."""
+    grouped = frame.groupBy(key)
+    if find_spec("pandas") is not None:
+        return grouped.applyInArrow(function, schema)
+    from pyspark.sql import DataFrame
+    from pyspark.util import PythonEvalType
+
+    column = _column(frame, function, schema, PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF)
+    return DataFrame(grouped._jgd.flatMapGroupsInArrow(column), frame.sparkSession)
+
+
+def _column(frame: DataFrame, function: Callable[..., Any], schema: StructType | str, eval_type: int) -> Any:
+    """Returns Java's column of a function of all columns."""
+    from pyspark.sql.udf import _create_udf
+
+    applied: Any = _create_udf(function, schema, eval_type)
+    return applied(*[frame[name] for name in frame.columns])._jc
