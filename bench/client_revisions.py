@@ -1,11 +1,12 @@
 """CPU time of this client's reads and writes, compared with another revision of it.
 
-``python -m bench.client_revisions OTHER/src [ROUNDS]``
+``python -m bench.client_revisions OTHER/src [ROUNDS] [CASE ...]``
 
 One broker of this revision runs. In each round a child process of each side does every job: twice the other revision,
 once this one, in changing order. A child first does the job once with few records, so that its kernels are loaded. It
 then reports the CPU time of the job in nanoseconds, over all of its threads. The output has two ratios for each job:
 this revision to the other one, and the other one's second child to its first. Each is a median with its quartiles.
+The modules of both revisions are compiled before the first round.
 """
 
 from __future__ import annotations
@@ -28,6 +29,12 @@ _PARTITIONS = 4
 _SIZE = 100
 _WAIT_S = 120.0  # the first poll of a new checkout compiles the kernels
 _CODECS = ("none", "lz4")
+_SOURCE = Path(__file__).resolve().parent.parent / "src"
+_EXAMPLE = """\
+example: compares this revision with the tenth before it, in 10 rounds of two cases
+  git worktree add ../other HEAD~10
+  python -m bench.client_revisions ../other/src 10 commit "write from Arrow"
+"""
 
 
 def _read(bootstrap: str, topic: str, rows: int) -> None:
@@ -128,28 +135,29 @@ def _fill(bootstrap: str) -> None:
             producer.flush(120)
 
 
-def main(arguments: Sequence[str]) -> None:
-    if arguments[0] == "--child":
-        print(_child(*json.loads(arguments[1])))
-        return
-    from bench.revisions import compare, report
+def main(arguments: Sequence[str] | None = None) -> None:
+    from bench.revisions import argument_parser, compare, compile_modules, report
     from odradek.testing.cluster import BrokerProcess
 
-    other = Path(arguments[0]).resolve()
-    rounds = int(arguments[1]) if len(arguments) > 1 else 10
-    sides = {"first": other, "second": other, "here": Path(__file__).resolve().parent.parent / "src"}
+    chosen = argument_parser("bench.client_revisions", __doc__, _EXAMPLE, 10, list(_JOBS)).parse_args(arguments)
+    compile_modules(chosen.other, _SOURCE)
+    sides = {"first": chosen.other, "second": chosen.other, "here": _SOURCE}
     chance = random.Random(1)
     with tempfile.TemporaryDirectory() as directory:
         broker: Any = BrokerProcess(Path(directory))
         broker.start()
         try:
             _fill(broker.bootstrap_servers)
-            for name, (_, _, count) in _JOBS.items():
+            for name in chosen.cases or _JOBS:
+                count = _JOBS[name][2]
                 measure = partial(_side_ns, sides, name, broker.bootstrap_servers)
-                report(name, compare(list(sides), rounds, 1, chance, measure), count)
+                report(name, compare(list(sides), chosen.rounds, 1, chance, measure), count)
         finally:
             broker.stop()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if sys.argv[1:2] == ["--child"]:
+        print(_child(*json.loads(sys.argv[2])))
+    else:
+        main()

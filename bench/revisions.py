@@ -7,16 +7,20 @@ in changing order, and reads the run time of the broker's threads (``/proc``, na
 broker with an empty directory and ends it. The output has two ratios: this revision to the other one, and the other
 one's second broker to its first. Each is a median with its quartiles. The second ratio shows the spread between two
 equal revisions.
+
+The modules of both revisions are compiled first, so that "start" does not measure the compilation. This also holds if
+``PYTHONDONTWRITEBYTECODE`` is set.
 """
 
 from __future__ import annotations
 
+import compileall
 import random
 import statistics
 import struct
-import sys
 import tempfile
 import time
+from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -36,6 +40,12 @@ _GROUPS = 8
 _READY_S = 30.0
 _POLL_S = 0.02
 _START = "start"
+_SOURCE = Path(__file__).resolve().parent.parent / "src"
+_EXAMPLE = """\
+example: compares this revision with the tenth before it, in 30 rounds of two cases
+  git worktree add ../other HEAD~10
+  python -m bench.revisions ../other/src 30 start commit
+"""
 _TRIM_S = 2.0  # a broker frees the memory of the preparation one second after it
 
 
@@ -184,29 +194,78 @@ def _summary(name: str, ratios: list[float]) -> str:
     return f"{name} {middle:.3f} ({low:.3f} to {high:.3f})"
 
 
-def main(arguments: Sequence[str]) -> None:
-    other = Path(arguments[0]).resolve()
-    rounds = int(arguments[1]) if len(arguments) > 1 else 30
-    here = Path(__file__).resolve().parent.parent / "src"
-    chosen = {name: workload for name, workload in workloads().items() if not arguments[2:] or name in arguments[2:]}
+def package_folder(text: str) -> Path:
+    """The argument OTHER/src as a path. Raises ``ArgumentTypeError`` if the folder does not have the package."""
+    folder = Path(text).resolve()
+    if not (folder / "odradek" / "__init__.py").is_file():
+        raise ArgumentTypeError(f"{folder} has no package odradek. Give the folder src of another checkout.")
+    return folder
+
+
+def number_of_rounds(text: str) -> int:
+    """The argument ROUNDS. Raises ``ArgumentTypeError`` below 2, because quartiles need two values."""
+    if not text.isdecimal() or int(text) < 2:
+        raise ArgumentTypeError(f"{text!r} is no number of rounds. Give a number from 2 on.")
+    return int(text)
+
+
+def compile_modules(*folders: Path) -> None:
+    """Compiles all modules in the folders, so that no measurement includes the compilation."""
+    for folder in folders:
+        if not compileall.compile_dir(folder / "odradek", quiet=1):
+            raise RuntimeError(f"the modules in {folder} cannot be compiled")
+
+
+def argument_parser(module: str, text: str | None, example: str, rounds: int, names: Sequence[str]) -> ArgumentParser:
+    """The arguments OTHER/src, ROUNDS (default: ``rounds``) and CASE (one of ``names``) of ``python -m module``."""
+
+    def case(value: str) -> str:
+        if value not in names:
+            raise ArgumentTypeError(f"{value!r} is no case. The cases are: {'; '.join(names)}")
+        return value
+
+    parser = ArgumentParser(
+        prog=f"python -m {module}", description=text, epilog=example, formatter_class=RawDescriptionHelpFormatter
+    )
+    parser.add_argument("other", metavar="OTHER/src", type=package_folder, help="the folder src of another checkout")
+    parser.add_argument(
+        "rounds",
+        metavar="ROUNDS",
+        type=number_of_rounds,
+        nargs="?",
+        default=rounds,
+        help=f"rounds that count; default: {rounds}",
+    )
+    parser.add_argument(
+        "cases", metavar="CASE", type=case, nargs="*", help=f"what is measured; default: all of {'; '.join(names)}"
+    )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    everything = workloads()
+    chosen = argument_parser("bench.revisions", __doc__, _EXAMPLE, 30, [_START, *everything]).parse_args(arguments)
+    cases, rounds = chosen.cases or [_START, *everything], chosen.rounds
+    compile_modules(chosen.other, _SOURCE)
     chance = random.Random(1)
     with tempfile.TemporaryDirectory() as place:
         sides = {
             name: Revision(Path(place) / name, source)
-            for name, source in (("first", other), ("second", other), ("here", here))
+            for name, source in (("first", chosen.other), ("second", chosen.other), ("here", _SOURCE))
         }
         try:
             for broker in sides.values():
                 broker.start()
                 _prepare(broker)
-            if not arguments[2:] or _START in arguments[2:]:
-                # The first start of a side compiles its modules.
+            if _START in cases:
                 took = compare(list(sides), rounds, 1, chance, lambda side: _start_ns(sides[side].source))
                 report(_START, took, 1)
             time.sleep(_TRIM_S)
             for name, broker in sides.items():
                 print(f"idle memory, {name}: {resident_bytes([broker.pid or 0]) / 1e6:.1f} MB", flush=True)
-            for name, workload in chosen.items():
+            for name, workload in everything.items():
+                if name not in cases:
+                    continue
                 measure = partial(_side_ns, sides, workload)
                 report(name, compare(list(sides), rounds, _WARM_UP, chance, measure), workload.count)
         finally:
@@ -255,4 +314,4 @@ def report(name: str, took: dict[str, list[int]], count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
