@@ -102,8 +102,8 @@ class StepRecorder:
         self._broker = broker
         self._now_s = 0.0
         broker.scheduler.clock = lambda: self._now_s
-        dispatch, lane = broker.router.dispatch, broker.commit_fast_path
-        take = lane.take
+        dispatch, fast_path = broker.router.dispatch, broker.commit_fast_path
+        take = fast_path.take
 
         def dispatched(frame: bytes, connection: Connection) -> Any:
             self._note(connection)
@@ -117,7 +117,7 @@ class StepRecorder:
             return found
 
         broker.router.dispatch = dispatched  # type: ignore[method-assign]
-        lane.take = taken  # type: ignore[method-assign]
+        fast_path.take = taken  # type: ignore[method-assign]
 
     def _note(self, connection: Connection) -> None:
         others = (each for each in self._broker.connections if each is not connection)

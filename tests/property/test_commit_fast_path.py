@@ -212,7 +212,7 @@ class HarnessConnection:
         self.harness = GroupHarness(partition_count=2)
         self.harness.catalog.add("t", 4)
         self.harness.catalog.add("topic-two", 3)
-        self.lane = CommitFastPath(self.harness) if short else None  # type: ignore[arg-type]
+        self.fast_path = CommitFastPath(self.harness) if short else None  # type: ignore[arg-type]
         self.slots: list[list[bytes]] = []
         self.taken = 0
 
@@ -222,12 +222,12 @@ class HarnessConnection:
             slot: list[bytes] = []
             self.slots.append(slot)
             assert backlog[0][:2] == (8).to_bytes(2, "big")
-            found = None if self.lane is None else self.lane.take(backlog, 1000, sys.maxsize)
-            if found is not None and self.lane is not None:
+            found = None if self.fast_path is None else self.fast_path.take(backlog, 1000, sys.maxsize)
+            if found is not None and self.fast_path is not None:
                 for _ in found[1]:
                     backlog.popleft()
                 self.taken += len(found[1])
-                self.lane.submit(*found, slot.extend)
+                self.fast_path.submit(*found, slot.extend)
             else:
                 self._normal_path(backlog.popleft(), slot)
 
@@ -402,11 +402,11 @@ def test_unused_plans_are_replaced_and_used_plans_stay() -> None:
     groups = [(f"group-{number:03}", 8, (("t", (0, 1, 2, 3)),), "", -1) for number in range(50)]
     before, commit_fast_path.MAX_PLAN_BYTES = commit_fast_path.MAX_PLAN_BYTES, 45_000  # ten plans
     try:
-        assert connection.lane is not None
+        assert connection.fast_path is not None
         for number in range(20):  # more than the limit, in turn: most use the normal path
             connection.feed([_frame(connection, kind, number) for kind in groups])
-            assert len(connection.lane._plans) <= 10
-            assert len(connection.lane._old_plans) <= 10
+            assert len(connection.fast_path._plans) <= 10
+            assert len(connection.fast_path._old_plans) <= 10
         assert 0 < connection.taken < 500
         for number in range(60):  # now only a few plans are in use, and they fit into the limit
             connection.feed([_frame(connection, kind, number) for kind in groups[30:35]])
