@@ -54,13 +54,13 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 @pytest.mark.claim(92, part="a")
 @pytest.mark.claim(54, part=True)
 @pytest.mark.behaviour(20, 36, 55, part=True)
-def test_kill_9_at_random_moments(broker: BrokerProcess) -> None:
+def test_kill_9_at_random_moments_keeps_each_acknowledged_record_once(broker: BrokerProcess) -> None:
     run(broker, seed=1, rounds=FEW_ROUNDS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 120))
-def test_kill_9_at_many_random_moments(broker: BrokerProcess, seed: int) -> None:
+def test_kill_9_at_many_random_moments_keeps_each_acknowledged_record_once(broker: BrokerProcess, seed: int) -> None:
     run(broker, seed)
 
 

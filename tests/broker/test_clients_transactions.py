@@ -108,7 +108,7 @@ def test_a_transaction_that_exceeds_its_timeout_is_aborted(
         assert read(topic, bootstrap=bootstrap) == set()
 
 
-def test_kill_9_of_the_broker_in_a_transaction(
+def test_a_transaction_can_be_committed_after_kill_9_of_the_broker(
     own_broker: Callable[..., RunningBroker], topic: str, read: Callable[..., set[str]]
 ) -> None:
     running = own_broker(transaction_state_log_num_partitions="2")

@@ -74,7 +74,9 @@ def test_the_apis_and_features_of_kip_848_are_advertised(wire: Wire) -> None:
     assert finalized["group.version"] == (1, 1)
 
 
-def test_topics_that_are_created_extended_and_deleted(wire: Wire, bootstrap: str, group: str) -> None:
+def test_the_assignment_follows_topics_that_are_created_extended_and_deleted(
+    wire: Wire, bootstrap: str, group: str
+) -> None:
     name, later = unique("t"), unique("later")
     create_topic(bootstrap, name, 2)
     member = Member(wire, group, "m", subscribed_topic_names=[name, later])

@@ -90,7 +90,7 @@ def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
         runner.run(asyncio.wait_for(scenario(), 60))
 
 
-def test_its_topic_is_created_on_first_use_and_its_records_survive_a_restart(tmp_path: Path) -> None:
+def test_the_topic_of_a_coordinator_is_created_on_first_use_and_its_records_survive_a_restart(tmp_path: Path) -> None:
     async def scenario() -> None:
         broker = await start(tmp_path, LEDGERS)
         assert broker.catalog.topic(LEDGER_TOPIC) is None
@@ -128,7 +128,7 @@ def test_a_client_that_requests_the_topic_creates_it_with_its_own_settings(tmp_p
     run(scenario)
 
 
-def test_it_uses_the_clock_the_high_watermark_and_the_catalogue_of_the_broker(tmp_path: Path) -> None:
+def test_a_coordinator_uses_the_clock_the_high_watermark_and_the_catalogue_of_the_broker(tmp_path: Path) -> None:
     async def scenario() -> None:
         broker = await start(tmp_path, LEDGERS)
         await find(broker, SHARE, "a")
@@ -159,7 +159,7 @@ def test_it_uses_the_clock_the_high_watermark_and_the_catalogue_of_the_broker(tm
     run(scenario)
 
 
-def test_its_topic_may_be_deleted_and_created_again(tmp_path: Path) -> None:
+def test_the_topic_of_a_coordinator_may_be_deleted_and_created_again(tmp_path: Path) -> None:
     async def scenario() -> None:
         broker = await start(tmp_path, LEDGERS)
         await find(broker, SHARE, "a")
@@ -191,7 +191,7 @@ def test_a_topic_with_another_partition_count_is_served_after_a_restart(
     run(scenario)
 
 
-def test_a_broker_without_it_refuses_its_keys(tmp_path: Path) -> None:
+def test_a_broker_without_a_coordinator_refuses_its_keys(tmp_path: Path) -> None:
     async def scenario() -> None:
         broker = await start(tmp_path)
         assert await find(broker, SHARE, "a") == [("a", int(ErrorCode.invalid_request), -1)]

@@ -62,7 +62,7 @@ def read(servers: str, topic: str) -> list[int]:
 
 
 @BOTH
-def test_a_broker_for_a_with_block(in_thread: bool, topic: str) -> None:
+def test_a_broker_runs_until_the_end_of_its_with_block(in_thread: bool, topic: str) -> None:
     with odradek.Broker(
         config={"num.partitions": 3, "auto.create.topics.enable": False}, in_thread=in_thread
     ) as broker:
@@ -128,7 +128,7 @@ def test_a_broker_object_creates_topics(broker: odradek.Broker, topic: str) -> N
 
 
 @BOTH
-def test_the_status_of_its_cleaner_is_available(in_thread: bool, topic: str) -> None:
+def test_the_status_of_the_cleaner_is_available(in_thread: bool, topic: str) -> None:
     """One log is compacted. A segment of another log is damaged: the cleaner skips this log, reports the reason, and
     continues."""
     config = {"log.cleaner.backoff.ms": 50, "log.cleaner.min.cleanable.ratio": 0.01}
@@ -161,7 +161,7 @@ def test_the_status_of_its_cleaner_is_available(in_thread: bool, topic: str) -> 
         assert (after.thread_count, after.dead_thread_count) == (1, 0)
 
 
-def test_it_ends_with_its_parent_also_after_kill_9(tmp_path: Path) -> None:
+def test_a_broker_ends_with_its_parent_also_after_kill_9(tmp_path: Path) -> None:
     code = (
         "import odradek, sys\n"
         "broker = odradek.Broker().start()\n"
@@ -191,7 +191,7 @@ def gone(pid: int) -> bool:
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def test_a_fork_of_its_parent_neither_controls_nor_ends_it() -> None:
+def test_a_fork_of_the_parent_neither_controls_nor_ends_the_broker() -> None:
     code = (
         "import os, sys, odradek\n"
         "broker = odradek.Broker().start()\n"

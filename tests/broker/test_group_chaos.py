@@ -234,7 +234,7 @@ def drain(broker: RunningBroker, swarm: Swarm, consumed: Consumed, writer: Write
 
 @pytest.mark.claim(45, 59, 64, 70, part=True)
 @pytest.mark.behaviour(45, part=True)
-def test_12_members_join_and_leave_for_ten_seconds(
+def test_every_record_is_read_while_12_members_join_and_leave_for_ten_seconds(
     chaos: Callable[..., tuple[RunningBroker, Swarm, Consumed, Writer]], topic: str, group: str
 ) -> None:
     rng = random.Random(12)
@@ -249,7 +249,7 @@ def test_12_members_join_and_leave_for_ten_seconds(
 
 
 @pytest.mark.slow
-def test_50_members_join_and_leave_for_two_minutes_and_the_broker_is_killed(
+def test_every_record_is_read_while_50_members_join_and_leave_and_the_broker_is_killed(
     chaos: Callable[..., tuple[RunningBroker, Swarm, Consumed, Writer]], topic: str, group: str
 ) -> None:
     rng = random.Random(50)

@@ -309,7 +309,7 @@ def test_running_reads_keep_their_bytes(tmp_path: Path) -> None:
     run(test)
 
 
-def test_other_requests_are_served_between_slices_of_a_cleaning(tmp_path: Path) -> None:
+def test_other_requests_are_served_between_steps_of_a_cleaning(tmp_path: Path) -> None:
     """While a log of nearly 1 MiB is cleaned in the broker, no other request waits for more than a few slices."""
 
     async def test() -> None:
@@ -352,7 +352,7 @@ def test_deleted_records_stay_deleted_and_their_segments_are_removed(tmp_path: P
     run(test)
 
 
-def test_compact_and_delete_together(tmp_path: Path) -> None:
+def test_retention_and_compaction_apply_to_one_topic(tmp_path: Path) -> None:
     """Retention deletes old segments of a log that is also compacted; the cleaner does both, one after the other."""
 
     async def test() -> None:
@@ -370,7 +370,7 @@ def test_compact_and_delete_together(tmp_path: Path) -> None:
     run(test)
 
 
-def test_a_topic_that_is_deleted_while_it_is_cleaned(
+def test_a_topic_may_be_deleted_while_it_is_cleaned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(log_cleaner, "SMALL_JOB_BYTES", 0)

@@ -111,11 +111,15 @@ def rounds(own_broker: Callable[..., RunningBroker], topic: str, count: int, see
 
 @pytest.mark.claim(14, part="a")
 @pytest.mark.claim(15, part=True)
-def test_kill_9_during_a_cleaning(own_broker: Callable[..., RunningBroker], topic: str) -> None:
+def test_kill_9_during_a_cleaning_loses_and_restores_no_record(
+    own_broker: Callable[..., RunningBroker], topic: str
+) -> None:
     rounds(own_broker, topic, 3, 1)
 
 
 @pytest.mark.claim(14, part="a")
 @pytest.mark.slow
-def test_kill_9_during_many_cleanings(own_broker: Callable[..., RunningBroker], topic: str) -> None:
+def test_kill_9_during_many_cleanings_loses_and_restores_no_record(
+    own_broker: Callable[..., RunningBroker], topic: str
+) -> None:
     rounds(own_broker, topic, 40, 2)

@@ -90,7 +90,7 @@ def test_one_node_of_apache_kafka_has_no_coordinator_at_its_default_of_three(
 
 
 @pytest.mark.claim(78, part="b")
-def test_ours_behaves_like_kafka_with_three_replicas_and_has_a_coordinator_by_default(
+def test_our_broker_behaves_like_kafka_with_three_replicas_and_has_a_coordinator_by_default(
     start: Start, tmp_path: Path
 ) -> None:
     """One broker cannot have three replicas, so with Kafka's default no group could ever commit. Our default is one

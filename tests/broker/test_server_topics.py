@@ -67,7 +67,7 @@ def test_validate_only_creates_no_topic(wire: Wire, topic: str) -> None:
         ({"count": -1, "factor": -1, "assignments": [{"partition_index": 0, "broker_ids": [1]}] * 2}, 39),
     ],
 )
-def test_creations_that_kafka_refuses(wire: Wire, topic: str, change, code: int) -> None:
+def test_creations_get_kafkas_error_codes(wire: Wire, topic: str, change, code: int) -> None:
     assert creates(wire, creation(topic, **change))[topic].error_code == code
     assert describe(wire, topic).error_code == (0 if code == 0 else 3)
 
@@ -84,7 +84,7 @@ def test_invalid_names_are_refused(wire: Wire, topic: str) -> None:
     assert describe(wire, f"{topic}-d").error_code == 3
 
 
-def test_deletion_by_name_and_by_id(wire: Wire, topic: str) -> None:
+def test_topics_are_deleted_by_name_and_by_id(wire: Wire, topic: str) -> None:
     create(wire, topic)
     create(wire, f"{topic}-2")
     topic_id = describe(wire, f"{topic}-2").topic_id
@@ -102,7 +102,7 @@ def test_deletion_by_name_and_by_id(wire: Wire, topic: str) -> None:
     assert describe(wire, topic).error_code == 3
 
 
-def test_deletion_can_be_forbidden(own_broker: Callable[..., RunningBroker], topic: str) -> None:
+def test_the_deletion_of_topics_can_be_forbidden(own_broker: Callable[..., RunningBroker], topic: str) -> None:
     with Wire(own_broker(delete_topic_enable="false").bootstrap) as wire:
         create(wire, topic)
         assert delete(wire, topic) == 73
@@ -168,13 +168,15 @@ def test_topic_settings_are_changed_at_run_time(wire: Wire, topic: str) -> None:
         ([("retention.ms", 0, "5"), ("retention.ms", 1, None)], 42),
     ],
 )
-def test_changes_that_kafka_refuses(wire: Wire, topic: str, configs, code: int) -> None:
+def test_changes_that_kafka_refuses_have_no_effect(wire: Wire, topic: str, configs, code: int) -> None:
     create(wire, topic)
     assert alter(wire, topic, *configs).error_code == code
     assert config_of(wire, topic, "retention.ms") == "604800000"
 
 
-def test_broker_settings_that_may_change(own_broker: Callable[..., RunningBroker], topic: str) -> None:
+def test_broker_settings_that_may_change_at_run_time_survive_kill_9(
+    own_broker: Callable[..., RunningBroker], topic: str
+) -> None:
     running = own_broker()
     with Wire(running.bootstrap) as wire:
         create(wire, topic)

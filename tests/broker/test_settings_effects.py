@@ -165,7 +165,9 @@ def test_a_smaller_segment_size_applies_to_the_next_record(tmp_path: Path, topic
         assert segments() == before
 
 
-def test_precedence_of_topic_broker_and_cluster_settings(own_broker: Callable[..., RunningBroker], topic: str) -> None:
+def test_a_topics_setting_has_precedence_over_those_of_the_broker_and_the_cluster(
+    own_broker: Callable[..., RunningBroker], topic: str
+) -> None:
     running = own_broker(message_max_bytes="5000")
     with Wire(running.bootstrap) as wire:
         create(wire, topic)

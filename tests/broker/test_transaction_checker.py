@@ -348,7 +348,7 @@ def has_late_markers(seed: int) -> bool:
     return seed // len(SEGMENT_BYTES) % 2 == 1
 
 
-def test_transactions_while_broker_and_producers_get_kill_9(trial: Callable[[int], Trial]) -> None:
+def test_transactions_keep_the_invariants_while_broker_and_producers_get_kill_9(trial: Callable[[int], Trial]) -> None:
     running = trial(1)
     running.run(ROUNDS)
     assert running.broker_kills >= 2
@@ -359,7 +359,9 @@ def test_transactions_while_broker_and_producers_get_kill_9(trial: Callable[[int
     assert running.segments() >= 10 * PARTITIONS
 
 
-def test_transactions_with_late_markers_while_broker_and_producers_get_kill_9(trial: Callable[[int], Trial]) -> None:
+def test_transactions_with_late_markers_keep_the_invariants_while_broker_and_producers_get_kill_9(
+    trial: Callable[[int], Trial],
+) -> None:
     running = trial(5)
     running.run(ROUNDS // 3)
     assert running.broker_kills >= 1

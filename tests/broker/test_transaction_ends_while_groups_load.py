@@ -83,7 +83,7 @@ def producer(broker: odradek.Broker) -> RawProducer:
         return producer
 
 
-def test_the_reply_waits_for_the_load_of_groups(
+def test_the_reply_to_end_txn_waits_for_the_load_of_groups(
     broker: odradek.Broker, producer: RawProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.stop()
@@ -102,7 +102,7 @@ def test_the_reply_waits_for_the_load_of_groups(
         assert state_of(reader, NAME) == "CompleteCommit"
 
 
-def test_a_stop_meanwhile_answers_no_end_as_done(
+def test_a_stop_during_the_load_answers_end_txn_with_not_coordinator(
     broker: odradek.Broker, producer: RawProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.stop()

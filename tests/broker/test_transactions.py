@@ -130,7 +130,7 @@ def test_a_repeated_end_succeeds(wire: Wire, made: str, name: str, level: int) -
     assert producer.end(commit=False) == "invalid_txn_state"
 
 
-def test_an_end_without_a_transaction(wire: Wire, name: str) -> None:
+def test_an_end_without_a_transaction_is_refused_except_an_abort_at_version_2(wire: Wire, name: str) -> None:
     old = RawProducer(wire, name, level=0).started()
     assert [old.end(), old.end(commit=False)] == ["invalid_txn_state", "invalid_txn_state"]
     new = RawProducer(wire, name).started()

@@ -105,7 +105,9 @@ def test_the_offsets_of_a_transaction_are_unstable_until_its_end(
 
 @pytest.mark.parametrize(("version", "error"), [(0, "invalid_txn_state"), (3, "invalid_txn_state"),
                                                 (4, "transaction_abortable"), (5, "none")])  # fmt: skip
-def test_a_group_that_was_not_added(wire: Wire, made: str, group: str, version: int, error: str) -> None:
+def test_from_version_5_on_the_broker_adds_the_group(
+    wire: Wire, made: str, group: str, version: int, error: str
+) -> None:
     """From version 5 on the broker adds the group to the transaction."""
     producer = producer_of(wire, 2 if version >= 5 else 0)
     producer.add(made) if version < 5 else producer.send(made, "a")
@@ -125,7 +127,7 @@ def test_a_second_commit_needs_no_verification(wire: Wire, made: str, group: str
     assert fetched(wire, group, made, 0, 1) == {0: 2, 1: 9}
 
 
-def test_partitions_and_topics_that_do_not_exist(wire: Wire, made: str, group: str) -> None:
+def test_partitions_and_topics_that_do_not_exist_are_refused(wire: Wire, made: str, group: str) -> None:
     producer = producer_of(wire, 2)
     assert commit(producer, group, made, 7, 0, version=5) == {7: "unknown_topic_or_partition", 0: "none"}
     assert commit(producer, group, "absent", 0, version=5) == {0: "unknown_topic_or_partition"}
@@ -146,7 +148,7 @@ def test_fenced_and_unknown_producers_are_refused(wire: Wire, made: str, group: 
     assert fetched(wire, group, made, 0) == {0: -1}
 
 
-def test_a_fenced_producer_whose_transaction_was_open_here(wire: Wire, made: str, group: str) -> None:
+def test_a_producer_that_is_fenced_in_its_transaction_is_refused(wire: Wire, made: str, group: str) -> None:
     producer = producer_of(wire, 2)
     epoch = producer.epoch
     assert commit(producer, group, made, 0, version=5) == {0: "none"}

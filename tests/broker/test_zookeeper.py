@@ -85,7 +85,7 @@ def test_three_nodes_go_on_without_their_leader(ensemble: odradek.ZooKeeper) -> 
     client.close()
 
 
-def test_it_ends_with_its_process() -> None:
+def test_an_ensemble_ends_with_its_process() -> None:
     program = (
         "import odradek\n"
         "z = odradek.ZooKeeper().start()\n"

@@ -205,7 +205,7 @@ def test_a_short_output_without_a_reader_ends_without_a_message(monkeypatch: pyt
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("options", [[], ["--json"], ["--follow"], ["--group"]], ids=str)
-def test_it_ends_without_a_message_when_the_reader_stops(
+def test_consume_ends_without_a_message_when_the_reader_stops(
     bootstrap: str, admin: Admin, topic: str, group: str, options: list[str], unbuffered: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -289,7 +289,7 @@ def test_an_unknown_isolation_level_is_refused_before_a_connection(capsys: Captu
     assert "--isolation serializable: expected read_committed or read_uncommitted" in capsys.readouterr().err
 
 
-def test_as_a_member_it_commits_the_records_that_it_wrote(
+def test_a_member_commits_the_records_that_it_wrote(
     bootstrap: str, filled: str, tmp_path: Path, capsys: Capture
 ) -> None:
     group = unique("cli")
@@ -330,7 +330,9 @@ def test_a_member_starts_at_the_given_position_and_invalid_options_are_refused(
 
 
 @pytest.mark.parametrize("options", [[], ["--group"]], ids=["alone", "member"])
-def test_it_follows_until_it_is_interrupted(bootstrap: str, filled: str, publish: Publish, options: list[str]) -> None:
+def test_consume_follows_until_it_is_interrupted(
+    bootstrap: str, filled: str, publish: Publish, options: list[str]
+) -> None:
     group = unique("cli")
     options = [*options, group] if options else ["--from", "8"]
     command = [*odradek_command(), "consume", filled, *options, "--follow", "-b", bootstrap]

@@ -35,7 +35,7 @@ class Clock:
         return self.now
 
 
-def test_json_progress_has_a_line_for_each_batch_and_for_each_second(capsys: Captured) -> None:
+def test_json_progress_has_a_line_for_each_micro_batch_and_for_each_second(capsys: Captured) -> None:
     clock = Clock()
     lines = Lines(RunProgress(1000, has_end=True, clock=clock), clock)
     for _ in range(30):  # ten times a second

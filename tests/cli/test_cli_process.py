@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 
-def test_it_runs_as_a_module() -> None:
+def test_odradek_runs_as_a_module() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "odradek.cli.main", "demo", "--qqq"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "odradek: no such option --qqq\n")
 
 
-def test_errors_of_serve_are_one_line_as_with_every_command(tmp_path: Path) -> None:
+def test_errors_of_serve_are_reported_in_one_line_as_with_every_command(tmp_path: Path) -> None:
     for options, message in (
         (["--listen", "nowhere"], "--listen takes HOST:PORT, not 'nowhere'"),
         (["--config", "num.partitions=0", "--listen", "127.0.0.1:0"], "at least 1"),

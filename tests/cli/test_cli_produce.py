@@ -73,7 +73,7 @@ def test_cells_of_csv_are_text_and_empty_cells_are_null(
         assert error.count("\n") == 1
 
 
-def test_one_record_is_reported_in_the_singular(bootstrap: str, admin: Admin, topic: str, tmp_path: Path,
+def test_the_report_of_one_record_is_in_the_singular(bootstrap: str, admin: Admin, topic: str, tmp_path: Path,
                            capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
     admin.create_topics([NewTopic(topic, 1, 1)])
     (tmp_path / "one").write_text("one\n")

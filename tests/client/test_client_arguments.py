@@ -104,7 +104,7 @@ def test_the_async_consumer_raises_the_same_errors(bootstrap: str, group: str) -
     asyncio.run(all_of_them())
 
 
-def test_offsets_may_be_numbers_pairs_or_without_metadata() -> None:
+def test_offsets_may_be_given_as_numbers_or_pairs_or_without_metadata() -> None:
     given: Any = {("t", 0): 4, TopicPartition("t", 1): (5, 2), ("t", 2): OffsetAndMetadata(6, 3, None)}  # type: ignore[arg-type]
     assert list(as_offsets(given).items()) == [
         (TP, OffsetAndMetadata(4)),

@@ -84,7 +84,7 @@ def test_describe_does_not_fail_after_a_topic_is_deleted(
     assert run(["groups", "describe", "--group", committed, "-b", bootstrap]) in {0, 2}
 
 
-def test_unknown_group_is_one_line_and_exit_code_2(bootstrap: str, group: str, capsys: Capture) -> None:
+def test_an_unknown_group_gives_one_line_and_exit_code_2(bootstrap: str, group: str, capsys: Capture) -> None:
     assert run(["groups", "describe", "--group", group, "-b", bootstrap]) == 2
     assert capsys.readouterr() == ("", f"odradek: GROUP_ID_NOT_FOUND: group {group} not found\n")
 
@@ -102,7 +102,7 @@ def test_unknown_group_is_one_line_and_exit_code_2(bootstrap: str, group: str, c
         (["offsets", "dump", "--timeout", "x", "-b", "a:1"], "--timeout"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(line: list[str], message: str, capsys: Capture) -> None:
+def test_bad_input_gives_one_line_and_exit_code_2(line: list[str], message: str, capsys: Capture) -> None:
     assert run(line) == 2
     output = capsys.readouterr()
     assert output.out == ""

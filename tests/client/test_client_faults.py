@@ -126,7 +126,7 @@ def test_a_silent_address_delays_the_start_by_less_than_4_seconds(cluster: Scrip
         assert time.monotonic() - started < 4
 
 
-def test_unreachable_brokers_are_one_line_with_each_address_and_its_reason() -> None:
+def test_unreachable_brokers_are_reported_in_one_line_with_each_address_and_its_reason() -> None:
     first, second = dead_address(), dead_address()
     with Admin(first, bootstrap_timeout_ms=0) as admin, pytest.raises(BrokerUnreachable) as caught:
         admin.topics()
@@ -254,7 +254,7 @@ def test_a_committed_leader_epoch_is_checked_before_reading(cluster: ScriptedClu
         offsets(PartitionReader(quick(cluster), T0).read(9, 30, start_leader_epoch=0, end_leader_epoch=1))
 
 
-def test_coordinator_that_moves_or_loads_is_asked_again(cluster: ScriptedCluster) -> None:
+def test_a_coordinator_that_moves_or_loads_is_asked_again(cluster: ScriptedCluster) -> None:
     with Admin(cluster.bootstrap, **QUICK) as admin:
         assert admin.list_group_offsets("g") == {T0: OffsetAndMetadata(7, 0, "m")}
         cluster.coordinator = 2

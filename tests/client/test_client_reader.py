@@ -211,7 +211,7 @@ def test_an_abandoned_read_leaves_the_connection_usable(admin: Admin, filled: st
 
 
 @pytest.mark.claim(98, part=True)
-def test_exactly_once_with_a_transaction_of_the_user_s_database(
+def test_a_transaction_of_the_user_s_database_gives_exactly_once(
     admin: Admin, publish: Any, topic: str, tmp_path: Path
 ) -> None:
     """One transaction of the user's database stores the results and the offset. Each run starts at this offset."""

@@ -319,7 +319,7 @@ def test_a_paused_partition_holds_only_the_memory_of_its_own_records(
 
 
 @pytest.mark.claim(53, part="b")
-def test_a_reset_by_duration(consumer: Make, filled: str) -> None:
+def test_by_duration_resets_to_the_first_record_within_the_duration(consumer: Make, filled: str) -> None:
     (tp,) = offsets_of(filled, 0)
     one = consumer(auto_offset_reset="by_duration:P36500D")
     one.assign([tp])

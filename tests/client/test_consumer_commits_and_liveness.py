@@ -85,7 +85,7 @@ def test_an_asynchronous_commit_is_not_retried(faulty: Broker) -> None:
 
 @pytest.mark.claim(36)
 @pytest.mark.claim(31, part=True)
-def test_async_commits_in_the_loop_and_a_sync_commit_at_the_end(faulty: Broker) -> None:
+def test_a_sync_commit_at_the_end_stores_the_position_although_an_async_commit_failed(faulty: Broker) -> None:
     errors: list[Exception | None] = []
     with consumer(faulty, max_poll_records=5) as one:
         one.assign([TP])

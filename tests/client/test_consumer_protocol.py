@@ -315,7 +315,7 @@ def test_a_broker_keeps_one_session_of_a_client_despite_errors() -> None:
     assert len(broker) == 1
 
 
-def test_the_buffer_returns_partitions_in_turn_and_counts_its_bytes() -> None:
+def test_the_fetch_buffer_returns_partitions_in_turn_and_counts_its_bytes() -> None:
     buffer = FetchBuffer(100)
 
     def chunk(tp: TopicPartition, size: int) -> CompletedFetch:

@@ -228,7 +228,7 @@ with Consumer(bootstrap, max_poll_records=3) as one:
 @pytest.mark.claim(98)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-def test_exactly_once_although_the_worker_is_killed_repeatedly(
+def test_each_result_is_stored_once_although_the_worker_is_killed_repeatedly(
     bootstrap: str, admin: Admin, publish: Any, topic: str, tmp_path: Path, seed: int
 ) -> None:
     """One transaction stores the results and the offset. kill -9 comes after a random number of polls."""

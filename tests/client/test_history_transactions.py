@@ -122,7 +122,7 @@ def test_coverage_counts_compacted_records_and_markers_separately(capsys: pytest
         (Log([], stable=0, end=0), None),
     ],
 )
-def test_coverage_at_the_start_and_end_of_a_log(log: Log, expected: Covered | None) -> None:
+def test_coverage_is_correct_at_the_start_and_end_of_a_log(log: Log, expected: Covered | None) -> None:
     with serving(log) as made:
         coverage = Coverage()
         list(stream_offset_history(made.bootstrap, coverage=coverage))
@@ -146,7 +146,7 @@ def coverage_of(bootstrap: str, group: str) -> Covered:
 
 
 @pytest.mark.slow
-def test_the_history_of_transactional_commits_on_apache_kafka(transactional: str, topic: str) -> None:
+def test_on_apache_kafka_the_history_has_only_commits_of_committed_transactions(transactional: str, topic: str) -> None:
     """librdkafka's producer sends a consumer's offsets in transactions: committed, aborted, committed, open.
 
     Each end of a transaction is a marker in the group's partition; coverage does not count it as missing.

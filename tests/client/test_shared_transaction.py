@@ -121,7 +121,7 @@ def test_below_version_2_the_owner_shares_again_before_it_sends(bootstrap: str, 
         set_version(bootstrap, 2)
 
 
-def test_an_aborted_transaction_of_joined_producers_alone_holds_up_no_reader(
+def test_an_aborted_transaction_of_joined_producers_alone_blocks_no_reader(
     bootstrap: str, owner: Producer, topic: str
 ) -> None:
     """The owner itself sends nothing. It ends the transaction nevertheless, because the joined producers may have sent

@@ -153,7 +153,7 @@ def producer(cluster: ScriptedCluster, **settings: Any) -> Producer:
     return Producer(cluster.bootstrap, **(quick | settings))
 
 
-def test_at_version_2_brokers_add_and_each_transaction_has_its_epoch(cluster: ScriptedCluster) -> None:
+def test_at_version_2_brokers_add_partitions_and_each_transaction_has_its_own_epoch(cluster: ScriptedCluster) -> None:
     scripted_broker = ScriptedCoordinator(cluster, 2)
     with producer(cluster) as one:
         one.init_transactions()
@@ -172,7 +172,9 @@ def test_at_version_2_brokers_add_and_each_transaction_has_its_epoch(cluster: Sc
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_below_version_2_the_producer_adds_first_and_keeps_its_epoch(cluster: ScriptedCluster, version: int) -> None:
+def test_below_version_2_the_producer_adds_partitions_first_and_keeps_its_epoch(
+    cluster: ScriptedCluster, version: int
+) -> None:
     scripted_broker = ScriptedCoordinator(cluster, version)
     with producer(cluster) as one:
         one.init_transactions()
@@ -335,7 +337,7 @@ def test_an_abort_sends_a_refused_batch_no_second_time(cluster: ScriptedCluster)
 
 
 @pytest.mark.parametrize("key", [INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, PRODUCE, END_TXN])
-def test_the_end_of_the_previous_transaction_is_not_waited_for_long(cluster: ScriptedCluster, key: int) -> None:
+def test_the_next_attempt_comes_soon_while_the_previous_transaction_ends(cluster: ScriptedCluster, key: int) -> None:
     """CONCURRENT_TRANSACTIONS passes in milliseconds: the longer pause of other errors would slow transactions."""
     scripted_broker = ScriptedCoordinator(cluster, 1)
     scripted_broker.codes[key] = [ErrorCode.concurrent_transactions] * 2
@@ -396,7 +398,7 @@ def test_retriable_codes_and_lost_connections_are_retried(cluster: ScriptedClust
     (END_TXN, ErrorCode.invalid_txn_state, TransactionFatal),
     (END_TXN, ErrorCode.transaction_abortable, TransactionAbortable),
 ])  # fmt: skip
-def test_the_type_of_an_error_says_what_helps(
+def test_the_type_of_an_error_says_whether_an_abort_is_enough(
     cluster: ScriptedCluster, key: int, code: ErrorCode, kind: type[KafkaError]
 ) -> None:
     scripted_broker = ScriptedCoordinator(cluster, 1)
@@ -507,7 +509,7 @@ def test_an_exception_in_the_block_aborts_and_stays_the_error(cluster: ScriptedC
     assert scripted_broker.ended == [(0, False)]
 
 
-def test_calls_without_a_transactional_id_and_out_of_order(cluster: ScriptedCluster) -> None:
+def test_calls_without_a_transactional_id_or_out_of_order_are_refused(cluster: ScriptedCluster) -> None:
     ScriptedCoordinator(cluster, 2)
     with Producer(cluster.bootstrap) as plain:
         for call in (plain.init_transactions, plain.begin_transaction, plain.commit_transaction):
@@ -559,7 +561,7 @@ def test_a_commit_waits_for_records_that_another_thread_sends(cluster: ScriptedC
     assert scripted_broker.offset == accepted
 
 
-def test_the_asyncio_producer_does_the_same(cluster: ScriptedCluster) -> None:
+def test_the_asyncio_producer_commits_and_aborts_like_the_synchronous_one(cluster: ScriptedCluster) -> None:
     scripted_broker = ScriptedCoordinator(cluster, 2)
 
     async def divide(one: aio.Producer) -> None:

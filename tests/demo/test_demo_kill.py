@@ -50,7 +50,7 @@ def _first_batches_killed(data_dir: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_batch_whose_files_were_half_moved_at_a_kill_is_completed(tmp_path: Path) -> None:
+def test_a_micro_batch_whose_files_were_half_moved_at_a_kill_is_completed(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     _assert_killed(run_until("moving-in:2", data_dir, *SMALL), "serve", "java", "pyspark")
     assert len(list(data_dir.glob("table/*/batch-000000-*"))) == 1, "half of its files are in the table"

@@ -66,7 +66,7 @@ def test_a_name_that_is_not_text_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_demo_in_a_directory_with_a_difficult_name(tmp_path: Path) -> None:
+def test_the_demo_runs_in_a_directory_with_a_difficult_name(tmp_path: Path) -> None:
     data_dir = tmp_path / "mit Leerzeichen ü %41 #[x]:"
     done = run_demo(data_dir, "--events", "1500")
     assert done.code == 0, done

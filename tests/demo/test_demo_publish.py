@@ -46,7 +46,9 @@ def _assert_whole(bootstrap: str, feed: Feed) -> None:
         assert held == sequence.tolist()
 
 
-def test_a_broker_that_stops_answering(own_broker: Any, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_run_publishes_the_missing_events_after_a_broker_stopped_answering(
+    own_broker: Any, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = own_broker()
     monkeypatch.setattr(publisher, "_STALLED_S", 2.0)
     found = prepare_topic(broker.bootstrap, feed)
@@ -63,7 +65,7 @@ def test_a_broker_that_stops_answering(own_broker: Any, feed: Feed, monkeypatch:
     _assert_whole(broker.bootstrap, feed)
 
 
-def test_a_broker_that_is_slower_than_the_request_timeout(
+def test_a_broker_that_is_slower_than_the_request_timeout_gets_each_event_once(
     own_broker: Any, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests time out and are repeated; no event is dropped, duplicated or omitted."""

@@ -56,7 +56,7 @@ def test_examples_need_what_the_page_says_to_install(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "README.md"], ids=lambda page: page.name)
-def test_a_page_says_it_before_its_first_example(page: Path) -> None:
+def test_a_page_names_the_packages_before_its_first_example(page: Path) -> None:
     first = page.read_text().partition("```python")[0]
     assert INSTALLED.search(first), "what to install"
 

@@ -54,7 +54,7 @@ def test_address(odradek_broker, odradek_topic, number, worker_id):
     assert len(set.union(*addresses)) == len(addresses)
 
 
-def test_the_fixture_in_place_of_a_container(tmp_path: Path) -> None:
+def test_the_fixture_that_replaces_a_container_starts_a_broker(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     check = "\n\ndef test_it(bootstrap_servers):\n    odradek.Admin(bootstrap_servers).close()\n"
     (tmp_path / "test_own.py").write_text(OWN_FIXTURE + check)

@@ -30,7 +30,7 @@ def test_the_first_program_prints_what_the_readme_says(tmp_path: Path) -> None:
     assert f"It prints `{done.stdout.strip()}`." in README
 
 
-def test_the_program_with_columns(bootstrap: str) -> None:
+def test_the_program_with_columns_reads_and_commits_what_it_sends(bootstrap: str) -> None:
     (program,) = [text for text in PROGRAMS if "send_batch" in text]
     with Admin(bootstrap) as admin:
         admin.create_topics([NewTopic("orders", 1)])

@@ -81,7 +81,7 @@ def test_settings_of_brokers_are_changed_and_loggers_described(tool: Tool) -> No
     assert "odradek.broker=" in tool(CONFIGS, "--describe", "--entity-type", "broker-loggers", "--entity-name", "1")
 
 
-def test_log_directories_and_reassignments_that_change_nothing(
+def test_log_directories_are_described_and_reassignments_change_nothing(
     running: BrokerProcess, tool: Tool, tmp_path: Path
 ) -> None:
     topic = unique("topic")

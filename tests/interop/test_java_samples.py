@@ -87,7 +87,9 @@ def offsets_now(servers: str) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.claim(31, part="a")
-def test_the_sample_of_synchronous_commits(broker: odradek.Broker, servers: str, start: Start) -> None:
+def test_the_sample_of_synchronous_commits_retries_and_handles_its_removal(
+    broker: odradek.Broker, servers: str, start: Start
+) -> None:
     """``commitSync`` retries a transient error. ``CommitFailedException`` reaches the sample's ``handle``."""
     create_topic(servers, "foo")
     publish(servers, "foo", numbers(10))

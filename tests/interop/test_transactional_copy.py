@@ -168,7 +168,9 @@ def aiokafka(bootstrap: str, source: str, target: str, group: str) -> int:
 @pytest.mark.parametrize("copy", [
     confluent, pytest.param(kafka_python, marks=pytest.mark.slow), pytest.param(aiokafka, marks=pytest.mark.slow),
 ])  # fmt: skip
-def test_a_copy_with_aborts_and_a_second_producer(bootstrap: str, topic: str, group: str, copy: Copy) -> None:
+def test_a_copy_is_complete_despite_aborts_and_a_second_producer(
+    bootstrap: str, topic: str, group: str, copy: Copy
+) -> None:
     target = f"{topic}-out"
     create_topic(bootstrap, topic, 2)
     create_topic(bootstrap, target, 2)

@@ -92,7 +92,7 @@ def test_a_snapshot_is_written_in_steps_while_its_producers_change(many: ManyPro
     assert again | living == again, "the producers that have expired are known again until the next expiry"
 
 
-def test_a_roll_during_a_snapshot_begins_no_other(many: ManyProducers) -> None:
+def test_a_roll_during_a_snapshot_begins_no_second_snapshot(many: ManyProducers) -> None:
     first, log = many.log.log_end_offset, many.log
     steps = many.roll()
     next(steps)
@@ -109,7 +109,9 @@ def test_a_roll_during_a_snapshot_begins_no_other(many: ManyProducers) -> None:
 
 @pytest.mark.parametrize("steps_before", [3, PRODUCERS // 100 * 2 + 5])
 @pytest.mark.parametrize("how", ["truncate", "close", "abandon"])
-def test_a_log_that_ends_meanwhile_ends_the_snapshot(many: ManyProducers, how: str, steps_before: int) -> None:
+def test_a_snapshot_ends_with_a_truncation_or_a_close_of_its_log(
+    many: ManyProducers, how: str, steps_before: int
+) -> None:
     """Before the file is begun, and within it."""
     log, offset = many.log, many.log.log_end_offset
     steps = many.roll()

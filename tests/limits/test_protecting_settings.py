@@ -255,7 +255,7 @@ def test_the_broker_reports_in_one_line_why_it_does_not_start(tmp_path: Path, na
     assert not (tmp_path / "data").exists()
 
 
-def test_the_serve_command_reports_it_too(tmp_path: Path) -> None:
+def test_the_serve_command_reports_it_in_one_line_too(tmp_path: Path) -> None:
     place = ("--data-dir", str(tmp_path / "data"), "--listen")
     for more, complaint in (
         (("127.0.0.1:0", "--config", "ssl.client.auth=required"), "ssl.client.auth: "),

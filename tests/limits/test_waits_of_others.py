@@ -55,7 +55,7 @@ DURING_CLEANING = ("13", "3b", "7", "7b", "7e", "5")
 CLEANED_BYTES = 400 << 20
 
 
-def test_waits_of_other_clients_during_a_compaction(tmp_path: Path) -> None:
+def test_other_clients_are_served_during_a_compaction(tmp_path: Path) -> None:
     attacks = [BY_ROW[row] for row in DURING_CLEANING]
     settings = {"log.cleaner.backoff.ms": "200", "log.segment.bytes": str(64 << 20)}
     for attack in attacks:

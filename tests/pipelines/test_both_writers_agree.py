@@ -223,7 +223,7 @@ def test_a_table_is_continued_with_either_writer(
         assert (again.rows, again.already) == (250, already)
 
 
-def test_a_hundred_small_partitions_make_one_file_and_batches_are_limited(
+def test_a_hundred_small_partitions_make_one_file_and_micro_batches_are_limited(
     spark: Any, admin: Admin, bootstrap: str, group: str, tmp_path: Path
 ) -> None:
     small, large = unique("small"), unique("large")
@@ -249,7 +249,7 @@ def test_a_hundred_small_partitions_make_one_file_and_batches_are_limited(
 
 
 @pytest.mark.parametrize("table_format", ["parquet", "delta"])
-def test_each_batch_becomes_one_file_if_requested(
+def test_each_micro_batch_becomes_one_file_if_requested(
     table_format: str, spark: Any, admin: Admin, bootstrap: str, group: str, tmp_path: Path
 ) -> None:
     """For many partitions and any task size, --files-per-batch has precedence. Each folder has its own files."""

@@ -79,7 +79,7 @@ def log_files(root: Path) -> list[str]:
 # --- Delta: the transaction id --------------------------------------------------------------------------------------
 
 
-def test_a_batch_that_another_run_commits_first_is_not_added_twice(tmp_path: Path) -> None:
+def test_a_micro_batch_that_another_run_commits_first_is_not_added_twice(tmp_path: Path) -> None:
     """deltalake itself accepts a second commit with the same transaction id if the log is loaded after the first."""
     first, second = delta_table(tmp_path, "a" * 32), delta_table(tmp_path, "b" * 32)
     done: list[Added] = []
@@ -109,7 +109,7 @@ def test_a_commit_follows_a_concurrent_commit_of_another_writer(
     assert Log(tmp_path / "t").to_pyarrow_table().num_rows == 13
 
 
-def test_ten_runs_that_add_one_batch_at_once_add_it_once(tmp_path: Path) -> None:
+def test_ten_runs_that_add_one_micro_batch_at_once_add_it_once(tmp_path: Path) -> None:
     delta_table(tmp_path, "0" * 32).add(Rows(1), 0, "begun before")
     gate = threading.Barrier(10)
     results: list[Added] = []
@@ -359,7 +359,7 @@ def test_a_file_that_is_neither_staged_nor_in_the_table_is_an_error(tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
-def test_a_repeated_batch_with_other_offsets_is_refused(tmp_path: Path, kind: str) -> None:
+def test_a_repeated_micro_batch_with_other_offsets_is_refused(tmp_path: Path, kind: str) -> None:
     """The checkpoint was partly lost: the query plans a micro-batch number again that the table has with fewer offsets.
     Skipping it would lose rows, and commit the group beyond them."""
     table = delta_table(tmp_path, "a" * 32) if kind == "delta" else parquet_table(tmp_path)
@@ -534,7 +534,7 @@ def test_counts_of_older_versions_are_unknown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [1, 2])
-def test_a_run_that_is_stopped_while_it_begins_does_not_hold(tmp_path: Path, write: int) -> None:
+def test_a_run_that_is_stopped_while_it_begins_blocks_no_later_run(tmp_path: Path, write: int) -> None:
     """A signal can end the run at any moment after the write of its record. The exception comes from another thread."""
 
     class Stopped(LocalLocation):

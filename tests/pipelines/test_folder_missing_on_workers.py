@@ -70,7 +70,7 @@ def check_refused(done: subprocess.CompletedProcess[str], output: Path) -> None:
         pytest.param([True, False], "delta", "spark", marks=pytest.mark.slow),
     ],
 )
-def test_ingest_each_record_once(
+def test_ingest_adds_each_record_once_after_a_refusal(
     sees: list[bool],
     table_format: str,
     writer: str,
@@ -101,7 +101,7 @@ def test_ingest_each_record_once(
 @pytest.mark.slow
 @pytest.mark.parametrize("sees", [[False], [True, False]])
 @pytest.mark.parametrize(("table_format", "writer"), [("parquet", "workers"), ("delta", "workers"), ("delta", "spark")])
-def test_replay_of_ranges(
+def test_replay_adds_each_record_once_after_a_refusal(
     sees: list[bool], table_format: str, writer: str, admin: Admin, bootstrap: str, records: str, tmp_path: Path
 ) -> None:
     output = tmp_path / "lake" / "table"
@@ -118,7 +118,9 @@ def test_replay_of_ranges(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sees", [[False], [True, False]])
-def test_history(sees: list[bool], admin: Admin, bootstrap: str, records: str, group: str, tmp_path: Path) -> None:
+def test_history_writes_its_tables_after_a_refusal(
+    sees: list[bool], admin: Admin, bootstrap: str, records: str, group: str, tmp_path: Path
+) -> None:
     """The tables of an earlier run are not changed."""
     output = tmp_path / "lake" / "history"
     output.parent.mkdir()

@@ -42,7 +42,7 @@ def _refused(capsys: Captured, arguments: Sequence[str], *says: str) -> int:
     return code
 
 
-def test_mistakes_are_one_line_before_spark_is_started(
+def test_mistakes_are_reported_in_one_line_before_spark_is_started(
     bootstrap: str, topic: str, tmp_path: Path, capsys: Captured
 ) -> None:
     (tmp_path / "file").touch()
@@ -73,7 +73,9 @@ def test_mistakes_are_one_line_before_spark_is_started(
     assert not (tmp_path / "t" / "_odradek" / "batches").exists()
 
 
-def test_mistakes_of_a_replay_are_one_line(bootstrap: str, topic: str, tmp_path: Path, capsys: Captured) -> None:
+def test_mistakes_of_a_replay_are_reported_in_one_line(
+    bootstrap: str, topic: str, tmp_path: Path, capsys: Captured
+) -> None:
     def replay(says: str, *arguments: str) -> int:
         return _refused(capsys, ["replay", "-b", bootstrap, *arguments], says)
 
@@ -109,7 +111,9 @@ def test_a_dry_run_shows_ranges(bootstrap: str, topic: str, capsys: Captured) ->
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_directory_that_may_not_be_written(bootstrap: str, topic: str, tmp_path: Path, capsys: Captured) -> None:
+def test_a_directory_that_may_not_be_written_is_refused(
+    bootstrap: str, topic: str, tmp_path: Path, capsys: Captured
+) -> None:
     tmp_path.chmod(0o500)
     arguments = ["ingest", "--topics", topic, "--group", "g", "--output", str(tmp_path / "t"), "-b", bootstrap]
     assert _refused(capsys, arguments, "cannot be used") == 2

@@ -64,7 +64,9 @@ def runs(spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_p
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_records_removed_between_two_batches_are_reported_or_skipped(writer: str, runs: Runs, admin: Admin) -> None:
+def test_records_removed_between_two_micro_batches_are_reported_or_skipped(
+    writer: str, runs: Runs, admin: Admin
+) -> None:
     bounded = {"maxOffsetsPerTrigger": "9"}  # 8 of partition 0 and 1 of partition 1
 
     def lose(added: Added) -> None:
@@ -89,7 +91,7 @@ def test_records_removed_between_two_batches_are_reported_or_skipped(writer: str
 @pytest.mark.parametrize(
     ("writer", "table_format"), [("workers", "parquet"), ("spark", "parquet"), ("workers", "delta")]
 )
-def test_records_removed_after_their_batch_was_planned_are_reported_or_skipped(
+def test_records_removed_after_their_micro_batch_was_planned_are_reported_or_skipped(
     writer: str, table_format: str, runs: Runs, admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned_batch = ingest_job.planned_batch
@@ -112,7 +114,7 @@ def test_records_removed_after_their_batch_was_planned_are_reported_or_skipped(
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_a_batch_whose_records_are_all_removed_is_reported_or_skipped(
+def test_a_micro_batch_whose_records_are_all_removed_is_reported_or_skipped(
     writer: str, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned_batch = ingest_job.planned_batch

@@ -362,7 +362,7 @@ def test_a_run_without_commits_reports_this(
     assert committed(admin, group) == {}
 
 
-def test_a_batch_with_a_bad_record_can_stop_the_query(
+def test_a_micro_batch_with_a_bad_record_can_stop_the_query(
     spark: Any, bootstrap: str, topic: str, group: str, admin: Admin, tmp_path: Path
 ) -> None:
     with pytest.raises(QueryFailed, match=f"{topic}-1, offset 1: its value cannot be read: it is not one JSON object"):
@@ -428,7 +428,7 @@ def test_a_first_run_with_a_mistake_begins_no_table(
             run(**late)
 
 
-def test_a_delta_table_without_batches_may_be_begun_again(tmp_path: Path) -> None:
+def test_a_delta_table_without_micro_batches_may_be_begun_again(tmp_path: Path) -> None:
     """Such a table has rows of another writer, or the log of a killed one."""
     wrong = Target(str(tmp_path / "t"), table_format="delta", values=Values(ValueFormat.JSON))
     right = Target(str(tmp_path / "t"), table_format="delta")

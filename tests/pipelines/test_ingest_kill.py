@@ -218,7 +218,7 @@ def test_three_rounds_with_kills_write_each_record_once(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("table_format", ["parquet", "delta"])
-def test_two_runs_at_once(
+def test_two_runs_at_once_write_each_record_once(
     table_format: str, own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path
 ) -> None:
     """One run is refused and names the other one, unless it starts after the other one has ended."""

@@ -120,7 +120,7 @@ def test_every_record_is_in_the_table_once(
 
 @pytest.mark.parametrize("table_format", ["parquet", "delta"])
 @pytest.mark.parametrize("files", [1, 6])
-def test_a_driver_that_is_killed(
+def test_the_run_after_a_killed_driver_completes_the_table(
     files: int, table_format: str, store: ObjectStore, cluster: Cluster, admin: Admin, bootstrap: str, tmp_path: Path
 ) -> None:
     """The driver is killed when enough files are written, in its first micro-batch or in a later one."""
@@ -142,7 +142,7 @@ def test_a_driver_that_is_killed(
 
 
 @pytest.mark.parametrize("table_format", ["parquet", "delta"])
-def test_two_runs_at_once(
+def test_two_runs_at_once_write_each_record_once(
     table_format: str, store: ObjectStore, cluster: Cluster, admin: Admin, bootstrap: str, tmp_path: Path
 ) -> None:
     """One run may be refused. Its error then names the other run."""

@@ -70,7 +70,7 @@ def job(bootstrap: str, target: str, **given: Any) -> Replay:
     return replay_of(options, found, chosen)
 
 
-def test_a_run_goes_on_where_the_last_committed_transaction_ended(
+def test_a_run_continues_where_the_last_committed_transaction_ended(
     spark: Any, bootstrap: str, source: str, target: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """The driver of the first run ends in its second transaction, after it has sent all records. The topic grows before
@@ -109,7 +109,9 @@ def test_a_run_goes_on_where_the_last_committed_transaction_ended(
     assert f"Nothing was added: {target} already has this replay's records (--again" in capsys.readouterr().out
 
 
-def test_what_could_lose_or_double_a_record_is_refused(bootstrap: str, admin: Admin, source: str, target: str) -> None:
+def test_options_that_could_lose_or_duplicate_a_record_are_refused(
+    bootstrap: str, admin: Admin, source: str, target: str
+) -> None:
     """The command refuses it before Spark starts."""
     with pytest.raises(UnknownTopic, match="nowhere"):
         run_replay(job(bootstrap, "nowhere", topics=source), no_spark)
@@ -155,7 +157,7 @@ def test_a_replay_whose_progress_has_expired_is_refused_if_the_target_has_its_re
     assert run_replay(mine, no_spark).already, "the progress is there again"
 
 
-def test_what_an_earlier_run_has_planned_and_is_deleted_since_is_an_error(
+def test_the_deletion_of_records_that_an_earlier_run_has_planned_is_an_error(
     bootstrap: str, admin: Admin, source: str, target: str
 ) -> None:
     mine = job(bootstrap, target, topics=source)
@@ -190,7 +192,7 @@ def test_records_of_open_and_aborted_transactions_are_not_replayed(bootstrap: st
 
 
 @pytest.mark.slow
-def test_of_two_runs_the_later_wins_and_the_earlier_says_so(
+def test_of_two_runs_the_later_one_continues_and_the_earlier_one_reports_its_fencing(
     spark: Any, bootstrap: str, source: str, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send_offsets = Producer.send_offsets_to_transaction

@@ -228,7 +228,7 @@ def test_folders_of_times_beyond_pythons_range_have_sparks_names() -> None:
     assert found == {"at=+10000-01-01 00%3A00%3A00", "at=0987-01-01 00%3A00%3A00.12", "at=__HIVE_DEFAULT_PARTITION__"}
 
 
-def test_columns_that_cannot_be_partition_columns(tmp_path: Path, reads: Any) -> None:
+def test_columns_that_cannot_be_partition_columns_are_refused(tmp_path: Path, reads: Any) -> None:
     reads(lambda: iter([]))
     with pytest.raises(ConfigError, match="partition by nope: the table's columns are topic"):
         write(tmp_path, ("nope",))

@@ -16,7 +16,7 @@ def records(output: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in (output / "_odradek" / "runs").glob("*.json")]
 
 
-def test_a_run_whose_batch_ends_leaves_no_record_and_one_that_is_stopped_does(spark: Any, tmp_path: Path) -> None:
+def test_a_run_whose_micro_batch_ends_leaves_no_record_and_a_stopped_run_leaves_one(spark: Any, tmp_path: Path) -> None:
     target = Target(output=str(tmp_path / "t"))
     with open_table(target, lambda: spark) as (table, started), table._watched(started()):
         assert spark.range(100, numPartitions=2).count() == 100

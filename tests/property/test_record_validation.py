@@ -131,7 +131,7 @@ def test_records_that_no_reader_can_read_are_refused(
 
 @pytest.mark.parametrize("codec", CODES)
 @pytest.mark.parametrize("count", [1, 3, 50])
-def test_more_or_fewer_records_than_the_header_says(codec: str, count: int) -> None:
+def test_more_or_fewer_records_than_the_header_says_are_refused(codec: str, count: int) -> None:
     records = [one(b"k", b"value", 0, n, []) for n in range(count)]
     assert checked(batch_of(records, codec)) == (0, 0, False)
     for record_count in (count - 1, count + 1):

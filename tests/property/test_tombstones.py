@@ -31,7 +31,7 @@ def _block(of: list[tuple[str, str | None, list[int]]]) -> Tombstones:
 
 
 @given(rows, st.sampled_from([0, 1, 50, 63, 64, 8_180, 8_192]))
-def test_they_are_encoded_like_single_records(of: list[tuple[str, str | None, list[int]]], first: int) -> None:
+def test_tombstones_are_encoded_like_single_records(of: list[tuple[str, str | None, list[int]]], first: int) -> None:
     block = _block(of)
     records = block.records()
     assert len(records) == block.count
@@ -43,7 +43,7 @@ def test_they_are_encoded_like_single_records(of: list[tuple[str, str | None, li
 
 
 @given(rows)
-def test_they_are_replayed_like_single_records(of: list[tuple[str, str | None, list[int]]]) -> None:
+def test_tombstones_are_replayed_like_single_records(of: list[tuple[str, str | None, list[int]]]) -> None:
     shards = [GroupShard(GroupHarness().config) for _ in range(2)]
     block = _block(of)
     for shard in shards:

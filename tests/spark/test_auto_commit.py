@@ -41,7 +41,7 @@ def test_sparks_own_source_refuses_auto_commit_and_commits_nothing(
 
 @pytest.mark.slow
 @pytest.mark.claim(101, part="b")
-def test_ours_refuses_auto_commit_and_commits_after_each_batch(
+def test_our_source_refuses_auto_commit_and_commits_after_each_micro_batch(
     spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     """While a micro-batch is processed its records are not committed; those of the previous micro-batch are."""

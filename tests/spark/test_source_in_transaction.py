@@ -172,7 +172,7 @@ def test_the_planner_waits_for_the_end_of_the_transaction(query: Query) -> None:
         query.planner.next(query.done)
 
 
-def test_a_reset_is_followed_also_one_that_comes_while_a_batch_runs(query: Query) -> None:
+def test_a_reset_is_followed_also_if_it_comes_while_a_micro_batch_runs(query: Query) -> None:
     query.planner.reset(3)
     assert query.plan() == span(0, 3, 5)
     assert mark_of(query.planner.commits()[0]), "the start is acknowledged before the first batch"
@@ -207,7 +207,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], ob
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_reset_between_the_drivers_look_and_the_end_of_the_transaction_is_followed(
+def test_a_reset_between_the_drivers_request_and_the_end_of_the_transaction_is_followed(
     query: Query, moment: str, meanwhile: Callable[[str, Callable[[], object]], None]
 ) -> None:
     meanwhile(moment, lambda: query.planner.reset(7))
@@ -219,7 +219,7 @@ def test_a_reset_between_the_drivers_look_and_the_end_of_the_transaction_is_foll
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_reset_between_the_drivers_look_and_the_end_of_the_transaction_counts_by_the_option(
+def test_a_reset_between_the_drivers_request_and_the_end_of_the_transaction_is_handled_as_the_option_says(
     planner: Planner,
     moment: str,
     meanwhile: Callable[[str, Callable[[], object]], None],
@@ -257,7 +257,7 @@ def test_a_group_that_other_clients_change_all_the_time_is_refused(
         query.add_to_transaction()
 
 
-def test_other_commits_are_overwritten_unless_the_option_or_the_commit_asks(
+def test_other_commits_are_overwritten_unless_they_have_a_reset_mark(
     planner: Planner, caplog: pytest.LogCaptureFixture
 ) -> None:
     query = Query(planner, on_reset="asked")
@@ -297,14 +297,14 @@ def test_live_members_are_refused(query: Query) -> None:
             query.add_to_transaction()
 
 
-def test_a_batch_without_a_transaction_is_reported_once(query: Query, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_micro_batch_without_a_transaction_is_reported_once(query: Query, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(3):
         query.plan()
     (warning,) = warnings_of(caplog)
     assert "commitOffsets=transaction needs foreachBatch(odradek.spark.transactional_writer(" in warning
 
 
-def test_a_checkpoint_without_the_batch_is_refused(query: Query) -> None:
+def test_a_checkpoint_without_the_micro_batch_is_refused(query: Query) -> None:
     with pytest.raises(MicroBatchRefused, match="asyncProgressTrackingEnabled=false"):
         query.groups.add_to(query.producer, 0)
 

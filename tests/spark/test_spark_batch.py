@@ -107,7 +107,9 @@ def test_a_batch_read_starts_and_ends_as_the_options_say(
     assert rows_of(read(spark, bootstrap, filled, **chosen)) == span(0, *first) + span(1, *second)
 
 
-def test_start_from_the_committed_offsets_of_a_group(spark: Any, bootstrap: str, filled: str, group: str) -> None:
+def test_a_batch_read_starts_at_the_committed_offsets_of_a_group(
+    spark: Any, bootstrap: str, filled: str, group: str
+) -> None:
     commit(bootstrap, group, {(filled, 0): 42})
     options = {"startingOffsets": "committed", "kafka.group.id": group}
     assert rows_of(read(spark, bootstrap, filled, **options)) == span(0, 42, 100) + span(1, 0, 10)
@@ -149,7 +151,7 @@ def test_errors_name_missing_offsets(spark: Any, bootstrap: str, filled: str) ->
 
 
 @pytest.mark.claim(101, part=True)
-def test_mistakes_are_one_line_at_load(spark: Any, bootstrap: str, filled: str) -> None:
+def test_mistakes_are_reported_in_one_line_at_load(spark: Any, bootstrap: str, filled: str) -> None:
     # Like Spark's own source.
     with pytest.raises(Exception, match=r"enable\.auto\.commit is not supported") as caught:
         read(spark, bootstrap, filled, **{"kafka.enable.auto.commit": "true"})

@@ -83,14 +83,14 @@ def running(filled: StreamingRun) -> Iterator[Running]:
         made.wait_for_the_end()
 
 
-def test_a_batch_is_committed_when_it_is_finished_not_when_the_next_one_begins(running: Running) -> None:
+def test_a_micro_batch_is_committed_when_it_is_finished_not_when_the_next_one_begins(running: Running) -> None:
     running.start(TEN_MINUTES)
     running.wait_for_commit(30)
     assert running.run.log("offsets") == [0], "no other batch was planned"
     assert running.query.isActive
 
 
-def test_a_running_batch_is_not_committed(running: Running) -> None:
+def test_a_running_micro_batch_is_not_committed(running: Running) -> None:
     begun, proceed = threading.Event(), threading.Event()
 
     def work(batch: int) -> None:
@@ -110,7 +110,7 @@ def test_a_running_batch_is_not_committed(running: Running) -> None:
     running.wait_for_commit(30)
 
 
-def test_the_only_batch_of_trigger_once_is_committed(running: Running) -> None:
+def test_the_only_micro_batch_of_trigger_once_is_committed(running: Running) -> None:
     running.start({"once": True})
     assert running.query.awaitTermination(120)
     running.wait_for_commit(30)
@@ -126,7 +126,7 @@ def test_a_process_that_ends_with_its_query_has_committed(filled: StreamingRun) 
     assert filled.committed() == {0: 30}
 
 
-def test_consecutive_batches_are_committed_only_by_the_planner(
+def test_consecutive_micro_batches_are_committed_only_by_the_planner(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver's commits add no requests for such a query."""
@@ -144,7 +144,7 @@ def test_consecutive_batches_are_committed_only_by_the_planner(
     assert len(written) <= 3, "a machine may pause between two triggers"
 
 
-def test_a_query_that_is_stopped_right_after_a_batch_has_committed_it(running: Running) -> None:
+def test_a_query_that_is_stopped_right_after_a_micro_batch_has_committed_it(running: Running) -> None:
     running.start(TEN_MINUTES)
     running.wait_for_batch(0)
     running.query.stop()
@@ -165,7 +165,7 @@ def test_a_query_that_ends_before_its_commit_is_harmless(running: Running) -> No
     assert not run.settled
 
 
-def test_a_failed_batch_is_not_committed_and_the_previous_one_is(running: Running) -> None:
+def test_a_failed_micro_batch_is_not_committed_and_the_previous_one_is(running: Running) -> None:
     def work(batch: int) -> None:
         if batch == 1:
             raise RuntimeError("no room")
@@ -179,7 +179,7 @@ def test_a_failed_batch_is_not_committed_and_the_previous_one_is(running: Runnin
     assert running.run.committed() == {0: 10}
 
 
-def test_a_reset_during_a_batch_is_kept_for_the_next_run(running: Running) -> None:
+def test_a_reset_during_a_micro_batch_is_kept_for_the_next_run(running: Running) -> None:
     running.start({"once": True}, lambda batch: running.run.reset({0: 7}))
     assert running.query.awaitTermination(120)
     running.wait_for_the_end()
@@ -188,7 +188,7 @@ def test_a_reset_during_a_batch_is_kept_for_the_next_run(running: Running) -> No
     assert running.run.committed() == {0: 30}
 
 
-def test_with_on_group_reset_ignore_the_batch_is_committed_over_the_reset(running: Running) -> None:
+def test_with_on_group_reset_ignore_the_commit_of_the_micro_batch_overwrites_the_reset(running: Running) -> None:
     running.start(TEN_MINUTES, lambda batch: running.run.reset({0: 7}), onGroupReset="ignore")
     running.wait_for_commit(30)
 

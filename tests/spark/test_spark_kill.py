@@ -71,7 +71,7 @@ def test_spark_works_on_jdk4pys_java_and_ends_with_a_killed_parent() -> None:
 
 
 @pytest.mark.claim(102, 103)
-def test_a_killed_job_repeats_only_the_current_batch(stream: StreamingRun) -> None:
+def test_a_killed_job_repeats_only_the_current_micro_batch(stream: StreamingRun) -> None:
     create_topic(stream.bootstrap, stream.topic, 1)
     publish(stream.bootstrap, stream.topic, numbers(35))
     process = child("kill", "auto", stream.bootstrap, stream.topic, stream.group or "", str(stream.checkpoint))

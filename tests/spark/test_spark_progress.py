@@ -28,7 +28,7 @@ def batches(*last: int) -> Any:
     return (pa.record_batch({"offset": pa.array([offset], pa.int64())}) for offset in last)
 
 
-def test_each_batch_advances_a_piece_and_missing_offsets_at_its_end_count() -> None:
+def test_each_arrow_batch_advances_a_piece_and_missing_offsets_at_its_end_count() -> None:
     calls: list[int] = []
     with progress_options(session(), calls.append) as options:
         passing = report_progress(options[OPTION], batches(14, 17), T0, 10, 20)

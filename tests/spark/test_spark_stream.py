@@ -39,7 +39,7 @@ ALL = span(0, 0, 30) + span(1, 0, 10)
 
 
 @pytest.mark.claim(101, 102, part=True)
-def test_each_batch_is_committed_also_the_last_of_an_available_now_run(filled: StreamingRun) -> None:
+def test_each_micro_batch_is_committed_also_the_last_of_an_available_now_run(filled: StreamingRun) -> None:
     # The group has the offsets of the checkpoint.
     assert filled.rows() == ALL
     assert filled.committed() == {0: 30, 1: 10}
@@ -51,7 +51,7 @@ def test_each_batch_is_committed_also_the_last_of_an_available_now_run(filled: S
 
 
 @pytest.mark.claim(103, part=True)
-def test_a_limit_applies_to_each_batch(filled: StreamingRun) -> None:
+def test_a_limit_applies_to_each_micro_batch(filled: StreamingRun) -> None:
     # A failure repeats at most one of these batches.
     batches = filled.run(maxOffsetsPerTrigger="16")
     assert [len(batch) for batch in batches] == [16, 16, 8]
@@ -130,7 +130,7 @@ def test_commits_after_a_kill_are_distinguished_from_a_reset(filled: StreamingRu
 
 
 @pytest.mark.claim(43, part=True)
-def test_a_running_query_commits_each_batch_and_follows_resets(filled: StreamingRun) -> None:
+def test_a_running_query_commits_each_micro_batch_and_follows_resets(filled: StreamingRun) -> None:
     seen: list[tuple[int, int]] = []
 
     def collect(frame: Any, batch: int) -> None:
@@ -179,7 +179,7 @@ def test_without_a_group_or_with_commits_off_nothing_is_committed(filled: Stream
 
 
 @pytest.mark.claim(102, 103, part=True)
-def test_a_kill_after_the_work_repeats_the_batch_with_the_same_range(filled: StreamingRun) -> None:
+def test_a_kill_after_the_work_repeats_the_micro_batch_with_the_same_range(filled: StreamingRun) -> None:
     # The group and the log have changed, the repeated micro-batch has not.
     filled.rows()
     filled.reset({0: 20})
@@ -193,7 +193,7 @@ def test_a_kill_after_the_work_repeats_the_batch_with_the_same_range(filled: Str
     assert filled.committed() == {0: 32, 1: 10}
 
 
-def test_a_kill_in_the_first_batch_repeats_it_although_latest_has_moved(filled: StreamingRun) -> None:
+def test_a_kill_in_the_first_micro_batch_repeats_it_although_latest_has_moved(filled: StreamingRun) -> None:
     filled.reset({0: 12})
     assert filled.rows() == span(0, 12, 30) + span(1, 0, 10)
     filled.forget_that_the_last_batch_was_done()

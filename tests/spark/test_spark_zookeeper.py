@@ -61,7 +61,7 @@ def put(kazoo: KazooClient, path: str, data: bytes) -> None:
     kazoo.set(path, data)
 
 
-def test_a_batch_starts_at_the_offsets_in_zookeeper(
+def test_a_batch_read_starts_at_the_offsets_in_zookeeper(
     spark: Any, bootstrap: str, filled: str, connect: str, kazoo: KazooClient, group: str
 ) -> None:
     put(kazoo, f"/consumers/{group}/offsets/{filled}/0", b"7")
@@ -78,7 +78,7 @@ def test_a_batch_starts_at_the_offsets_in_zookeeper(
     assert f"/consumers/{group}/offsets/{filled}/1: 'abc' is not a whole number" in str(reason(invalid.value))
 
 
-def test_a_batch_starts_at_the_offsets_of_a_storm_spout(
+def test_a_batch_read_starts_at_the_offsets_of_a_storm_spout(
     spark: Any, bootstrap: str, filled: str, connect: str, kazoo: KazooClient
 ) -> None:
     for partition, offset in ((0, 8), (1, 9)):

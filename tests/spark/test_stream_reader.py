@@ -137,7 +137,7 @@ def test_each_cause_is_one_warning_and_a_reset_is_followed_when_it_can_be_acknow
     assert query.commits()[0].offset == 10
 
 
-def test_a_first_batch_that_cannot_acknowledge_its_start_is_not_read_twice(
+def test_a_first_micro_batch_that_cannot_acknowledge_its_start_is_not_read_twice(
     query: Planner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query.reset(4)
@@ -288,7 +288,9 @@ def test_an_acknowledged_reset_keeps_its_leader_epoch(query: Planner) -> None:
     assert query.commits()[0][:2] == (3, 0)
 
 
-def test_a_reset_while_the_batch_is_planned_is_not_overwritten(query: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reset_while_the_micro_batch_is_planned_is_not_overwritten(
+    query: Planner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = query.next({})
     assert query.next(first) == first
     lookups = query.reader._lookups
@@ -366,13 +368,13 @@ def test_checkpoints_and_marks_without_a_query_id_continue(query: Planner) -> No
 
 
 @pytest.mark.parametrize("columns", [DEFAULT_COLUMNS, (*DEFAULT_COLUMNS, "headers")])
-def test_batches_have_sparks_arrow_schema(columns: tuple[str, ...]) -> None:
+def test_record_batches_have_sparks_arrow_schema(columns: tuple[str, ...]) -> None:
     """Including names and nullability, which Spark compares: so decoded batches are passed unchanged."""
     wanted = to_arrow_schema(source_schema("headers" in columns), timezone="UTC")
     assert schema(columns).equals(wanted)
 
 
-def test_a_batch_stays_within_its_byte_limit(query: Planner) -> None:
+def test_a_micro_batch_stays_within_its_byte_limit(query: Planner) -> None:
     publish(query.bootstrap, query.topic, [b"x" * 1000] * 30, batch_num_messages=1)
     query.reader = query.made(maxBytesPerTrigger="8k")
     limit = query.reader.getDefaultReadLimit()

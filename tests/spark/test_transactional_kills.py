@@ -145,7 +145,7 @@ def test_each_row_is_there_once_after_kills_of_the_driver(
     query.check()
 
 
-def test_of_two_drivers_in_two_processes_the_later_wins(
+def test_of_two_drivers_in_two_processes_the_later_one_continues(
     own_broker: Callable[..., RunningBroker], tmp_path: Path
 ) -> None:
     query = driven(own_broker, tmp_path, ["wait before EndTxn"])

@@ -155,7 +155,7 @@ def test_a_function_with_a_writer_for_each_of_two_topics_writes_both_once(
     }
 
 
-def test_what_a_second_transaction_of_a_batch_would_lose_or_show_too_early_is_refused(
+def test_a_second_write_in_a_micro_batch_that_would_lose_rows_or_show_offsets_too_early_is_refused(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
 ) -> None:
     """A second call for a topic would find the number of the first and send nothing. With two topics, the source's
@@ -225,7 +225,7 @@ def test_a_writer_made_anew_for_each_micro_batch_writes_each_row_once(
 
 
 @pytest.mark.parametrize("first_batch", [1, 100])
-def test_a_first_batch_of_another_checkpoint_skips_no_row(
+def test_a_first_batch_option_of_another_checkpoint_skips_no_row(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str], first_batch: int
 ) -> None:
     """It is left in the program, and the query starts with a new checkpoint."""
@@ -254,7 +254,7 @@ def test_a_driver_whose_transactional_id_is_fenced_names_both_causes(
     assert list(_outputs._runs) == [query_id(stream)], "ended queries are forgotten"
 
 
-def test_a_first_batch_whose_number_may_have_expired_is_refused(
+def test_a_first_micro_batch_whose_number_may_have_expired_is_refused(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
 ) -> None:
     """The first batch was committed, and the driver ended. The next start comes after ``offsets.retention.minutes``.
@@ -278,7 +278,7 @@ def test_a_first_batch_whose_number_may_have_expired_is_refused(
     assert values(bootstrap, target) == filled
 
 
-def test_a_first_batch_whose_number_was_deleted_is_refused(
+def test_a_first_micro_batch_whose_number_was_deleted_is_refused(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
 ) -> None:
     """Somebody deletes the query's own group after the transaction, before Spark notes the micro-batch as finished."""
@@ -343,7 +343,7 @@ def test_a_driver_that_ends_anywhere_leaves_each_row_once(
 
 
 @pytest.mark.slow
-def test_a_batch_that_outlives_its_timeout_says_so(
+def test_the_error_of_a_micro_batch_that_exceeds_its_timeout_names_the_timeout(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send_offsets = Producer.send_offsets_to_transaction
@@ -366,7 +366,7 @@ def test_a_batch_that_outlives_its_timeout_says_so(
 
 
 @pytest.mark.slow
-def test_of_two_drivers_the_later_wins_and_the_earlier_says_so(
+def test_of_two_drivers_the_later_one_continues_and_the_earlier_one_reports_its_fencing(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send_offsets = Producer.send_offsets_to_transaction
@@ -417,7 +417,7 @@ def disturbed(bootstrap: str, topic: str, target: str, place: Path, master: str,
     assert all((place / mode).exists() for mode in modes), "nothing has failed"
 
 
-def test_what_could_lose_or_double_a_batch_is_refused(bootstrap: str, target: str) -> None:
+def test_options_that_could_lose_or_duplicate_a_micro_batch_are_refused(bootstrap: str, target: str) -> None:
     query = unique("query")
     late = transactional_writer(bootstrap, target, **{"kafka.transaction.timeout.ms": "900001"})
     without_sources = SimpleNamespace(analyzedPlan=lambda: SimpleNamespace(collectLeaves=lambda: no_leaves))

@@ -64,19 +64,19 @@ def test_the_header_has_the_values_that_were_encoded() -> None:
     assert crc_is_valid(data, 0, header)
 
 
-def test_sequence_wraps_at_2_31() -> None:
+def test_the_sequence_wraps_at_2_31() -> None:
     header = read_header(batch(3, producer_id=1, producer_epoch=0, base_sequence=0x7FFFFFFE))
     assert header.last_sequence == 0
 
 
-def test_scan_omits_a_last_batch_that_is_cut_off() -> None:
+def test_a_scan_omits_a_last_batch_that_is_cut_off() -> None:
     data = batch() + batch()[:-1]
     assert [pos for pos, _ in scan(data)] == [0]
     assert [pos for pos, _ in scan(batch() + batch()[:30])] == [0]
 
 
 @pytest.mark.parametrize("length", [-1, 0, 48])
-def test_scan_refuses_a_length_below_the_header(length: int) -> None:
+def test_a_scan_refuses_a_length_below_the_header(length: int) -> None:
     with pytest.raises(CorruptRecord):
         list(scan(patched(batch(), 8, "i", length)))
 
@@ -90,7 +90,7 @@ def test_each_changed_byte_after_the_crc_is_detected() -> None:
 
 
 @pytest.mark.behaviour(56, part="c")
-def test_larger_than_max_message_bytes_is_refused() -> None:
+def test_a_batch_larger_than_max_message_bytes_is_refused() -> None:
     data = batch()
     assert code_of(data, max_message_bytes=len(data) - 1) is ErrorCode.message_too_large
     assert len(validate(data, max_message_bytes=len(data))) == 1

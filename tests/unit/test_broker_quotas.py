@@ -67,7 +67,7 @@ def test_each_window_has_one_sample() -> None:
     assert rate.measure(9900)[0] == pytest.approx(300 * 1000 / 2900)
 
 
-def test_the_throttle_time_of_a_rate_above_its_limit() -> None:
+def test_the_throttle_time_ends_when_the_rate_is_at_its_limit_again() -> None:
     rate = QuotaRate(11, 1000)
     rate.record(0, 10_500)
     assert rate.throttle_ms(0, 1000) == 500

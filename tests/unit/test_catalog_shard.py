@@ -133,12 +133,12 @@ def test_refusals_have_kafkas_codes_and_change_nothing(request_of, code) -> None
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "..."])
-def test_legal_names(name: str) -> None:
+def test_legal_names_are_accepted(name: str) -> None:
     check_topic_name(name)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "ä", "a/b", "a\n"])
-def test_illegal_names(name: str) -> None:
+def test_illegal_names_are_refused(name: str) -> None:
     with pytest.raises(KafkaError):
         check_topic_name(name)
 

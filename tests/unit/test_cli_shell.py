@@ -72,7 +72,7 @@ def test_no_arguments_show_the_help(capsys: Captured) -> None:
         (["demo", "--data-dir", "/dev/null/x"], "data directory /dev/null/x cannot be used: Not a directory"),
     ],
 )
-def test_bad_input_is_one_line_and_code_2(line: list[str], says: str, capsys: Captured) -> None:
+def test_bad_input_gives_one_line_and_exit_code_2(line: list[str], says: str, capsys: Captured) -> None:
     assert run(line) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -101,7 +101,7 @@ def test_a_file_as_data_directory_is_refused(tmp_path: Path, capsys: Captured) -
         (terminal.CommandError("x", exit_code=1), 1),
     ],
 )
-def test_expected_errors_are_one_line(
+def test_expected_errors_are_reported_in_one_line(
     error: OdradekError, code: int, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(options: demo_command.DemoOptions) -> int:
@@ -209,7 +209,9 @@ def test_info_without_an_extra_names_it(capsys: Captured, monkeypatch: pytest.Mo
     assert "pip install 'odradek[spark]'" in text
 
 
-def test_an_unknown_log_level_is_one_line(capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_unknown_log_level_is_reported_in_one_line(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("ODRADEK_LOG_LEVEL", "loud")
     assert run(["serve", "--data-dir", str(tmp_path / "d"), "--listen", "127.0.0.1:0"]) == 2
     assert capsys.readouterr().err == (
@@ -227,7 +229,7 @@ def test_dir_lists_the_public_names() -> None:
     assert set(odradek.__all__) <= names.keys()
 
 
-def test_a_missing_package_of_an_extra_is_one_line_with_the_remedy(
+def test_a_missing_package_of_an_extra_is_reported_in_one_line_with_the_remedy(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(**given: object) -> int:

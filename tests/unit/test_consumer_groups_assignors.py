@@ -147,7 +147,7 @@ def test_an_assignment_without_members_or_topics_is_empty() -> None:
 # --- compatibility with Java ----------------------------------------------------------------------------------------
 
 
-def test_the_iteration_order_of_javas_hash_maps() -> None:
+def test_the_hash_order_is_the_iteration_order_of_javas_hash_maps() -> None:
     """The iteration order of a ``HashMap`` with 14 such strings on a JVM."""
     names = [f"member-{i}-x" for i in range(14)]
     assert hash_order(["range", "uniform"], java_string_hash) == ["uniform", "range"]

@@ -124,7 +124,9 @@ def test_commits_of_classic_members_get_the_classic_errors(harness: ConsumerHarn
         ({"config": GroupConfig(consumer_max_size=0)}, "size"),
     ],
 )
-def test_classic_groups_that_cannot_be_converted(harness: ConsumerHarness, how: dict[str, Any], text: str) -> None:
+def test_classic_groups_that_cannot_be_converted_stay_classic(
+    harness: ConsumerHarness, how: dict[str, Any], text: str
+) -> None:
     if "config" in how:
         harness.config = how["config"]
         harness.restart()

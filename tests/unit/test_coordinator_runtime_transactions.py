@@ -169,7 +169,7 @@ def test_a_long_transaction_is_written_and_ended_in_steps(bank: Bank, monkeypatc
 # --- errors -----------------------------------------------------------------------------------------------------
 
 
-def test_a_fenced_producer_is_refused_and_the_machine_stays(bank: Bank) -> None:
+def test_a_fenced_producer_is_refused_and_the_shard_stays(bank: Bank) -> None:
     bank.put(ProducerIdentity(7, 4), a=1)
     shard, waiting = bank.shard, bank.submit(Open("b"))
     assert bank.put(ProducerIdentity(7, 3), a=2) is ErrorCode.invalid_producer_epoch
@@ -179,7 +179,7 @@ def test_a_fenced_producer_is_refused_and_the_machine_stays(bank: Bank) -> None:
     assert shard.open == {7: {"a": 1}}
 
 
-def test_records_that_no_batch_can_hold_are_refused_and_the_machine_stays(bank: Bank) -> None:
+def test_records_that_no_batch_can_hold_are_refused_and_the_shard_stays(bank: Bank) -> None:
     shard, bank.log.max_message_bytes = bank.shard, 200
     assert bank.put(A, **{"a" * 300: 1}) is ErrorCode.unknown_server_error
     assert bank.shard is shard
@@ -205,7 +205,7 @@ def test_a_failed_append_of_earlier_records_fails_the_transactional_ones(bank: B
     assert bank.headers == []
 
 
-def test_the_end_of_a_transaction_that_raises_rebuilds_the_machine(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_of_a_transaction_that_raises_rebuilds_the_shard(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     bank.put(A, a=1)
     shard = bank.shard
 
@@ -218,7 +218,7 @@ def test_the_end_of_a_transaction_that_raises_rebuilds_the_machine(bank: Bank, m
     assert state(bank) == ({"a": 1}, {}), "the marker is in the log"
 
 
-def test_markers_of_shards_that_are_not_served(bank: Bank) -> None:
+def test_markers_of_shards_that_are_not_served_are_refused(bank: Bank) -> None:
     bank.put(A, a=1)
     marker = EndTransactionMarker(7, 0, 0, True, 0)
     assert bank.runtime.write_marker(3, marker).value is ErrorCode.not_coordinator
@@ -303,7 +303,7 @@ def test_a_load_starts_at_the_log_start(bank: Bank) -> None:
     assert state(bank) == ({}, {7: {"a": 2}})
 
 
-def test_a_machine_without_transactions_skips_their_records(bank: Bank) -> None:
+def test_a_shard_without_transactions_skips_their_records(bank: Bank) -> None:
     bank.put(A, a=1)
     bank.end(A)
     bank.restart(Ledger)

@@ -120,7 +120,7 @@ def test_records_before_a_broken_batch_are_returned_first(monkeypatch: pytest.Mo
         one.next()
 
 
-def test_columns_that_differ_from_those_decoded_ahead() -> None:
+def test_a_chunk_is_decoded_again_if_other_columns_were_decoded_ahead() -> None:
     data = encode_batch([SimpleRecord(b"k", b"v")] * 5, now_ms=1)
     one = chunk(T0, data)
     one.begin(DEFAULT_COLUMNS, check_crcs=True)

@@ -162,7 +162,7 @@ def test_impossible_batch_headers_are_corrupt_records(at: int, value: int) -> No
         offsets(bytes(data))
 
 
-def test_a_batch_of_unknown_codec() -> None:
+def test_a_batch_of_unknown_codec_is_a_corrupt_record() -> None:
     data = bytearray(batch(b"a"))
     data[22] = 5
     struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))

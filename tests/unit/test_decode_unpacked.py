@@ -80,7 +80,7 @@ def test_data_larger_than_the_memory_is_decoded(codec: str) -> None:
     assert columns_and_rows(data) >= 4
 
 
-def test_alternating_codecs_that_fill_the_memory() -> None:
+def test_alternating_codecs_that_fill_the_memory_are_decoded() -> None:
     """Unpacked data can fill its memory before the RecordBatch is full."""
     mixed = [("lz4", [Item(None, bytes([n]) * (RECORD_BATCH_BYTES - 1000))]) for n in range(8)]
     plain = [("none", [Item(None, b"x")])] * 8
@@ -170,7 +170,7 @@ EDGES = (0, 1, 2, 15, 16, 17, 62, 63, 64, 65, 127, 128, 8_170, 8_190, 8_191, 8_1
 
 
 @pytest.mark.parametrize("key_size", [None, *EDGES[:12]])
-def test_lengths_at_the_limits_of_varint_sizes(key_size: int | None) -> None:
+def test_lengths_at_the_limits_of_varint_sizes_are_decoded(key_size: int | None) -> None:
     """Numbers of one, two and three bytes, as lengths, offsets and times, and copies that end at the end of the
     buffer."""
     key = None if key_size is None else bytes(range(256))[:key_size]

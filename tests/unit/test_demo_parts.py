@@ -394,7 +394,7 @@ def _names(lake: Lake) -> list[str]:
     return sorted(str(path.relative_to(lake.table)) for path in lake.table.glob("**/*.*"))
 
 
-def test_a_batch_is_added_once(lake: Lake, feed: Feed, tmp_path: Path) -> None:
+def test_a_micro_batch_is_added_once(lake: Lake, feed: Feed, tmp_path: Path) -> None:
     first = {"month=1": _rows(feed, 0, 0, 10), "month=2": _rows(feed, 1, 0, 5)}
     assert _add_batch(lake, tmp_path, first, "batch-000000-a") == 15
     assert _add_batch(lake, tmp_path, {"month=1": _rows(feed, 0, 0, 10)}, "batch-000001-a") == 10
@@ -408,7 +408,7 @@ def test_a_batch_is_added_once(lake: Lake, feed: Feed, tmp_path: Path) -> None:
     ]
 
 
-def test_the_next_run_moves_the_files_of_a_batch_with_a_manifest(
+def test_the_next_run_moves_the_files_of_a_micro_batch_with_a_manifest(
     lake: Lake, feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moves: list[str] = []
@@ -437,7 +437,7 @@ def test_files_of_older_versions_without_manifests_are_replaced(lake: Lake, feed
     assert _names(lake) == ["month=1/batch-000000-a-part-00000.parquet"]
 
 
-def test_a_new_checkpoint_does_not_replace_old_batches(lake: Lake, feed: Feed, tmp_path: Path) -> None:
+def test_a_new_checkpoint_does_not_replace_old_micro_batches(lake: Lake, feed: Feed, tmp_path: Path) -> None:
     for query in ("11111111", "22222222"):
         _add_batch(lake, tmp_path, {"month=1": _rows(feed, 0, 0, 3)}, f"batch-000004-{query}")
     assert read_rows(lake).num_rows == 6

@@ -78,13 +78,13 @@ def test_rows_of_unassigned_partitions_follow_the_members_rows() -> None:
     ]
 
 
-def test_partition_without_a_log_end_shows_no_lag() -> None:
+def test_a_partition_without_a_log_end_shows_no_lag() -> None:
     (row,) = lag_rows(group("g"), {a(0): OffsetAndMetadata(1)}, {})
     assert (row.current_offset, row.log_end_offset, row.lag) == (1, None, None)
     assert format_table([row]).splitlines()[1].split() == ["g", "client-lag-a", "0", "1", "-", "-", "-", "-", "-"]
 
 
-def test_member_without_partitions_has_no_row() -> None:
+def test_a_member_without_partitions_has_no_row() -> None:
     assert lag_rows(group("g", MemberDescription("m", "c", "/h")), {}, {}) == []
     assert format_table([]) == ""
 

@@ -27,7 +27,7 @@ from odradek.spark.micro_batch_number import BatchTimes, MicroBatchRefused, chec
         (4, 3, 100, False),
     ],
 )
-def test_a_batch_is_written_once(batch: int, last: int | None, first_batch: int | None, expected: bool) -> None:
+def test_a_micro_batch_is_written_once(batch: int, last: int | None, first_batch: int | None, expected: bool) -> None:
     commit = None if last is None else commit_of(last, "query")
     assert is_written(batch, commit, "group", first_batch) is expected
 
@@ -45,7 +45,7 @@ def test_a_batch_is_written_once(batch: int, last: int | None, first_batch: int 
         (8, 5, None, "batch 8 is not the next one.*pass first_batch=8"),
     ],
 )
-def test_a_batch_that_could_be_lost_or_written_twice_is_refused(
+def test_a_micro_batch_that_could_be_lost_or_written_twice_is_refused(
     batch: int, last: int | None, first_batch: int | None, message: str
 ) -> None:
     commit = None if last is None else commit_of(last, "query")
@@ -61,7 +61,7 @@ def test_an_offset_of_another_client_is_no_number() -> None:
 HOUR_MS = 3_600_000
 
 
-def test_a_first_batch_is_refused_if_its_number_may_have_expired() -> None:
+def test_a_first_micro_batch_is_refused_if_its_number_may_have_expired() -> None:
     for begun_ms in (None, 0, HOUR_MS):
         check_first(BatchTimes(begun_ms, 2 * HOUR_MS, 2 * HOUR_MS - 1), None, "group")
     with pytest.raises(
@@ -70,7 +70,7 @@ def test_a_first_batch_is_refused_if_its_number_may_have_expired() -> None:
         check_first(BatchTimes(HOUR_MS, 2 * HOUR_MS, 3 * HOUR_MS), None, "group")
 
 
-def test_first_batch_1_skips_a_first_batch_only_if_its_number_may_have_expired() -> None:
+def test_first_batch_1_skips_a_first_micro_batch_only_if_its_number_may_have_expired() -> None:
     check_first(BatchTimes(HOUR_MS, 2 * HOUR_MS, 3 * HOUR_MS), 1, "group")
     check_first(BatchTimes(None, 2 * HOUR_MS, 3 * HOUR_MS), 1, "group")
     with pytest.raises(

@@ -35,14 +35,14 @@ def offsets(ranges: list[Range]) -> set[tuple[TopicPartition, int]]:
 
 
 @given(RANGES, RANGES)
-def test_what_is_left_is_planned_and_not_done(wanted: list[Range], done: list[Range]) -> None:
+def test_the_remaining_ranges_are_planned_and_not_done(wanted: list[Range], done: list[Range]) -> None:
     left = subtract(merge(wanted), merge(done))
     assert offsets(left) == offsets(wanted) - offsets(done)
     assert left == merge(left)
 
 
 @given(RANGES, RANGES, st.integers(1, 5))
-def test_a_replay_that_goes_on_with_other_ranges_does_each_offset_once(
+def test_a_replay_that_continues_with_other_ranges_does_each_offset_once(
     first: list[Range], second: list[Range], room: int
 ) -> None:
     """The first run is killed after its first transaction; the second plans other ranges, and also ends the first."""
@@ -59,7 +59,7 @@ def test_a_replay_that_goes_on_with_other_ranges_does_each_offset_once(
     assert offsets(done) == offsets(first) | offsets(second)
 
 
-def test_the_commit_has_the_end_of_what_is_done() -> None:
+def test_the_commit_has_the_end_of_the_done_ranges() -> None:
     progress = ReplayProgress().with_plan([Range(T0, 5, 9), Range(T0, 20, 30), Range(T1, 3, 4)])
     assert {tp: one.offset for tp, one in progress.commits({}).items()} == {T0: 5, T1: 3}
     progress = progress.with_done([Range(T0, 5, 9), Range(T0, 20, 22)])

@@ -66,7 +66,7 @@ def test_the_rate_is_that_of_the_last_ten_seconds() -> None:
     assert (progress.snapshot().rows_per_s or 0) < 3.4, "the rate falls when nothing is read"
 
 
-def test_a_value_unknown_for_one_batch_is_unknown_for_the_run() -> None:
+def test_a_value_unknown_for_one_micro_batch_is_unknown_for_the_run() -> None:
     assert sum_of([]) == Added(0, 0, 0, 0)
     assert sum_of([Added(1, 0, 1, 10), Added(2, 1, 2, 20)]) == Added(3, 1, 3, 30)
     assert sum_of([Added(1, 0, 1, 10), Added(2, 1, 2, None)]) == Added(3, 1, None, None)

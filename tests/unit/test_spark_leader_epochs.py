@@ -47,7 +47,7 @@ def test_epochs_are_stored_like_ids_and_checkpoints_without_them_are_read() -> N
     assert batch.end.epochs == {P0: 4, P1: 4}, "the epochs are stored from now on"
 
 
-def test_each_end_of_a_batch_has_the_epoch_of_the_current_leader() -> None:
+def test_each_end_of_a_micro_batch_has_the_epoch_of_the_current_leader() -> None:
     batch = plan.plan_batch(at(positions={P0: 0, P1: 20}, epochs={P0: 1}), GROWN, limits=BatchLimits(max_records=10))
     assert batch is not None
     assert (batch.end.positions, batch.end.epochs) == ({P0: 10, P1: 20}, {P0: 4, P1: 4})

@@ -155,7 +155,7 @@ def test_the_driver_waits_until_no_trigger_is_active(listener: Callable[..., Gro
     assert query.looks == 5 + 2, "the last two are before and after the reads of the group"
 
 
-def test_a_failed_commit_is_retried_without_another_batch(
+def test_a_failed_commit_is_retried_without_another_micro_batch(
     listener: Callable[..., GroupCommits], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(micro_batch_commits, "_COMMIT_RETRY_S", 0.001)

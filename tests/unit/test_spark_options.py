@@ -131,7 +131,7 @@ def test_exactly_one_of_subscribe_pattern_and_assign_is_required() -> None:
         parse_options(rest | {"subscribePattern": "a("}, streaming=True)
 
 
-def test_precedence_of_the_three_ways_to_start() -> None:
+def test_a_start_at_one_time_has_precedence_over_times_and_offsets_of_partitions() -> None:
     by_offset = {"startingOffsets": '{"flights":{"0":5}}'}
     by_time = {"startingOffsetsByTimestamp": '{"flights":{"0":1000}}'}
     for_all = {"startingTimestamp": "2000"}
@@ -149,7 +149,7 @@ def test_malformed_offsets_are_refused(text: str) -> None:
         stream(startingOffsets=text)
 
 
-def test_a_stream_has_no_end_and_a_batch_cannot_start_at_latest() -> None:
+def test_a_stream_has_no_end_and_a_batch_read_cannot_start_at_latest() -> None:
     for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
         with pytest.raises(ConfigError, match=f"{name} is for batch reads"):
             stream(**{name: '{"flights":{"0":5}}' if name != "endingTimestamp" else "5"})

@@ -52,11 +52,11 @@ def test_a_source_offset_is_read_back_from_json_with_all_fields() -> None:
     assert SourceOffset.from_json(json.loads(json.dumps(named.to_json()))) == named
 
 
-def test_source_offset_of_sparks_own_kafka_source_is_read() -> None:
+def test_a_source_offset_of_sparks_own_kafka_source_is_read() -> None:
     assert SourceOffset.from_json({"flights": {"0": 5}}) == at(positions={P0: 5})
 
 
-def test_the_initial_offset_differs_from_the_end_of_a_batch_without_partitions() -> None:
+def test_the_initial_offset_differs_from_the_end_of_a_micro_batch_without_partitions() -> None:
     assert SourceOffset.from_json(INITIAL.to_json()).is_initial
     empty = at().to_json()
     assert empty
@@ -110,7 +110,7 @@ def test_marks_name_their_query_and_older_marks_belong_to_any_query() -> None:
     assert commit_marks.other_query(mark_commit(5, query="q"), "") == "", "a checkpoint without an id"
 
 
-def test_a_first_batch_takes_over_from_the_previous_query() -> None:
+def test_a_first_micro_batch_takes_over_from_the_previous_query() -> None:
     committed = {P0: mark_commit(100, query="old"), P1: mark_commit(12, "r", query="old")}
     batch = plan.plan_batch(
         INITIAL, LOG, GroupOffsets(begin={P0: 100, P1: 12}, committed=committed, new_id="n", query="me")
@@ -159,7 +159,7 @@ SETTLED = [
 
 
 @pytest.mark.parametrize(("commit", "followed", "expected", "reset"), SETTLED)
-def test_settle_follow(
+def test_settle_follow_follows_each_reset(
     commit: OffsetAndMetadata | None,
     followed: dict[TopicPartition, str],
     expected: OffsetAndMetadata | None,
@@ -266,7 +266,7 @@ def test_settle_treats_each_partition_separately() -> None:
 LOG = {P0: LogRange(0, 600), P1: LogRange(10, 20)}
 
 
-def test_first_batch_records_where_it_starts() -> None:
+def test_the_first_micro_batch_stores_its_start() -> None:
     batch = plan.plan_batch(INITIAL, LOG, GroupOffsets(begin={P0: 100, P1: 10}))
     assert batch is not None
     assert batch.end == at(positions={P0: 600, P1: 20}, origins={P0: 100, P1: 10})
@@ -275,18 +275,18 @@ def test_first_batch_records_where_it_starts() -> None:
     assert plan.ranges(INITIAL, batch.end) == [Range(P0, 100, 600), Range(P1, 10, 20)]
 
 
-def test_first_batch_without_records_still_pins_the_start() -> None:
+def test_a_first_micro_batch_without_records_stores_its_start_too() -> None:
     batch = plan.plan_batch(INITIAL, LOG, GroupOffsets(begin={P0: 600, P1: 20}))
     assert batch is not None
     assert batch.end.positions == {P0: 600, P1: 20}
     assert plan.ranges(INITIAL, batch.end) == []
 
 
-def test_without_new_records_there_is_no_batch() -> None:
+def test_without_new_records_there_is_no_micro_batch() -> None:
     assert plan.plan_batch(at(positions={P0: 600, P1: 20}, followed={P0: "a"}, origins={P0: 1}), LOG) is None
 
 
-def test_a_later_batch_starts_at_the_previous_end_without_its_extra_fields() -> None:
+def test_a_later_micro_batch_starts_at_the_previous_end_without_its_extra_fields() -> None:
     start = at(positions={P0: 500, P1: 20}, origins={P0: 400}, followed={P0: "a"})
     batch = plan.plan_batch(start, LOG)
     assert batch is not None
@@ -295,7 +295,7 @@ def test_a_later_batch_starts_at_the_previous_end_without_its_extra_fields() -> 
 
 
 @pytest.mark.parametrize("offset", [0, 400, 599])
-def test_a_rewind_is_read_by_the_next_batch_and_by_its_retry(offset: int) -> None:
+def test_a_rewind_is_read_by_the_next_micro_batch_and_by_its_retry(offset: int) -> None:
     start = at(positions={P0: 600, P1: 20})
     batch = plan.plan_batch(start, LOG, GroupOffsets(resets={P0: (offset, "r")}, committed={P0: foreign(offset)}))
     assert batch is not None
@@ -306,14 +306,14 @@ def test_a_rewind_is_read_by_the_next_batch_and_by_its_retry(offset: int) -> Non
     assert dict(batch.acknowledge) == {P0: mark_commit(offset, "r")}
 
 
-def test_a_batch_follows_a_reset_to_a_later_offset() -> None:
+def test_a_micro_batch_follows_a_reset_to_a_later_offset() -> None:
     start = at(positions={P0: 100, P1: 20})
     batch = plan.plan_batch(start, LOG, GroupOffsets(resets={P0: (550, "r")}, committed={P0: foreign(550)}))
     assert batch is not None
     assert plan.ranges(start, batch.end) == [Range(P0, 550, 600)]
 
 
-def test_a_reset_to_latest_makes_a_batch_without_records() -> None:
+def test_a_reset_to_latest_makes_a_micro_batch_without_records() -> None:
     start = at(positions={P0: 100, P1: 20})
     batch = plan.plan_batch(start, LOG, GroupOffsets(resets={P0: (600, "r")}, committed={P0: foreign(600)}))
     assert batch is not None
@@ -331,7 +331,7 @@ def test_a_reset_acknowledged_before_a_kill_is_not_acknowledged_twice() -> None:
     assert batch.end.followed == {P0: "r"}
 
 
-def test_an_empty_limit_of_a_rewind_spreads_over_batches() -> None:
+def test_a_limit_spreads_a_rewind_over_several_micro_batches() -> None:
     start = at(positions={P0: 600, P1: 20})
     first = plan.plan_batch(
         start, LOG, GroupOffsets(resets={P0: (0, "r")}, committed={P0: foreign(0)}), limits=BatchLimits(max_records=100)
@@ -343,7 +343,7 @@ def test_an_empty_limit_of_a_rewind_spreads_over_batches() -> None:
     assert plan.ranges(first.end, second.end) == [Range(P0, 100, 200)]
 
 
-def test_partition_added_while_running_is_read_from_its_start() -> None:
+def test_a_partition_added_while_the_query_runs_is_read_from_its_start() -> None:
     start = at(positions={P0: 600, P1: 20})
     log = LOG | {P2: LogRange(0, 3)}
     batch = plan.plan_batch(start, log, GroupOffsets(begin={P2: 0}))
@@ -521,7 +521,9 @@ def test_shares_add_up_to_the_limit_and_stay_within_the_available_records(
 
 
 @given(sizes, st.integers(1, 1000))
-def test_with_a_limit_every_record_is_read_in_some_batch(available: dict[TopicPartition, int], limit: int) -> None:
+def test_with_a_limit_every_record_is_read_in_some_micro_batch(
+    available: dict[TopicPartition, int], limit: int
+) -> None:
     left = {tp: size % 200 for tp, size in available.items()}
     for _ in range(sum(left.values()) // limit + 1):
         shares = offset_ranges.share(left, limit)
@@ -682,7 +684,7 @@ def test_the_same_reset_twice_rewinds_twice() -> None:
     assert query.reads == [(0, 30), (10, 30), (10, 30)]
 
 
-def test_a_kill_between_a_rewound_batch_and_its_commit_does_not_rewind_again() -> None:
+def test_a_kill_between_a_rewound_micro_batch_and_its_commit_does_not_rewind_again() -> None:
     query = Query(end=30)
     query.run_batch(-1)
     query.reset(10)
@@ -725,7 +727,7 @@ def test_shares_of_bytes_stay_within_the_limit_and_are_never_all_empty(
         assert shares == {item.partition: item.size for item in ranges}
 
 
-def test_a_limit_per_partition_limits_a_batch() -> None:
+def test_a_limit_per_partition_limits_a_micro_batch() -> None:
     batch = plan.plan_batch(
         INITIAL, LOG, GroupOffsets(begin={P0: 0, P1: 10}), limits=BatchLimits(max_per_partition={P0: 7})
     )

@@ -109,7 +109,7 @@ def test_reads_stop_at_the_high_watermark_and_at_the_bound(path: Path) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 11, 1 << 40])
-def test_reads_outside_fail(path: Path, offset: int) -> None:
+def test_reads_outside_the_log_fail(path: Path, offset: int) -> None:
     log = open_log(path)
     put(log, batch(10))
     assert code_of(log.read, offset, 100) is ErrorCode.offset_out_of_range
@@ -311,7 +311,7 @@ def test_segments_roll_when_their_index_is_full(path: Path) -> None:
 
 
 @pytest.mark.claim(2)
-def test_retention_by_time(path: Path) -> None:
+def test_retention_by_time_deletes_old_segments(path: Path) -> None:
     log = open_log(path, segment_bytes=1000, retention_ms=10_000)
     for number in range(50):
         put(log, batch(1, number, at_ms=T0 + number * 1000, size=100))
@@ -325,7 +325,7 @@ def test_retention_by_time(path: Path) -> None:
     assert put(log, batch(at_ms=T0 + 1_000_000)).base_offset == 50
 
 
-def test_retention_by_size(path: Path) -> None:
+def test_retention_by_size_deletes_segments_above_the_limit(path: Path) -> None:
     log = open_log(path, segment_bytes=1000, retention_bytes=3000, retention_ms=-1)
     for number in range(100):
         put(log, batch(1, number, size=100))

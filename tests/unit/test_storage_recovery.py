@@ -101,7 +101,7 @@ def test_claim_8_damaged_indexes_are_rebuilt(path: Path, suffix: str, damage: st
     assert find_timestamp(again, T0 + 15) == (2, T0 + 20, 0)
 
 
-def test_clean_stop_needs_no_recovery(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clean_stop_needs_no_recovery(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_log(path, segment_bytes=2000)
     for number in range(60):
         put(log, sequenced(number * 5))

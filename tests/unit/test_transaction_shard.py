@@ -164,7 +164,7 @@ def coordinator() -> Coordinator:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_transaction_from_begin_to_end(any_version: Coordinator, commit: bool) -> None:
+def test_a_transaction_passes_its_states_from_begin_to_end(any_version: Coordinator, commit: bool) -> None:
     harness = any_version
     producer = harness.new_producer()
     assert producer == (1000, 0)

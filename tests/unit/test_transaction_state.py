@@ -97,7 +97,7 @@ STATES: dict[str, tuple[Callable[[], ProducerTransaction], TransactionPhase, str
 
 
 @pytest.mark.parametrize(("name", "call"), list(itertools.product(STATES, TransactionCall)))
-def test_each_call_in_each_state(name: str, call: TransactionCall) -> None:
+def test_each_call_is_allowed_or_refused_by_the_state(name: str, call: TransactionCall) -> None:
     make, state, row = STATES[name]
     transaction = make()
     assert transaction.state is state
@@ -283,6 +283,6 @@ def test_an_abort_of_nothing_is_no_error_below_version_2() -> None:
     ("uninitialized", False, False), ("ready", False, False), ("open", True, True), ("delivering", True, True),
     ("committing", False, False), ("aborting", False, False), ("failed", True, False), ("fenced", False, False),
 ])  # fmt: skip
-def test_which_states_are_open_and_which_may_send(name: str, is_open: bool, may_send: bool) -> None:
+def test_the_state_decides_whether_a_transaction_is_open_and_may_send(name: str, is_open: bool, may_send: bool) -> None:
     transaction = STATES[name][0]()
     assert (transaction.is_open, transaction.may_send) == (is_open, may_send)

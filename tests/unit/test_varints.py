@@ -40,7 +40,7 @@ def test_a_varint_of_six_bytes_is_refused() -> None:
 
 
 @given(LONG)
-def test_zigzag_varints_read_back(value: int) -> None:
+def test_zigzag_varints_are_read_back(value: int) -> None:
     packed = varint(value)
     assert read_varint(b"." + packed + b".", 1, 1 + len(packed), 10) == (value, 1 + len(packed))
     for end in range(1, 1 + len(packed)):
