@@ -70,7 +70,7 @@ _STREAMS_POM = f"""\
 <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
 </dependencies></project>
 """
-# The Hadoop version that Spark brings. Hadoop itself comes with Spark.
+# The version is that of the Hadoop libraries in Spark, which this artifact uses.
 _S3A_POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>odradek-interop</groupId><artifactId>odradek-s3a</artifactId><version>1</version><dependencies>
@@ -116,27 +116,27 @@ def spark_connector(timeout_s: float = FETCH_TIMEOUT_S) -> list[Path]:
 
 
 def old_class_path(version: str, timeout_s: float = FETCH_TIMEOUT_S) -> str:
-    """The class path of a Kafka that keeps offsets in ZooKeeper (0.8.2.2, 1.1.1), or of the last one that serves its
-    consumers (3.9.1), fetched likewise. Raises Unavailable."""
+    """The class path of a Kafka whose consumers keep offsets in ZooKeeper (0.8.2.2, 1.1.1), or of the last Kafka that
+    serves these consumers (3.9.1), fetched in the same way. Raises Unavailable."""
     java()
     pom = _OLD_POM.replace("ARTIFACT", "kafka_2.13" if version.startswith("3.") else "kafka_2.11")
     return f"{_jars(f'zookeeper-kafka-{version}', pom.replace('VERSION', version), timeout_s)}/*"
 
 
 def connect_class_path(timeout_s: float = FETCH_TIMEOUT_S) -> str:
-    """The class path of Kafka Connect, its file connectors and MirrorMaker 2, fetched likewise. Raises Unavailable."""
+    """The class path of Kafka Connect, its file connectors and MirrorMaker 2, fetched once. Raises Unavailable."""
     java()
     return f"{_jars(f'connect-{VERSION}', _CONNECT_POM, timeout_s)}/*"
 
 
 def streams_class_path(timeout_s: float = FETCH_TIMEOUT_S) -> str:
-    """The class path of Kafka Streams with its stores in RocksDB, fetched likewise. Raises Unavailable."""
+    """The class path of Kafka Streams with its stores in RocksDB, fetched once. Raises Unavailable."""
     java()
     return f"{_jars(f'streams-{VERSION}', _STREAMS_POM, timeout_s)}/*"
 
 
 def s3a_jars(timeout_s: float = 2 * FETCH_TIMEOUT_S) -> list[Path]:
-    """The jars with which Spark reaches S3 (690 MB), fetched likewise. Raises Unavailable."""
+    """The jars with which Spark reaches S3 (690 MB), fetched once. Raises Unavailable."""
     java()
     return sorted(_jars("s3a-3.5.0", _S3A_POM, timeout_s).glob("*.jar"))
 

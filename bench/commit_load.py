@@ -1,8 +1,7 @@
 """Commits with a fixed number of requests in flight: ``python -m bench.commit_load '{"bootstrap": …}'``.
 
 Prints "ready" before the first commit, "begin" and "end" around the measured time, then the result as JSON, as
-bench/java/ZooKeeperCommits.java does.
-Every reply is checked, and at the end the committed offsets are read back.
+bench/java/ZooKeeperCommits.java does. Every reply is checked, and at the end the committed offsets are read back.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from odradek.wire import frames
 from odradek.wire.api_keys import OFFSET_FETCH
 
 _OFFSETS = 100
-"""Distinct requests of a connection. They are sent in turn, so that the load only copies bytes."""
+"""Distinct requests of a connection. They are sent in turn, so that the workload only copies bytes."""
 _FETCH_VERSION = 7
 
 

@@ -134,7 +134,7 @@ class Running:
     def finish(self) -> Values:
         out, err = self.process.communicate(timeout=600)  # this closes its stdin, which ends the workload
         if self.process.returncode != 0:
-            raise RuntimeError(f"a load failed:\n{err[-2000:]}")
+            raise RuntimeError(f"a workload failed:\n{err[-2000:]}")
         return dict(json.loads(out))
 
 

@@ -68,7 +68,9 @@ def table(rounds: list[Values]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.order_of_writes", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--directory", type=Path, help="directory on the disk to measure (default: the temporary one)")
+    parser.add_argument(
+        "--directory", type=Path, help="directory on the disk to measure (default: the directory for temporary files)"
+    )
     parser.add_argument("--out", type=Path, default=MECHANISMS, help=option_help(MECHANISMS))
     args = parser.parse_args()
     rounds: list[Values] = []

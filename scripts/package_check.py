@@ -31,7 +31,7 @@ PROGRAM = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(),
 """The first program of the README, which needs the base install alone."""
 PRINTS = "100 orders; 100 committed"
 NOT_FOR_USERS = {"PYTHONPATH", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "JAVA_HOME", "SPARK_HOME"}
-"""Variables of this process that an empty environment has not."""
+"""Variables of this process that an empty environment does not have."""
 ADDRESS = "-b 127.0.0.1:1"
 SERVE = "serve --data-dir data --listen 127.0.0.1:0"
 WRONG = (
@@ -66,7 +66,7 @@ with Consumer(sys.argv[1]) as consumer:
     assert found == 100, found
     print(f"{time.perf_counter() - imported:.2f} {imported - began:.2f}")
 """
-"""Prints the seconds from the making of a consumer to its first records, and those of the import before."""
+"""Prints the seconds from the creation of a consumer to its first records, and the seconds of the import."""
 FIRST_POLL = """
 import os, subprocess, sys, tempfile
 import odradek

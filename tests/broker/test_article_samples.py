@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from support.brokers import eventually
-from support.killed_programs import Victim, commits_of
+from support.killed_programs import KilledProgram, commits_of
 from support.publish import admin, committed, create_topic, numbers, publish
 
 import odradek
@@ -57,7 +57,7 @@ while True:
     consumer.commit()
 """
 GROUP, TOPIC = "my-consumer-group", "my-topic"
-Start = Callable[..., Victim]
+Start = Callable[..., KilledProgram]
 
 
 @pytest.fixture
@@ -69,11 +69,11 @@ def servers() -> Iterator[str]:
 
 @pytest.fixture
 def start(servers: str) -> Iterator[Start]:
-    started: list[Victim] = []
+    started: list[KilledProgram] = []
 
-    def run(program: str, *arguments: str) -> Victim:
+    def run(program: str, *arguments: str) -> KilledProgram:
         text = program.replace("BOOTSTRAP", repr(servers))
-        started.append(Victim([sys.executable, "-u", "-c", text, *arguments]))
+        started.append(KilledProgram([sys.executable, "-u", "-c", text, *arguments]))
         return started[-1]
 
     yield run

@@ -66,7 +66,7 @@ class Consumed:
         return found
 
 
-class Swarm:
+class MemberProcesses:
     """Members in separate processes, several in each."""
 
     def __init__(self, consumed: Consumed, arguments: list[str], processes: int) -> None:
@@ -166,37 +166,39 @@ class Writer:
 
 
 @pytest.fixture
-def chaos(
+def begin(
     own_broker: Callable[..., RunningBroker], topic: str, group: str
-) -> Iterator[Callable[..., tuple[RunningBroker, Swarm, Consumed, Writer]]]:
-    started: list[tuple[Swarm, Writer]] = []
+) -> Iterator[Callable[..., tuple[RunningBroker, MemberProcesses, Consumed, Writer]]]:
+    started: list[tuple[MemberProcesses, Writer]] = []
 
     def start(
         partitions: int, processes: int, session_ms: int, seed: int
-    ) -> tuple[RunningBroker, Swarm, Consumed, Writer]:
+    ) -> tuple[RunningBroker, MemberProcesses, Consumed, Writer]:
         broker = own_broker(group_min_session_timeout_ms="1000")
         create_topic(broker.bootstrap, topic, partitions)
         consumed = Consumed(partitions)
-        swarm = Swarm(consumed, [broker.bootstrap, topic, group, str(session_ms)], processes)
+        members = MemberProcesses(consumed, [broker.bootstrap, topic, group, str(session_ms)], processes)
         writer = Writer(broker.bootstrap, topic, partitions, seed)
-        started.append((swarm, writer))
-        return broker, swarm, consumed, writer
+        started.append((members, writer))
+        return broker, members, consumed, writer
 
     yield start
-    for swarm, writer in started:
+    for members, writer in started:
         writer._stopped.set()
-        swarm.end(gently=False)
+        members.end(gently=False)
 
 
-def churn(swarm: Swarm, rng: random.Random, seconds: float, at_least: int, at_most: int, pause_s: float) -> None:
+def change_members(
+    members: MemberProcesses, rng: random.Random, seconds: float, at_least: int, at_most: int, pause_s: float
+) -> None:
     """Members join and leave."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        count = len(swarm.members)
+        count = len(members.members)
         if count < at_least or (count < at_most and rng.random() < 0.5):
-            swarm.start(rng)
+            members.start(rng)
         else:
-            swarm.stop(rng)
+            members.stop(rng)
         time.sleep(rng.uniform(0, 2 * pause_s))  # members join and leave at random times
 
 
@@ -213,7 +215,9 @@ def history(bootstrap: str, group: str, topic: str) -> dict[int, list[int]]:
     return found
 
 
-def drain(broker: RunningBroker, swarm: Swarm, consumed: Consumed, writer: Writer, topic: str, group: str) -> None:
+def check_all_is_read(
+    broker: RunningBroker, members: MemberProcesses, consumed: Consumed, writer: Writer, topic: str, group: str
+) -> None:
     """Stops writes and changes, and checks that all records are read and committed and no commit is lower than an
     earlier one."""
     writer.stop()
@@ -225,7 +229,7 @@ def drain(broker: RunningBroker, swarm: Swarm, consumed: Consumed, writer: Write
 
     eventually(lambda: lag() == 0, within_s=120, every_s=0.3, what="lag 0")
     assert consumed.missing(ends) == {}
-    swarm.end(gently=True)
+    members.end(gently=True)
     assert not consumed.failures, "\n".join(consumed.failures).replace(" | ", "\n")
     for partition, offsets in history(broker.bootstrap, group, topic).items():
         assert offsets == sorted(offsets), f"partition {partition} has a commit lower than an earlier one"
@@ -235,35 +239,35 @@ def drain(broker: RunningBroker, swarm: Swarm, consumed: Consumed, writer: Write
 @pytest.mark.claim(45, 59, 64, 70, part=True)
 @pytest.mark.behaviour(45, part=True)
 def test_every_record_is_read_while_12_members_join_and_leave_for_ten_seconds(
-    chaos: Callable[..., tuple[RunningBroker, Swarm, Consumed, Writer]], topic: str, group: str
+    begin: Callable[..., tuple[RunningBroker, MemberProcesses, Consumed, Writer]], topic: str, group: str
 ) -> None:
     rng = random.Random(12)
-    broker, swarm, consumed, writer = chaos(16, 2, 4_000, seed=12)
+    broker, members, consumed, writer = begin(16, 2, 4_000, seed=12)
     for _ in range(6):
-        swarm.start(rng)
-    churn(swarm, rng, 5, 4, 12, 0.4)
-    assert swarm.kill(0) >= 0
-    churn(swarm, rng, 5, 4, 12, 0.4)
-    drain(broker, swarm, consumed, writer, topic, group)
+        members.start(rng)
+    change_members(members, rng, 5, 4, 12, 0.4)
+    assert members.kill(0) >= 0
+    change_members(members, rng, 5, 4, 12, 0.4)
+    check_all_is_read(broker, members, consumed, writer, topic, group)
     assert len(consumed.readers) > 1
 
 
 @pytest.mark.slow
 def test_every_record_is_read_while_50_members_join_and_leave_and_the_broker_is_killed(
-    chaos: Callable[..., tuple[RunningBroker, Swarm, Consumed, Writer]], topic: str, group: str
+    begin: Callable[..., tuple[RunningBroker, MemberProcesses, Consumed, Writer]], topic: str, group: str
 ) -> None:
     rng = random.Random(50)
-    broker, swarm, consumed, writer = chaos(64, 4, 10_000, seed=50)
+    broker, members, consumed, writer = begin(64, 4, 10_000, seed=50)
     for _ in range(50):
-        swarm.start(rng)
-    churn(swarm, rng, 30, 40, 50, 0.4)
-    assert swarm.kill(0) > 0
-    churn(swarm, rng, 30, 40, 50, 0.4)
+        members.start(rng)
+    change_members(members, rng, 30, 40, 50, 0.4)
+    assert members.kill(0) > 0
+    change_members(members, rng, 30, 40, 50, 0.4)
     broker.kill()
-    churn(swarm, rng, 2, 40, 50, 0.4)
+    change_members(members, rng, 2, 40, 50, 0.4)
     broker.start()
-    churn(swarm, rng, 30, 40, 50, 0.4)
-    assert swarm.kill(1) > 0
-    churn(swarm, rng, 30, 40, 50, 0.4)
-    drain(broker, swarm, consumed, writer, topic, group)
+    change_members(members, rng, 30, 40, 50, 0.4)
+    assert members.kill(1) > 0
+    change_members(members, rng, 30, 40, 50, 0.4)
+    check_all_is_read(broker, members, consumed, writer, topic, group)
     assert len(consumed.readers) > 50

@@ -209,7 +209,7 @@ def test_a_released_high_watermark_follows_the_log_end(run_scenario) -> None:
 
 
 @pytest.mark.parametrize("is_awaited", [False, True])
-def test_appends_wake_fetches_and_only_moves_reach_the_coordinator(tmp_path: Path, *, is_awaited: bool) -> None:
+def test_appends_wake_fetches_and_the_coordinator_is_told_only_of_moves(tmp_path: Path, *, is_awaited: bool) -> None:
     """A coordinator reads the high watermark after its own appends, so its appends are the same with and without a
     waiting fetch."""
     log = open_log(tmp_path)

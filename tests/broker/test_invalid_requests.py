@@ -30,7 +30,7 @@ SEEDS = 2
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[BrokerProcess]:
+def filled_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     """A separate broker with a record and a commit that must survive the requests."""
     with BrokerProcess(tmp_path, config=CONFIG) as broker:
         create_topic(broker.bootstrap, "kept")
@@ -71,7 +71,7 @@ def answer(wire: Wire) -> bytes | None:
     return body
 
 
-def still_well(broker: BrokerProcess) -> None:
+def check_broker_is_unharmed(broker: BrokerProcess) -> None:
     log = broker.log_path.read_text()
     assert "Traceback" not in log, log[-4000:]
     broker.stop()
@@ -92,8 +92,8 @@ def is_about_unknown_acls(api_key: int, message: dict[str, Any]) -> bool:
     )
 
 
-def test_absurd_requests_get_well_formed_replies(stage: BrokerProcess) -> None:
-    wire = Wire(stage.bootstrap)
+def test_absurd_requests_get_well_formed_replies(filled_broker: BrokerProcess) -> None:
+    wire = Wire(filled_broker.bootstrap)
     with contextlib.ExitStack() as open_ones:
         open_ones.enter_context(wire)
         versions = wire.versions()
@@ -101,7 +101,7 @@ def test_absurd_requests_get_well_formed_replies(stage: BrokerProcess) -> None:
             wire.socket.sendall(frames.encode_request(api_key, version, 9, "absurd", message))
             reply = answer(wire)
             if reply is None and is_about_unknown_acls(api_key, message):
-                wire = open_ones.enter_context(Wire(stage.bootstrap))
+                wire = open_ones.enter_context(Wire(filled_broker.bootstrap))
                 continue
             assert reply is not None, (api_key, version, message)
             head = frames.reply_head(api_key, version, 9)
@@ -114,14 +114,14 @@ def test_absurd_requests_get_well_formed_replies(stage: BrokerProcess) -> None:
                 continue
             _, size = schemas.decode(api_key, version, Kind.RESPONSE, reply, len(head))
             assert len(head) + size == len(reply), (api_key, version, message)
-    still_well(stage)
+    check_broker_is_unharmed(filled_broker)
 
 
-def test_changed_bytes_close_at_most_their_connection(stage: BrokerProcess) -> None:
+def test_changed_bytes_close_at_most_their_connection(filled_broker: BrokerProcess) -> None:
     dice = random.Random(20)
-    with Wire(stage.bootstrap) as wire:
+    with Wire(filled_broker.bootstrap) as wire:
         versions = wire.versions()
-    wire = Wire(stage.bootstrap)
+    wire = Wire(filled_broker.bootstrap)
     for api_key, version, message in requests(versions):
         packed = bytearray(frames.encode_request(api_key, version, 9, "turned", message))
         for _ in range(dice.choice([1, 2, 8])):
@@ -136,6 +136,6 @@ def test_changed_bytes_close_at_most_their_connection(stage: BrokerProcess) -> N
                 break
         if reply is None:
             wire.socket.close()
-            wire = Wire(stage.bootstrap)
+            wire = Wire(filled_broker.bootstrap)
     wire.socket.close()
-    still_well(stage)
+    check_broker_is_unharmed(filled_broker)

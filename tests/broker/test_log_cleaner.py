@@ -236,7 +236,7 @@ def test_claim_90_a_dead_task_is_counted_logged_and_can_be_restarted(
             await asyncio.sleep(0.1)
             assert broker.cleaning.status().cleanings == 0
             assert len(pairs(partition.log)) == 300
-            assert closed_bytes(partition.log) > 20_000, "full segments pile up"
+            assert closed_bytes(partition.log) > 20_000, "full segments accumulate"
             broker.cleaning.start()
             await until(lambda: broker.cleaning.status().cleanings)
             assert closed_bytes(partition.log) < 1_000, "no full segment is left"
@@ -310,7 +310,7 @@ def test_running_reads_keep_their_bytes(tmp_path: Path) -> None:
 
 
 def test_other_requests_are_served_between_steps_of_a_cleaning(tmp_path: Path) -> None:
-    """While a log of nearly 1 MiB is cleaned in the broker, no other request waits for more than a few slices."""
+    """While a log of nearly 1 MiB is cleaned in the broker, no other request waits for more than a few steps."""
 
     async def test() -> None:
         async with serving(tmp_path, log_cleaner_enable="false") as broker:

@@ -223,7 +223,7 @@ def test_a_muted_connection_can_be_closed(bootstrap: str, wire: Wire, topic: str
         (-1.0, "Quota producer_byte_rate must be greater than 0"),
     ],
 )
-def test_limits_must_be_integers_within_rounding(wire: Wire, value: float, message: str | None) -> None:
+def test_limits_are_integers_apart_from_rounding_errors(wire: Wire, value: float, message: str | None) -> None:
     """The messages of Apache Kafka 4.3."""
     entry = {
         "entity": [{"entity_type": "client-id", "entity_name": unique("client")}],

@@ -166,7 +166,7 @@ def test_a_fetch_lists_the_aborted_transactions_of_its_records(run_with_setup, v
     run_with_setup(scenario)
 
 
-def test_a_first_batch_of_any_size_brings_its_aborted_transaction(run_with_setup) -> None:
+def test_a_first_batch_of_any_size_is_returned_with_its_aborted_transaction(run_with_setup) -> None:
     async def scenario(setup: Setup) -> None:
         setup.send(7)
         setup.end(7)
@@ -194,7 +194,7 @@ def test_only_bytes_below_the_last_stable_offset_count_for_a_waiting_fetch(run_w
     run_with_setup(scenario)
 
 
-def test_appends_in_a_transaction_do_not_read_for_a_waiting_fetch(run_with_setup, monkeypatch) -> None:
+def test_appends_in_a_transaction_cause_no_read_for_a_waiting_fetch(run_with_setup, monkeypatch) -> None:
     async def scenario(setup: Setup) -> None:
         committed = setup.waiting(0)
         reads = []

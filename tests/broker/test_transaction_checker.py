@@ -50,7 +50,7 @@ CONFIG = {
 }
 END_WITHIN_S = 60.0
 SEGMENT_BYTES = (None, 2_048, 5_000, 20_000)
-"""The sizes of segments in a trial, by its seed. Small segments bring the files of transactions into each kill -9."""
+"""The sizes of segments in a trial, by its seed. With small segments, each kill -9 finds files of transactions."""
 FOUND = {
     "a marker is lost": "before the marker of epoch|holds readers|open transactions",
     "a marker has a wrong epoch": "ends the transaction of epoch",

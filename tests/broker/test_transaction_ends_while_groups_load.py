@@ -53,7 +53,7 @@ def commit_offset(producer: RawProducer, offset: int) -> str:
 
 
 def committed(wire: Wire) -> int:
-    """The offset that a reader gets who does not ask for a stable one. -2: the groups still load."""
+    """The offset in a reply to OffsetFetch that does not require stable offsets; -2 while the groups load."""
     asked = {"group_id": GROUP, "topics": [{"name": TOPIC, "partition_indexes": [0]}]}
     asked |= {"member_id": None, "member_epoch": -1}
     (group,) = wire.call(OFFSET_FETCH, 9, {"groups": [asked], "require_stable": False}).groups

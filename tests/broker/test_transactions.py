@@ -147,7 +147,7 @@ def test_an_end_without_a_transaction_is_refused_except_an_abort_at_version_2(wi
 # --- requests -----------------------------------------------------------------------------------------------------
 
 
-def test_an_id_and_a_timeout_are_checked(wire: Wire, name: str) -> None:
+def test_a_transactional_id_and_a_timeout_are_checked(wire: Wire, name: str) -> None:
     assert RawProducer(wire, "").init() == "invalid_request"
     producer = RawProducer(wire, name)
     assert [producer.init(timeout_ms=ms) for ms in (0, 900_001, 900_000)] == [
@@ -209,7 +209,7 @@ def test_a_batch_for_a_partition_outside_its_transaction_is_refused(wire: Wire, 
     assert producer.send(made, "b", partition=1) == "transaction_abortable"
 
 
-def test_a_batch_after_the_end_of_its_transaction_begins_no_other(wire: Wire, made: str, name: str) -> None:
+def test_a_batch_after_the_end_of_its_transaction_begins_no_other_transaction(wire: Wire, made: str, name: str) -> None:
     producer = begun(RawProducer(wire, name, level=0).started(), made, "a")
     assert producer.end() == "none"
     assert producer.send(made, "late") == "transaction_abortable"

@@ -246,7 +246,7 @@ def run_with_setup(directory: Path, scenario: Callable[[Setup], Any]) -> None:
         runner.run(whole())
 
 
-def test_a_commit_behind_the_marker_of_its_transaction_begins_no_other_one(tmp_path: Path) -> None:
+def test_a_commit_after_the_marker_of_its_transaction_begins_no_other_transaction(tmp_path: Path) -> None:
     """Before version 5 the epoch stays the same, so only the coordinator knows that the transaction has ended."""
 
     async def scenario(setup: Setup) -> None:

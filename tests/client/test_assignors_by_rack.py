@@ -80,7 +80,7 @@ def assignment_text(assignment: Assignments) -> str:
 
 
 def random_group(name: str, chance: random.Random) -> Group:
-    """Partitions with and without racks; for the sticky assignors, members that claim partitions as real members do."""
+    """Partitions with and without racks. For the sticky assignors, members report what they own as real members do."""
     known = [f"r{n}" for n in range(chance.choice([0, 1, 2, 3, 3, 4]))]
     topics = [f"t{n}" for n in range(chance.randint(1, 4))]
     alike = chance.randint(1, 8)
@@ -100,13 +100,13 @@ def random_group(name: str, chance: random.Random) -> Group:
         instance = f"i{9 - number}" if chance.random() < 0.2 else None
         members[f"m{number}"] = Subscription(tuple(chosen), rack=rack, instance_id=instance)
     if "sticky" in name and chance.random() < 0.8:
-        claim(name, members, racks, chance)
+        add_owned_partitions(name, members, racks, chance)
     return name, members, racks
 
 
-def claim(name: str, members: dict[str, Subscription], racks: Racks, chance: random.Random) -> None:
-    """Adds the partitions that members claim to own. In one generation no two members claim the same partition; with
-    cooperative-sticky, no two members of the group do."""
+def add_owned_partitions(name: str, members: dict[str, Subscription], racks: Racks, chance: random.Random) -> None:
+    """Adds the partitions that members report as owned. In one generation no two members report the same partition;
+    with cooperative-sticky, no two members of the group do."""
     newest = {member_id: chance.random() < 0.8 for member_id in members}
     owned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
     few = chance.sample(list(members), max(1, len(members) // 2)) if chance.random() < 0.5 else list(members)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from support.brokers import eventually
-from support.killed_programs import Victim, commits_of
+from support.killed_programs import KilledProgram, commits_of
 from support.publish import publish
 
 import odradek
@@ -52,7 +52,7 @@ while True:
         work(records)
 """
 TP = TopicPartition("t", 0)
-Start = Callable[..., Victim]
+Start = Callable[..., KilledProgram]
 
 
 @pytest.fixture(scope="module")
@@ -66,14 +66,14 @@ def servers() -> Iterator[str]:
 @pytest.fixture
 def start(servers: str, group: str) -> Iterator[Start]:
     """``start("thread", stop_at=30, enable_auto_commit=True)``. Members are static, so the next one joins at once."""
-    started: list[Victim] = []
+    started: list[KilledProgram] = []
 
-    def run(way: str, *, stop_at: int = -1, **settings: Any) -> Victim:
+    def run(way: str, *, stop_at: int = -1, **settings: Any) -> KilledProgram:
         given = {
             "bootstrap_servers": servers, "group_id": group, "group_instance_id": "one",
             "auto_offset_reset": "earliest", "enable_auto_commit": False,
         } | settings  # fmt: skip
-        started.append(Victim([sys.executable, "-c", PROGRAM, json.dumps(given), way, str(stop_at)]))
+        started.append(KilledProgram([sys.executable, "-c", PROGRAM, json.dumps(given), way, str(stop_at)]))
         return started[-1]
 
     yield run

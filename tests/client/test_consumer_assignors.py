@@ -74,7 +74,7 @@ def test_sticky_keeps_the_partitions_of_members() -> None:
     assert alone == {"a": [0, 1, 2, 3, 4]}
 
 
-def test_the_claim_of_the_newer_generation_wins() -> None:
+def test_a_partition_with_two_owners_stays_with_the_owner_of_the_newer_generation() -> None:
     def member(generation: int) -> Subscription:
         return Subscription(("t",), b"", (TopicPartition("t", 0),), generation)
 

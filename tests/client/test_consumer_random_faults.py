@@ -43,16 +43,16 @@ class Reading:
         self.most = -1
         self.place(at, old_logs)
 
-    def place(self, at: int | None, old_logs: list[OldLog], *, loose: bool = False) -> None:
+    def place(self, at: int | None, old_logs: list[OldLog], *, may_be_out_of_range: bool = False) -> None:
         self.at = at
-        self.loose = loose
+        self.may_be_out_of_range = may_be_out_of_range
         """Whether ``at`` may be out of the range of the log: reading then starts at the log start."""
-        self.epochless = True
+        self.is_without_epoch = True
         self.old_logs = old_logs
         self.most = max(self.most, at) if at is not None else self.most
 
     def returned(self, at: int) -> None:
-        self.at, self.loose, self.epochless = at, False, False
+        self.at, self.may_be_out_of_range, self.is_without_epoch = at, False, False
         self.most = max(self.most, at)
 
 
@@ -170,7 +170,7 @@ class Scenario:
         cluster, kinds = self.cluster, self.kinds
         happen = {self.append: 8, self.raise_some: 3, self.spread: 4, self.forget: 0.5}
         if "moves" in kinds:
-            happen |= {self.move: 2, self.orphan: 0.4}
+            happen |= {self.move: 2, self.remove_leader: 0.4}
         if "truncation" in kinds:
             happen[self.truncate] = 1.5
         if "retention" in kinds:
@@ -180,9 +180,9 @@ class Scenario:
         if "followers" in kinds:
             happen |= {self.lag: 1, self.catch_up: 2}
         if "breaks" in kinds:
-            happen |= {self.hang_up: 0.7, self.down: 0.7, self.up: 2}
+            happen |= {self.close_connections: 0.7, self.down: 0.7, self.up: 2}
         if "deletion" in kinds:
-            happen |= {self.delete: 0.4, self.make_again: 3}
+            happen |= {self.delete: 0.4, self.recreate_topics: 3}
         if "transactions" in kinds:
             happen |= {self.transact: 5, self.end_transactions: 3}
         with cluster.changed:
@@ -221,8 +221,8 @@ class Scenario:
         if dice.random() < 0.6:
             self.spread()
 
-    def orphan(self) -> None:
-        self.orphan_one(self.pick())
+    def remove_leader(self) -> None:
+        self.remove_leader_of(self.pick())
 
     def truncate(self) -> None:
         tp, dice = self.pick(), self.cluster.dice
@@ -246,8 +246,8 @@ class Scenario:
     def catch_up(self) -> None:
         self.cluster.catch_up(self.pick())
 
-    def hang_up(self) -> None:
-        self.cluster.nodes[self.cluster.dice.choice(NODES)].hang_up()
+    def close_connections(self) -> None:
+        self.cluster.nodes[self.cluster.dice.choice(NODES)].close_connections()
 
     def down(self) -> None:
         if not any(node.is_down for node in self.cluster.nodes.values()):
@@ -275,10 +275,10 @@ class Scenario:
             self.cluster.spread()
         self.notes.append(f"{name} deleted")
 
-    def make_again(self) -> None:
+    def recreate_topics(self) -> None:
         for name, count in self.deleted.items():
             self.cluster.make(name, count)
-            self.notes.append(f"{name} made again")
+            self.notes.append(f"{name} recreated")
         self.deleted.clear()
 
     def add_old_log(self, tp: TopicPartition, cut: int | None) -> None:
@@ -314,7 +314,7 @@ class Scenario:
     def stages(self, tp: TopicPartition, reading: Reading) -> Iterator[tuple[Lead, UUID, set[int], Visible, int]]:
         """The logs that the consumer may read from, older ones first, with the possible start offsets in each."""
         assert reading.at is not None
-        starts = {reading.at} | ({0} if reading.loose else set())
+        starts = {reading.at} | ({0} if reading.may_be_out_of_range else set())
         topic = self.cluster.topics.get(tp.topic)
         now = topic.leads[tp.partition] if topic is not None else None
         for number, old in enumerate(reading.old_logs):
@@ -326,7 +326,7 @@ class Scenario:
             # removed the marker of their transaction.
             passed = {visible.next(start, old.lead.log.high_watermark) for start in starts}
             cut = {min(start, old.cut) for start in starts | passed} if old.cut is not None else {0}
-            starts = cut | (starts | {0} if reading.epochless or old.cut is None else set())
+            starts = cut | (starts | {0} if reading.is_without_epoch or old.cut is None else set())
         if now is not None and topic is not None:
             visible = Visible(now.log, self.committed, now.log.start)
             yield now, topic.topic_id, starts, visible, len(reading.old_logs)
@@ -349,7 +349,7 @@ class Scenario:
                 reading.returned(record.offset + 1)
                 stages = list(self.stages(tp, reading))
                 continue
-            reborn = any(old.cut is None for old in reading.old_logs)
+            is_recreated = any(old.cut is None for old in reading.old_logs)
             for lead, topic_id, starts, visible, number in stages:
                 earlier = reading.old_logs[:number]
                 if topic_id != found.topic_id or found.epoch > lead.epoch:
@@ -359,13 +359,17 @@ class Scenario:
                     continue
                 if record.offset in visible.hidden:
                     continue
-                wild = any(old.cut is None for old in earlier)
-                if wild or any(s <= record.offset and visible.none_between(s, record.offset) for s in starts):
-                    if not wild:  # after a deletion a lagging broker may still serve the older topic
+                is_after_deletion = any(old.cut is None for old in earlier)
+                if is_after_deletion or any(
+                    s <= record.offset and visible.none_between(s, record.offset) for s in starts
+                ):
+                    if not is_after_deletion:  # after a deletion a lagging broker may still serve the older topic
                         reading.old_logs = reading.old_logs[number:]
                     break
             else:
-                self.wrong(tp, reading, f"got record {record.offset} of epoch {found.epoch} (reborn: {reborn})")
+                self.wrong(
+                    tp, reading, f"got record {record.offset} of epoch {found.epoch} (recreated: {is_recreated})"
+                )
             reading.returned(record.offset + 1)
             stages = list(self.stages(tp, reading)) if number or len(stages) > 1 else [
                 (stages[0][0], stages[0][1], {reading.at}, stages[0][3], 0)
@@ -378,7 +382,8 @@ class Scenario:
             for lead, _, starts, visible, _ in self.stages(tp, reading)
         ] if reading.at is not None else []  # fmt: skip
         raise AssertionError(
-            f"seed {self.seed}: {tp} at {reading.at} (loose {reading.loose}, epochless {reading.epochless}): "
+            f"seed {self.seed}: {tp} at {reading.at} "
+            f"(may be out of range: {reading.may_be_out_of_range}, without epoch: {reading.is_without_epoch}): "
             f"{message}; {logs}; {self.notes[-12:]}; "
             f"{sorted(self.kinds)} {self.settings} {self.versions} async {self.is_async}"
         )
@@ -394,7 +399,7 @@ class Scenario:
                 # A lagging broker may have learned of a truncation since the lookup. A committed offset may be beyond
                 # the log end.
                 far = any(position > log.high_watermark for log in self.cluster.logs(tp))
-                reading.place(position, list(self.earlier[tp]), loose=far or bool(self.earlier[tp]))
+                reading.place(position, list(self.earlier[tp]), may_be_out_of_range=far or bool(self.earlier[tp]))
                 return
             if any(old.cut is None for old in reading.old_logs):
                 return
@@ -408,7 +413,7 @@ class Scenario:
         reading = self.readings.get(tp)
         most = self.most.get(tp, -1)
         if reading is not None:
-            if reading.at is None or reading.loose or any(old.cut is None for old in reading.old_logs):
+            if reading.at is None or reading.may_be_out_of_range or any(old.cut is None for old in reading.old_logs):
                 self.most[tp] = float("inf")
             else:
                 most = self.most[tp] = max(most, reading.most)
@@ -437,7 +442,7 @@ class Scenario:
                 known = self.settings["auto_offset_reset"] == "earliest" and tp not in self.cluster.ever_committed
                 known = known and not self.uses_group
                 self.readings[tp] = Reading(0 if known else None, self.old_logs(tp))
-                self.readings[tp].loose = True
+                self.readings[tp].may_be_out_of_range = True
                 if not known:
                     self.most[tp] = float("inf")
         self.face.call("assign", [TopicPartition(*tp) for tp in sorted(chosen)])
@@ -462,14 +467,14 @@ class Scenario:
         with self.cluster.changed:
             ready = [
                 tp for tp, reading in self.readings.items() if tp not in paused and reading.at is not None
-                and not reading.old_logs and not reading.loose and tp.topic in self.cluster.topics
+                and not reading.old_logs and not reading.may_be_out_of_range and tp.topic in self.cluster.topics
                 and not Visible(self.cluster.lead(tp).log, self.committed, 0).none_between(reading.at, 1 << 60)
             ]  # fmt: skip
         if len(ready) < 1:
             return
         step, leave = self.face.records()
-        healed, stalled = threading.Timer(1, self.heal), threading.Timer(40, self.face.consumer.wakeup)
-        healed.start()
+        ending, stalled = threading.Timer(1, self.end_wait), threading.Timer(40, self.face.consumer.wakeup)
+        ending.start()
         stalled.start()
         last: Record | None = None
         for _ in range(self.dice.choice((1, 2, 5, 30))):
@@ -488,7 +493,7 @@ class Scenario:
             if self.dice.random() < 0.2:
                 self.seek_one(last.topic_partition)
                 last = None
-        healed.cancel()
+        ending.cancel()
         stalled.cancel()
         if self.dice.random() < 0.7:
             leave()
@@ -499,11 +504,11 @@ class Scenario:
                 reading = self.readings[last.topic_partition]
                 reading.at = last.offset  # until the caller asks for the next record, this one counts as not returned
 
-    def heal(self) -> None:
+    def end_wait(self) -> None:
         """Ends the wait of an iteration: partitions without a readable record get one. Records that were readable
         at its start may be truncated by now, or aborted."""
         with self.cluster.changed:
-            self.make_again()
+            self.recreate_topics()
             self.cluster.end_faults()
             for tp, reading in self.readings.items():
                 log = self.cluster.lead(tp).log
@@ -527,11 +532,11 @@ class Scenario:
             epoch = -1
             if lead is not None and self.dice.random() < 0.5 and offset <= sure:
                 epoch = max([b.epoch for b in lead.log.batches if b.base < offset], default=-1)
-            loose = offset > sure or (
+            may_be_out_of_range = offset > sure or (
                 len({id(log) for log in logs}) > 1 and bool(self.kinds & {"truncation", "deletion"})
             )
-            loose = loose or bool(self.kinds & {"deletion"})
-            self.readings[tp].place(offset, self.old_logs(tp), loose=loose)
+            may_be_out_of_range = may_be_out_of_range or bool(self.kinds & {"deletion"})
+            self.readings[tp].place(offset, self.old_logs(tp), may_be_out_of_range=may_be_out_of_range)
         self.face.call("seek", tp, OffsetAndMetadata(offset, epoch) if epoch >= 0 else offset)
 
     def seek_to(self) -> None:
@@ -541,7 +546,7 @@ class Scenario:
         end = self.dice.random() < 0.5
         with self.cluster.changed:
             for tp in chosen:
-                self.readings[tp].place(None if end else 0, self.old_logs(tp), loose=not end)
+                self.readings[tp].place(None if end else 0, self.old_logs(tp), may_be_out_of_range=not end)
         self.face.call("seek_to_end" if end else "seek_to_beginning", chosen)
 
     def pause(self) -> None:
@@ -586,7 +591,7 @@ class Scenario:
                 self.run_steps()
             finally:
                 with cluster.changed:
-                    self.make_again()
+                    self.recreate_topics()
                     cluster.end_faults()
                 self.face.call("close", timeout_ms=5_000)
             assert cluster.wrongs == []
@@ -608,10 +613,10 @@ class Scenario:
         """All faults end, but a partition may have no leader and some stay paused. They must not delay the others."""
         alone = self.dice.choice(sorted(self.readings)) if self.dice.random() < 0.3 else None
         with self.cluster.changed:
-            self.make_again()
+            self.recreate_topics()
             self.cluster.end_faults()
             if alone is not None:
-                self.orphan_one(alone)
+                self.remove_leader_of(alone)
         for tp in sorted(self.readings):
             if self.dice.random() < 0.3:
                 self.seek_one(tp)
@@ -638,7 +643,7 @@ class Scenario:
                 return
         raise AssertionError(f"seed {self.seed}: committed {committed}, the positions are {before}")
 
-    def orphan_one(self, tp: TopicPartition) -> None:
+    def remove_leader_of(self, tp: TopicPartition) -> None:
         self.cluster.move(tp, -1)
         self.cluster.spread()
 

@@ -27,7 +27,7 @@ T0 = TopicPartition("t", 0)
 
 
 class FakeConnection:
-    """A connection that keeps the sent requests and the sinks of their replies."""
+    """A connection that keeps the sent requests and the callbacks for their replies."""
 
     address = Address("127.0.0.1", 1)
     closed = False
@@ -137,10 +137,10 @@ def session_of(packed: bytes) -> tuple[int, int]:
 def test_a_reply_is_handled_and_the_next_fetch_sent_in_one_iteration_of_the_loop() -> None:
     async def scenario(harness: Harness) -> None:
         harness.begin()
-        sink = await harness.sent(1)
-        assert not sink.done()
-        sink.set_result(reply())
-        assert sink.done()
+        callback = await harness.sent(1)
+        assert not callback.done()
+        callback.set_result(reply())
+        assert callback.done()
         assert harness.events == [5, "end"]
         harness.begin()
         assert [session_of(packed) for _, packed, _ in harness.connection.sent] == [(0, 0), (5, 1)], "in one iteration"
@@ -333,9 +333,9 @@ def test_after_a_cancelled_connect_the_next_fetch_connects() -> None:
 def test_there_are_no_callbacks_after_a_close() -> None:
     async def scenario(harness: Harness) -> None:
         harness.begin()
-        sink = await harness.sent(1)
+        callback = await harness.sent(1)
         await harness.in_flight.close()
-        assert sink.done()
+        assert callback.done()
         assert harness.connection.closed
         never = asyncio.Event()
 

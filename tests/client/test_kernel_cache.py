@@ -85,7 +85,7 @@ def run_kernels(files: dict[str, Path]) -> list[str]:
 
 
 def test_a_kernel_is_compiled_again_when_another_file_changes(files: dict[str, Path]) -> None:
-    """numba looks at the kernel's own file alone, and would run the former code of the others."""
+    """numba checks only the kernel's own file, and would run the earlier code of the other files."""
     said, result = run_kernels(files)
     assert (said.startswith("numba compiles kernels, which takes seconds (once; "), result) == (True, "410 1")
     assert run_kernels(files) == ["410 0"]

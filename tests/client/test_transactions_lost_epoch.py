@@ -16,7 +16,7 @@ __all__ = ["cluster"]  # the fixture
 
 
 class FencingCoordinator(ScriptedCoordinator):
-    """Knows the epoch before its last InitProducerId, and accepts it there alone, as KIP-360 says."""
+    """Accepts the epoch before its last InitProducerId, but only in InitProducerId, as KIP-360 says."""
 
     def _init(self, message: Any, version: int, code: int) -> dict[str, Any]:
         if message.producer_epoch == self.epoch - 1 >= 0:  # the request again

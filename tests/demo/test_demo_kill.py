@@ -38,7 +38,7 @@ def _assert_killed(run: Run, *programs: str) -> None:
 
 
 def _first_batches_killed(data_dir: Path) -> None:
-    """Kills the run while it moves the files of the second of three batches."""
+    """Kills the run while it moves the files of the second of three micro-batches."""
     _assert_killed(run_until("staged:2", data_dir, *SMALL), "serve", "java", "pyspark")
     assert list(data_dir.glob("table/*/batch-000001-*")) == []
     _assert_killed(run_until("moving-in:2", data_dir, *SMALL), "serve", "java", "pyspark")

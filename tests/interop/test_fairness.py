@@ -71,7 +71,7 @@ def wait_beside_producers(bootstrap: str, producers: int) -> Waits:
 
 def round_trips(bootstrap: str, seconds: float) -> Iterator[float]:
     host, _, port = bootstrap.rpartition(":")
-    request = frames.encode_request(18, 0, 1, "witness", {})
+    request = frames.encode_request(18, 0, 1, "other", {})
     with socket.create_connection((host, int(port)), timeout=30) as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         end = time.monotonic() + seconds

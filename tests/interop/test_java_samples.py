@@ -14,13 +14,13 @@ from itertools import pairwise
 import pytest
 from support.brokers import eventually
 from support.jvm import java_classes, kafka_command
-from support.killed_programs import Victim, commits_of, repeated
+from support.killed_programs import KilledProgram, commits_of, repeated
 from support.publish import commit, committed, create_topic, numbers, publish
 
 import odradek
 
 GROUP = "test"
-Start = Callable[..., Victim]
+Start = Callable[..., KilledProgram]
 
 
 @pytest.fixture
@@ -37,12 +37,12 @@ def servers(broker: odradek.Broker) -> str:
 @pytest.fixture
 def start(kafka_cp: str, servers: str) -> Iterator[Start]:
     """``start("everyHundred", stop_at=50)``."""
-    started: list[Victim] = []
+    started: list[KilledProgram] = []
 
-    def run(sample: str, **settings: object) -> Victim:
+    def run(sample: str, **settings: object) -> KilledProgram:
         given = [f"{name.replace('_', '.')}={value}" for name, value in settings.items()]
         command = kafka_command(kafka_cp, java_classes(kafka_cp), heap="128m")
-        started.append(Victim([*command, "ArticleSamples", sample, servers, *given]))
+        started.append(KilledProgram([*command, "ArticleSamples", sample, servers, *given]))
         return started[-1]
 
     yield run

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as RdPartition
 from support.brokers import RunningBroker, eventually, unique
 from support.jvm import java_classes, kafka_command
-from support.killed_programs import Victim
+from support.killed_programs import KilledProgram
 from support.publish import create_topic
 from support.transactions import restart
 
@@ -100,12 +100,12 @@ class Application:
     def __init__(self, broker: RunningBroker, name: str, start: list[str], directory: Path) -> None:
         self.broker, self.name, self.output = broker, name, f"{name}-out"
         self._start, self._directory = start, directory
-        self.instances: list[Victim] = []
+        self.instances: list[KilledProgram] = []
 
-    def begin(self) -> Victim:
+    def begin(self) -> KilledProgram:
         directory = self._directory / f"instance-{len(self.instances)}"
         arguments = [self.broker.bootstrap, self.name, self.output, f"{self.name}-app", str(directory)]
-        self.instances.append(Victim([*self._start, *arguments]))
+        self.instances.append(KilledProgram([*self._start, *arguments]))
         return self.instances[-1]
 
     def count(self) -> int:

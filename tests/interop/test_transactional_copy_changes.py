@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 from programs import go_program
 from support.brokers import RunningBroker, eventually
 from support.jvm import java_classes, kafka_command
-from support.killed_programs import Victim
+from support.killed_programs import KilledProgram
 from support.publish import committed, create_topic, log_end
 from support.transactions import restart
 from test_transactional_copy import output
@@ -69,7 +69,7 @@ def publishing(bootstrap: str, topic: str) -> Iterator[None]:
     assert failures == []
 
 
-def assignment(instance: Victim) -> set[int]:
+def assignment(instance: KilledProgram) -> set[int]:
     lines = instance.starting("assigned")
     return {int(number) for number in lines[-1][0].split(",")} if lines and lines[-1] else set()
 
@@ -78,14 +78,14 @@ class Copy:
     def __init__(self, broker: RunningBroker, topic: str, group: str, start: list[str]) -> None:
         self.broker, self.topic, self.target, self.group = broker, topic, f"{topic}-out", group
         self._start = start
-        self.instances: list[Victim] = []
+        self.instances: list[KilledProgram] = []
 
-    def begin(self, transactional_id: str) -> Victim:
+    def begin(self, transactional_id: str) -> KilledProgram:
         where = [self.broker.bootstrap, self.topic, self.target, self.group, f"{self.group}-{transactional_id}"]
-        self.instances.append(Victim([*self._start, *where]))
+        self.instances.append(KilledProgram([*self._start, *where]))
         return self.instances[-1]
 
-    def wait_for_assignments(self, *living: Victim) -> None:
+    def wait_for_assignments(self, *living: KilledProgram) -> None:
         """Waits until these instances share all partitions."""
 
         def shared() -> bool:
@@ -94,7 +94,7 @@ class Copy:
 
         eventually(shared, within_s=WITHIN_S, what=f"{[one.lines[-5:] for one in living]} share the partitions")
 
-    def wait_for_commits(self, *living: Victim) -> None:
+    def wait_for_commits(self, *living: KilledProgram) -> None:
         """Waits until each of these instances has committed three more transactions."""
         before = [len(one.starting("committed")) for one in living]
 

@@ -24,7 +24,7 @@ sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parent.parent)]
 
 from attacks import ATTACKS, Attack  # noqa: E402
 from group_attacks import GROUP_ATTACKS  # noqa: E402
-from other_client import Waits, Witness  # noqa: E402
+from other_client import OtherClient, Waits  # noqa: E402
 from support.brokers import CONFIG, eventually  # noqa: E402
 from target import GROWTH_BYTES, CappedBroker, Target, forget_peak, is_alive, peak_of, settled, use_of  # noqa: E402
 
@@ -98,7 +98,7 @@ def measured(attack: Attack, broker: Any, *, restart: bool = True) -> Measuremen
         prepared = attack.prepare(target)
     before = use_of(pid)
     forget_peak(pid)
-    with Witness(broker.bootstrap, pid) as witness, Target(broker.bootstrap) as target:
+    with OtherClient(broker.bootstrap, pid) as other, Target(broker.bootstrap) as target:
         started = time.monotonic()
         attack.perform(target, prepared)
         took_s = time.monotonic() - started
@@ -109,7 +109,7 @@ def measured(attack: Attack, broker: Any, *, restart: bool = True) -> Measuremen
         after = settled(lambda: use_of(pid), lambda use: use.resident - before.resident < GROWTH_BYTES, _SETTLE_S)
         kept, files = after.resident - before.resident, after.descriptors - before.descriptors
     restarts = not restart or starts_again(attack, broker)
-    return Measurement(attack, str(target.answers), witness.waits, took_s, peak, kept, files, alive, restarts)
+    return Measurement(attack, str(target.answers), other.waits, took_s, peak, kept, files, alive, restarts)
 
 
 def starts_again(attack: Attack, broker: Any) -> bool:

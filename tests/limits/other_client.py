@@ -1,6 +1,6 @@
 """Another client of a broker under attack: it sends ApiVersions requests in a loop and records the wait for each reply.
 
-The witness is that client. It runs in a separate process, so that the attacker's own work does not count as a wait. As
+The other client runs in a separate process, so that the attacker's own work does not count as a wait. As
 a script this module is that process: `other_client.py HOST PORT PID`. It writes `ready`, sends requests until stdin
 ends, and writes its waits as JSON.
 
@@ -23,11 +23,11 @@ from typing import NamedTuple
 
 _PAUSE_S = 0.002
 _GIVE_UP_S = 180.0
-_REQUEST = struct.Struct(">ihhih").pack(17, 18, 0, 7, 7) + b"witness"
+_REQUEST = struct.Struct(">ihhih").pack(17, 18, 0, 7, 7) + b"another"
 
 
 class Waits(NamedTuple):
-    """The waits of the witness, in milliseconds. ``lost``: its connection was closed or a request got no reply."""
+    """The waits of the other client, in milliseconds. ``lost``: its connection was closed or a request got no reply."""
 
     count: int
     median_ms: float
@@ -37,7 +37,7 @@ class Waits(NamedTuple):
     """The longest time for which the broker's main thread ran during one wait."""
 
 
-class Witness:
+class OtherClient:
     """Starts the process, and collects its result in ``waits`` when the block ends."""
 
     def __init__(self, bootstrap: str, pid: int) -> None:
@@ -45,7 +45,7 @@ class Witness:
         self._pid = pid
         self.waits = Waits(0, 0.0, 0.0, True)
 
-    def __enter__(self) -> Witness:
+    def __enter__(self) -> OtherClient:
         host, _, port = self._bootstrap.rpartition(":")
         command = [sys.executable, "-I", str(Path(__file__).resolve()), host, port, str(self._pid)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -344,9 +344,9 @@ def test_the_memory_of_half_sent_requests_is_limited(tmp_path: Path) -> None:
             for client in hostile:
                 client.writer.write((50 * MIB).to_bytes(4, "big") + b"\0" * (49 * MIB))
             await until(lambda: broker.request_memory.used > limit)
-            witness = await connect(broker)
+            other = await connect(broker)
             for _ in range(50):
-                await witness.ask(API_VERSIONS, 0, {})
+                await other.ask(API_VERSIONS, 0, {})
             held = sum(connection._reader.buffered for connection in broker.connections)
             assert held == broker.request_memory.used
             assert held <= limit + 50 * MIB, "at most one request beyond the limit"

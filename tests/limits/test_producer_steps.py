@@ -112,7 +112,7 @@ def test_a_roll_during_a_snapshot_begins_no_second_snapshot(many: ManyProducers)
 def test_a_snapshot_ends_with_a_truncation_or_a_close_of_its_log(
     many: ManyProducers, how: str, steps_before: int
 ) -> None:
-    """Before the file is begun, and within it."""
+    """The log ends before the file is begun, or while it is written."""
     log, offset = many.log, many.log.log_end_offset
     steps = many.roll()
     for _ in range(steps_before):

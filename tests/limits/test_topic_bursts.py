@@ -1,5 +1,5 @@
-"""Requests with thousands of topics or settings: one sync each, a few partitions a turn, and topics that appear
-complete."""
+"""Requests with thousands of topics or settings: one sync each, a few partitions a turn, and no client sees an
+incomplete topic."""
 
 from __future__ import annotations
 

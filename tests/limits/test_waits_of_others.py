@@ -14,7 +14,7 @@ import pytest
 from attacks import ATTACKS, BY_ROW, Attack
 from group_attacks import GROUP_ATTACKS
 from measurement import HEADINGS, broker_for, measured, pid_of
-from other_client import Witness
+from other_client import OtherClient
 from support.brokers import CONFIG, eventually
 from target import GROWTH_BYTES, CappedBroker, Target
 
@@ -69,14 +69,14 @@ def test_other_clients_are_served_during_a_compaction(tmp_path: Path) -> None:
         begin_cleaning(broker.bootstrap)
         eventually(lambda: broker.command("cleaner")["in_progress"], within_s=60)
         beside = []
-        with Witness(broker.bootstrap, pid_of(broker)) as witness, Target(broker.bootstrap) as target:
+        with OtherClient(broker.bootstrap, pid_of(broker)) as other, Target(broker.bootstrap) as target:
             for attack, before in zip(attacks, prepared, strict=True):
                 attack.perform(target, before)
                 if broker.command("cleaner")["in_progress"]:
                     beside.append(attack.row)
-        print(f"\nrows {', '.join(beside)} beside a compaction: {witness.waits}")
+        print(f"\nrows {', '.join(beside)} beside a compaction: {other.waits}")
         assert beside, "the cleaner still worked after the first attack"
-        assert not witness.waits.lost
+        assert not other.waits.lost
         eventually(lambda: not broker.command("cleaner")["in_progress"], within_s=120)
         assert broker.command("cleaner")["uncleanable"] == {}
     finally:

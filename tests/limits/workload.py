@@ -96,7 +96,7 @@ class WorkloadRun:
         self.broker.start()
         known = self._prepared()
         self.generator = Generator(self.seed, known, self._scale)
-        self._witness = self._connected()
+        self._other = self._connected()
 
     @property
     def pid(self) -> int:
@@ -137,7 +137,7 @@ class WorkloadRun:
                 if is_alive(self.pid):
                     self.faults.append(f"workload {self._at}, {description}")
                     with contextlib.suppress(OSError):
-                        self._witness = self._connected()
+                        self._other = self._connected()
             if not is_alive(self.pid):
                 self.faults.append(f"the broker is dead after workload {self._at}, {description}")
                 return
@@ -277,13 +277,13 @@ class WorkloadRun:
     def _observe(self, description: str) -> None:
         """Sends one request on the other connection."""
         started, ran = time.perf_counter(), ran_ms(self.pid)
-        self._witness.sendall(frames.encode_request(API_VERSIONS, 0, 0, "witness", {}))
+        self._other.sendall(frames.encode_request(API_VERSIONS, 0, 0, "other", {}))
         left = 4
         size = b""
         while left:
-            data = self._witness.recv(left)
+            data = self._other.recv(left)
             if not data:
-                raise ConnectionError("the broker closed the witness's connection")
+                raise ConnectionError("the broker closed the other client's connection")
             size += data
             left = 4 - len(size) if len(size) < 4 else 4 + int.from_bytes(size[:4], "big") - len(size)
         waited_ms = (time.perf_counter() - started) * 1000
@@ -377,14 +377,14 @@ class WorkloadRun:
         return re.findall(r"^Traceback .*\n(?:[ ].*\n)+.*$|^.*is offline.*$", text, re.MULTILINE)
 
     def restart(self) -> None:
-        self._witness.close()
+        self._other.close()
         self.broker.stop()
         self.broker.start()
-        self._witness = self._connected()
+        self._other = self._connected()
         eventually(lambda: self._observe("restart") is None, within_s=10)
 
     def close(self) -> None:
-        for connection in (*self._halves, getattr(self, "_witness", None)):
+        for connection in (*self._halves, getattr(self, "_other", None)):
             if connection is not None:
                 connection.close()
         self.broker.kill()

@@ -81,7 +81,7 @@ def send_empty(run: Run, api_key: int, version: int) -> None:
         run.send_without_reply(api_key, version, message)
     elif (api_key, version) in _SILENT:
         run.send(api_key, version, message, client="silent").receive_if_answered()
-        run.hang_up("silent")
+        run.disconnect("silent")
     else:
         run.call(api_key, version, message, unordered=_UNORDERED)
 

@@ -69,7 +69,7 @@ class Pending:
             frame = self._wire.receive_frame()
         except ConnectionError:
             self._step["reply"] = CLOSED
-            self._run.hang_up(self._step["client"])
+            self._run.disconnect(self._step["client"])
             return None
         assert frame[:4] == correlation_id.to_bytes(4, "big"), "a reply to another request"
         try:
@@ -152,7 +152,7 @@ class Run:
             self._wires[client] = Wire(self._bootstrap, client_id=client)
         return self._wires[client]
 
-    def hang_up(self, client: str) -> None:
+    def disconnect(self, client: str) -> None:
         """Closes a client's connection. Its next request opens another one."""
         wire = self._wires.pop(client, None)
         if wire is not None:
@@ -207,7 +207,7 @@ class Run:
                 if ready(reply):
                     return reply
             except ConnectionError:  # a broker that has just started
-                self.hang_up("quiet")
+                self.disconnect("quiet")
             if time.monotonic() > deadline:
                 raise AssertionError(f"not within {within_s} s: {schemas.api_name(api_key)} {reply}")
             time.sleep(0.02)
@@ -254,7 +254,7 @@ class Run:
         """Stops the broker and starts it again; connections are opened again."""
         assert self._restart is not None, "this scenario has no broker of its own"
         for client in tuple(self._wires):
-            self.hang_up(client)
+            self.disconnect(client)
         self._restart()
 
     # --- the trace ----------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ class Run:
         if names:
             self.quietly(20, 6, {"topics": names, "timeout": 10_000})
         for client in tuple(self._wires):
-            self.hang_up(client)
+            self.disconnect(client)
 
     def shown(self, value: Any) -> Any:
         """The form of a value in the trace, with the symbols that are known so far."""

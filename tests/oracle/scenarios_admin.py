@@ -547,11 +547,11 @@ def clients_are_throttled(run: Run) -> None:
     message = {"topics": [new_topic(run.topic("b"), 13, 1)], "timeout": 10_000, "validate_only": False}
     how = {"client": maker, "unordered": ("topics", "configs")}
     run.call(19, 6, message, **how)
-    run.hang_up(maker)  # otherwise the request would be throttled
+    run.disconnect(maker)  # otherwise the request would be throttled
     run.call(19, 6, message | {"topics": [new_topic(run.topic("c"), 1, 1)]}, **how)
-    run.hang_up(maker)
+    run.disconnect(maker)
     run.call(19, 5, message | {"topics": [new_topic(run.topic("d"), 1, 1)]}, **how)
-    run.hang_up(maker)
+    run.disconnect(maker)
     for client, key, _ in limits:
         alter_quota(run, {"client-id": client}, (key, None))
 

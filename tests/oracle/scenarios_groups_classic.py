@@ -19,7 +19,7 @@ def a_group_in_every_version(run: Run) -> None:
         a.leave(version=min(version, 5))
         requests.describe(min(version, 6))
         a.id, a._ids = "", 0
-        run.hang_up("a")
+        run.disconnect("a")
 
 
 def invalid_joins(run: Run) -> None:

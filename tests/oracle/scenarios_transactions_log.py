@@ -87,7 +87,7 @@ def read_committed_waits(run: Run) -> None:
     run.note("answered", "after a record", waiting.is_answered(0.3))
     producer.commit()
     run.note("answered", "after the marker", waiting.is_answered(5))
-    run.hang_up("waiting")
+    run.disconnect("waiting")
     read(run, topic)
 
 

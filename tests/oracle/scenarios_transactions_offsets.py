@@ -218,7 +218,7 @@ def offsets_in_a_rebalance(run: Run) -> None:
     producer.commit_offsets(requests.group, (topic, 0, 4), member_id=b.id, generation_id=b.generation)
     producer.commit()
     requests.fetch({topic: [0]})
-    run.hang_up("d")
+    run.disconnect("d")
 
 
 def offsets_of_kip_848_members(run: Run) -> None:
@@ -310,7 +310,7 @@ def a_topic_with_pending_offsets_is_deleted(run: Run) -> None:
 
 
 def offsets_of_a_prepared_transaction(run: Run) -> None:
-    """Another partition holds up the transaction: its offsets may be visible earlier."""
+    """Another partition delays the end of the transaction; its offsets may be visible earlier."""
     for commit in (True, False):
         requests = GroupRequests(run, f"{commit:d}")
         topic = requests.topic(f"{commit:d}")

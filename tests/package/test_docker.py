@@ -103,7 +103,7 @@ def test_the_image_is_not_run_by_root_and_keeps_its_data_in_a_volume() -> None:
     assert entry[entry.index("--listen") + 1] == f"0.0.0.0:{PORT}"
 
 
-def test_the_image_has_the_light_install() -> None:
+def test_the_image_has_only_the_base_install() -> None:
     (install,) = re.findall(r"pip install (.*?) &&", FILE)
     assert install.split()[-1] == "/source"
     ignored = (ROOT / ".dockerignore").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""What a new user meets where something is missing: one line with the remedy."""
+"""If something is missing, a new user gets one line with the remedy."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_each_action_has_one_version() -> None:
     assert len(versions) == len({used.partition("@")[0] for used in versions}), sorted(versions)
 
 
-def test_a_robot_proposes_new_versions_of_the_actions() -> None:
+def test_dependabot_proposes_new_versions_of_the_actions() -> None:
     (one,) = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
     assert one["package-ecosystem"] == "github-actions"
     assert one["schedule"]["interval"] == "monthly"

@@ -132,17 +132,22 @@ def test_ten_runs_that_add_one_micro_batch_at_once_add_it_once(tmp_path: Path) -
 _LOST = [CommitFailedError("a version of this number is there"), DeltaError("timed out"), OSError(5, "reset by peer")]
 
 
-class Answers:
-    """Answers of the log's storage: the answer to a commit, whether it ``lands`` in the log before, and whether the log
-    can be read afterwards. A commit that has not landed can be sent late."""
+class LostAnswers:
+    """The storage of the log loses the answer to a commit, so that the commit raises ``error``.
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: Exception, *, lands: bool, is_read: bool = True) -> None:
+    ``is_stored``: the commit is in the log nevertheless; otherwise the test can send it late.
+    ``is_read``: the log can be read afterwards.
+    """
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, error: Exception, *, is_stored: bool, is_read: bool = True
+    ) -> None:
         commit, look = Log.create_write_transaction, Log.is_deltatable
         self.late: Callable[[], None] = lambda: None
 
         def lost(log: Any, *given: Any, **named: Any) -> None:
             self.late = lambda: commit(log, *given, **named)
-            if lands:
+            if is_stored:
                 self.late()
             if not is_read:
                 monkeypatch.setattr(Log, "is_deltatable", unread)
@@ -164,7 +169,7 @@ def test_a_commit_with_a_lost_answer_is_looked_up(
 ) -> None:
     table = delta_table(tmp_path, "a" * 32)
     table.add(Rows(1), 0, QUERY)
-    answers = Answers(monkeypatch, error, lands=True)
+    answers = LostAnswers(monkeypatch, error, is_stored=True)
     added = table.add(Rows(5), 1, QUERY)
     answers.restore()
     table.close()
@@ -173,14 +178,14 @@ def test_a_commit_with_a_lost_answer_is_looked_up(
     assert Log(tmp_path / "t").to_pyarrow_table().num_rows == 6
 
 
-@pytest.mark.parametrize("lands", [True, False])
+@pytest.mark.parametrize("is_stored", [True, False])
 @pytest.mark.parametrize("error", _LOST)
 def test_with_an_unreadable_log_the_files_stay_and_the_next_run_decides(
-    error: Exception, lands: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: Exception, is_stored: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = delta_table(tmp_path, "a" * 32)
     table.add(Rows(1), 0, QUERY)
-    answers = Answers(monkeypatch, error, lands=lands, is_read=False)
+    answers = LostAnswers(monkeypatch, error, is_stored=is_stored, is_read=False)
     with pytest.raises(StorageError, match=r"will have micro-batch 1 .*files stay, and the next run checks the log"):
         table.add(Rows(5), 1, QUERY)
     answers.restore()
@@ -198,7 +203,7 @@ def test_a_commit_that_arrives_late_has_its_files(tmp_path: Path, monkeypatch: p
     """The request is still in flight when the log is read."""
     table = delta_table(tmp_path, "a" * 32)
     table.add(Rows(1), 0, QUERY)
-    answers = Answers(monkeypatch, DeltaError("timed out"), lands=False)
+    answers = LostAnswers(monkeypatch, DeltaError("timed out"), is_stored=False)
     with pytest.raises(StorageError, match="it is not there now"):
         table.add(Rows(5), 1, QUERY)
     answers.restore()

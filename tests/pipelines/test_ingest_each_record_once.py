@@ -177,7 +177,7 @@ def test_a_run_reports_its_progress_and_result(
     done = run_ingest(Ingest(source, target), lambda: spark, watch=listener)
     assert listener.offsets == 43
     assert [(added.rows, offsets) for added, offsets, _ in listener.batches] == [(30, 30), (13, 13)]
-    assert listener.batches[0][2] == 13, "the cluster is queried after the first batch"
+    assert listener.batches[0][2] == 13, "the cluster is queried after the first micro-batch"
     sizes = [path.stat().st_size for path in output.glob("*.parquet")]
     assert (done.rows, done.bad, done.files, done.size) == (43, 1, len(sizes), sum(sizes))
     if writer == "spark":

@@ -144,8 +144,8 @@ def the_broker(rounds: Rounds, chance: random.Random, pid: int) -> str:
     return "broker"
 
 
-Victim = Callable[[Rounds, random.Random, int], str | None]
-VICTIMS: tuple[Victim, ...] = (a_driver, a_worker, the_broker)
+KilledProgram = Callable[[Rounds, random.Random, int], str | None]
+VICTIMS: tuple[KilledProgram, ...] = (a_driver, a_worker, the_broker)
 
 
 def play(rounds: Rounds, spark: Any, seed: int, count: int) -> list[str]:
@@ -158,7 +158,7 @@ def play(rounds: Rounds, spark: Any, seed: int, count: int) -> list[str]:
         rounds.publish()
         at = rounds.steps() + chance.randrange(1, 24)
 
-        def disturb(pid: int, at: int = at, victim: Victim = victim) -> str | None:
+        def disturb(pid: int, at: int = at, victim: KilledProgram = victim) -> str | None:
             return victim(rounds, chance, pid) if rounds.steps() >= at else None
 
         first = rounds.run(disturb)

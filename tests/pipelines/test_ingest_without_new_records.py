@@ -57,7 +57,7 @@ def run(bootstrap: str, topic: str, group: str, tmp_path: Path, monkeypatch: pyt
     return run
 
 
-def test_nothing_to_read_ends_without_spark(
+def test_a_run_without_records_to_read_ends_without_spark(
     spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path, run: Run
 ) -> None:
     checkpoint = tmp_path / "t" / "_odradek" / "checkpoint"
@@ -145,7 +145,7 @@ def _damaged(bootstrap: str, topic: str, group: str, checkpoint: Path, admin: Ad
 
 
 @pytest.mark.parametrize("cause", [_published, _partition_added, _unfinished, _reset, _recreated, _damaged])
-def test_anything_to_read_starts_spark(
+def test_a_run_with_anything_to_read_starts_spark(
     cause: Cause, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path, run: Run
 ) -> None:
     checkpoint = _finished_run(admin, topic, tmp_path / "t")

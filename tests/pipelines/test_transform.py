@@ -236,9 +236,9 @@ def test_a_run_with_a_trigger_ends_cleanly(
     log_file = tmp_path / "log.txt"
     process = start([*line, "--master", "local[2]"], log_file)
     try:
-        eventually(lambda: committed(admin, group) == ends(admin, source), within_s=300, what="the first batch")
+        eventually(lambda: committed(admin, group) == ends(admin, source), within_s=300, what="the first micro-batch")
         publish(bootstrap, source, [b"more"], partition=1)
-        eventually(lambda: committed(admin, group) == ends(admin, source), within_s=120, what="the second batch")
+        eventually(lambda: committed(admin, group) == ends(admin, source), within_s=120, what="the second micro-batch")
         process.send_signal(number)
         assert process.wait(120) == code, log_file.read_text()
     finally:

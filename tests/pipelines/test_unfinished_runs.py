@@ -1,4 +1,4 @@
-"""Runs that later runs must clean up after: those whose tasks may still write after the end."""
+"""A run leaves a record if its tasks may still write after its end. Later runs then look for their files."""
 
 from __future__ import annotations
 

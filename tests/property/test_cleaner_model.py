@@ -40,29 +40,29 @@ CONFIG = LogConfig(
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-class FusedFiles(MemoryFiles):
-    """Files of a machine that stops before change number ``fuse`` of the disk."""
+class StoppingFiles(MemoryFiles):
+    """Files of a machine that stops after ``changes_left`` changes of the disk."""
 
     def __init__(self) -> None:
         super().__init__(T0)
-        self.fuse: int | None = None
+        self.changes_left: int | None = None
 
-    def burn(self) -> None:
-        if self.fuse is not None:
-            self.fuse -= 1
-            if self.fuse < 0:
+    def count_change(self) -> None:
+        if self.changes_left is not None:
+            self.changes_left -= 1
+            if self.changes_left < 0:
                 raise Crash
 
     def rename(self, source: Path, target: Path) -> None:
-        self.burn()
+        self.count_change()
         super().rename(source, target)
 
     def remove(self, path: Path) -> None:
-        self.burn()
+        self.count_change()
         super().remove(path)
 
     def charge(self, path: Path, data: bytearray, new: bytes) -> None:
-        self.burn()
+        self.count_change()
         super().charge(path, data, new)
 
 
@@ -83,7 +83,7 @@ class Entry:
 class CleanerModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.files = FusedFiles()
+        self.files = StoppingFiles()
         self.now_ms = T0
         self.start = 0
         self.entries: list[Entry] = []
@@ -160,16 +160,16 @@ class CleanerModel(RuleBasedStateMachine):
         self.cleaned_to = done.end_offset
         self.note_cleaning(done.end_offset, whole=True)
 
-    @rule(fuse=st.integers(0, 60))
-    def crash_while_cleaning(self, fuse: int) -> None:
+    @rule(changes=st.integers(0, 60))
+    def crash_while_cleaning(self, changes: int) -> None:
         dirt = measure(self.log, self.now_ms)
-        self.files.fuse = fuse
+        self.files.changes_left = changes
         try:
             if dirt.dirty_bytes:
                 compact(self.log, self.now_ms, files=self.files)
         except Crash:
             pass
-        self.files.fuse = None
+        self.files.changes_left = None
         self.note_cleaning(dirt.end_offset, whole=False)
         self.crash()
 
@@ -219,7 +219,7 @@ class CleanerModel(RuleBasedStateMachine):
         return rows
 
     @invariant()
-    def it_holds_what_it_must_and_nothing_else(self) -> None:
+    def the_log_has_all_required_records_and_no_others(self) -> None:
         assert (self.log.log_start_offset, self.log.log_end_offset) == (self.start, self.end)
         rows = self.read_all()
         assert [row.offset for row in rows] == sorted({row.offset for row in rows})
@@ -248,7 +248,7 @@ class CleanerModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.entries)
     @invariant()
-    def nothing_half_done_is_left_for_good(self) -> None:
+    def no_file_of_an_unfinished_step_remains(self) -> None:
         assert not [path for path in self.files.data if path.name.endswith((".swap", ".deleted"))]
 
 
@@ -261,19 +261,19 @@ class TestCleanerModelLong(CleanerModel.TestCase):  # type: ignore[name-defined,
     settings = settings(max_examples=2000, stateful_step_count=50)
 
 
-@pytest.mark.parametrize("fuse", range(70))
-def test_a_crash_at_any_step_of_a_cleaning_loses_no_record(fuse: int) -> None:
+@pytest.mark.parametrize("changes", range(70))
+def test_a_crash_at_any_step_of_a_cleaning_loses_no_record(changes: int) -> None:
     """One cleaning of several segments into one, stopped before each of its changes to the disk in turn."""
     model = CleanerModel()
     for number in range(12):
         model.append([number % 3, 5, 7], {number % 4}, number % 2, "none", 10)
         if number % 2:
             model.roll()
-    model.crash_while_cleaning(fuse)
-    model.it_holds_what_it_must_and_nothing_else()
+    model.crash_while_cleaning(changes)
+    model.the_log_has_all_required_records_and_no_others()
     model.producers_are_remembered()
-    model.nothing_half_done_is_left_for_good()
+    model.no_file_of_an_unfinished_step_remains()
     model.append([1], set(), None, "none", 10)
     model.roll()
     model.clean(columns=False)
-    model.it_holds_what_it_must_and_nothing_else()
+    model.the_log_has_all_required_records_and_no_others()

@@ -216,7 +216,7 @@ class Groups(RuleBasedStateMachine):
                         assert seen.get((topic.id.bytes, number), client.member_id) == client.member_id
 
     @invariant()
-    def replay_gives_what_was_lived(self) -> None:  # behaviour 36
+    def replay_gives_the_live_state(self) -> None:  # behaviour 36
         lived = self.harness.shard(GROUP)
         replayed = GroupShard(self.harness.config, self.harness.image)
         for offset, (key, value) in enumerate(self.harness.partition_of(GROUP).raw()):

@@ -200,7 +200,7 @@ class Transactions(RuleBasedStateMachine):
                     assert every.get(topic, {}).get(partition, -1) == (-1 if key not in committed else expected)
 
     @invariant()
-    def the_machine_has_the_pending_offsets_of_the_model(self) -> None:
+    def the_shard_has_the_pending_offsets_of_the_model(self) -> None:
         pending = self.harness.shard("g")._offsets.pending
         known = {producer_id: {tuple(key) for key in offsets} for producer_id, offsets in pending.state().items()}
         assert known == {producer_id: set(offsets) for producer_id, offsets in self.model.pending.items() if offsets}

@@ -53,8 +53,6 @@ class ClassicProcess(Process):
         self._busy = False
         self._counts: dict[str, int] = {}
         self._beat_ms = session_ms // 3
-        self.generation_seen: tuple[int, int, str] | None = None
-        """Incarnation, generation and leader of the last assignment."""
         self.later(self._beat_ms, self._beat)
 
     def start(self) -> None:

@@ -44,7 +44,7 @@ class ConsumerProcess(Process):
         self._revoking = False
         self._beat_again = False
         self._send_all_fields = True
-        self._had_strays = False
+        self._had_late_heartbeats = False
         self._said_owned: set[TopicPartition] | None = None
         self.target: set[TopicPartition] = set()
 
@@ -109,10 +109,10 @@ class ConsumerProcess(Process):
             request,
             lambda reply: self._beaten(reply, sent),
             timeout_ms=5_000,
-            may_stray=lambda: self._may_stray(sent),
+            may_arrive_late=lambda: self._may_arrive_late(sent),
         )
 
-    def _may_stray(self, epoch: int) -> bool:
+    def _may_arrive_late(self, epoch: int) -> bool:
         """Returns whether a heartbeat of this epoch may arrive late.
 
         A late heartbeat of the current epoch would revert later reports of the member. A late heartbeat of the previous
@@ -120,7 +120,7 @@ class ConsumerProcess(Process):
         with all fields.
         """
         comes_late = 0 < epoch < self.epoch
-        self._had_strays |= comes_late
+        self._had_late_heartbeats |= comes_late
         return comes_late
 
     def _beaten(self, reply: ConsumerHeartbeatReply | None, sent_epoch: int) -> None:
@@ -201,7 +201,7 @@ class ConsumerProcess(Process):
     def recover(self) -> None:
         """Recovers from a callback that never returned, or from replies that were lost to late heartbeats."""
         self.patience_ms = min(self.patience_ms, CALM_MS)
-        self._send_all_fields |= self._had_strays
+        self._send_all_fields |= self._had_late_heartbeats
         if self.alive and self._revoking:
             self._revoked(self._revocation)
 
@@ -234,7 +234,7 @@ class ConsumerProcess(Process):
         request = ConsumerHeartbeat(
             self.group_id, self.member_id, -2 if static else -1, "", self.name, "/sim", self.instance_id
         )
-        self.net.call(self.group_id, request, lambda _: self.die(), timeout_ms=5_000, may_stray=lambda: False)
+        self.net.call(self.group_id, request, lambda _: self.die(), timeout_ms=5_000, may_arrive_late=lambda: False)
 
     # --- names and ids ----------------------------------------------------------------------------------------
 

@@ -250,7 +250,7 @@ class Coordinator:
             for index in range(partition_count)
         ]
         self.shadows = [GroupShard(config, self.topics) for _ in self.logs]
-        self.incarnations: dict[str, int] = {}
+        self.ends_of_groups: dict[str, int] = {}
         """How often each classic group has ended: generations start again after that."""
         self.emptied_ms: dict[str, int | None] = {}
         """Classic groups by their last record: the time since which they are empty; None: they have members."""
@@ -429,7 +429,7 @@ class Coordinator:
     def _note_group(self, record: GroupRecord) -> None:
         group_id = record.key.group
         if record.value is None:
-            self.incarnations[group_id] = self.incarnations.get(group_id, 0) + 1
+            self.ends_of_groups[group_id] = self.ends_of_groups.get(group_id, 0) + 1
             self.emptied_ms.pop(group_id, None)
         else:
             self.emptied_ms[group_id] = None if record.value.members else record.value.current_state_timestamp_ms

@@ -14,16 +14,16 @@ NOT_LISTENING_MS = 50
 
 @dataclass
 class NetworkFaults:
-    """The probabilities of faults. ``stray``: a request on a broken connection still arrives, much later."""
+    """The probabilities of faults. ``late``: a request on a broken connection still arrives, much later."""
 
     slow: float = 0.0
     lost_request: float = 0.0
     lost_reply: float = 0.0
-    stray: float = 0.0
+    late: float = 0.0
     slow_ms: int = 3_000
 
     def end_faults(self) -> None:
-        self.slow = self.lost_request = self.lost_reply = self.stray = 0.0
+        self.slow = self.lost_request = self.lost_reply = self.late = 0.0
 
 
 class Call:
@@ -53,7 +53,7 @@ class Connection:
         take: Callable[[Any | None], None],
         *,
         timeout_ms: int = 30_000,
-        may_stray: Callable[[], bool] = lambda: True,
+        may_arrive_late: Callable[[], bool] = lambda: True,
     ) -> None:
         world, network_faults, generation = self._world, self._faults, self._generation
         call = Call(take, world.after(timeout_ms, lambda: self.break_off("timed out", generation)))
@@ -64,7 +64,7 @@ class Connection:
         self._there_ms = max(self._there_ms, world.now_ms + self._delay_ms())
 
         def arrive() -> None:
-            if generation != self._generation and not (world.chance(network_faults.stray) and may_stray()):
+            if generation != self._generation and not (world.chance(network_faults.late) and may_arrive_late()):
                 return
             if not self._coordinator.submit(group_id, request, lambda reply: self._answer(call, reply, generation)):
                 world.after(NOT_LISTENING_MS, lambda: self.break_off("refused", generation))

@@ -47,7 +47,7 @@ FAULTS = (
     "member_crash",
     "loss",
     "slow",
-    "stray",
+    "late",
     "write_fails",
     "topics",
     "admin",
@@ -98,8 +98,8 @@ class Scenario:
         if "slow" in self.faults:
             self.network_faults.slow, self.network_faults.slow_ms = rng.random() * 0.1, rng.choice([500, 3_000, 12_000])
         self.coordinator = Coordinator(world, self.config, rng.choice([1, 2]), rng.choice([0, 20_000, HOUR_MS]))
-        if "stray" in self.faults:
-            self.network_faults.stray = 0.5
+        if "late" in self.faults:
+            self.network_faults.late = 0.5
             self.coordinator.ledger.going_back_allowed = True
         if "lag" in self.faults:
             lag_ms = rng.choice([5, 100, 2_000])
@@ -468,7 +468,7 @@ class Scenario:
         return known is not None and known.classic is not None and known.epoch == generation
 
     def _one_owner_in_generation(self, group: Group, members: Collection[str]) -> None:
-        ended = self.coordinator.incarnations.get(group.name, 0)
+        ended = self.coordinator.ends_of_groups.get(group.name, 0)
         for process in group.processes:
             if not (isinstance(process, ClassicProcess) and process.at_rest and process.owned):
                 continue
@@ -521,19 +521,19 @@ class Scenario:
             return f"has members {members} that are gone" if members else ""
         state = classic.state.value if classic is not None else consumer.state.value if consumer is not None else "gone"
         if state != "Stable":
-            return "" if consumer is not None and self._is_stranded(alive) else f"is {state}"
-        members = [process for process in alive if not (classic is not None and self._is_kept_out(process, classic))]
+            return "" if consumer is not None and self._lacks_an_assignment(alive) else f"is {state}"
+        members = [process for process in alive if not (classic is not None and self._cannot_join(process, classic))]
         for process in members:
             if not process.at_rest:
                 return f"{process.name} is not at rest"
         return self._coverage(members)
 
-    def _is_stranded(self, alive: list[Process]) -> bool:
+    def _lacks_an_assignment(self, alive: list[Process]) -> bool:
         """Only classic members are in a KIP-848 group, too many for a classic group: in Kafka, too, no assignment is
         made for them."""
         return len(alive) > self.config.group_max_size and all(isinstance(one, ClassicProcess) for one in alive)
 
-    def _is_kept_out(self, process: Process, classic: ClassicGroup) -> bool:
+    def _cannot_join(self, process: Process, classic: ClassicGroup) -> bool:
         """A KIP-848 consumer cannot join a classic group with more members than a KIP-848 group allows: as in Kafka."""
         return isinstance(process, ConsumerProcess) and len(classic.members) > self.config.consumer_max_size
 

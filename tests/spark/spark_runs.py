@@ -46,7 +46,7 @@ class StreamingRun:
         return reader.options(**chosen).load()
 
     def run(self, **options: str) -> list[list[tuple[int, int]]]:
-        """Reads all available records (Trigger.AvailableNow). Returns the rows of each batch."""
+        """Reads all available records (Trigger.AvailableNow). Returns the rows of each micro-batch."""
         batches: list[list[tuple[int, int]]] = []
         writer = self.frame(**options).writeStream.foreachBatch(lambda frame, _: batches.append(rows_of(frame)))
         query = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()

@@ -1,4 +1,4 @@
-"""Spark disables auto commit: its own source and ours refuse the setting, and ours commits after each batch."""
+"""Spark disables auto commit: its own source and ours refuse the setting, and ours commits after each micro-batch."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Checkpoint:
 
 
 class Query:
-    """A planner whose batches a producer commits, as the driver of ``transactional_writer`` does."""
+    """A planner whose micro-batches a producer commits, as the driver of ``transactional_writer`` does."""
 
     def __init__(self, planner: Planner, on_reset: str = "follow") -> None:
         self.planner, self.checkpoint, self.done = planner, Checkpoint(), {}
@@ -72,7 +72,7 @@ class Query:
         self.producer.init_transactions()
 
     def plan(self, rows: int = 2) -> list[tuple[int, int]]:
-        """Plans a batch and returns its rows."""
+        """Plans a micro-batch and returns its rows."""
         end = self.planner.next(self.done, ReadMaxRows(rows))
         read = self.planner.read(self.done, end)
         self.checkpoint.batches.append(end)
@@ -128,7 +128,7 @@ def test_only_the_transaction_moves_the_group(query: Query) -> None:
     assert query.offset() == 2
     assert query.plan() == span(0, 2, 4)
     query.planner.reader.commit(query.done)
-    assert query.offset() == 2, "the source leaves a finished batch to the next transaction"
+    assert query.offset() == 2, "the source leaves a finished micro-batch to the next transaction"
     query.add_to_transaction()
     query.producer.abort_transaction()
     assert query.offset() == 2
@@ -175,11 +175,11 @@ def test_the_planner_waits_for_the_end_of_the_transaction(query: Query) -> None:
 def test_a_reset_is_followed_also_if_it_comes_while_a_micro_batch_runs(query: Query) -> None:
     query.planner.reset(3)
     assert query.plan() == span(0, 3, 5)
-    assert mark_of(query.planner.commits()[0]), "the start is acknowledged before the first batch"
+    assert mark_of(query.planner.commits()[0]), "the start is acknowledged before the first micro-batch"
     query.planner.reset(7)
     query.add_to_transaction()
     query.commit()
-    assert query.offset() == 7, "the batch's transaction has overwritten a reset"
+    assert query.offset() == 7, "the micro-batch's transaction has overwritten a reset"
     assert query.plan() == span(0, 7, 9)
     query.add_to_transaction()
     query.commit()
@@ -214,7 +214,7 @@ def test_a_reset_between_the_drivers_request_and_the_end_of_the_transaction_is_f
     query.plan()
     query.add_to_transaction()
     query.commit()
-    assert query.offset() == 7, "the batch's transaction has overwritten a reset"
+    assert query.offset() == 7, "the micro-batch's transaction has overwritten a reset"
     assert query.plan() == span(0, 7, 9)
 
 

@@ -55,7 +55,7 @@ class Running:
             progress = self.query.lastProgress
             return progress is not None and progress["batchId"] >= batch
 
-        eventually(is_done, within_s=60, every_s=0.01, what=f"batch {batch}")
+        eventually(is_done, within_s=60, every_s=0.01, what=f"micro-batch {batch}")
 
     def watched(self) -> list[micro_batch_commits._Run]:
         """The runs of this query that the driver watches. Queries of other modules may still be there."""
@@ -86,7 +86,7 @@ def running(filled: StreamingRun) -> Iterator[Running]:
 def test_a_micro_batch_is_committed_when_it_is_finished_not_when_the_next_one_begins(running: Running) -> None:
     running.start(TEN_MINUTES)
     running.wait_for_commit(30)
-    assert running.run.log("offsets") == [0], "no other batch was planned"
+    assert running.run.log("offsets") == [0], "no other micro-batch was planned"
     assert running.query.isActive
 
 
@@ -102,7 +102,7 @@ def test_a_running_micro_batch_is_not_committed(running: Running) -> None:
     try:
         assert begun.wait(60)
         running.wait_for_commit(10)
-        # Longer than any commit waits after a finished batch.
+        # Longer than any commit waits after a finished micro-batch.
         assert not proceed.wait(micro_batch_commits._REPORT_DELAY_S + micro_batch_commits._TRIGGER_RETRY_S + 0.5)
         assert running.run.committed() == {0: 10}
     finally:
@@ -159,7 +159,7 @@ def test_a_query_that_ends_before_its_commit_is_harmless(running: Running) -> No
     running.wait_for_the_end()
     eventually(lambda: run.is_over, what="its connections closed")
     run.settled.clear()
-    assert micro_batch_commits._ends_of_last_batch(run), "there is a batch to commit"
+    assert micro_batch_commits._ends_of_last_batch(run), "there is a micro-batch to commit"
     micro_batch_commits._settle(run)
     assert [lookups._admin for lookups in run.sources.values()] == [None], "its connections stay closed"
     assert not run.settled

@@ -99,7 +99,7 @@ def test_a_log_file_truncated_and_extended_is_reported(made: Made, own_broker: C
 @pytest.mark.slow
 @begins_epochs
 def test_a_truncation_is_reported_with_the_lost_range(made: Made, own_broker: Callable[..., RunningBroker]) -> None:
-    """Detected when a micro-batch is planned, and by the worker that reads an earlier planned batch."""
+    """Detected when a micro-batch is planned, and by the worker that reads a micro-batch that was planned earlier."""
     running = own_broker()
     run = made(running.bootstrap)
     assert run.rows() == span(0, 0, 30)
@@ -116,7 +116,7 @@ def test_a_truncation_is_reported_with_the_lost_range(made: Made, own_broker: Ca
     assert "truncat" in message
     assert run.committed() == {0: 30}
     again = [rows for rows in run.run(failOnDataLoss="false", **short_timeout) if rows]
-    assert again == [span(0, 0, 20)], "the remaining records of the batch"
+    assert again == [span(0, 0, 20)], "the remaining records of the micro-batch"
     assert run.committed() == {0: 20}
     publish(run.bootstrap, run.topic, numbers(3))
     assert run.rows() == span(0, 20, 23)

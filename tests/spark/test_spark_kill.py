@@ -85,7 +85,7 @@ def test_a_killed_job_repeats_only_the_current_micro_batch(stream: StreamingRun)
     eventually(lambda: not alive(started["jvm"]), what="the end of the Java process")
     assert stream.log("offsets") == [0, 1]
     assert stream.log("commits") == [0]
-    assert stream.committed() == {0: 10}, "only the batch before the kill"
+    assert stream.committed() == {0: 10}, "only the micro-batch before the kill"
 
     publish(stream.bootstrap, stream.topic, numbers(1))
     batches = stream.run(maxOffsetsPerTrigger="10")

@@ -34,7 +34,7 @@ def test_a_query_with_lag_reports_its_offsets_and_time(
             eventually(
                 lambda: [lag.batch for lag in watching.lags() if lag.query_id == query.id] == [1],
                 within_s=60,
-                what="two batches",
+                what="two micro-batches",
             )
             assert watching.address is not None
             with urllib.request.urlopen(watching.address) as reply:

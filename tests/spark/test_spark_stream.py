@@ -44,7 +44,7 @@ def test_each_micro_batch_is_committed_also_the_last_of_an_available_now_run(fil
     assert filled.rows() == ALL
     assert filled.committed() == {0: 30, 1: 10}
     assert [mark_of(commit) for commit in filled.commits().values()] == ["", ""]
-    assert filled.run() == [], "without new records there is no batch"
+    assert filled.run() == [], "without new records there is no micro-batch"
     publish(filled.bootstrap, filled.topic, numbers(5))
     assert filled.rows() == span(0, 30, 35), "resumes at its last offset"
     assert filled.committed() == {0: 35, 1: 10}
@@ -52,7 +52,7 @@ def test_each_micro_batch_is_committed_also_the_last_of_an_available_now_run(fil
 
 @pytest.mark.claim(103, part=True)
 def test_a_limit_applies_to_each_micro_batch(filled: StreamingRun) -> None:
-    # A failure repeats at most one of these batches.
+    # A failure repeats at most one of these micro-batches.
     batches = filled.run(maxOffsetsPerTrigger="16")
     assert [len(batch) for batch in batches] == [16, 16, 8]
     assert sorted(chain(*batches)) == ALL
@@ -102,7 +102,7 @@ def test_resets_while_the_query_is_stopped_are_followed_once(filled: StreamingRu
     assert filled.rows() == span(0, 38, 40), "a skip is a reset, too"
     publish(filled.bootstrap, filled.topic, numbers(5))
     filled.reset({0: 45})
-    assert filled.run() == [[]], "a skip to the end makes a batch without records"
+    assert filled.run() == [[]], "a skip to the end makes a micro-batch without records"
     assert filled.source_offset(filled.log("offsets")[-1])[filled.topic] == {"0": 45, "1": 10}
     assert filled.commits()[0] == mark_commit(45, leader_epoch=0, query=filled.query()), (
         "the leader epoch of the log end"
@@ -188,7 +188,7 @@ def test_a_kill_after_the_work_repeats_the_micro_batch_with_the_same_range(fille
     publish(filled.bootstrap, filled.topic, numbers(2))
     filled.reset({1: 4})
     batches = filled.run()
-    assert batches[0] == span(0, 20, 30), f"batch {batch} is repeated with its stored range"
+    assert batches[0] == span(0, 20, 30), f"micro-batch {batch} is repeated with its stored range"
     assert sorted(chain(*batches[1:])) == span(0, 30, 32) + span(1, 4, 10)
     assert filled.committed() == {0: 32, 1: 10}
 
@@ -324,14 +324,16 @@ def test_few_records_wait_for_more_until_the_delay_is_over(filled: StreamingRun)
     writer = frame.writeStream.foreachBatch(collect).option("checkpointLocation", str(filled.checkpoint))
     query = writer.trigger(processingTime="100 milliseconds").start()
     try:
-        eventually(lambda: len(batches) == 1, within_s=60, what="the first batch")
+        eventually(lambda: len(batches) == 1, within_s=60, what="the first micro-batch")
         publish(filled.bootstrap, filled.topic, numbers(5))
         eventually(
-            lambda: len(batches) == FIRST_AND_LAST, within_s=60, what="a batch as soon as there are enough records"
+            lambda: len(batches) == FIRST_AND_LAST,
+            within_s=60,
+            what="a micro-batch as soon as there are enough records",
         )
         published = time.monotonic()
         publish(filled.bootstrap, filled.topic, numbers(1))
-        eventually(lambda: len(batches) == FIRST_AND_LAST + 1, within_s=60, what="a batch when the delay is over")
+        eventually(lambda: len(batches) == FIRST_AND_LAST + 1, within_s=60, what="a micro-batch when the delay is over")
         assert [count for _, count in batches] == [40, 5, 1]
         assert batches[-1][0] - batches[-2][0] >= 3, published
     finally:

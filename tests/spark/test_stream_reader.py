@@ -75,7 +75,7 @@ def test_a_member_that_joins_during_the_query_causes_one_warning_and_the_query_c
         assert f"not committed to group {query.group} yet: it has live members" in warning
         assert "the-newcomer at " in warning
     assert query.read(third, query.next(third)) == span(6, 10)
-    assert query.commits()[0].offset == 6, "the next batch commits as soon as this is possible"
+    assert query.commits()[0].offset == 6, "the next micro-batch commits as soon as this is possible"
     with member_of(query):
         query.next(third)
         query.next({query.topic: {"0": 8}})
@@ -223,7 +223,7 @@ def test_few_records_wait_if_both_limits_are_set(query: Planner) -> None:
     query.reader = query.made(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="7", maxTriggerDelay="1h")
     limit = query.reader.getDefaultReadLimit()
     first = query.next({}, limit)
-    assert query.read({}, first) == span(0, 7), "the first batch never waits"
+    assert query.read({}, first) == span(0, 7), "the first micro-batch never waits"
     assert query.next(first, limit) == first, "three records remain, fewer than five"
     publish(query.bootstrap, query.topic, numbers(6))
     second = query.next(first, limit)
@@ -369,7 +369,7 @@ def test_checkpoints_and_marks_without_a_query_id_continue(query: Planner) -> No
 
 @pytest.mark.parametrize("columns", [DEFAULT_COLUMNS, (*DEFAULT_COLUMNS, "headers")])
 def test_record_batches_have_sparks_arrow_schema(columns: tuple[str, ...]) -> None:
-    """Including names and nullability, which Spark compares: so decoded batches are passed unchanged."""
+    """Including names and nullability, which Spark compares: so decoded Arrow batches are passed unchanged."""
     wanted = to_arrow_schema(source_schema("headers" in columns), timezone="UTC")
     assert schema(columns).equals(wanted)
 

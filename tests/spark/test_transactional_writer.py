@@ -78,7 +78,7 @@ def query_id(stream: StreamingRun) -> str:
 
 
 def check_group(stream: StreamingRun) -> None:
-    """The source's group has the offsets of the checkpoint's last batch."""
+    """The source's group has the offsets of the checkpoint's last micro-batch."""
     end = stream.source_offset(stream.log("commits")[-1])
     assert stream.committed() == {int(number): offset for number, offset in end[stream.topic].items()}
 
@@ -214,7 +214,7 @@ def test_rows_of_another_source_are_in_the_topic_once(
     assert stream.admin.list_group_offsets(f"odradek-{query_id(stream)}")[place].offset == 2
 
 
-def test_a_writer_made_anew_for_each_micro_batch_writes_each_row_once(
+def test_a_new_writer_for_each_micro_batch_writes_each_row_once(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
 ) -> None:
     """Each one fences the one before it, which is no other driver."""
@@ -257,8 +257,9 @@ def test_a_driver_whose_transactional_id_is_fenced_names_both_causes(
 def test_a_first_micro_batch_whose_number_may_have_expired_is_refused(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
 ) -> None:
-    """The first batch was committed, and the driver ended. The next start comes after ``offsets.retention.minutes``.
-    The transactional id has expired, too; a fence hides its last outcome in the same way."""
+    """The first micro-batch was committed, and the driver ended. The next start comes after
+    ``offsets.retention.minutes``. The transactional id has expired, too; a fence hides its last outcome in the same
+    way."""
     end_behind_the_commit(bootstrap, stream, target)
     written = values(bootstrap, target)
     assert len(written) == 40
@@ -338,7 +339,7 @@ def test_a_driver_that_ends_anywhere_leaves_each_row_once(
     assert values(bootstrap, target) == filled
     stream.forget_that_the_last_batch_was_done()
     run(stream, transactional_writer(bootstrap, target))
-    assert values(bootstrap, target) == filled, "a batch that comes again sends nothing"
+    assert values(bootstrap, target) == filled, "a repeated micro-batch sends nothing"
     check_group(stream)
 
 

@@ -242,7 +242,7 @@ def _commit(group: str, targets: list[Where], offset: int) -> dict[str, Any]:
     }
 
 
-class TopicChurn(Worker):
+class TopicChanges(Worker):
     """Creates and deletes a few topics again and again. Each new topic gets one record with its id."""
 
     def __init__(self, name: str, ledger: Ledger, dice: random.Random, count: int = 5) -> None:
@@ -495,7 +495,7 @@ class Workload:
             RawProducer("keyed", ledger, own_dice(), self.table_targets, idempotent=True, keys=20),
             Committer("commits-1", ledger, own_dice(), self.groups[:2], commit_targets),
             Committer("commits-2", ledger, own_dice(), self.groups[2:], commit_targets),
-            TopicChurn("churn", ledger, own_dice()),
+            TopicChanges("topics", ledger, own_dice()),
         ]
         self.recreation = Recreation("again", ledger, own_dice())
         self.workers.append(self.recreation)

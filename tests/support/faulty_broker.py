@@ -66,7 +66,7 @@ def take_sequences_twice() -> None:
 def apply_offsets_at_prepare() -> None:
     """The decision to commit makes the offsets of the transaction committed ones, before their marker is in the log.
 
-    An abort drops them at its marker, as it should. So no offset of an aborted transaction gives the fault away.
+    An abort drops them at its marker, as it should. So no offset of an aborted transaction shows the fault.
     """
     make, announced = GroupRuntime.__init__, TransactionRuntime.on_announced
     runtimes: list[GroupRuntime] = []

@@ -13,8 +13,8 @@ from odradek.client.admin import offsets_topic
 from odradek.core import records
 
 
-class Victim:
-    """A program in a separate process. ``lines`` are the lines that it has printed so far."""
+class KilledProgram:
+    """A program in a separate process, which a test kills. ``lines`` are the lines that it has printed so far."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._process = subprocess.Popen(
@@ -61,7 +61,7 @@ class Victim:
         self._process.wait()
         self._reader.join(timeout=60)
 
-    def __enter__(self) -> Victim:
+    def __enter__(self) -> KilledProgram:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:

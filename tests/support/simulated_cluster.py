@@ -226,7 +226,7 @@ class Node:
         self.open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def hang_up(self) -> None:
+    def close_connections(self) -> None:
         for one in self.open:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
@@ -236,7 +236,7 @@ class Node:
         with suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
-        self.hang_up()
+        self.close_connections()
 
     def _accept(self) -> None:
         while True:
@@ -468,7 +468,7 @@ class ChanceCluster:
         with self.changed:
             self.nodes[node_id].is_down = True
             self.nodes[node_id].sessions = FetchSessions(5)
-            self.nodes[node_id].hang_up()
+            self.nodes[node_id].close_connections()
 
     def end_faults(self) -> None:
         """Ends all faults: all written records can be read from now on."""

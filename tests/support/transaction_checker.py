@@ -278,7 +278,7 @@ def _check_producer(name: str, planned: dict[int, Planned], visible: dict[int, d
             continue
         assert one.stage in ("committing", "committed"), f"{name}: {number} is visible, but its stage is {one.stage}"
         expected = {partition: list(range(count)) for partition, count in one.counts.items()}
-        assert found == expected, f"{name}: {number} is torn, or has lost or doubled records: {found} of {expected}"
+        assert found == expected, f"{name}: {number} is torn, or has lost or duplicated records: {found} of {expected}"
     return set(visible)
 
 

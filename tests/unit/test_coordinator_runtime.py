@@ -577,7 +577,7 @@ def test_a_description_has_the_fields_of_each_state() -> None:
 # --- promises ---------------------------------------------------------------------------------------------------
 
 
-def test_a_deferred_calls_back_once_in_order() -> None:
+def test_a_promise_calls_back_once_in_order() -> None:
     promise: Deferred[int] = Deferred()
     seen: list[Any] = []
     promise.then(lambda value: seen.append(("first", value)))
@@ -594,7 +594,7 @@ def test_a_deferred_calls_back_once_in_order() -> None:
         promise.resolve(1)
 
 
-def test_gathering_keeps_the_order() -> None:
+def test_gathered_promises_keep_their_order() -> None:
     promises: list[Deferred[int]] = [Deferred() for _ in range(3)]
     everything = gather(promises)
     for index in (2, 0, 1):

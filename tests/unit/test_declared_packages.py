@@ -1,4 +1,4 @@
-"""Every package that the code imports is declared, in the base install or in the extra of its room."""
+"""Every package that the code imports is declared, in the base install or in an extra."""
 
 from __future__ import annotations
 

@@ -130,31 +130,31 @@ def test_a_chunk_is_decoded_again_if_other_columns_were_decoded_ahead() -> None:
     assert one.is_over
 
 
-def claim(buffer: FetchBuffer, **how: Any) -> Callable[[], CompletedFetch | None]:
+def reserve(buffer: FetchBuffer, **how: Any) -> Callable[[], CompletedFetch | None]:
     return lambda: buffer.reserve_for_decoding(
         how.get("paused", ()), least_bytes=how.get("least", 1), most_ready=how.get("most", 9)
     )
 
 
-def test_only_chunks_after_the_next_one_are_claimed() -> None:
+def test_only_chunks_after_the_next_one_are_reserved() -> None:
     data = encode_batch([SimpleRecord(b"k", b"v")] * 5, now_ms=1)
     buffer = FetchBuffer(1 << 20)
     first, second, third, deep = (chunk(tp, data) for tp in (T0, T1, T2, T1))
-    assert claim(buffer)() is None
+    assert reserve(buffer)() is None
     buffer.put(first)
-    assert claim(buffer)() is None, "a poll would have to wait for the decoder"
+    assert reserve(buffer)() is None, "a poll would have to wait for the decoder"
     for one in (second, third, deep):
         buffer.put(one)
     assert buffer.bytes_of(T1) == 2 * len(data)
-    assert claim(buffer, least=1 << 16)() is None, "decoding a small chunk takes less time than handing it over"
-    assert claim(buffer)() is second
-    assert claim(buffer)() is third
-    assert claim(buffer)() is deep
-    assert claim(buffer)() is None
+    assert reserve(buffer, least=1 << 16)() is None, "decoding a small chunk takes less time than handing it over"
+    assert reserve(buffer)() is second
+    assert reserve(buffer)() is third
+    assert reserve(buffer)() is deep
+    assert reserve(buffer)() is None
     assert buffer.front() is first
     assert buffer.front(take=True) is first
     buffer.done(first)
-    assert buffer.front() is None, "every chunk is claimed"
+    assert buffer.front() is None, "every chunk is reserved"
     buffer.release_reserved(third)
     assert buffer.front(take=True) is third
     buffer.release_reserved(second)
@@ -162,9 +162,9 @@ def test_only_chunks_after_the_next_one_are_claimed() -> None:
     assert (second.state, third.state, deep.state) == (FREE, TAKEN, FREE)
     assert buffer.front() is second
     assert buffer.front(paused=[T1]) is third
-    assert claim(buffer)() is deep
+    assert reserve(buffer)() is deep
     buffer.release_reserved(deep)
-    assert claim(buffer, paused=[T1])() is None
+    assert reserve(buffer, paused=[T1])() is None
     buffer.drop(T1)
     assert (buffer.bytes_of(T1), buffer.size) == (0, len(data))
 
@@ -206,7 +206,7 @@ def test_a_chunk_that_is_being_decoded_is_not_moved() -> None:
     first, second = chunk(T0, reply[1 << 20 :]), chunk(T0, reply[1 << 20 :])
     buffer.put(first)
     buffer.put(second)
-    assert claim(buffer)() is second
+    assert reserve(buffer)() is second
     before = second.records
     buffer.set_apart(T0)
     assert second.records is before
@@ -219,11 +219,11 @@ def test_the_number_of_decoded_chunks_is_limited() -> None:
     for _ in range(5):
         buffer.put(chunk(T0, data))
     helped = []
-    while (one := claim(buffer, most=2)()) is not None:
+    while (one := reserve(buffer, most=2)()) is not None:
         one.begin(DEFAULT_COLUMNS, check_crcs=True)
         one.decode_ahead()
         buffer.release_reserved(one)
         helped.append(one)
     assert len(helped) == 2
-    assert claim(buffer, most=0)() is None
-    assert claim(buffer, most=3)() not in (None, *helped), "a chunk that is decoded completely is not claimed again"
+    assert reserve(buffer, most=0)() is None
+    assert reserve(buffer, most=3)() not in (None, *helped), "a chunk that is decoded completely is not reserved again"

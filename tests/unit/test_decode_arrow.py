@@ -196,7 +196,9 @@ def test_the_callers_buffer_stays_writable_and_unchanged() -> None:
     assert bytes(data)[1:] == before[1:]
 
 
-def test_private_cache_is_refused_when_others_could_write_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_private_cache_is_refused_if_others_could_write_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Compiled code is loaded from the cache, so its directory must belong to this user and be writable for no other
     user."""
     monkeypatch.setattr(compile_lock.tempfile, "gettempdir", lambda: str(tmp_path))

@@ -170,7 +170,7 @@ def test_a_partition_without_a_commit_is_at_its_start() -> None:
 
 
 def _write_batch(checkpoint: Path, batch: int, positions: list[int], followed: str = "") -> None:
-    """The entries that Spark writes to the checkpoint before it reads a batch."""
+    """The entries that Spark writes to the checkpoint before it reads a micro-batch."""
     end: dict[str, Any] = {"flights": {str(p): offset for p, offset in enumerate(positions)}}
     if followed:
         end["$odradek"] = {"followed": {"flights": {str(p): followed for p in range(len(positions))}}}
@@ -271,7 +271,8 @@ def test_another_rewind_after_a_followed_one_counts_from_its_offsets(killed: _De
 
 
 def test_a_rewind_counts_from_the_checkpoint_if_the_group_is_behind(killed: _Demo) -> None:
-    """The process was killed between a batch and the group's commit, or in a batch that Spark will run again."""
+    """The process was killed between a micro-batch and the group's commit, or within a micro-batch that Spark will run
+    again."""
     _write_batch(killed.query.checkpoint, 5, [40, 400, 0])
     killed.run("-20")
     assert killed.positions() == [20, 380, 0]
@@ -381,7 +382,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def _add_batch(lake: Lake, root: Path, tables: Mapping[str, pa.Table], prefix: str) -> int:
-    """The same steps as ``ParquetTable.add`` after Spark has written the batch."""
+    """The same steps as ``ParquetTable.add`` after Spark has written the micro-batch."""
     table = lake._table
     if table._manifests.read_text(f"{prefix}.json") is None:
         _stage(root / "staging" / "run", tables)

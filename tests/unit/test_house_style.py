@@ -389,7 +389,7 @@ def test_state_machines_use_no_clock_socket_file_or_randomness() -> None:
 
 
 def test_state_machines_import_only_the_core() -> None:
-    """The contract of import-linter is complete: it names every package, and neither machine imports the other."""
+    """The contract of import-linter is complete: it names every package, and no state machine imports another one."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     packages = {f"odradek.{path.name}" for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
     for machine in ("odradek.catalog", "odradek.groups", "odradek.transactions"):

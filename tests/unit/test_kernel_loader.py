@@ -20,7 +20,7 @@ class _CountedEvent(threading.Event):
         return found
 
 
-def test_one_batch_alone_waits_for_kernels_that_load_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_batch_waits_for_kernels_that_load_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     loader = kernel_loader._Loader()
     loader.tried = event = _CountedEvent()
     may_end = threading.Event()

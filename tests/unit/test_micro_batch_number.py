@@ -1,4 +1,4 @@
-"""Whether a query's micro-batch is in its topic: the micro-batch, the group's number, and the user's word."""
+"""Whether a micro-batch is in its topic: by its number, the number in the query's group, and ``first_batch``."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_a_run_counts_the_records_that_tasks_read_and_the_rows_in_the_table() ->
     found = progress.snapshot()
     assert (found.micro_batches, found.records, found.rows_per_s, found.lag, found.eta_s) == (0, 400, 200.0, 600, 3.0)
     assert (found.files, found.bytes, found.seconds) == (0, 0, 2.0)
-    # A batch of 500 offsets has 490 rows: transaction markers are not rows.
+    # A micro-batch of 500 offsets has 490 rows: transaction markers are not rows.
     clock.now += 2
     progress.added(Added(490, 3, 2, 9000), 500, None)
     found = progress.snapshot()

@@ -356,7 +356,7 @@ def test_an_open_transaction_that_refuses_its_coordinator_ends_after_the_longest
     assert state.coordinator_epoch == 7
 
 
-def test_a_refused_marker_is_overdue_from_its_decision_on_in_spite_of_restarts() -> None:
+def test_a_refused_marker_is_overdue_from_its_decision_on_despite_restarts() -> None:
     broker = Broker()
     producer = broker.begun(A)
     broker.logs["a"].append_marker(NEWER)

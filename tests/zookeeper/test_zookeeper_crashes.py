@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from support.brokers import eventually
-from support.killed_programs import Victim
+from support.killed_programs import KilledProgram
 from support.publish import publish
 from support.zookeeper_harness import GroupHarness, expire, read
 
@@ -35,17 +35,17 @@ while True:
     for record in one.poll(0.1).records():
         print(f"processed {topic} {record.partition} {record.offset}\\n", end="", flush=True)
 """
-Start = Callable[..., Victim]
+Start = Callable[..., KilledProgram]
 
 
 @pytest.fixture
 def start(harness: GroupHarness) -> Iterator[Start]:
     """``start(auto_commit_interval_ms=5000)`` runs the program."""
-    started: list[Victim] = []
+    started: list[KilledProgram] = []
 
-    def run(**settings: Any) -> Victim:
+    def run(**settings: Any) -> KilledProgram:
         given = harness.settings(enable_auto_commit=True, topic=harness.topic) | settings
-        started.append(Victim([sys.executable, "-c", PROGRAM, json.dumps(given)]))
+        started.append(KilledProgram([sys.executable, "-c", PROGRAM, json.dumps(given)]))
         return started[-1]
 
     yield run
