@@ -105,7 +105,8 @@ def offset_fetch_request(groups: list[str], topic: str, partitions: range) -> by
 def all_groups_answer(bootstrap: str, topic: str, groups: int, offset: int) -> bool:
     """Whether the coordinator returns this offset of every group, for the topic's first partition. Raises OSError.
 
-    It asks for one group per partition of the offsets topic first: all groups at once would delay a starting broker.
+    Requests for one group of each partition of the offsets topic come first: requests for all groups at once would
+    delay a starting broker.
     """
     every = _groups(topic, groups)
     connection = raw.Connection(bootstrap)

@@ -71,7 +71,7 @@ class Column:
     unit: str
     higher_is_better: bool = True
     aim: float = 0
-    """How many times better than Apache Kafka the figure should be; 0: no aim."""
+    """The figure should be so many times better than Apache Kafka's; 0: no aim."""
     most: float = 0
     """The maximum of the figure, independent of Apache Kafka; 0: none."""
 
@@ -190,7 +190,7 @@ def measure_groups(side: Side, sizes: Sizes, started_s: float) -> Values:
 
 
 def measure_offsets_memory(side: Side, sizes: Sizes, started_s: float) -> Values:
-    """On a new broker, so that memory which earlier workloads have freed is not reused."""
+    """Measures on a new broker, so that memory which earlier workloads have freed is not reused."""
     _start_empty(side)
     run_workload("many_offsets", side, topic="warm-memory", groups=10, partitions=10, times=2)
     time.sleep(sizes.idle_s)

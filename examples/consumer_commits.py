@@ -17,7 +17,7 @@ TOPIC = "orders"
 
 
 def work(value: bytes | None) -> None:
-    """What the application does with a record."""
+    """The application's work on a record."""
 
 
 def automatic(consumer: Consumer) -> None:

@@ -45,7 +45,8 @@ def packages(page: str) -> dict[str, PackageRow]:
 
 
 def reachable(package: str, table: dict[str, PackageRow]) -> set[str]:
-    """What a package may import: the packages and modules in its row, and what these packages may import."""
+    """The packages and modules that a package may import: those in its row, and those that these packages may
+    import."""
     found: set[str] = set()
     left = [package]
     while left:

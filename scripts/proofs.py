@@ -30,7 +30,7 @@ FOREIGN_IMPORT = re.compile(rf"^\s*(import|from) ({'|'.join(FOREIGN)})\b", re.MU
 FOREIGN_FIXTURES = {"java", "kafka_cp", "kafka_tools"}
 """Fixtures that give a test Apache Kafka's own programs."""
 FOREIGN_STARTERS = {"Member", "go_program", "java_classes", "kafka_command", "node_modules"}
-"""What builds or starts a client of another project in a process of its own."""
+"""Names that build a client of another project, or start it in a process of its own."""
 PREPARATIONS = {"admin", "commit", "create_topic", "publish"}
 """Functions of the tests that prepare topics, records and commits with confluent-kafka. A test of another client may
 call them, so they do not count."""
@@ -47,8 +47,8 @@ COUNTS = re.compile(r"^\*\*Of \d+ .*$", re.MULTILINE)
 
 
 class Proof(NamedTuple):
-    """What one test shows of one claim. ``test`` is its name as pytest takes it. ``part`` has the letters of the sides
-    that it shows; it is True if the test shows no whole side, and False if it shows all of the claim."""
+    """The part of one claim that one test shows. ``test`` is its name as pytest takes it. ``part`` has the letters of
+    the sides that it shows; it is True if the test shows no whole side, and False if it shows all of the claim."""
 
     kind: str
     number: int
@@ -178,7 +178,7 @@ def weakest(proofs: Sequence[Proof], sides: Sequence[str]) -> str | None:
 
 
 def state_of(proofs: Sequence[Proof], sides: Sequence[str]) -> str:
-    """How the claim is shown. Also names the sides that are missing, or that only the long suite shows."""
+    """The way in which the claim is shown, with the sides that are missing, or that only the long suite shows."""
     way = weakest(proofs, sides)
     if way is None:
         missing = [side for side in sides if not any(proof.shows(side) for proof in proofs)]

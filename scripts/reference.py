@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
 SCRIPT = "python scripts/reference.py"
 NOT_IN_KAFKA = "Not in Kafka"
-"""How the meaning of a setting begins that Kafka's Java clients do not have."""
+"""The first words about a setting that Kafka's Java clients do not have."""
 
 MOST_ROWS = 12
 """A table of settings with more rows does not fit on a screen. A longer one has a link to each row above it."""

@@ -68,7 +68,7 @@ def with_links(text: str, page: str, source: str, known: set[str]) -> str:
 
 
 def target(link: str, page: str, source: str, known: set[str]) -> str:
-    """Where a link leads in the site."""
+    """The target of a link in the site."""
     address, mark, anchor = link.partition("#")
     blob, raw = addresses()
     prefix = next((one for one in (blob, raw) if address.startswith(one)), "")

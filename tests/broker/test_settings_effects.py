@@ -217,7 +217,7 @@ def test_unknown_names_are_refused_and_unset_ones_may_be_removed(wire: Wire, top
 
 
 def test_a_refused_setting_leaves_no_trace(own_broker: Callable[..., RunningBroker], topic: str) -> None:
-    """The broker also refuses a value that is invalid only for topics. Once it stored such a value and never started
+    """The broker also refuses a value that is invalid only for topics. If it stored such a value, it could not start
     again."""
     invalid_request = 42
     broker = own_broker()

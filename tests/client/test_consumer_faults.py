@@ -553,7 +553,7 @@ def test_records_of_every_codec_are_read_in_pieces_with_little_memory(
 
 
 def test_each_poll_raises_for_a_topic_that_may_not_be_read(cluster: ScriptedCluster) -> None:
-    """As Java's TopicAuthorizationException. The consumer reads on once it has access."""
+    """The error is like Java's TopicAuthorizationException. The consumer reads on once it has access."""
     broker, refused = cluster.brokers[1], fetch_reply(cluster, error=ErrorCode.topic_authorization_failed)
     broker.answers[FETCH] = lambda message, version: refused
     with make(cluster) as one:

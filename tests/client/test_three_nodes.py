@@ -81,7 +81,8 @@ def test_a_partition_that_moves_keeps_its_offsets(cluster: ApacheCluster, admin:
 def test_latest_misses_the_first_records_of_a_new_partition(
     cluster: ApacheCluster, admin: Admin, topic: str, group: str
 ) -> None:
-    """It has no committed offset. Records arrive before the consumer knows the partition; ``earliest`` reads them."""
+    """A new partition has no committed offset. Records arrive before the consumer knows the partition; ``earliest``
+    reads them."""
     create(admin, topic, {0: [1]}, cluster)
     seen: dict[str, list[int]] = {"latest": [], "earliest": []}
     consumers = {

@@ -389,7 +389,7 @@ def test_a_hanging_transaction_is_found_and_aborted(admin: Admin, hanging: Topic
 def test_a_transaction_that_ends_during_the_search_is_not_hanging(
     kafka: str, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ends after the partitions are described and before the coordinators are asked."""
+    """The transaction ends after the partitions are described and before the coordinators are asked."""
     tp = TopicPartition(topic, 0)
     list_transactions = transaction_operations.list_transactions
 

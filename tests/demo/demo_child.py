@@ -54,7 +54,7 @@ def after(place: Any, name: str, count: int) -> None:
 
 
 def before_file(count: int) -> None:
-    """At the count-th file that is moved into the table."""
+    """Dies before the file with this number is moved into the table."""
     replace, times = Path.replace, itertools.count(1)
 
     def wrapped(path: Path, target: Path) -> Path:

@@ -35,7 +35,7 @@ def links_of_home() -> set[str]:
 
 
 def anchors(text: str) -> dict[str, list[str]]:
-    """What a reader sees at each anchor of a page: the row, or the rows under the heading, or the heading."""
+    """The text that a reader sees at each anchor of a page: the row, or the rows under the heading, or the heading."""
     found: dict[str, list[str]] = {}
     rows: list[str] = []
     for line in text.splitlines():

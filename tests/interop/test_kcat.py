@@ -69,7 +69,7 @@ class Kcat:
         return self.directory / f"kcat-{number}.{kind}"
 
     def read(self) -> Counter[str]:
-        """How often each partition and offset was read, by all members."""
+        """The number of times that the members have read each partition and offset."""
         lines = [line for number in range(len(self.members)) for line in self._path(number, "out").open()]
         return Counter(line.split()[0] for line in lines if line.endswith("\n"))
 

@@ -222,7 +222,7 @@ def _answers(reply: Any) -> dict[tuple[str, int], int]:
 
 
 def test_sessions_of_many_and_of_few_partitions_behave_the_same(tmp_path: Path) -> None:
-    """Once in steps and once partition by partition: each reply is the same."""
+    """The same requests are served in steps and partition by partition: each reply is the same."""
 
     async def conversation(count: int) -> list[dict[tuple[str, int], int]]:
         said = []

@@ -158,7 +158,8 @@ print(used() - before)
     ids=["nested groups", "groups with names", "copies of classes", "all"],
 )
 def test_no_pattern_uses_more_than_a_few_megabytes(patterns: list[str]) -> None:
-    """In a separate process with a memory limit: RE2 allocates its memory outside Python's heap."""
+    """The patterns run in a separate process with a memory limit, because RE2 allocates memory outside Python's
+    heap."""
     code = _ATTACK.format(patterns=patterns, names=NAMES)
     child = subprocess.run([sys.executable, "-"], input=code, capture_output=True, text=True, timeout=120, check=False)
     assert child.returncode == 0, child.stderr[-500:]

@@ -674,7 +674,7 @@ def test_damaged_replies_raise_errors_of_this_library(monkeypatch: pytest.Monkey
 
 
 def test_a_topic_created_in_the_meantime_is_found(bootstrap: str, topic: str) -> None:
-    """On a real broker, with all limits."""
+    """The test uses a real broker and all limits."""
     with Admin(bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 7, 1)])
         assert len(admin.describe_topics([topic])[topic].partitions) == 7

@@ -92,8 +92,8 @@ def test_one_process_keeps_all_of_its_directories() -> None:
 
 
 def test_a_directory_without_a_lock_is_not_removed(tmp_path: Path) -> None:
-    """It may be from an older version, with the process id in its name, or it is new and not locked yet. A link to
-    another directory is not followed."""
+    """The directory may be from an older version, with the process id in its name, or it is new and not locked yet. A
+    link to another directory is not followed."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "lock").touch()

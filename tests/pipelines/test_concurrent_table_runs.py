@@ -472,7 +472,7 @@ def test_a_run_in_another_container_of_the_same_name_is_live_while_it_renews_its
 def test_a_record_is_visible_at_each_moment_of_its_renewal(
     location: LocalLocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At a URI it is written as another file, then the old one is deleted and the new one is renamed."""
+    """At a URI the record is written as another file. Then the old file is deleted and the new one is renamed."""
     name = f"{record(location)}.json"
     text = location.read_text(name)
     assert text is not None

@@ -68,7 +68,8 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 def test_ingest_runs_on_a_standalone_cluster_of_two_workers(
     cluster: str, admin: Admin, bootstrap: str, tmp_path: Path
 ) -> None:
-    """From the command line, and with spark-submit. Executors run in the workers' processes, one core each."""
+    """Ingest is started from the command line and with spark-submit. Executors run in the workers' processes, one core
+    each."""
 
     topic, group = unique("cluster"), unique("group")
     create_topic(bootstrap, topic, 4)

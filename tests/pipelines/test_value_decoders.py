@@ -63,7 +63,8 @@ def decoder(spark: Any, settings_: Values) -> Decoder:
     return pickle.loads(pickle.dumps(made))  # type: ignore[no-any-return]
 
 
-# From these texts Spark reads a value that the text does not say. Workers refuse them. docs/pipelines.md lists them.
+# From these texts Spark reads a value that is not in the text. Workers refuse these texts. docs/pipelines.md lists
+# them.
 _LISTED = {
     "half of a pair": re.compile(rb"\\u[dD][89a-fA-F]"),
     "infinite": re.compile(rb"[0-9][eE]\+?[0-9]{2,}|[0-9]{39}"),

@@ -47,7 +47,7 @@ class Written:
 
 @dataclass
 class Expected:
-    """What follows from the batches of a log."""
+    """The state that follows from the batches of a log."""
 
     end: int = 0
     epochs: dict[int, int] = field(default_factory=dict)

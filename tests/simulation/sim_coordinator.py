@@ -251,7 +251,7 @@ class Coordinator:
         ]
         self.shadows = [GroupShard(config, self.topics) for _ in self.logs]
         self.ends_of_groups: dict[str, int] = {}
-        """How often each classic group has ended: generations start again after that."""
+        """The number of times that each classic group has ended: generations start again after that."""
         self.emptied_ms: dict[str, int | None] = {}
         """Classic groups by their last record: the time since which they are empty; None: they have members."""
         self.on_connections_lost: Callable[[], None] = lambda: None

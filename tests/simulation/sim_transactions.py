@@ -415,7 +415,7 @@ class SimProducer:
     def _produce(
         self, identity: ProducerIdentity, index: int, sequence: int, data: bytes, answer: Callable[[ErrorCode], None]
     ) -> None:
-        """What the handler of Produce 12 does."""
+        """Does the same as the handler of Produce 12."""
         log = self.broker.logs[TOPIC, index]
 
         def append(guard: Any) -> None:

@@ -171,7 +171,7 @@ def test_a_user_defined_schema_is_refused(spark: Any, bootstrap: str, filled: st
 
 
 def test_python_workers_import_the_installed_pyspark(spark: Any) -> None:
-    """They do not import ``pyspark.zip``, whose modules each process would compile again."""
+    """The workers do not import ``pyspark.zip``, whose modules each process would compile again."""
     import pyspark
 
     (found,) = spark.sparkContext.range(1).map(lambda _: __import__("pyspark").__file__).collect()

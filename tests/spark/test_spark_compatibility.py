@@ -1,4 +1,4 @@
-"""What older versions of PySpark lack is refused by name when a query asks for it, and not before."""
+"""A part that an older version of PySpark lacks is refused by name when a query asks for it, and not before."""
 
 from __future__ import annotations
 

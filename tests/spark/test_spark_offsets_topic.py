@@ -121,7 +121,7 @@ def test_the_defaults_suit_a_history() -> None:
 
 
 def test_the_analysis_on_spark_equals_that_on_one_machine(spark: Any, admin: Admin, bootstrap: str) -> None:
-    """By group on workers, or on this machine: the same findings, expiry and lag."""
+    """The findings, the expiry and the lag are the same by group on workers and on this machine."""
     topic, group = committed(admin, bootstrap)
     rules = FindingRules(expires_within_ms=8 * 86_400_000)
     frames = analyse_on_spark(spark, bootstrap, rules=rules)

@@ -161,7 +161,8 @@ def test_a_stream_copies_a_topic_to_a_topic(spark: Any, bootstrap: str, topic: s
 
 
 def test_a_repeated_micro_batch_is_written_again(stream: StreamingRun, bootstrap: str) -> None:
-    """At least once, as the page says: the kill is after the rows were sent and before Spark marked the micro-batch."""
+    """The sink writes at least once, as the page says: the kill comes after the rows were sent and before Spark marks
+    the micro-batch as complete."""
     into = stream.topic + "-out"
     create_topic(bootstrap, stream.topic)
     create_topic(bootstrap, into)

@@ -35,7 +35,7 @@ for name in {names}:
     ],
 )
 def test_the_settings_of_spark_submit_apply(tmp_path: Path, names: list[str], given: list[str], zone: str) -> None:
-    """They still apply after a stop of the session. No second Java is started or searched for."""
+    """The settings still apply after a stop of the session. No second Java is started or searched for."""
     import pyspark
 
     try:

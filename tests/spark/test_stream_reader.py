@@ -369,7 +369,8 @@ def test_checkpoints_and_marks_without_a_query_id_continue(query: Planner) -> No
 
 @pytest.mark.parametrize("columns", [DEFAULT_COLUMNS, (*DEFAULT_COLUMNS, "headers")])
 def test_record_batches_have_sparks_arrow_schema(columns: tuple[str, ...]) -> None:
-    """Including names and nullability, which Spark compares: so decoded Arrow batches are passed unchanged."""
+    """The names and the nullability are the same, too. Spark compares both, so that decoded Arrow batches are passed
+    unchanged."""
     wanted = to_arrow_schema(source_schema("headers" in columns), timezone="UTC")
     assert schema(columns).equals(wanted)
 

@@ -189,7 +189,7 @@ def test_a_second_write_in_a_micro_batch_that_would_lose_rows_or_show_offsets_to
 def test_rows_of_another_source_are_in_the_topic_once(
     spark: Any, bootstrap: str, stream: StreamingRun, target: str, tmp_path: Path
 ) -> None:
-    """Of a folder of files: the query's own group keeps the number of the last micro-batch."""
+    """The source is a folder of files. The query's own group keeps the number of the last micro-batch."""
     (tmp_path / "lines").mkdir()
     for number in range(3):
         (tmp_path / "lines" / f"{number}.txt").write_text(f"{number}a\n{number}b\n")
@@ -228,7 +228,7 @@ def test_a_new_writer_for_each_micro_batch_writes_each_row_once(
 def test_a_first_batch_option_of_another_checkpoint_skips_no_row(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str], first_batch: int
 ) -> None:
-    """It is left in the program, and the query starts with a new checkpoint."""
+    """The option is left in the program, and the query starts with a new checkpoint."""
     message = failed(stream, transactional_writer(bootstrap, target, first_batch=first_batch))
     assert "remove first_batch (--first-batch)" in message
     assert values(bootstrap, target) == []
@@ -300,8 +300,8 @@ def test_a_first_micro_batch_whose_number_was_deleted_is_refused(
 def test_the_deletion_of_the_source_s_group_repeats_and_skips_no_row(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
 ) -> None:
-    """It is deleted after a micro-batch's transaction, before Spark notes it as finished: after the first micro-batch
-    and after the last. The checkpoint decides, and the next micro-batch commits to the group."""
+    """The group is deleted after the transaction of the first micro-batch and of the last, before Spark notes the
+    micro-batch as finished. The checkpoint decides, and the next micro-batch commits to the group."""
     end_behind_the_commit(bootstrap, stream, target)
     stream.admin.delete_groups([stream.group])
     run(stream, transactional_writer(bootstrap, target))
@@ -388,7 +388,8 @@ def test_of_two_drivers_the_later_one_continues_and_the_earlier_one_reports_its_
 def test_an_attempt_with_a_repeated_task_or_stage_is_aborted_and_made_again(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str], tmp_path: Path
 ) -> None:
-    """In a process of its own: with one failure allowed, as in the session of the tests, Spark repeats no task."""
+    """The query runs in a process of its own: the session of the tests allows one failure, so Spark repeats no task
+    there."""
     disturbed(bootstrap, stream.topic, target, tmp_path, "local[1,3]", "task", "stage")
     for mode in ("task", "stage"):
         assert values(bootstrap, f"{target}-{mode}") == filled
@@ -400,7 +401,7 @@ def test_an_attempt_with_a_repeated_task_or_stage_is_aborted_and_made_again(
 def test_an_attempt_with_a_killed_executor_or_a_speculative_copy_is_aborted_and_made_again(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str], tmp_path: Path, mode: str
 ) -> None:
-    """On a cluster: in local mode the executor is the driver, and Spark makes no copies."""
+    """The query runs on a cluster: in local mode the executor is the driver, and Spark makes no copies."""
     with standalone(tmp_path / "cluster", [True, True], hosts=["127.0.0.1", "127.0.0.2"]) as cluster:
         disturbed(bootstrap, stream.topic, target, tmp_path, cluster.address, mode)
     assert values(bootstrap, f"{target}-{mode}") == filled

@@ -125,7 +125,8 @@ _FLUSH_FAILED = 120
 """Python's exit code if the last bytes of a stream cannot be written."""
 _STREAMS = 3
 
-# It imports only modules that are part of the interpreter, because each further import would take milliseconds.
+# The program imports only modules that are part of the interpreter, because each further import would take
+# milliseconds.
 _PROGRAM = f"""\
 #!{{python}} -IS
 import _signal, _socket, marshal, posix, sys

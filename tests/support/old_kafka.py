@@ -1,7 +1,7 @@
 """Kafka 0.8.2.2 and 1.1.1 with their offsets in ZooKeeper: their tools and high-level consumers, from Maven's jars.
 
-They read from Apache Kafka 3.9.1, the last one that serves their requests. It runs without ZooKeeper, so the znodes by
-which they find it (``/brokers``) are written here.
+They read from Apache Kafka 3.9.1, the last Kafka that serves their requests. It runs without ZooKeeper, so this module
+writes the znodes by which the consumers find it (``/brokers``).
 """
 
 from __future__ import annotations

@@ -319,7 +319,7 @@ class ChanceCluster:
         self.limits = (1 << 40, 1 << 40, 1 << 40)
         """fetch_max_bytes, max_partition_fetch_bytes, buffer_memory."""
         self.seen: dict[str, int] = {}
-        """How often each kind of event happened."""
+        """The number of events of each kind."""
         for name, count in partitions.items():
             self.make(name, count)
         self.nodes = {node_id: Node(self, node_id) for node_id in NODES}

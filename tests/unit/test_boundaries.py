@@ -1,4 +1,4 @@
-"""What handlers may use: fields of the schemas and the services of the broker. Code for all requests names no single
+"""The fields of the schemas and the services of the broker that handlers may use. Code for all requests names no single
 API."""
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def test_a_misspelt_field_is_found() -> None:
 
 
 def names_for_type_checkers(tree: ast.Module) -> dict[str, str]:
-    """What a file imports or derives only for type checkers, with its source."""
+    """The names that a file imports or derives only for type checkers, with their sources."""
     origins: dict[str, str] = {}
     for block in tree.body:
         if not isinstance(block, ast.If) or ast.unparse(block.test) != "TYPE_CHECKING":
@@ -210,7 +210,7 @@ USES = {
     "quotas": {"limited", "most_in_window", "record", "take_back"},
     "groups": {"batch_bytes", "loaded", "partition_of", "submit", "submit_checked"},
 }
-"""What handlers may use of these services."""
+"""The members of these services that handlers may use."""
 ACTS = {
     "apply", "begin_epoch", "begin_epochs", "drop_topic", "forget_dropped", "initial_delta", "on_event",
     "on_metadata_update", "on_notice", "on_topics_changed", "on_topics_deleted", "open_topic", "publish",

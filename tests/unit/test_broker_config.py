@@ -277,8 +277,8 @@ def test_quota_windows_follow_their_settings() -> None:
     ],
 )
 def test_values_that_kafka_refuses_at_the_start_are_refused_at_run_time(setting: str, complaint: str) -> None:
-    """Before the change is stored: with an invalid broker value no topic can be created and the broker cannot
-    restart."""
+    """They are refused before the change is stored: with an invalid broker value no topic can be created and the broker
+    cannot restart."""
     with pytest.raises(ConfigError, match=complaint):
         BrokerConfig.parse([setting])
     name, _, value = setting.partition("=")

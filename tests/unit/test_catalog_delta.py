@@ -60,7 +60,7 @@ def replayed(image: CatalogShard, *records: MetadataRecord) -> Delta:
 
 
 def named(delta: Delta) -> dict[str, list[object]]:
-    """What the delta contains, without its empty parts."""
+    """The contents of the delta, without its empty parts."""
     found = {
         "created": [(topic.name, topic.partition_count) for topic in delta.created.values()],
         "grown": [(topic.name, topic.partition_count) for topic in delta.grown.values()],

@@ -1,4 +1,4 @@
-"""How long readers wait for kernels that a thread loads."""
+"""The time for which readers wait for kernels that a thread loads."""
 
 from __future__ import annotations
 

@@ -584,7 +584,7 @@ class Query:
         return INITIAL if batch < 0 else SourceOffset.from_json(json.loads(self.offsets_log[batch]))
 
     def reset(self, offset: int) -> None:
-        """By another tool, while the query is between micro-batches, stopped, or within a micro-batch."""
+        """Another tool resets the group while the query is between micro-batches, stopped, or within a micro-batch."""
         self.commit = foreign(offset)
         self.expected = offset
 

@@ -24,7 +24,7 @@ KAFKAS = DATA / "kafka-transactions-0"
 """Written by Apache Kafka 4.3.0 with transaction.version 2 and stopped cleanly: four transactional producers with
 overlapping transactions in three segments, one of them open at the end; index.interval.bytes=200."""
 FETCHES = json.loads((DATA / "kafka-transactions-fetches.json").read_text())
-"""What this broker answered to read_committed fetches of each offset, by partition_max_bytes: the last stable offset,
+"""This broker's answers to read_committed fetches of each offset, by partition_max_bytes: the last stable offset,
 the bytes of records, the aborted transactions."""
 END, STABLE = 42, 37
 
@@ -67,7 +67,7 @@ def entries(log: Log) -> list[AbortedEntry]:
 
 
 def state_of(log: Log) -> list[Any]:
-    """What recovery must rebuild."""
+    """The state that recovery must rebuild."""
     producers = sorted(log.producers_described())
     return [log.last_stable_offset, list(log.open_transactions.items()), producers, entries(log)]
 

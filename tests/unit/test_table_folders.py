@@ -1,4 +1,4 @@
-"""How workers access a table in an object store: the Spark settings that they get, and refused settings."""
+"""The access of workers to a table in an object store: the Spark settings that they get, and refused settings."""
 
 from __future__ import annotations
 

@@ -370,7 +370,8 @@ def test_a_refused_marker_is_overdue_from_its_decision_on_despite_restarts() -> 
 
 
 def test_a_transaction_without_a_decision_is_not_ended_by_a_refused_marker() -> None:
-    """Its records have the epoch of the marker, so they are later than the decision. Readers wait for its end."""
+    """The records of the transaction have the epoch of the marker, so they are later than the decision. Readers wait
+    for its end."""
     broker = Broker()
     producer = broker.begun(A, B)
     broker.logs["a"].append_marker(NEWER)

@@ -687,7 +687,7 @@ def test_a_producer_of_version_2_gets_a_new_epoch_at_level_0(coordinator: Coordi
 
 
 def test_a_prepared_transaction_is_completed_at_level_0(coordinator: Coordinator) -> None:
-    """Its level was 2 when it was decided."""
+    """The level was 2 when the transaction was decided."""
     producer = coordinator.new_producer()
     coordinator.add(producer)
     answer = coordinator.begin_end(producer)
