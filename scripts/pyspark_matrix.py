@@ -2,7 +2,7 @@
 
 ``python scripts/pyspark_matrix.py [VERSION …]`` makes an environment for each version in ``build/pyspark-VERSION``. The
 cases run there in one process each, on a broker of their own. The status is 1 if a case has another result than the
-table in docs/spark.md expects: a part that a PySpark lacks has to be refused, with a message that names it.
+table in docs/spark.md expects. A part that a version of PySpark lacks has to be refused, with a message that names it.
 """
 
 from __future__ import annotations

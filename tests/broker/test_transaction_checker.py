@@ -1,9 +1,12 @@
 """Random transactions append to lists in several partitions, while the broker and the producers get ``kill -9``.
 
-EndTxn is delayed, dropped and repeated. In half of the long trials the markers are late. No aborted record is read, no
-transaction is committed only in some of its partitions, no record is lost or duplicated, no offset is committed without
-its records or visible before its marker, the answer to EndTxn comes after all markers, and every transaction ends. The
-checker finds six planted faults."""
+EndTxn is delayed, dropped and repeated. In half of the long trials the markers are late. The checker finds six planted
+faults. It checks:
+
+* No aborted record is read, and no record is lost or duplicated.
+* No transaction is committed in only some of its partitions.
+* No offset is committed without its records, or is visible before its marker.
+* The answer to EndTxn comes after all markers, and every transaction ends."""
 
 from __future__ import annotations
 

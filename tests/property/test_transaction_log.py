@@ -1,5 +1,7 @@
-"""For any transactions of several producers, truncations, deletions, stops and crashes between two writes, the last
-stable offset, the index of aborted transactions and what a read_committed reader gets are those of a plain list."""
+"""A log with any transactions, truncations, deletions, stops and crashes between two writes, compared with a plain list.
+
+The last stable offset, the index of aborted transactions and the records of a read_committed reader are those of the
+list."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def functions(nodes: Iterable[ast.AST]) -> Iterator[ast.FunctionDef | ast.AsyncF
             yield node
 
 
-def machine_modules() -> list[Path]:
+def state_machine_modules() -> list[Path]:
     found = {path for path in MODULES if CALLS_ITSELF_PURE.search(ast.get_docstring(tree_of(path)) or "")}
     for package in MACHINES:
         place = SOURCE / package
@@ -379,8 +379,8 @@ def touches(tree: ast.Module) -> Iterator[object]:
 
 def test_state_machines_use_no_clock_socket_file_or_randomness() -> None:
     locking = {SOURCE / name for name in LOCKS}
-    assert locking <= set(machine_modules())
-    assert offenders([path for path in machine_modules() if path not in locking], touches) == {}
+    assert locking <= set(state_machine_modules())
+    assert offenders([path for path in state_machine_modules() if path not in locking], touches) == {}
     for name, allowed in LOCKS.items():
         tree = tree_of(SOURCE / name)
         assert set(touches(tree)) == {use.partition(".")[0] for use in allowed}
@@ -410,7 +410,7 @@ def test_each_rule_finds_its_offenders() -> None:
     assert BANNED_MODULES.search("file_utils")
     assert not BANNED_MODULES.search("commonplace")
     assert UNFINISHED.search("# TO" + "DO: later")
-    assert len(machine_modules()) >= 10
+    assert len(state_machine_modules()) >= 10
     assert CALLS_ITSELF_PURE.search("Which log is next: pure functions.")
     assert CALLS_ITSELF_PURE.search("A member of a group. No socket, no clock.")
     assert not CALLS_ITSELF_PURE.search("Records one by one, in pure Python.")
