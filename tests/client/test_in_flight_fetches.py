@@ -1,4 +1,4 @@
-"""Fetches in flight: how they end, and which step follows. The connection is a fake; there is no socket."""
+"""Fetches in flight: their ends, and the step that follows each end. The connection is a fake; there is no socket."""
 
 from __future__ import annotations
 

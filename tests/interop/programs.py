@@ -1,4 +1,4 @@
-"""Programs in other languages that use a broker: how they are built, and how a test exchanges lines with one.
+"""Builds programs in other languages that use a broker, and exchanges lines with them.
 
 A program prints one JSON object per line, with the name of its step. At the step "restart" it waits for a line on its
 standard input; the test kills and restarts the broker before it sends this line.

@@ -1,4 +1,4 @@
-"""A log with any transactions, truncations, deletions, stops and crashes between two writes, compared with a plain list.
+"""A log with any transactions, truncations, deletions, stops and crashes between two writes, compared with a list.
 
 The last stable offset, the index of aborted transactions and the records of a read_committed reader are those of the
 list."""

@@ -1,4 +1,4 @@
-"""After a burst, free memory is returned to the system: when, how often, and whether it is returned."""
+"""The return of free memory to the system after a burst: its time, its frequency and its effect."""
 
 from __future__ import annotations
 

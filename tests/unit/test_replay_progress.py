@@ -1,4 +1,4 @@
-"""The progress of an exactly-once replay: what its commits keep, and what is left of changed ranges."""
+"""The progress of an exactly-once replay: the contents of its commits, and the rest of changed ranges."""
 
 from __future__ import annotations
 
