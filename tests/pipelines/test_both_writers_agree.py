@@ -25,8 +25,8 @@ from odradek.client.admin import Admin
 from odradek.pipelines import ingest, replay
 from odradek.pipelines.options import WRITERS
 
-# The empty key is left out: Spark's writer puts the empty key and null into one folder, creates its file there twice and
-# fails.
+# The empty key is left out: Spark's writer puts the empty key and null into one folder, creates its file there twice,
+# and fails.
 KEYS: list[bytes | None] = [None, b"a", b"a/b %41:\xc3\xbc", b"x=1", b"\x01\x7f", b" ", b"null"]
 
 
