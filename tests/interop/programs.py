@@ -6,6 +6,7 @@ standard input; the test kills and restarts the broker before it sends this line
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -39,13 +40,17 @@ def go_program(sources: Path) -> Path:
     if go is None:
         pytest.skip(f"there is no go to build the {sources.name} program with")
     path = cache_of(sources, "go.mod", "go.sum", "main.go")
-    if not path.exists():
-        fresh = path.with_name(f"{path.name}.{os.getpid()}")
-        done = _build([go, "build", "-o", str(fresh), "."], sources, sources.name)
-        assert "main.go:" not in done.stderr, f"the program does not compile: {done.stderr}"
-        if done.returncode != 0:
-            pytest.skip(f"the {sources.name} program cannot be built: {done.stderr.strip()[-300:]}")
-        fresh.rename(path)
+    # Go's cache has the standard library and the clients after the first build. Builds at the same time would each
+    # compile all of that, which takes most of a minute of both cores.
+    with path.with_name("go.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            fresh = path.with_name(f"{path.name}.{os.getpid()}")
+            done = _build([go, "build", "-o", str(fresh), "."], sources, sources.name)
+            assert "main.go:" not in done.stderr, f"the program does not compile: {done.stderr}"
+            if done.returncode != 0:
+                pytest.skip(f"the {sources.name} program cannot be built: {done.stderr.strip()[-300:]}")
+            fresh.rename(path)
     return path
 
 

@@ -6,9 +6,6 @@ continue at the group's commits. Apache Kafka 4.3 passes all of it (ODRADEK_TEST
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -17,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from programs import go_program
 from support.brokers import RunningBroker, Wire, eventually
 from support.jvm import java_classes, kafka_command
 from support.publish import committed, create_topic, publish
@@ -26,7 +24,6 @@ from odradek.wire.api_keys import DESCRIBE_GROUPS
 
 HERE = Path(__file__).parent
 PARTITIONS = 12
-BUILD_S = 300
 ALL_CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "java", "franz-go", "odradek")
 CLIENTS_BY_STRATEGY = {
     "range": ALL_CLIENTS,
@@ -41,34 +38,7 @@ def commands(kafka_cp: str) -> dict[str, list[str]]:
     """The command of a member, by client. Skips with a reason if Java, its jars or Go are not available."""
     jvm = kafka_command(kafka_cp, java_classes(kafka_cp), heap="128m")
     own = {client: [sys.executable, str(HERE / "group_member.py"), client] for client in ALL_CLIENTS}
-    return own | {"java": [*jvm, "GroupMember"], "franz-go": [str(_built())]}
-
-
-def _built() -> Path:
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("there is no go to build the franz-go member with")
-    sources = HERE / "franz_member"
-    digest = hashlib.sha256()
-    for name in ("go.mod", "go.sum", "main.go"):
-        digest.update((sources / name).read_bytes())
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "odradek-interop"
-    path = cache / f"franz-member-{digest.hexdigest()[:16]}"
-    if not path.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f"{path.name}.{os.getpid()}")
-        try:
-            built = subprocess.run(
-                [go, "build", "-o", str(fresh), "."],
-                cwd=sources, check=False, capture_output=True, text=True, timeout=BUILD_S,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            pytest.skip(f"the franz-go member was not built within {BUILD_S} s")
-        if built.returncode:
-            assert "main.go:" not in built.stderr, f"the member does not compile: {built.stderr}"
-            pytest.skip(f"the franz-go member cannot be built: {built.stderr.strip()[-300:]}")
-        fresh.rename(path)
-    return path
+    return own | {"java": [*jvm, "GroupMember"], "franz-go": [str(go_program(HERE / "franz_member"))]}
 
 
 class Member:
