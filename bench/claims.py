@@ -71,11 +71,21 @@ def commits_are_frequent(rounds: Rounds) -> bool:
     return median(values["confluent-kafka sync"] for values in rounds) >= 1_000
 
 
+def zookeeper_is_slow_at_frequent_commits(rounds: Rounds) -> bool:
+    """Claim 116: with commits of 50 partitions, both brokers take at least twice as many per second as one node of
+    ZooKeeper, which gets one write a partition, as consumers up to Kafka 1.1 send them. No store syncs its writes. With
+    one partition in a commit, ZooKeeper need not be slower."""
+    load = "50/pipelined/per_s"
+    zookeeper = f"ZooKeeper, 1 node, one write a partition/{load}"
+    return all(_times(rounds, f"{store}/{load}", zookeeper) >= 2 for store in ("odradek", "Apache Kafka"))
+
+
 CHECKS: dict[str, tuple[tuple[int, Callable[[Rounds], bool]], ...]] = {
     "ablation": ((9, batches_are_faster), (11, sendfile_spares_the_broker), (12, a_million_records_a_second)),
     "sending": ((11, sendfile_is_twice_as_fast),),
     "order of writes": ((7, sequential_writes_are_faster),),
     "kinds of commits": ((34, synchronous_commits_cost), (92, commits_are_frequent)),
+    "offset stores": ((116, zookeeper_is_slow_at_frequent_commits),),
 }
 """By benchmark: the claims that it shows, with the check of each."""
 

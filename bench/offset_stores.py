@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from bench import offset_stores_plot, overview, report
+from bench import claims, offset_stores_plot, overview, report
 from bench.__main__ import kafka_jars
 from bench.apache import ApacheBroker, free_port, java
 from bench.measures import Values
@@ -356,7 +356,8 @@ def main() -> int:
     overview.publish(args.out, text, NAME)
     args.out.with_name("offset-stores.svg").write_text(offset_stores_plot.plot(rounds))
     print(f"\n{text}\n")
-    return 0
+    # The claim is about Apache Kafka too, so a run without it does not judge.
+    return claims.judge(NAME, run, rounds, args.out) if cp else 0
 
 
 if __name__ == "__main__":

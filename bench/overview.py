@@ -13,7 +13,18 @@ from pathlib import Path
 from bench import overview_plot, report
 from bench.overview_plot import Bars
 from bench.page_tables import CONTINUATION, Table, number, tables
-from bench.pages import BROKER, CLIENTS, FOLDER, HISTORY, MECHANISMS, OVERVIEW, SPARK, TABLES, TRANSACTIONS
+from bench.pages import (
+    BROKER,
+    CLIENTS,
+    FOLDER,
+    HISTORY,
+    MECHANISMS,
+    OFFSET_STORES,
+    OVERVIEW,
+    SPARK,
+    TABLES,
+    TRANSACTIONS,
+)
 
 NAME = "overview"
 _NO_FIGURE = "–"
@@ -56,13 +67,17 @@ class Cell:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times better odradek is. ``is_inverse``: the cell has how many times as much odradek takes."""
+    """How many times better odradek is. ``is_inverse``: the cell has how many times as much odradek takes.
+    ``base``: the ratio is that of two cells."""
 
     cell: Cell
     is_inverse: bool = False
+    base: Cell | None = None
 
     def value(self) -> float:
         found = number(self.cell.find()[0])
+        if self.base:
+            found /= number(self.base.find()[0])
         return 1 / found if self.is_inverse else found
 
 
@@ -178,6 +193,17 @@ def _transactions(name: str, title: str, cpu: str = "") -> Figure:
     return _beside(TRANSACTIONS, _KAFKA, name, title, cpu)
 
 
+def _store(name: str, partitions: int, other: str, kind: str = "") -> Figure:
+    """Pipelined commits to two stores of offsets."""
+    row = f"{other}, {kind}" if kind else other
+
+    def cell(row: str, figure: str) -> Cell:
+        return Cell(OFFSET_STORES, row, f"{partitions} partitions: {figure}", "32 commits in flight")
+
+    cpu = Ratio(cell(row, "CPU"), base=cell("odradek", "CPU"))
+    return Figure(name, cell("odradek", "commits/s"), cell(row, "commits/s"), "/s", cpu=cpu)
+
+
 _SINGLE = "single produce of 100 B, one in flight, p50, ms"
 _FAN_OUT = "8 raw consumers, one cached topic: broker CPU per GB, s"
 _COMMITS = "OffsetCommit, pipelined, 8 connections, requests/s"
@@ -235,6 +261,11 @@ GROUPS = (
         Figure("commit and wait, beside confluent-kafka",
                Cell(MECHANISMS, "odradek", "synchronous", "client"),
                Cell(MECHANISMS, "confluent-kafka", "synchronous", "client"), "/s"),
+    )),
+    Group("Stores of offsets", "ZooKeeper 3.9, one node", OFFSET_STORES, (
+        _store("commits of 1 partition", 1, "ZooKeeper, 1 node", "one write a partition"),
+        _store("commits of 50 partitions", 50, "ZooKeeper, 1 node", "one write a partition"),
+        _store("commits of 50, one ZooKeeper transaction", 50, "ZooKeeper, 1 node", "one transaction"),
     )),
     Group("Spark source and sink", "Spark's Kafka connector", SPARK, (
         _spark("into noop, 100 B", "into noop, 100 B, none, rows/s"),

@@ -14,7 +14,7 @@ import pytest
 from bench import claims, overview, report
 from bench.measures import Values
 from bench.page_tables import number, tables
-from bench.pages import BROKER, MECHANISMS, OVERVIEW
+from bench.pages import BROKER, MECHANISMS, OFFSET_STORES, OVERVIEW
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,7 @@ from bench.pages import BROKER, MECHANISMS, OVERVIEW
         pytest.param("ablation", 12, marks=pytest.mark.claim(12, by="measured")),
         pytest.param("kinds of commits", 34, marks=pytest.mark.claim(34, part="b", by="measured")),
         pytest.param("kinds of commits", 92, marks=pytest.mark.claim(92, part="b", by="measured")),
+        pytest.param("offset stores", 116, marks=pytest.mark.claim(116, by="measured")),
     ],
 )
 def test_the_stored_rounds_show_the_claim(benchmark: str, claim: int) -> None:
@@ -63,6 +64,7 @@ def test_a_part_of_a_claim_is_not_enough() -> None:
         ("sending", "os.sendfile beside the transport; uvloop, 1024 KiB, s/GB", 9.0),
         ("sending", "os.sendfile beside the transport; uvloop, 1024 KiB, GB/s", 0.1),
         ("kinds of commits", "odradek async", 1.0), ("kinds of commits", "confluent-kafka async", 1.0),
+        ("offset stores", "odradek/50/pipelined/per_s", 1.0), ("offset stores", "Apache Kafka/50/pipelined/per_s", 1.0),
     ):  # fmt: skip
         changed = [{**values, key: value} for values in claims.kept()[name]]
         assert key in changed[0]
@@ -71,13 +73,14 @@ def test_a_part_of_a_claim_is_not_enough() -> None:
 
 
 def test_the_page_has_the_stored_figures() -> None:
-    """Two benchmarks write their page and their stored rounds in one run, so both must have the same figures."""
-    from bench import kinds_of_commits, order_of_writes
+    """Three benchmarks write their page and their stored rounds in one run, so both must have the same figures."""
+    from bench import kinds_of_commits, offset_stores, order_of_writes
 
-    page = MECHANISMS.read_text()
-    for module in (order_of_writes, kinds_of_commits):
+    pages = {order_of_writes: MECHANISMS, kinds_of_commits: MECHANISMS, offset_stores: OFFSET_STORES}
+    for module, page in pages.items():
         begin, end = report.marks(module.NAME)
-        assert module.table(list(claims.kept()[module.NAME])) in page.partition(begin)[2].partition(end)[0]
+        table = module.table(list(claims.kept()[module.NAME]))
+        assert table in page.read_text().partition(begin)[2].partition(end)[0]
 
 
 def test_the_overview_has_the_figures_of_the_pages(tmp_path: Path) -> None:
