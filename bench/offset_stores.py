@@ -311,9 +311,13 @@ def _cell(rounds: Sequence[Values], *path: object) -> str:
     return report.spread([values["/".join(map(str, path))] for values in rounds])
 
 
+def _size(partitions: int) -> str:
+    return f"{partitions} partition{'s' * (partitions > 1)}"
+
+
 def _single(rounds: Sequence[Values]) -> str:
     lines = [
-        "| one commit in flight | " + " | ".join(f"{n} partitions: p50, ms | p99, ms" for n in PARTITIONS) + " |",
+        "| one commit in flight | " + " | ".join(f"{_size(n)}: p50, ms | p99, ms" for n in PARTITIONS) + " |",
         "|---" * (1 + 2 * len(PARTITIONS)) + "|",
     ]
     for row in rows(rounds):
@@ -323,7 +327,7 @@ def _single(rounds: Sequence[Values]) -> str:
 
 
 def _pipelined(rounds: Sequence[Values]) -> str:
-    titles = [f"{n} partitions: commits/s | CPU, µs | bytes" for n in PARTITIONS]
+    titles = [" | ".join(f"{_size(n)}: {figure}" for figure in ("commits/s", "CPU, µs", "bytes")) for n in PARTITIONS]
     most = max(value for values in rounds for key, value in values.items() if key.endswith("pipelined/load"))
     lines = [
         f"| 32 commits in flight | {' | '.join(titles)} |",

@@ -198,7 +198,8 @@ def _store(name: str, partitions: int, other: str, kind: str = "") -> Figure:
     row = f"{other}, {kind}" if kind else other
 
     def cell(row: str, figure: str) -> Cell:
-        return Cell(OFFSET_STORES, row, f"{partitions} partitions: {figure}", "32 commits in flight")
+        size = f"{partitions} partition{'s' * (partitions > 1)}"
+        return Cell(OFFSET_STORES, row, f"{size}: {figure}", "32 commits in flight")
 
     cpu = Ratio(cell(row, "CPU"), base=cell("odradek", "CPU"))
     return Figure(name, cell("odradek", "commits/s"), cell(row, "commits/s"), "/s", cpu=cpu)
