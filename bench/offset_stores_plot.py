@@ -1,4 +1,7 @@
-"""Commits per second of each store as horizontal bars on a logarithmic axis (SVG), one group for each commit size."""
+"""Commits per second of each store as horizontal bars on a logarithmic axis (SVG), one group for each commit size.
+
+A bar is the median of the rounds. The thin line on it reaches from the least to the greatest.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,16 @@ _GRID = "#dddddd"
 
 
 def plot(rounds: Sequence[Values]) -> str:
-    """The median of the rounds, for commits with 32 in flight."""
+    """The picture for commits with 32 in flight."""
     names = list(dict.fromkeys(key.split("/")[0] for key in rounds[0]))
     sizes = list(dict.fromkeys(int(key.split("/")[1]) for key in rounds[0]))
     found = {
-        (name, size): median(values[f"{name}/{size}/pipelined/per_s"] for values in rounds)
+        (name, size): sorted(values[f"{name}/{size}/pipelined/per_s"] for values in rounds)
         for name in names
         for size in sizes
     }
-    low, high = floor(log10(min(found.values()))), ceil(log10(max(found.values())))
+    low = floor(log10(min(values[0] for values in found.values())))
+    high = ceil(log10(max(values[-1] for values in found.values())))
 
     def x(value: float) -> float:
         return _LEFT + (log10(value) - low) / (high - low) * (_WIDTH - _LEFT - _RIGHT)
@@ -36,12 +40,14 @@ def plot(rounds: Sequence[Values]) -> str:
         title = f"commits of {size} partition{'s' * (size > 1)}"
         parts.append(f'<text x="10" y="{y - 8}" font-weight="bold">{title}</text>')
         for name in names:
-            value = found[name, size]
+            values = found[name, size]
+            value, middle = median(values), y + 2 + _BAR / 2
             color = next(color for prefix, color in _COLORS.items() if name.startswith(prefix))
             parts += [
                 f'<text x="{_LEFT - 8}" y="{y + _BAR + 1}" text-anchor="end">{escape(name)}</text>',
                 f'<rect x="{_LEFT}" y="{y + 2}" width="{x(value) - _LEFT:.1f}" height="{_BAR}" fill="{color}"/>',
-                f'<text x="{x(value) + 6:.1f}" y="{y + _BAR + 1}">{value:,.0f}</text>',
+                f'<line x1="{x(values[0]):.1f}" y1="{middle}" x2="{x(values[-1]):.1f}" y2="{middle}" stroke="black"/>',
+                f'<text x="{x(values[-1]) + 6:.1f}" y="{y + _BAR + 1}">{value:,.0f}</text>',
             ]
             y += _ROW
     height = y + _BOTTOM
