@@ -1,0 +1,72 @@
+"""Java properties files of settings. Values may be secrets: messages contain only the file's name, line and setting."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek.core.errors import ConfigError
+
+# The form of Kafka's setting names. Any other text may be a line of a key, so it is not shown.
+_NAME = re.compile(r"[a-z][a-z0-9]*(?:[._][a-z0-9]+)*")
+_LONGEST_NAME = 100
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+
+
+class Property(NamedTuple):
+    """A setting's value, and the number of its first line."""
+
+    value: str
+    line: int
+
+
+def read_properties_file(path: Path, source: str) -> dict[str, Property]:
+    """Reads the settings of a Java properties file: ``name=value`` or ``name: value`` lines, # and ! for comments, and
+    lines that continue after a backslash. ``source``: the option or variable that names the file, for messages.
+
+    Raises ConfigError with file and line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not valid UTF-8"
+        raise ConfigError(f"{source} {path}: {reason}") from error
+    found: dict[str, Property] = {}
+    for number, line in _lines(text):
+        cut = min((at for at in (line.find("="), line.find(":")) if at > 0), default=-1)
+        if cut < 0:
+            raise ConfigError(f"{source} {path}, line {number}: expected NAME=VALUE")
+        name = _unescaped(line[:cut].rstrip())
+        if len(name) > _LONGEST_NAME or _NAME.fullmatch(name) is None:
+            raise ConfigError(f"{source} {path}, line {number}: expected NAME=VALUE, where NAME is a setting")
+        found[name] = Property(_unescaped(line[cut + 1 :].strip()), number)
+    return found
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yields the lines that are not comments, with continued lines joined, each with the number of its first line."""
+    first, begun = 0, ""
+    for number, line in enumerate(re.split(r"\r\n|\r|\n", text), 1):
+        piece = line.lstrip(" \t\f")
+        if not begun:
+            if not piece or piece[0] in "#!":
+                continue
+            first = number
+        goes_on = (len(piece) - len(piece.rstrip("\\"))) % 2 == 1
+        begun += piece[:-1] if goes_on else piece
+        if not goes_on:
+            yield first, begun
+            begun = ""
+    if begun:
+        yield first, begun
+
+
+def _unescaped(text: str) -> str:
+    def character(found: re.Match[str]) -> str:
+        code = found[1]
+        return chr(int(code[1:], 16)) if len(code) > 1 else _CONTROLS.get(code, code)
+
+    return _ESCAPE.sub(character, text)
