@@ -39,10 +39,12 @@ class GroupHarness:
 
     def offset(self, partition: int) -> int | None:
         path = f"/consumers/{self.group}/offsets/{self.topic}/{partition}"
+        self.kazoo.sync("/")  # the node of this connection may be behind the leader
         return int(self.kazoo.get(path)[0]) if self.kazoo.exists(path) else None
 
     def owner(self, partition: int) -> str | None:
         path = f"/consumers/{self.group}/owners/{self.topic}/{partition}"
+        self.kazoo.sync("/")
         return self.kazoo.get(path)[0].decode() if self.kazoo.exists(path) else None
 
     def own(self, partition: int, name: str = "old_host-1-0") -> str:
@@ -52,7 +54,27 @@ class GroupHarness:
 
     def ids(self) -> list[str]:
         path = f"/consumers/{self.group}/ids"
+        self.kazoo.sync("/")
         return list(self.kazoo.get_children(path)) if self.kazoo.exists(path) else []
+
+
+class OffsetWatcher:
+    """Reads the offset of partition 0 again and again through a connection of its own, and notes each change."""
+
+    def __init__(self, harness: GroupHarness) -> None:
+        self.seen: list[int] = []
+        path = f"/consumers/{harness.group}/offsets/{harness.topic}/0"
+
+        @harness.kazoo.DataWatch(path)  # type: ignore[untyped-decorator]
+        def changed(data: bytes | None, stat: object) -> None:
+            if data is not None:
+                self.seen.append(int(data))
+
+    def wait_for(self, offset: int) -> None:
+        eventually(lambda: self.seen[-1:] == [offset], within_s=60)
+
+    def assert_never_back(self) -> None:
+        assert self.seen == sorted(self.seen), self.seen
 
 
 def read(consumer: Consumer, count: int) -> list[int]:

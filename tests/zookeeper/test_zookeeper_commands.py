@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import make_acl, make_digest_acl
 from zookeeper.conftest import Tool
 
 from odradek import Consumer
@@ -223,7 +224,7 @@ def test_delete_removes_a_group_or_its_topic_and_keeps_an_undo_file(
     assert tool("delete", "--group", group, "--execute", kafka=False) == 0
     assert kazoo.exists(f"/consumers/{group}") is None
     assert tool("delete", "--group", group, "--execute", kafka=False) == 2
-    assert tool.err == f"odradek: ZooKeeper has no group {group}\n"
+    assert f"has no group {group}: " in tool.err
 
 
 def test_compare_shows_the_differences_between_both_stores(
@@ -249,7 +250,10 @@ def test_wrong_input_is_one_line_with_exit_code_2(tool: Tool, connect: str, caps
         (["reset", "--group", "a/b", "--topic", "t", "--to-latest"], "no path of ZooKeeper can hold this name"),
         (["migrate", "--to", "mars", "--group", "g"], "--to 'mars': kafka or zookeeper"),
         (["migrate", "--to", "kafka", "--group", "g", "--on-conflict", "x"], "--on-conflict 'x': one of fail"),
-        (["describe", "--group", "g", "--path", "/x/{partition}"], "has no {group}: name the group"),
+        (
+            ["describe", "--group", "g", "--path", "/x/{partition}"],
+            "--path '/x/{partition}' has no {group}: add --path-group",
+        ),
         (["import", "--file", "none.txt"], "--file none.txt: No such file"),
     ]:
         assert tool(*arguments) == 2, arguments
@@ -305,16 +309,99 @@ def test_the_undo_file_is_written_first(
 def test_unknown_groups_and_unreachable_servers_are_reported(
     tool: Tool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for arguments in (["describe"], ["export"], ["migrate", "--to", "kafka"], ["delete"]):
+    for arguments in (["describe"], ["owners"], ["export"], ["migrate", "--to", "kafka"], ["delete"]):
         assert tool(*arguments, "--group", "typo", kafka=arguments[0] == "migrate") == 2
-        assert tool.err == "odradek: ZooKeeper has no group typo\n"
-    assert tool("migrate", "--to", "zookeeper", "--group", "typo") == 0
-    assert tool.out.startswith("Group typo: no offsets in the source.\n")
+        assert tool.err == (
+            f"odradek: ZooKeeper {tool.connect} has no group typo: odradek zookeeper groups lists the groups\n"
+        )
+    assert tool("migrate", "--to", "zookeeper", "--group", "typo") == 2
+    assert tool.err == "odradek: Kafka has no offsets of group typo: odradek groups list shows the groups\n"
+    assert tool("compare", "--group", "typo") == 2
+    assert tool.err.startswith("odradek: neither ZooKeeper nor Kafka has an offset of group typo: ")
     file = tmp_path / "zookeeper.properties"
     file.write_text("zookeeper.connection.timeout.ms=300\nzookeeper.connect=127.0.0.1:1\n")
     assert run(["zookeeper", "groups", "--zookeeper-config", str(file)]) == 1
-    expected = "odradek: no node of ZooKeeper at 127.0.0.1:1 answered within 300 ms\n"
-    assert capsys.readouterr().err == expected
+    assert capsys.readouterr().err == (
+        "odradek: no node of ZooKeeper at 127.0.0.1:1 answered within 300 ms (Connection refused): check the "
+        "addresses, and that the nodes run; for a TLS port set zookeeper.ssl.client.enable=true\n"
+    )
+    file.write_text("zookeeper.connection.timeout.ms=300\n")
+    assert run(["zookeeper", "groups", "--zookeeper-config", str(file), "-z", "no-such-host.invalid"]) == 1
+    assert "(no-such-host.invalid has no address): check the addresses" in capsys.readouterr().err
+
+
+def test_names_that_are_nowhere_are_no_success(tool: Tool, kazoo: KazooClient, filled: str, group: str,
+                                               tmp_path: Path) -> None:  # fmt: skip
+    assert (tool("describe", "--all-groups"), tool.out) == (0, "No groups.\n")
+    put(kazoo, group, filled, {0: "4"})
+    assert tool("delete", "--group", group, "--topic", "typo", "--execute", kafka=False) == 2
+    assert tool.err == (
+        f"odradek: ZooKeeper has no offsets of topic typo of group {group}: odradek zookeeper describe "
+        "shows the topics\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+    assert tool("describe", "--group", group, "--topic", "typo") == 0
+    assert tool.out == f"Group {group}: no offsets of topic typo in ZooKeeper.\n"
+
+
+def test_a_wrong_file_of_the_session_is_named_with_its_line(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "z.properties"
+    options = ["--zookeeper-config", "z.properties"]
+    assert tool("groups", *options, kafka=False) == 2
+    assert tool.err == "odradek: --zookeeper-config z.properties: No such file or directory\n"
+    file.write_text("# a comment\nzookeeper.foo=1\n")
+    assert tool("groups", *options, kafka=False) == 2
+    assert tool.err.startswith("odradek: --zookeeper-config z.properties, line 2: zookeeper.foo: not a setting")
+    monkeypatch.setenv("ODRADEK_ZOOKEEPER_CONFIG", "z.properties")
+    assert tool("groups", kafka=False) == 2
+    assert tool.err.startswith("odradek: ODRADEK_ZOOKEEPER_CONFIG z.properties, line 2: ")
+    for name, message in (("truststore", "has no certificate in PEM"), ("keystore", "needs a certificate and its key")):
+        file.write_text(f"zookeeper.ssl.client.enable=true\nzookeeper.ssl.{name}.location=z.properties\n")
+        assert tool("groups", *options, kafka=False) == 2
+        assert tool.err.startswith(f"odradek: zookeeper.ssl.{name}.location: z.properties {message}")
+        assert tool.err.count("\n") == 1
+
+
+def test_without_permission_a_command_is_one_line(
+    tool: Tool, kazoo: KazooClient, filled: str, group: str, tmp_path: Path
+) -> None:
+    """The error names the path whose access list refuses: to create or delete a znode, that of its parent."""
+    folder = f"/consumers/{group}/offsets/{filled}"
+    put(kazoo, group, filled, {0: "4"})
+    (tmp_path / "in.txt").write_text(f"{folder}/0:9\n")
+    (tmp_path / "login.properties").write_text("zookeeper.login=kafka:wrong\n")
+    everything = make_digest_acl("kafka", "secret", all=True)
+    read_only = [everything, make_acl("world", "anyone", read=True)]
+    login = "log in as a user of its access list, with the right password (zookeeper.login in a file, or"
+    commands: list[list[str]] = [
+        ["reset", "--group", group, "--topic", f"{filled}:0", "--to-latest", "--execute"],
+        ["import", "--file", "in.txt", "--execute"],
+    ]
+    kazoo.add_auth("digest", "kafka:secret")
+    kazoo.set_acls(f"{folder}/0", read_only)
+    for arguments in commands:
+        assert tool(*arguments) == 1
+        assert f"no permission for {folder}/0: {login}" in tool.err
+        assert tool.err.count("\n") == 1
+    kazoo.set_acls(folder, read_only)
+    for arguments in (
+        ["reset", "--group", group, "--topic", f"{filled}:1", "--to-latest", "--execute"],
+        ["delete", "--group", group, "--execute"],
+    ):
+        assert tool(*arguments, kafka=arguments[0] == "reset") == 1
+        assert f"no permission for {folder}: {login}" in tool.err
+        assert tool.err.count("\n") == 1
+    kazoo.set_acls(f"{folder}/0", [everything])
+    for arguments in (*commands, ["describe", "--group", group], ["compare", "--group", group],
+                      ["migrate", "--to", "kafka", "--group", group, "--execute"],
+                      ["migrate", "--to", "zookeeper", "--group", group, "--execute"]):  # fmt: skip
+        assert tool(*arguments, "--zookeeper-config", "login.properties") == 1
+        assert f"no permission for {folder}/0 as user kafka: {login}" in tool.err
+        assert tool.err.count("\n") == 1
+        assert "wrong" not in tool.err
+    assert stored(kazoo, group, filled) == {"0": "4"}
 
 
 # --- migration -------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from support.brokers import eventually
 from support.killed_programs import KilledProgram
 from support.publish import publish
-from support.zookeeper_harness import GroupHarness, expire, read
+from support.zookeeper_harness import GroupHarness, OffsetWatcher, expire, read
 
 import odradek
 from odradek import Consumer
@@ -156,23 +156,6 @@ def counting(harness: GroupHarness, consumer: Consumer, stop: threading.Event) -
     return reached, refused
 
 
-class Watcher:
-    """Reads an offset again and again through a connection of its own, and notes each change."""
-
-    def __init__(self, harness: GroupHarness) -> None:
-        self.seen: list[int] = []
-        self._path = f"/consumers/{harness.group}/offsets/{harness.topic}/0"
-        self._kazoo = harness.kazoo
-
-        @self._kazoo.DataWatch(self._path)  # type: ignore[untyped-decorator]
-        def changed(data: bytes | None, stat: object) -> None:
-            if data is not None:
-                self.seen.append(int(data))
-
-    def assert_never_back(self) -> None:
-        assert self.seen == sorted(self.seen), self.seen
-
-
 @pytest.mark.slow
 def test_no_offset_goes_back_when_leaders_are_killed_and_sessions_expire(
     bootstrap: str, group: str, filled: str
@@ -189,7 +172,7 @@ def test_no_offset_goes_back_when_leaders_are_killed_and_sessions_expire(
             one.subscribe([harness.topic])
             read(one, 20)
             one.commit({harness.a: 0, harness.b: 0})
-            watcher = Watcher(harness)
+            watcher = OffsetWatcher(harness)
             problems: list[BaseException] = []
 
             def disturb() -> None:
@@ -220,7 +203,7 @@ def test_no_offset_goes_back_when_leaders_are_killed_and_sessions_expire(
             last = max(harness.offset(0) or 0, reached[-1]) + 1
             one.commit({harness.a: last, harness.b: last})
             assert (harness.offset(0), harness.offset(1)) == (last, last)
-            eventually(lambda: watcher.seen and watcher.seen[-1] == last, within_s=60)
+            watcher.wait_for(last)
             watcher.assert_never_back()
         kazoo.stop()
         kazoo.close()

@@ -157,7 +157,18 @@ def test_a_connect_string_is_parsed_or_refused() -> None:
     assert parse_connect("a:2181,b:2182/kafka/one/") == ("a:2181,b:2182", "/kafka/one")
     assert parse_connect("a, b:1") == ("a:2181,b:1", "")
     assert parse_connect("[::1]:99/x") == ("[::1]:99", "/x")
-    for wrong in ("", "/kafka", "a:b", "a:2181/x,b:2181/x", "a:0", ":2181", "a:2181//x"):
+    for wrong in (
+        "",
+        "/kafka",
+        "a:b",
+        "a:2181/x,b:2181/x",
+        "a:0",
+        ":2181",
+        "a:2181//x",
+        "a:2181 b:2181",
+        "a:1:2",
+        "a#b",
+    ):
         with pytest.raises(ConfigError, match=r"zookeeper\.connect"):
             parse_connect(wrong)
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import threading
-from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
@@ -241,50 +238,6 @@ def test_a_group_is_deleted_as_a_whole_or_by_topic(store: OffsetStore, kazoo: Ka
     assert kazoo.exists("/consumers/g/owners/orders") is None
     store.delete("g")
     assert (kazoo.exists("/consumers/g"), store.groups()) == (None, [])
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A self-signed certificate and its key in one PEM file."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("no openssl to make a certificate")
-    folder = tmp_path_factory.mktemp("tls")
-    key, certificate = folder / "key.pem", folder / "cert.pem"
-    subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate, "-days", "2",
-         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    (folder / "both.pem").write_text(key.read_text() + certificate.read_text())
-    return folder
-
-
-def test_a_connection_may_use_tls(zookeeper: odradek.ZooKeeper, certificates: Path, tmp_path: Path) -> None:
-    (port,) = free_ports(1)
-    config = {
-        "secureClientPort": port,
-        "secureClientPortAddress": "127.0.0.1",
-        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
-        "ssl.keyStore.location": certificates / "both.pem",
-        "ssl.trustStore.location": certificates / "cert.pem",
-        "ssl.keyStore.type": "PEM",
-        "ssl.trustStore.type": "PEM",
-        "ssl.hostnameVerification": "false",
-    }
-    with odradek.ZooKeeper(config=config):
-        settings = {
-            "zookeeper.ssl.client.enable": "true",
-            "zookeeper.ssl.truststore.location": str(certificates / "cert.pem"),
-            "zookeeper.ssl.keystore.location": str(certificates / "both.pem"),
-        }
-        with ZooKeeperConnection(config_of(f"127.0.0.1:{port}", settings, {})) as connection:
-            write(OffsetStore(connection), "g", {A: 5})
-            assert OffsetStore(connection).read("g").next_offsets() == {A: 5}
-        del settings["zookeeper.ssl.truststore.location"]
-        settings["zookeeper.connection.timeout.ms"] = "1000"
-        with pytest.raises(ZooKeeperUnreachable):
-            ZooKeeperConnection(config_of(f"127.0.0.1:{port}", settings, {})).open()
 
 
 @pytest.mark.slow

@@ -7,15 +7,19 @@ A secret is never an argument of a command: it comes from the environment variab
 from __future__ import annotations
 
 import os
+import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from odradek.core.errors import ConfigError
+from odradek.core.properties_file import read_properties_file
 
 LOGIN_VARIABLE = "ODRADEK_ZOOKEEPER_LOGIN"
 CONFIG_VARIABLE = "ODRADEK_ZOOKEEPER_CONFIG"
 _DEFAULT_PORT = 2181
+_HOST = re.compile(r"[^\s:/?#@\[\]\\]+|\[[0-9A-Fa-f:.]+\]")
 
 SETTINGS = {
     "zookeeper.connect": "HOST:PORT of one or several nodes, separated by commas, with an optional chroot (/kafka)",
@@ -61,6 +65,26 @@ class ZooKeeperConfig:
         return self.hosts + self.chroot
 
 
+def file_settings(file: Path | None, source: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Returns the settings of a properties file; without ``file`` of the one that ODRADEK_ZOOKEEPER_CONFIG names, if
+    any. ``source``: the option or setting that names ``file``, for messages.
+
+    Raises ConfigError with file and line."""
+    if file is None:
+        if not environment.get(CONFIG_VARIABLE):
+            return {}
+        file, source = Path(environment[CONFIG_VARIABLE]), CONFIG_VARIABLE
+    found = read_properties_file(file, source)
+    for name, setting in found.items():
+        if name not in SETTINGS:
+            raise ConfigError(f"{source} {file}, line {setting.line}: {_unknown(name)}")
+    return {name: setting.value for name, setting in found.items()}
+
+
+def _unknown(name: str) -> str:
+    return f"{name}: not a setting of ZooKeeper; the settings are {', '.join(SETTINGS)}"
+
+
 def config_of(
     connect: str | None, settings: Mapping[str, str] | None = None, environment: Mapping[str, str] = os.environ
 ) -> ZooKeeperConfig:
@@ -69,7 +93,7 @@ def config_of(
     Raises ConfigError for a wrong connect string, value or setting."""
     given = dict(settings or {})
     for name in given.keys() - SETTINGS.keys():
-        raise ConfigError(f"{name}: not a setting of ZooKeeper; the settings are {', '.join(SETTINGS)}")
+        raise ConfigError(_unknown(name))
     hosts, chroot = parse_connect(connect or given.get("zookeeper.connect", ""))
     login = given.get("zookeeper.login") or environment.get(LOGIN_VARIABLE) or None
     if login is not None and (":" not in login or login.startswith(":")):
@@ -99,7 +123,7 @@ def parse_connect(text: str) -> tuple[str, str]:
         name, colon, port = host.strip().rpartition(":")
         if not colon or host.strip().endswith("]"):  # an IPv6 address has colons, too
             name, port = host.strip(), str(_DEFAULT_PORT)
-        if not name or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+        if not _HOST.fullmatch(name) or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
             raise ConfigError(f"zookeeper.connect {text!r}: {host!r} is not HOST:PORT")
         found.append(f"{name}:{port}")
     return ",".join(found), chroot
@@ -129,9 +153,32 @@ def _tls(given: Mapping[str, str]) -> TlsSettings | None:
     checked = given.get("zookeeper.ssl.endpoint.identification.algorithm", "HTTPS").upper()
     if checked not in ("HTTPS", ""):
         raise ConfigError("zookeeper.ssl.endpoint.identification.algorithm: expected HTTPS, or nothing after the =")
-    return TlsSettings(
+    made = TlsSettings(
         given.get("zookeeper.ssl.truststore.location"),
         given.get("zookeeper.ssl.keystore.location"),
         given.get("zookeeper.ssl.keystore.password"),
         checked == "HTTPS",
     )
+    _check_files(made)
+    return made
+
+
+def _check_files(tls: TlsSettings) -> None:
+    """kazoo would try files that it cannot read again and again. Raises ConfigError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if tls.authorities is not None:
+        try:
+            context.load_verify_locations(tls.authorities)
+        except OSError:
+            raise ConfigError(
+                f"zookeeper.ssl.truststore.location: {tls.authorities} has no certificate in PEM: export those of a "
+                "Java keystore with keytool -list -rfc"
+            ) from None
+    if tls.certificate is not None:
+        try:
+            context.load_cert_chain(tls.certificate, password=tls.key_password or "")
+        except OSError:
+            raise ConfigError(
+                f"zookeeper.ssl.keystore.location: {tls.certificate} needs a certificate and its key in PEM, and "
+                "zookeeper.ssl.keystore.password has to be the password of that key, if it has one"
+            ) from None

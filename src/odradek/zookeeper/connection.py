@@ -7,6 +7,7 @@ was carried out (``store``).
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
@@ -89,7 +90,8 @@ class ZooKeeperConnection:
 
     def __init__(self, config: ZooKeeperConfig) -> None:
         self.config = config
-        self._client = _client(config)
+        self._log = _LastWarning()
+        self._client = _client(config, self._log)
 
     def open(self) -> Self:
         """Connects. Raises ZooKeeperUnreachable, and ConfigError for a chroot that does not exist."""
@@ -101,9 +103,7 @@ class ZooKeeperConnection:
                 self._client.start(self.config.timeout_ms / 1000)
         except KazooTimeoutError:
             self.close()
-            raise ZooKeeperUnreachable(
-                f"no node of ZooKeeper at {self.config.hosts} answered within {self.config.timeout_ms} ms"
-            ) from None
+            raise ZooKeeperUnreachable(self._unanswered()) from None
         except Exception as error:
             self.close()
             with self._errors(""):
@@ -111,9 +111,17 @@ class ZooKeeperConnection:
         if self.config.chroot and not self.exists("/"):
             self.close()
             raise ConfigError(
-                f"zookeeper.connect: the chroot {self.config.chroot} does not exist at {self.config.hosts}"
+                f"zookeeper.connect: the chroot {self.config.chroot} does not exist at {self.config.hosts}: "
+                "correct it, or leave it out"
             )
         return self
+
+    def _unanswered(self) -> str:
+        why = f" ({self._log.reason})" if self._log.reason else ""
+        remedy = "check the addresses, and that the nodes run; for a TLS port set zookeeper.ssl.client.enable=true"
+        if self.config.tls is not None:
+            remedy = "check the addresses, that they are TLS ports, and the files of zookeeper.ssl.*"
+        return f"no node of ZooKeeper at {self.config.hosts} answered within {self.config.timeout_ms} ms{why}: {remedy}"
 
     def close(self) -> None:
         """Ends the session; its ephemeral nodes disappear."""
@@ -167,6 +175,8 @@ class ZooKeeperConnection:
 
         Raises ZnodeChanged if a node exists already, is missing or has another version, TransactionTooLarge, and
         ZooKeeperUnreachable if the answer was lost: the outcome is unknown then."""
+        from kazoo.exceptions import NoAuthError
+
         chosen = list(operations)
         if not chosen:
             return
@@ -186,7 +196,9 @@ class ZooKeeperConnection:
                 "RolledBackError",
                 "RuntimeInconsistency",
             ):
-                with self._errors(one.path):
+                refused = isinstance(result, NoAuthError) and isinstance(one, Create | Delete)
+                # The access list of the parent decides who may create and delete.
+                with self._errors(one.path.rpartition("/")[0] or "/" if refused else one.path):
                     raise result
 
     def _many(self, paths: Sequence[str], call: Callable[[str], Any]) -> list[Any]:
@@ -240,9 +252,10 @@ class ZooKeeperConnection:
             what = "did not answer in time" if isinstance(error, KazooTimeoutError) else "lost the connection"
             raise ZooKeeperUnreachable(f"ZooKeeper {where} {what} ({path or 'at the start'})") from error
         except kazoo.NoAuthError as error:
+            user = f" as user {self.config.login.partition(':')[0]}" if self.config.login else ""
             raise NoPermission(
-                f"ZooKeeper {where}: no permission for {path}: log in as a user of its access list "
-                "(zookeeper.login in a file, or ODRADEK_ZOOKEEPER_LOGIN)"
+                f"ZooKeeper {where}: no permission for {path}{user}: log in as a user of its access list, with the "
+                "right password (zookeeper.login in a file, or ODRADEK_ZOOKEEPER_LOGIN)"
             ) from error
         except kazoo.AuthFailedError as error:
             raise NoPermission(
@@ -276,12 +289,26 @@ def check_installed() -> None:
         raise ConfigError("offsets in ZooKeeper need kazoo: pip install 'odradek[zookeeper]'") from None
 
 
-def _client(config: ZooKeeperConfig) -> KazooClient:
+class _LastWarning(logging.Logger):
+    """Prints nothing, because callers get errors. It keeps why the last attempt to connect failed."""
+
+    def __init__(self) -> None:
+        super().__init__("odradek.zookeeper.kazoo", logging.WARNING)
+        self.reason = ""
+
+    def handle(self, record: logging.LogRecord) -> None:
+        """Keeps the reason of a connection that failed; the text names no file of this machine and no secret."""
+        text = record.getMessage()
+        if text.startswith("Connection dropped: socket connection error: "):
+            self.reason = re.sub(r"^\[SSL: \w+\] | \(_ssl\.c:\d+\)$", "", text.partition("error: ")[2])
+        elif text.startswith("Cannot resolve "):
+            self.reason = f"{text.split()[2].rstrip(':')} has no address"
+
+
+def _client(config: ZooKeeperConfig, log: logging.Logger) -> KazooClient:
     check_installed()
     from kazoo.client import KazooClient
 
-    silent = logging.getLogger("odradek.zookeeper.kazoo")
-    silent.setLevel(logging.CRITICAL + 1)  # it logs what callers get as errors
     tls = config.tls
     options: dict[str, Any] = {}
     if tls is not None:
@@ -293,7 +320,7 @@ def _client(config: ZooKeeperConfig) -> KazooClient:
         hosts=config.address,
         timeout=config.session_timeout_ms / 1000,
         auth_data=[("digest", config.login)] if config.login else None,
-        logger=silent,
+        logger=log,
         **options,
     )
 

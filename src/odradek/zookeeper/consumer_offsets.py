@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 from odradek.client.consumer.errors import CommitFailed
@@ -19,7 +20,7 @@ from odradek.client.consumer.offset_store import OnLost, StoreOpener, StoreSetti
 from odradek.client.errors import OffsetStoreUnreachable
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import TopicPartition
-from odradek.zookeeper.config import ZooKeeperConfig, config_of
+from odradek.zookeeper.config import ZooKeeperConfig, config_of, file_settings
 from odradek.zookeeper.connection import ZooKeeperConnection, check_installed
 from odradek.zookeeper.consumer_session import ConsumerSession
 from odradek.zookeeper.errors import OffsetsChanged, ZooKeeperUnreachable
@@ -41,7 +42,8 @@ def offsets_opener(settings: StoreSettings) -> StoreOpener:
         raise ConfigError(f"group_id {settings.group_id!r}: no path of ZooKeeper can hold this name: {problem}")
     timeout = str(settings.session_timeout_ms)
     names = ("zookeeper.session.timeout.ms", "zookeeper.connection.timeout.ms")
-    config = config_of(settings.connect, dict.fromkeys(names, timeout))
+    file = None if settings.config is None else Path(settings.config)
+    config = config_of(settings.connect, file_settings(file, "zookeeper_config") | dict.fromkeys(names, timeout))
     return lambda on_lost: ZooKeeperOffsets(config, settings.group_id, on_lost)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import fitting
-from odradek.cli.terminal import EXIT_FAILED, note, note_table, print_json, progress
+from odradek.cli.terminal import EXIT_FAILED, CommandError, note, note_table, print_json, progress
 from odradek.cli.zookeeper.scope import (
     AllGroups,
     Groups,
@@ -58,6 +58,11 @@ def compare(line: CompareLine) -> None:
                 found = store.read(name)
                 invalid += found.invalid
                 ours, kafkas = found.next_offsets(), admin.list_group_offsets(name)
+                if not (ours or kafkas or found.invalid or line.all_groups):
+                    raise CommandError(
+                        f"neither ZooKeeper nor Kafka has an offset of group {name}: odradek zookeeper groups and "
+                        "odradek groups list show the groups"
+                    )
                 rows += [
                     (name, tp, ours.get(tp), kafkas[tp].offset if tp in kafkas else None)
                     for tp in sorted(ours.keys() | kafkas.keys())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import fitting
-from odradek.cli.terminal import counted, note, note_table, print_json
+from odradek.cli.terminal import CommandError, counted, note, note_table, print_json
 from odradek.cli.undo_file import write_undo
 from odradek.cli.zookeeper.scope import (
     Execute,
@@ -19,6 +20,9 @@ from odradek.cli.zookeeper.scope import (
     refuse_live_members,
     warn_of_invalid,
 )
+
+if TYPE_CHECKING:
+    from odradek.zookeeper.store import OffsetStore, StoredOffsets
 
 EPILOG = (
     "Examples:\n\n\b\n"
@@ -51,6 +55,8 @@ def delete(line: DeleteLine) -> None:
         names = known_groups(store, line.group)
         refuse_live_members(store, names)
         found = [store.read(name, line.topic) for name in names]
+        for topic in line.topic or ():
+            _check_topic(store, found, topic)
         rows = [
             (one.group, tp.topic, str(tp.partition), str(stored.offset))
             for one in found
@@ -72,3 +78,15 @@ def delete(line: DeleteLine) -> None:
     else:
         note(f"Deleted {counted(len(deleted), 'znode')}.")
         note(f"Undo: odradek zookeeper import --file {undo} --execute -z …")
+
+
+def _check_topic(store: OffsetStore, found: list[StoredOffsets], topic: str) -> None:
+    """Raises CommandError for a topic of which ZooKeeper has nothing."""
+    groups = [one.group for one in found]
+    paths = [f"/consumers/{group}/{kind}/{topic}" for group in groups for kind in ("offsets", "owners")]
+    has_znodes = store.layout.is_kafkas and any(store.connection.get_many(paths))
+    if not has_znodes and not any(tp.topic == topic for one in found for tp in one.offsets):
+        raise CommandError(
+            f"ZooKeeper has no offsets of topic {topic} of group {', '.join(groups)}: odradek zookeeper describe shows "
+            "the topics"
+        )

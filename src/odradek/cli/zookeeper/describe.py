@@ -48,7 +48,9 @@ def describe(line: DescribeLine) -> None:
         print_json(found, indent=2)
     else:
         for one in found:
-            _show(one)
+            _show(one, line.topic)
+        if not found:
+            note("No groups.")
     if any(one["invalid"] for one in found):
         raise typer.Exit(EXIT_FAILED)
 
@@ -85,7 +87,7 @@ def _described(store: OffsetStore, admin: Admin | None, group: str, topics: list
     return {"group": group, "partitions": rows, "invalid": invalid}
 
 
-def _show(one: Mapping[str, Any]) -> None:
+def _show(one: Mapping[str, Any], topics: list[str] | None) -> None:
     cells = [
         (*("-" if cell is None else str(cell) for cell in list(row.values())[:-1]), _time(row["modified_ms"]))
         for row in one["partitions"]
@@ -94,7 +96,8 @@ def _show(one: Mapping[str, Any]) -> None:
     if cells:
         note_table(fitting(_HEAD, cells, right=frozenset({1, 2, 3, 4})), title)
     else:
-        note(f"{title}: no offsets in ZooKeeper.")
+        of = f" of topic {', '.join(topics)}" if topics else ""
+        note(f"{title}: no offsets{of} in ZooKeeper.")
     for invalid in one["invalid"]:
         warning_lines(f"{invalid['path']}: {invalid['reason']}")
 

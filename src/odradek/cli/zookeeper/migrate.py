@@ -127,8 +127,15 @@ def _plans(store: OffsetStore, admin: Admin, line: MigrateLine, rules: Migration
     with progress("Reading both stores", len(names), "groups") as advance:
         for name in names:
             found.append(migration.plan(store, admin, name, rules))
+            if rules.to == "zookeeper" and not line.all_groups and _is_empty(found[-1]):
+                raise CommandError(f"Kafka has no offsets of group {name}: odradek groups list shows the groups")
             advance(1)
     return found
+
+
+def _is_empty(plan: GroupMigration) -> bool:
+    """Returns whether the source has nothing of the group."""
+    return not (plan.rows or plan.skipped or plan.refusals)
 
 
 def _execute(store: OffsetStore, admin: Admin, ready: list[GroupMigration]) -> list[str]:
@@ -179,7 +186,7 @@ def _show(plans: list[GroupMigration]) -> None:
     if cells:
         note_table(fitting(_HEAD, cells, right=frozenset({2, 3, 4, 5})))
     for plan in plans:
-        if not plan.rows and not plan.skipped and not plan.refusals:
+        if _is_empty(plan):
             note(f"Group {plan.group}: no offsets in the source.")
         for one in plan.skipped:
             warning_lines(f"{one.where}: {one.reason}")

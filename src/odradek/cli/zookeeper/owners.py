@@ -9,7 +9,7 @@ import typer
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import fitting
 from odradek.cli.terminal import EXIT_FAILED, note, note_table, print_json
-from odradek.cli.zookeeper.scope import Groups, KafkaLine, ZooKeeperLine, group_names, warn_of_invalid
+from odradek.cli.zookeeper.scope import Groups, KafkaLine, ZooKeeperLine, group_names, known_groups, warn_of_invalid
 
 EPILOG = (
     "Examples:\n\n\b\n"
@@ -33,9 +33,10 @@ def owners(line: OwnersLine) -> None:
     """
     from odradek.zookeeper.members import broker_partitions, check_owners, read_members
 
-    names = group_names(line.group)
+    group_names(line.group)
     found = []
     with line.store() as store, line.optional_admin() as admin:
+        names = known_groups(store, line.group)
         if admin is not None:
             described = admin.describe_topics().values()
             partitions = {topic.name: [p.partition for p in topic.partitions] for topic in described}

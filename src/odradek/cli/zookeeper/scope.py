@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from odradek.cli.command_config import read_properties
 from odradek.cli.options import TIMEOUT_MS, AsJson, CommandConfig, Timeout, connect, names_given
 from odradek.cli.terminal import CommandError, warning_lines
 
@@ -75,20 +74,21 @@ class ZooKeeperLine:
         """Returns the layout of --path and its companions. Raises ConfigError."""
         from odradek.zookeeper.layout import KAFKA_TEMPLATE, OffsetLayout
 
-        return OffsetLayout(
-            self.path or KAFKA_TEMPLATE, self.json_field, self.last_read, self.path_group, self.path_topic
-        )
+        template = KAFKA_TEMPLATE if self.path is None else self.path
+        for name, option, value in (
+            ("group", "--path-group", self.path_group),
+            ("topic", "--path-topic", self.path_topic),
+        ):
+            if "{partition}" in template and (f"{{{name}}}" in template) == (value is not None):
+                has, remedy = ("has", "leave out") if value is not None else ("has no", "add")
+                raise CommandError(f"--path {template!r} {has} {{{name}}}: {remedy} {option}")
+        return OffsetLayout(template, self.json_field, self.last_read, self.path_group, self.path_topic)
 
     def session(self) -> ZooKeeperConfig:
         """Returns the settings of the session. Raises ConfigError, CommandError."""
-        import os
+        from odradek.zookeeper.config import config_of, file_settings
 
-        from odradek.zookeeper.config import CONFIG_VARIABLE, config_of
-
-        file = self.zookeeper_config
-        if file is None and os.environ.get(CONFIG_VARIABLE):
-            file = Path(os.environ[CONFIG_VARIABLE])
-        settings = read_properties(file) if file is not None else {}
+        settings = file_settings(self.zookeeper_config, "--zookeeper-config")
         if self.zookeeper is None and "zookeeper.connect" not in settings:
             raise CommandError("missing option '--zookeeper' (or zookeeper.connect in the file of --zookeeper-config)")
         return config_of(self.zookeeper, settings)
@@ -144,7 +144,11 @@ def group_names(groups: list[str] | None) -> list[str]:
 def check_scope(groups: list[str] | None, all_groups: bool) -> None:
     """Raises CommandError unless either --group or --all-groups is given."""
     if bool(groups) == all_groups:
-        raise CommandError("missing option '--group' or '--all-groups'" if not groups else "--group or --all-groups")
+        raise CommandError(
+            "missing option '--group' or '--all-groups'"
+            if not groups
+            else "--group and --all-groups cannot be used together"
+        )
 
 
 def chosen_groups(store: OffsetStore, groups: list[str] | None, all_groups: bool) -> list[str]:
@@ -158,7 +162,8 @@ def known_groups(store: OffsetStore, groups: list[str] | None) -> list[str]:
     names, known = group_names(groups), set(store.groups())
     for name in names:
         if name not in known:
-            raise CommandError(f"ZooKeeper has no group {name}")
+            where = store.connection.config.address
+            raise CommandError(f"ZooKeeper {where} has no group {name}: odradek zookeeper groups lists the groups")
     return names
 
 

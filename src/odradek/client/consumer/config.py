@@ -49,6 +49,7 @@ class ConsumerConfig:
 
     ``offsets_storage`` zookeeper keeps the committed offsets where Kafka's consumers up to 1.1 kept them. With
     ``dual_commit_enabled`` they are in Kafka and in ZooKeeper. Both need ``zookeeper_connect``: ``host:port,…/chroot``.
+    ``zookeeper_config`` names a properties file with a login and TLS.
     """
 
     bootstrap_servers: str
@@ -86,6 +87,7 @@ class ConsumerConfig:
     dual_commit_enabled: bool = False
     zookeeper_connect: str | None = None
     zookeeper_session_timeout_ms: int = 6_000
+    zookeeper_config: str | None = None
     columns: tuple[str, ...] = DEFAULT_COLUMNS
     assignors: tuple[Assignor, ...] = field(default=(), compare=False, repr=False)
 

@@ -14,11 +14,13 @@ from odradek.core.lazy_import import part
 
 
 class StoreSettings(NamedTuple):
-    """The group, the addresses (``host:port,…/chroot``) and the session timeout in ms."""
+    """The group, the addresses (``host:port,…/chroot``), the session timeout in ms, and a properties file with a login
+    and TLS."""
 
     group_id: str
     connect: str
     session_timeout_ms: int
+    config: str | None = None
 
 
 class ConsumerOffsetStore(Protocol):
@@ -73,4 +75,8 @@ def store_opener(config: ConsumerConfig) -> StoreOpener | None:
     assert config.group_id is not None
     assert config.zookeeper_connect is not None
     check = cast(Callable[[StoreSettings], StoreOpener], part("offset store"))
-    return check(StoreSettings(config.group_id, config.zookeeper_connect, config.zookeeper_session_timeout_ms))
+    return check(
+        StoreSettings(
+            config.group_id, config.zookeeper_connect, config.zookeeper_session_timeout_ms, config.zookeeper_config
+        )
+    )

@@ -85,5 +85,8 @@ class ConsumerSettings(TypedDict, total=False):
     """Addresses of ZooKeeper's nodes with an optional chroot, `host:port,host:port/chroot`, for both settings above."""
     zookeeper_session_timeout_ms: int
     """Time without a connection after which ZooKeeper ends the session and the claims of the consumer."""
+    zookeeper_config: str | None
+    """Not in Kafka. A properties file with `zookeeper.login` and `zookeeper.ssl.*`. By default the file that the
+    environment variable ODRADEK_ZOOKEEPER_CONFIG names, if any."""
     columns: tuple[str, ...]
     """Not in Kafka. Columns of the Arrow batches; `offset` is required. `headers` is left out by default."""
