@@ -59,7 +59,9 @@ def test_each_setting_of_a_client_has_an_entry_with_a_meaning(title: str, config
 def test_names_of_kafka_are_shown_where_kafka_has_the_setting() -> None:
     assert "Kafka's name: `linger.ms`" in CLIENTS
     unknown = re.findall(r"^### \w+: (\w+)\n\nNot in Kafka.*\n\n.*Kafka's name: none\.$", CLIENTS, re.MULTILINE)
-    assert set(unknown) == {"buffer_memory", "bootstrap_timeout_ms", "receive_message_max_bytes", "columns"}
+    assert set(unknown) == {
+        "buffer_memory", "bootstrap_timeout_ms", "receive_message_max_bytes", "columns", "zookeeper_config",
+    }  # fmt: skip
     assert CLIENTS.count("Kafka's name: none") == len(unknown)
 
 
