@@ -297,6 +297,29 @@ def test_a_first_micro_batch_whose_number_was_deleted_is_refused(
     check_group(stream)
 
 
+@pytest.mark.parametrize("commit_offsets", ["transaction", "false"])
+def test_a_checkpoint_that_has_lost_its_last_micro_batches_is_refused(
+    bootstrap: str, stream: StreamingRun, target: str, filled: list[str], commit_offsets: str
+) -> None:
+    """It is restored from a copy. The topic has one micro-batch more than the copy, or two. Records that have come
+    since are in the micro-batch that Spark plans again, and a writer that takes it for a repeated one loses them."""
+    run(stream, transactional_writer(bootstrap, target), commit_offsets)
+    publish(bootstrap, stream.topic, [b"100"])
+    for _ in range(2):
+        forget_plan(stream, stream.forget_that_the_last_batch_was_done())
+        message = failed(stream, transactional_writer(bootstrap, target), commit_offsets)
+        assert "the checkpoint is older than its output" in message
+        assert "Restore the checkpoint, or use a new one that starts after the records in the topic" in message
+        assert values(bootstrap, target) == filled
+        forget_plan(stream, stream.log("offsets")[-1])
+
+
+def forget_plan(stream: StreamingRun, batch: int) -> None:
+    """Removes the plan of a micro-batch from the checkpoint."""
+    for name in (str(batch), f".{batch}.crc"):
+        (stream.checkpoint / "offsets" / name).unlink(missing_ok=True)
+
+
 def test_the_deletion_of_the_source_s_group_repeats_and_skips_no_row(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
 ) -> None:

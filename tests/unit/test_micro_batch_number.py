@@ -53,6 +53,16 @@ def test_a_micro_batch_that_could_be_lost_or_written_twice_is_refused(
         is_written(batch, commit, "group", first_batch)
 
 
+def test_a_batch_that_is_planned_again_with_another_end_is_refused() -> None:
+    commit = commit_of(3, "query", "a")
+    assert is_written(3, commit, "group", None, "a")
+    with pytest.raises(MicroBatchRefused, match=r"checkpoint is older than its output.*another end.*Restore"):
+        is_written(3, commit, "group", None, "b")
+    assert is_written(3, commit, "group", None, None), "the checkpoint's end is unknown"
+    assert is_written(3, commit_of(3, "query"), "group", None, "b"), "the number of an earlier release"
+    assert not is_written(4, commit, "group", None, "b")
+
+
 def test_an_offset_of_another_client_is_no_number() -> None:
     with pytest.raises(MicroBatchRefused, match="offset 3 of another client"):
         is_written(3, OffsetAndMetadata(3), "group", None)

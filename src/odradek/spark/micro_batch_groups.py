@@ -13,6 +13,7 @@ because the coordinator keeps the later record of the two. So no reset is overwr
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -89,6 +90,22 @@ class MicroBatchGroups:
             return None if found is None or found.isEmpty() else int(found.get().batchTimestampMs())
         except Py4JError:  # another release of Spark has another name for it
             return None
+
+    def plan_of(self, batch: int) -> str | None:
+        """Returns a digest of the end that Spark has planned for a micro-batch; None if the checkpoint has no end that
+        can be read.
+
+        Spark plans a micro-batch once: a repeated one has the same digest."""
+        entry = self._execution.offsetLog().get(batch)
+        try:
+            if entry.isEmpty():
+                return None
+            ends = entry.get().offsets()
+            found = [ends.apply(number) for number in range(ends.size())]
+            texts = [end.get().json() if end.isDefined() else None for end in found]
+        except Py4JError:  # named sources have another form
+            return None
+        return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
 
     def add_to(self, producer: Producer, batch: int) -> None:
         """Adds the groups' offsets after a micro-batch to the producer's transaction. Raises MicroBatchRefused,

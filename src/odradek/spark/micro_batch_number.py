@@ -18,16 +18,23 @@ class MicroBatchRefused(OdradekError):
     """The writer refuses a micro-batch that it could write twice or lose; the message names the remedy."""
 
 
-def commit_of(batch: int, query: str) -> OffsetAndMetadata:
-    """Returns the commit that stores the number of a micro-batch."""
-    return OffsetAndMetadata(batch, metadata=BATCH_MARK + query)
+def commit_of(batch: int, query: str, plan: str | None = None) -> OffsetAndMetadata:
+    """Returns the commit that stores the number of a micro-batch. ``plan``: the digest of its end in the checkpoint."""
+    return OffsetAndMetadata(batch, metadata=BATCH_MARK + query + ("" if plan is None else f":{plan}"))
 
 
-def is_written(batch: int, commit: OffsetAndMetadata | None, group: str, first_batch: int | None) -> bool:
+def _plan_of(commit: OffsetAndMetadata) -> str | None:
+    """Returns the digest of a number; None in a number of an earlier release, or of an unknown end."""
+    return commit.metadata.removeprefix(BATCH_MARK).partition(":")[2] or None
+
+
+def is_written(
+    batch: int, commit: OffsetAndMetadata | None, group: str, first_batch: int | None, plan: str | None = None
+) -> bool:
     """Returns whether a micro-batch is in the topic already.
 
     ``first_batch``: the user states that this micro-batch is not in the topic, and that all earlier ones are.
-    Raises MicroBatchRefused.
+    ``plan``: the digest of the micro-batch's end in the checkpoint; None if it is unknown. Raises MicroBatchRefused.
     """
     last = None if commit is None else commit.offset
     if commit is not None and not commit.metadata.startswith(BATCH_MARK):
@@ -35,7 +42,16 @@ def is_written(batch: int, commit: OffsetAndMetadata | None, group: str, first_b
             f"group {group} has offset {last} of another client instead of the number of the last micro-batch. Stop "
             f"that client and delete the group. {_remedy(batch)}"
         )
-    if last == batch:
+    if commit is not None and last == batch:
+        written = _plan_of(commit)
+        if written is not None and plan is not None and written != plan:
+            # Spark plans a micro-batch before it runs it, and repeats it as planned. So somebody has changed the
+            # checkpoint.
+            raise MicroBatchRefused(
+                f"the checkpoint is older than its output: micro-batch {batch} is in the topic, and the checkpoint has "
+                "planned it again with another end, whose further rows would be lost. Restore the checkpoint, or use "
+                "a new one that starts after the records in the topic"
+            )
         return True
     if last is not None and last > batch:
         raise MicroBatchRefused(

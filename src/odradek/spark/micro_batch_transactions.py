@@ -226,7 +226,7 @@ class TransactionalWriter:
         if commit is None and self.first_batch in (None, 1) and batch == 0 and not run.is_number_deleted:
             times = BatchTimes(run.groups.begun_ms(batch), retention(run.admin)[0], time.time() * 1000)
             check_first(times, self.first_batch, run.group)
-        return is_written(batch, commit, run.group, self.first_batch)
+        return is_written(batch, commit, run.group, self.first_batch, run.groups.plan_of(batch))
 
     def _write(self, run: _WriterRun, frame: DataFrame, batch: int) -> None:
         partitions = run.producer.partitions_for(self.topic)
@@ -234,7 +234,7 @@ class TransactionalWriter:
 
         def add_offsets() -> None:
             run.groups.add_to(run.producer, batch)
-            number = {TopicPartition(self.topic, 0): commit_of(batch, run.query)}
+            number = {TopicPartition(self.topic, 0): commit_of(batch, run.query, run.groups.plan_of(batch))}
             run.producer.send_offsets_to_transaction(number, ConsumerGroupMetadata(run.group))
 
         try:
