@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
 
+import pytest
+from support.brokers import RunningBroker
+
+from odradek import Admin, Producer, TopicPartition
 from odradek.cli.main import run
+from odradek.client import ConsumerGroupMetadata, NewTopic, ProducerFenced
 
 Capture = pytest.CaptureFixture[str]
 COMMANDS = ["list", "describe", "describe-producers", "find-hanging", "abort", "force-terminate"]
@@ -26,6 +31,11 @@ def test_help_has_an_example(command: str, capsys: Capture) -> None:
     (["abort", "--topic", "t", "--partition", "0"], "missing option '--start-offset', or '--producer-id'"),
     (["abort", "--topic", "t", "--partition", "0", "--producer-id", "1", "--producer-epoch", "0"],
      "missing option '--coordinator-epoch', which --producer-id needs"),
+    (["abort", "--topic", "t", "--partition", "0", "--start-offset", "0", "--producer-id", "1", "--yes"],
+     "--start-offset and --producer-id with its epochs both name a transaction: give one of them"),
+    (["abort", "--topic", "t", "--partition", "0", "--producer-id", "1", "--producer-epoch", "32768",
+      "--coordinator-epoch", "0", "--yes"], "invalid value for '--producer-epoch'"),
+    (["list", "--duration-filter", str(1 << 63)], "invalid value for '--duration-filter'"),
 ])  # fmt: skip
 def test_wrong_options_are_refused_before_a_connection(arguments: list[str], error: str, capsys: Capture) -> None:
     assert run(["transactions", *arguments, "-b", "127.0.0.1:1"]) == 2
@@ -35,3 +45,28 @@ def test_wrong_options_are_refused_before_a_connection(arguments: list[str], err
 def test_a_broker_without_an_answer_is_reported_in_one_line(capsys: Capture) -> None:
     assert run(["transactions", "list", "-b", "127.0.0.1:1"]) == 1
     assert capsys.readouterr().err == "odradek: cannot reach 127.0.0.1:1: connection refused\n"
+
+
+def test_force_terminate_works_whatever_the_brokers_longest_timeout_is(
+    own_broker: Callable[..., RunningBroker], capsys: Capture
+) -> None:
+    bootstrap = own_broker(transaction_max_timeout_ms="5000").bootstrap
+    with (
+        Admin(bootstrap) as admin,
+        Producer(bootstrap, transactional_id="bank", transaction_timeout_ms=5000) as fenced,
+    ):
+        admin.create_topics([NewTopic("t", 1)])
+        fenced.init_transactions()
+        assert run(["transactions", "force-terminate", "--transactional-id", "bank", "--yes", "-b", bootstrap]) == 0
+        assert "Fenced the producers of bank" in capsys.readouterr().out
+        fenced.begin_transaction()
+        with pytest.raises(ProducerFenced):
+            fenced.send_offsets_to_transaction({TopicPartition("t", 0): 1}, ConsumerGroupMetadata("g"))
+
+
+def test_a_search_of_an_unknown_broker_is_an_error(own_broker: Callable[..., RunningBroker], capsys: Capture) -> None:
+    """Its empty result would say that no transaction hangs."""
+    bootstrap = own_broker().bootstrap
+    arguments = ["transactions", "find-hanging", "--broker-id", "77", "--timeout", "1000", "-b", bootstrap]
+    assert run(arguments) == 1
+    assert "broker 77 is not in the cluster" in capsys.readouterr().err

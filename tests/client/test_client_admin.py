@@ -15,7 +15,7 @@ import odradek.aio
 from odradek.client import EARLIEST, LATEST, MAX_TIMESTAMP, Admin, NewTopic, OffsetAndMetadata, TopicPartition
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, KafkaError, UnknownTopic
 from odradek.core.errors import ErrorCode
-from odradek.core.ids import OFFSETS_TOPIC, partition_for_group
+from odradek.core.ids import OFFSETS_TOPIC, ProducerIdentity, partition_for_group
 
 
 def test_topics_are_created_described_and_deleted(admin: Admin, topic: str) -> None:
@@ -35,6 +35,15 @@ def test_topics_are_created_described_and_deleted(admin: Admin, topic: str) -> N
     assert eventually(lambda: admin.describe_topics([topic], missing_ok=True) == {})
     with pytest.raises(UnknownTopic):
         admin.delete_topics([topic])
+
+
+@pytest.mark.parametrize(
+    "values", [(-1, 0, 0), (1 << 63, 0, 0), (0, -1, 0), (0, 1 << 15, 0), (0, 0, -1), (0, 0, 1 << 31)]
+)
+def test_the_values_of_an_abort_marker_are_checked(admin: Admin, values: tuple[int, int, int]) -> None:
+    producer_id, epoch, coordinator_epoch = values
+    with pytest.raises(ValueError, match="expected a whole number from 0 to"):
+        admin.abort_transaction(TopicPartition("t", 0), ProducerIdentity(producer_id, epoch), coordinator_epoch)
 
 
 def test_validate_only_creates_no_topic(admin: Admin, topic: str) -> None:

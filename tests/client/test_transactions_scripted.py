@@ -267,6 +267,20 @@ def test_a_commit_without_its_records_may_be_aborted(cluster: ScriptedCluster) -
     assert scripted_broker.ended == [(0, False)]
 
 
+def test_offsets_that_are_refused_until_the_time_is_over_name_the_refusal_and_one_remedy(
+    cluster: ScriptedCluster,
+) -> None:
+    scripted_broker = ScriptedCoordinator(cluster, 2)
+    scripted_broker.codes[TXN_OFFSET_COMMIT] = [ErrorCode.unknown_topic_or_partition] * 10_000
+    with producer(cluster, max_block_ms=300) as one:
+        one.init_transactions()
+        one.begin_transaction()
+        with pytest.raises(TransactionAbortable, match=r"t-0: UNKNOWN_TOPIC_OR_PARTITION.*abort_transaction") as caught:
+            one.send_offsets_to_transaction({TopicPartition("t", 0): 1}, ConsumerGroupMetadata("g"))
+        assert "call it again" not in str(caught.value)
+        one.abort_transaction()
+
+
 def test_a_record_that_failed_makes_the_commit_fail(cluster: ScriptedCluster) -> None:
     scripted_broker = ScriptedCoordinator(cluster, 2)
     scripted_broker.codes[PRODUCE] = [ErrorCode.message_too_large]

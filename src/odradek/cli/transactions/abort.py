@@ -9,7 +9,7 @@ import typer
 from odradek.cli.confirmation import confirm
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect
 from odradek.cli.terminal import CommandError, note, print_json
-from odradek.cli.transactions.scope import Partition, Topic, Yes, given
+from odradek.cli.transactions.scope import LAST_INT16, LAST_INT32, LAST_INT64, Partition, Topic, Yes, given
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -33,14 +33,24 @@ def abort(
         typer.Option("--start-offset", min=0, metavar="OFFSET", help="The first offset of the transaction."),
     ] = None,
     producer_id: Annotated[
-        int | None, typer.Option("--producer-id", metavar="ID", help="In place of --start-offset: the producer's id.")
+        int | None,
+        typer.Option(
+            "--producer-id", min=0, max=LAST_INT64, metavar="ID", help="In place of --start-offset: the producer's id."
+        ),
     ] = None,
     producer_epoch: Annotated[
-        int | None, typer.Option("--producer-epoch", metavar="EPOCH", help="With --producer-id: its epoch.")
+        int | None,
+        typer.Option("--producer-epoch", min=0, max=LAST_INT16, metavar="EPOCH", help="With --producer-id: its epoch."),
     ] = None,
     coordinator_epoch: Annotated[
         int | None,
-        typer.Option("--coordinator-epoch", metavar="EPOCH", help="With --producer-id: the coordinator epoch."),
+        typer.Option(
+            "--coordinator-epoch",
+            min=-1,
+            max=LAST_INT32,
+            metavar="EPOCH",
+            help="With --producer-id: the coordinator epoch.",
+        ),
     ] = None,
     yes: Yes = False,
     command_config: CommandConfig = None,
@@ -55,6 +65,8 @@ def abort(
     from odradek.core.ids import TopicPartition
 
     tp = TopicPartition(given(topic, "--topic"), partition)
+    if start_offset is not None and (producer_id, producer_epoch, coordinator_epoch) != (None, None, None):
+        raise CommandError("--start-offset and --producer-id with its epochs both name a transaction: give one of them")
     chosen = _given_producer(producer_id, producer_epoch, coordinator_epoch) if start_offset is None else None
     with connect(bootstrap, timeout_ms, command_config) as admin:
         producer, coordinator = chosen or _producer_at(admin, tp, start_offset or 0)

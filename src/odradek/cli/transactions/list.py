@@ -8,6 +8,7 @@ import typer
 
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect, fitting
 from odradek.cli.terminal import note_table, print_json
+from odradek.cli.transactions.scope import LAST_INT64
 
 EPILOG = (
     "Examples:\n\n\b\n"
@@ -21,7 +22,10 @@ def list_(
     *,
     bootstrap: Bootstrap,
     duration_filter: Annotated[
-        int, typer.Option("--duration-filter", metavar="MS", help="Only transactions that are open for longer.")
+        int,
+        typer.Option(
+            "--duration-filter", max=LAST_INT64, metavar="MS", help="Only transactions that are open for longer."
+        ),
     ] = -1,
     pattern: Annotated[
         str,

@@ -8,6 +8,8 @@ import typer
 
 from odradek.cli.terminal import CommandError
 
+LAST_INT16, LAST_INT32, LAST_INT64 = ((1 << bits) - 1 for bits in (15, 31, 63))
+"""The largest values of the protocol's fields."""
 TransactionalId = Annotated[
     str, typer.Option("--transactional-id", "--transactionalId", metavar="ID", help="The transactional id.")
 ]

@@ -9,7 +9,7 @@ from typing import Any
 
 from odradek.client import topic_requests
 from odradek.client.admin import transaction_wire
-from odradek.client.arguments import as_names, as_partition, as_partitions
+from odradek.client.arguments import as_names, as_partition, as_partitions, as_whole
 from odradek.client.cluster import TRANSACTIONAL_ID, Cluster
 from odradek.client.errors import UnknownTopic, error_for, first_row
 from odradek.client.model import (
@@ -35,6 +35,9 @@ from odradek.wire.api_keys import (
 
 _PARTITIONS_AT_ONCE = 500
 _ENDED = ("CompleteCommit", "CompleteAbort", "Empty")
+_FENCE_TIMEOUT_MS = 1
+"""The transaction timeout of a fence, below each broker's transaction.max.timeout.ms. No transaction begins with it:
+the next producer brings its own."""
 
 
 async def list_transactions(cluster: Cluster, wanted: TransactionFilter) -> list[TransactionListing]:
@@ -155,7 +158,7 @@ async def fence_producers(cluster: Cluster, ids: Iterable[str]) -> dict[str, Pro
 async def _fence(cluster: Cluster, transactional_id: str) -> ProducerIdentity:
     what = f"fencing the producers of transactional id {transactional_id!r}"
     message = {
-        "transactional_id": transactional_id, "transaction_timeout": cluster.config.request_timeout_ms,
+        "transactional_id": transactional_id, "transaction_timeout": _FENCE_TIMEOUT_MS,
         "producer_id": -1, "producer_epoch": -1,
     }  # fmt: skip
 
@@ -172,6 +175,14 @@ async def abort_transaction(
     cluster: Cluster, partition: TopicPartition, producer: ProducerIdentity, coordinator_epoch: int
 ) -> None:
     tp = as_partition(partition)
+    for name, given, bits in (
+        ("producer_id", producer.producer_id, 63),
+        ("producer_epoch", producer.producer_epoch, 15),
+        ("coordinator_epoch", coordinator_epoch, 31),
+    ):
+        number = as_whole(given)
+        if number is None or not 0 <= number < 1 << bits:
+            raise ValueError(f"{name}: expected a whole number from 0 to {(1 << bits) - 1}, not {given!r}")
     topics = [{"name": tp.topic, "partition_indexes": [tp.partition]}]
     marker = {
         "producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch, "transaction_result": False,
@@ -205,6 +216,10 @@ async def find_hanging_transactions(
     """Returns the open transactions without a write for ``max_timeout_ms`` that no coordinator knows.
 
     A transaction that ends between the requests would look like one, so the partitions are asked again at the end."""
+    if broker_id is not None:  # an unknown broker has no partitions, and an empty result would be wrong
+        await cluster.retrying(
+            "finding hanging transactions", lambda: cluster.connection(broker_id), cluster.deadline()
+        )
     if partitions is None:
         found = await topic_requests.describe_topics(cluster, None)
         partitions = [

@@ -41,6 +41,7 @@ _FEATURE = "transaction.version"
 _EMPTY_SHARE = (
     "the shared transaction has neither records nor offsets, and brokers commit no empty one: call abort_transaction()"
 )
+_AGAIN = ": call it again"
 _ORDER = (Consequence.FENCED, Consequence.FATAL, Consequence.ABORTABLE, Consequence.FIND_COORDINATOR, Consequence.RETRY)
 
 
@@ -65,6 +66,7 @@ class TransactionalEngine(ProducerEngine):
         self._drained = asyncio.Event()
         self._call_lock = asyncio.Lock()
         self._request_lock = asyncio.Lock()
+        self._last_refusal = ""  # of the request that is sent now, in words
 
     # --- the caller's calls -----------------------------------------------------------------------------------
 
@@ -124,7 +126,8 @@ class TransactionalEngine(ProducerEngine):
                 await self._call(message, deadline)
                 self.transaction.added(group_id=group.group_id)
             except RequestTimedOut as error:  # the offsets may be missing, so the transaction must not commit
-                raise self._fail(Consequence.ABORTABLE, ErrorCode.request_timed_out, str(error), error) from error
+                text = str(error).removesuffix(_AGAIN)
+                raise self._fail(Consequence.ABORTABLE, ErrorCode.request_timed_out, text, error) from error
             except BaseException as error:  # also after a cancellation: the caller may still commit
                 if self.transaction.state is TransactionPhase.OPEN:
                     text = f"offsets of group {group.group_id} were not added: {type(error).__name__}"
@@ -245,12 +248,14 @@ class TransactionalEngine(ProducerEngine):
                 async with asyncio.timeout(max(deadline.left_ms, 1) / 1000):
                     return await self._until_answered(request)
             except TimeoutError:
+                why = f" ({self._last_refusal})" if self._last_refusal else ""
                 raise RequestTimedOut(
-                    f"{request.text}: not done within max_block_ms={deadline.limit_ms}: call it again"
+                    f"{request.text}: not done within max_block_ms={deadline.limit_ms}{why}{_AGAIN}"
                 ) from None
 
     async def _until_answered(self, request: requests.TransactionRequest) -> Any:
         backoff_ms: float = self.config.retry_backoff_ms
+        self._last_refusal = ""
         while True:
             try:
                 refused = await self._ask(request)
@@ -268,6 +273,7 @@ class TransactionalEngine(ProducerEngine):
                     return refused
                 worst = min(refused, key=lambda one: _ORDER.index(consequence_of(request.api_key, one.code)))
                 consequence = consequence_of(request.api_key, worst.code)
+                self._last_refusal = requests.reason(worst)
                 if request.api_key == END_TXN and self.transaction.is_no_transaction(worst.code):
                     return None
                 if request.api_key == END_TXN and self.transaction.is_empty_share(worst.code):
