@@ -340,19 +340,12 @@ def _options_table(command: Any) -> str:
             continue
         is_argument = one.param_type_name == "argument"
         names = one.metavar or one.name.upper() if is_argument else ", ".join([*one.opts, *one.secondary_opts])
-        value = "–" if is_argument or getattr(one, "is_flag", False) else f"`{_cell_code(_metavar(one, command))}`"
+        value = "–" if is_argument or getattr(one, "is_flag", False) else f"`{_cell_code(one.metavar)}`"
         if getattr(one, "multiple", False):
             value += ", repeatable"
         text = _cell(_wrapped(one.help or ""))
         rows.append(f"| `{_cell_code(names)}` | {value} | {_option_default(one)} | {text} |")
     return "\n".join(rows) if len(rows) > 2 else ""
-
-
-def _metavar(one: Any, command: Any) -> str:
-    if one.metavar:
-        return str(one.metavar)
-    shown = one.get_help_record(typer.Context(command))[0]
-    return "N" if "INTEGER" in shown.upper() else shown.rpartition(" ")[2]
 
 
 def _option_default(one: Any) -> str:

@@ -33,3 +33,14 @@ def test_each_command_has_a_help_with_an_example(command: tuple[str, ...], capsy
     if command and command[-1] not in {"groups", "topics", "offsets", "pipeline", "transactions", "zookeeper"}:
         assert "Example" in text
         assert f"odradek {' '.join(command)}" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_the_value_of_each_option_has_a_name_of_our_own(command: tuple[str, ...]) -> None:
+    """typer's own name differs between its versions: ``<int range>``, ``INTEGER RANGE``."""
+    found = typer.main.get_command(app)
+    for name in command:
+        found = found.get_command(typer.Context(found), name)
+    named = {one.name: one.metavar for one in found.params if one.param_type_name == "option" and not one.hidden}
+    flags = {one.name for one in found.params if getattr(one, "is_flag", False)} | {"help"}
+    assert [name for name, metavar in named.items() if metavar is None and name not in flags] == []

@@ -37,7 +37,8 @@ Bootstrap = Annotated[
     ),
 ]
 CommandConfig = Annotated[
-    Path | None, typer.Option(envvar=environment.COMMAND_CONFIG, help="A properties file with further settings.")
+    Path | None,
+    typer.Option(metavar="FILE", envvar=environment.COMMAND_CONFIG, help="A properties file with further settings."),
 ]
 
 
@@ -157,7 +158,9 @@ def demo(
             help="Folder of the broker's log and the table. Default: odradek/demo in your user data folder.",
         ),
     ] = None,
-    more: Annotated[int | None, typer.Option(min=1, help="Publish this many further events first.")] = None,
+    more: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Publish this many further events first.")
+    ] = None,
     rewind: Annotated[
         str | None,
         typer.Option(
