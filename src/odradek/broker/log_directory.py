@@ -101,8 +101,35 @@ class LogDirectory:
         with suppress(OSError):
             at = f" {address[0]}:{address[1]}" if address is not None else ""
             (self.path / checkpoints.LOCK).write_text(f"{os.getpid()}{at}\n")
+        self._refuse_other_logs()
         self._read_meta_properties(config)
         self.clean = checkpoints.read_clean_shutdown(self.path, self._files)
+
+    def _refuse_other_logs(self) -> None:
+        """Raises StorageError if there are logs of topics, but no metadata log that knows them.
+
+        Apache Kafka has such directories with ZooKeeper, and with a metadata log elsewhere (``metadata.log.dir``). A
+        start would remove their logs as those of deleted topics.
+        """
+        try:
+            names = self._files.list(self.path)
+            if METADATA_DIRECTORY in names and self._files.list(self.path / METADATA_DIRECTORY):
+                return
+            for name in names:
+                if name != METADATA_DIRECTORY and _PARTITION_DIRECTORY.fullmatch(name) and self._has_log(name):
+                    raise StorageError(
+                        f"{self.path} cannot be used: it has logs of topics, {name} for one, but no metadata log, so "
+                        "another kind of broker has written it. Choose another directory"
+                    )
+        except OSError as error:
+            raise StorageError(f"{self.path} cannot be read: {error.strerror or error}") from error
+
+    def _has_log(self, name: str) -> bool:
+        try:
+            files = self._files.list(self.path / name)
+        except NotADirectoryError:
+            return False
+        return any(file == checkpoints.PARTITION_METADATA or file.endswith(".log") for file in files)
 
     def _owner(self) -> str:
         with suppress(OSError, ValueError):
@@ -226,7 +253,7 @@ class LogDirectory:
                 topic = image.topic(matched[1])
                 try:
                     stored = checkpoints.read_partition_metadata(self.path / name, self._files)
-                except StorageError:
+                except (StorageError, NotADirectoryError):
                     continue  # no topic id; if the image has the topic, the opening of the log reports this
                 is_stray = topic is None or (stored is not None and stored != topic.id)
                 if is_stray and stored is None:
