@@ -16,6 +16,6 @@ def write_invoices(bootstrap_servers: str, orders: str, invoices: str, group: st
             for record in polled.records():
                 producer.send(invoices, b"invoice for " + (record.value or b""), key=record.key)
                 count += 1
-            producer.flush()  # first the invoices, then the offsets: a crash between them repeats, and loses nothing
+            producer.flush()  # invoices first, then offsets: a crash between them repeats invoices and loses none
             consumer.commit(polled.next_offsets)
     return count
