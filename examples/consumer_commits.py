@@ -46,7 +46,7 @@ def after_each_poll(consumer: Consumer) -> None:
 
 
 def without_waiting(consumer: Consumer) -> None:
-        """commit_async(): the loop goes on; a later commit includes an earlier one. The last commit waits."""
+    """commit_async(): the loop goes on; a later commit includes an earlier one. The last commit waits."""
 
     def report(offsets: object, error: OdradekError | None) -> None:
         if error is not None:
@@ -94,7 +94,7 @@ def when_partitions_leave(consumer: Consumer) -> None:
 
 
 def in_a_transaction(consumer: Consumer) -> None:
-        """send_offsets_to_transaction: results and offsets are stored together, so each result is there once.
+    """send_offsets_to_transaction: results and offsets are stored together, so each result is there once.
 
     The readers of the results use isolation_level=read_committed."""
     with Producer(consumer.config.bootstrap_servers, transactional_id="invoices") as producer:

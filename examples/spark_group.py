@@ -29,7 +29,7 @@ def run(spark: Any, bootstrap_servers: str, checkpoint: str) -> list[int]:
         .option("subscribe", TOPIC)
         .option("kafka.group.id", GROUP)  # committed after each micro-batch
         .option("startingOffsets", "committed")  # without a checkpoint: where the group has stopped
-        .option("onGroupReset", "follow")    # with a checkpoint: a reset of the group moves the query
+        .option("onGroupReset", "follow")  # with a checkpoint: a reset of the group moves the query
         .load()
     )
     read: list[int] = []
