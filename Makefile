@@ -1,6 +1,7 @@
-# make setup | demo | test | check | test-long | package | bench | docs: each prepares what it needs.
+# make setup | demo | test | check | test-long | package | bench | docs: each target first makes what it needs.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
-# Processes that run tests; each has a broker of its own. Twice the usual two processors, since tests also wait.
+# Processes that run tests; each has a broker of its own. There are usually two processors; with twice as many
+# processes, the processors also work while tests wait.
 JOBS ?= 4
 # The Python of `make test-newest`.
 NEWEST ?= $(shell for p in python3.14 python3.13; do $$p -c '' >/dev/null 2>&1 && { echo $$p; break; }; done)
@@ -10,7 +11,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.odradek-ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ARCHIVE := build/spark.jsa
-# Tests start hundreds of Python processes. Without bytecode each of them compiles all that it imports.
+# Tests start hundreds of Python processes. Without bytecode each of them compiles all modules that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test run-tests check check-here kernels bytecode test-long test-lowest test-newest test-pyspark package bench oracle clean
@@ -18,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 setup: $(STAMP)
 
-# uv takes half of pip's time; pip does it where uv cannot (another index, a platform without uv).
+# uv takes half of pip's time. pip installs where uv cannot (another index, a platform without uv).
 $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "odradek needs Python 3.11 or newer with venv and ensurepip (Debian: apt install python3-venv); none was found. Set PYTHON=/path/to/python3" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -33,23 +34,23 @@ check: check-here
 	$(BIN)/mypy --platform darwin --no-warn-unreachable --cache-dir .mypy_cache/darwin src
 	$(BIN)/mypy --platform win32 --no-warn-unreachable --cache-dir .mypy_cache/win32 src
 
-# Without the types of other systems: `make test` runs tests in their place (tests/broker/test_operating_systems.py).
+# No types of other systems: `make test` has tests in place of this check (tests/broker/test_operating_systems.py).
 check-here: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# What the tests would else make one by one: an archive of Spark's classes.
+# The archive of Spark's classes, once, so that the tests do not make one each.
 $(ARCHIVE): $(STAMP) | kernels
 	PYTHONPATH=tests $(BIN)/python -m support.caches
 
-# Before the archive and the bytecode, which both use the kernels: each would compile all of them.
+# The compiled kernels come before the archive and the bytecode: both use them, and each would compile all of them.
 kernels: setup
 	@PYTHONPATH=tests $(BIN)/python -m support.caches kernels
 
-# Once, instead of in each process that runs tests.
-# The test run that follows reports an error of the collection, with its reason.
+# The bytecode of the tests, once, so that not each process that runs tests compiles it. If the collection of the tests
+# fails, the test run that follows reports the error.
 bytecode: kernels
 	@$(BIN)/python -m pytest -m "not slow" --collect-only -qq >/dev/null || true
 
@@ -60,7 +61,7 @@ test: setup
 run-tests: bytecode $(ARCHIVE)
 	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-# Both archives, installed and used in empty environments; UNIT=--unit also runs the unit tests of the sdist.
+# Builds the wheel and the sdist, and uses each in an empty environment. UNIT=--unit also runs the sdist's unit tests.
 package: setup
 	$(BIN)/python scripts/package_check.py $(UNIT)
 
@@ -68,7 +69,7 @@ test-long: setup
 	$(MAKE) -j2 check $(ARCHIVE)
 	$(BIN)/python -m pytest
 
-# The oldest packages that pyproject.toml accepts, with the tests' own tools as usual; and the newest of all packages.
+# The oldest packages that pyproject.toml accepts, with the pinned tools of the tests; and the newest of all packages.
 test-lowest: setup
 	test -x build/lowest/bin/python || $(PYTHON) -m venv build/lowest
 	grep -E '^($(TOOLS))==' constraints.txt > build/tools.txt
@@ -103,7 +104,7 @@ oracle: setup
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
 
-# The pages and tables that scripts write, then the site in build/site. A warning ends it.
+# The pages and tables that scripts write, then the site in build/site. A warning is an error.
 docs: setup
 	$(BIN)/python scripts/proofs.py
 	$(BIN)/python scripts/file_map.py
