@@ -120,7 +120,7 @@ def test_consumed_records_can_be_sent_again(
     assert len(kept[0]) == 10
 
 
-def test_bytes_that_are_not_text_survive_json(
+def test_bytes_that_are_not_text_are_sent_unchanged_as_json(
     bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     again, file = f"{topic}-again", tmp_path / "kept"

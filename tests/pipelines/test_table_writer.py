@@ -425,7 +425,7 @@ _YEAR_1_US, _YEAR_9999_US = -62_135_596_800_000_000, 253_402_300_799_999_999
         ([-(2**63), 2**63 - 1], (None, None)),
     ],
 )
-def test_statistics_of_times_beyond_pythons_range(
+def test_statistics_of_times_beyond_pythons_range_have_deltas_format(
     values: list[int], bounds: tuple[str | None, str | None], tmp_path: Path
 ) -> None:
     """The time of a record is any value that its producer has sent."""

@@ -230,7 +230,7 @@ def test_a_malformed_record_is_a_corrupt_record(name: str) -> None:
             read(batch)
 
 
-def test_a_headers_name_that_is_not_utf8_is_an_error_only_for_those_who_ask_for_headers() -> None:
+def test_a_headers_name_that_is_not_utf8_is_an_error_only_if_headers_are_requested() -> None:
     body = struct.pack(">hiqqqhii", 0, 0, 0, 0, -1, -1, -1, 1) + hostile_records()["header key not UTF-8"]
     batch = struct.pack(">qiibI", 0, len(body) + 9, 0, 2, crc32c(body)) + body
     for kind in (RecordSet, PlainRecordSet, RowSet):
@@ -246,7 +246,7 @@ def stamped(records: list[Item], codec: str, offset: int, append_time_ms: int | 
     return bytes(batch)
 
 
-def test_plain_columns_equal_those_of_kernels_whatever_columns_are_asked_for() -> None:
+def test_plain_columns_equal_those_of_kernels_for_any_requested_columns() -> None:
     records = [Item(b"k", None, 5), Item(None, b"v", 7, (("h", None), ("i", b"1"))), Item(b"", b"", 9)] * 700
     data = b"".join(
         stamped(records, codec, at, time_ms)

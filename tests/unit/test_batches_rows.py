@@ -145,7 +145,7 @@ def test_decompression_bombs_are_refused(codec: int) -> None:
 
 @pytest.mark.parametrize("codec", CODECS[1:])
 @pytest.mark.parametrize("size", [0, 1, 100, 70_000, 300_000])
-def test_codecs_round_trip(codec: str, size: int) -> None:
+def test_data_of_each_codec_is_read_back(codec: str, size: int) -> None:
     noise = random.Random(size)
     data = bytes(noise.choice(b"abcd") for _ in range(size))
     code = compression.CODES[codec]

@@ -117,7 +117,7 @@ def test_damaged_fetch_replies_raise_value_error(
 @given(
     st.lists(st.tuples(st.text(max_size=9), st.integers(0, 1 << 30)).map(lambda row: TopicPartition(*row)), unique=True)
 )
-def test_assignments_round_trip(assigned: list[TopicPartition]) -> None:
+def test_assignments_are_read_back(assigned: list[TopicPartition]) -> None:
     found = decode_assignment(encode_assignment(tuple(assigned)))
     assert sorted(found) == sorted(assigned)
 

@@ -133,7 +133,7 @@ def test_the_commit_follows_the_read_of_the_group_without_another_request() -> N
 
 
 @pytest.mark.parametrize("moved", ["another end", "a trigger"])
-def test_the_driver_leaves_a_query_that_continues_to_its_planner(moved: str) -> None:
+def test_the_driver_leaves_the_commits_of_a_continuing_query_to_its_planner(moved: str) -> None:
     query = Query(END, '{"t": {"0": 7}}') if moved == "another end" else Query()
     if moved == "a trigger":
         query.in_trigger = iter([True])
