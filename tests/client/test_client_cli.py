@@ -72,7 +72,8 @@ def test_dead_addresses_are_skipped_and_reported_when_all_are_dead(
     assert run(["groups", "describe", "--group", committed, "-b", f"{dead},{bootstrap},{dead}"]) == 0
     assert committed in capsys.readouterr().out
     assert run(["groups", "describe", "--group", committed, "-b", dead]) == 1
-    assert capsys.readouterr() == ("", f"odradek: cannot reach {dead}: connection refused\n")
+    remedy = "is a broker running there? check bootstrap_servers (-b)"
+    assert capsys.readouterr() == ("", f"odradek: cannot reach {dead}: connection refused: {remedy}\n")
 
 
 @pytest.mark.behaviour(23, part=True)
@@ -205,5 +206,5 @@ def test_all_records_of_a_group_are_in_its_partition(admin: Admin, committed: st
     from odradek.client.admin import offsets_topic
 
     count = len(offsets_topic.partitions(admin))
-    found = {entry.partition for entry in offsets_topic.entries(admin, committed)}
+    found = {entry.partition for entry in offsets_topic.read_records(admin, committed)}
     assert found == {partition_for_group(committed, count)}

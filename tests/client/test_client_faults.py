@@ -126,14 +126,16 @@ def test_a_silent_address_delays_the_start_by_less_than_4_seconds(cluster: Scrip
         assert time.monotonic() - started < 4
 
 
-def test_unreachable_brokers_are_reported_in_one_line_with_each_address_and_its_reason() -> None:
+def test_unreachable_brokers_are_reported_in_one_line_with_each_address_its_reason_and_the_remedy() -> None:
     first, second = dead_address(), dead_address()
+    remedy = "is a broker running there? check bootstrap_servers (-b)"
     with Admin(first, bootstrap_timeout_ms=0) as admin, pytest.raises(BrokerUnreachable) as caught:
         admin.topics()
-    assert str(caught.value) == f"cannot reach {first}: connection refused"
+    assert str(caught.value) == f"cannot reach {first}: connection refused: {remedy}"
     with Admin(f"{first},{second}", bootstrap_timeout_ms=0) as admin, pytest.raises(BrokerUnreachable) as caught:
         admin.topics()
-    assert str(caught.value) == f"cannot reach any broker: {first}: connection refused, {second}: connection refused"
+    reasons = f"{first}: connection refused, {second}: connection refused"
+    assert str(caught.value) == f"cannot reach any broker: {reasons}: {remedy}"
 
 
 def test_an_unknown_host_name_is_reported() -> None:

@@ -11,7 +11,7 @@ import pytest
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.errors import FencedInstance, UnreleasedInstance
 from odradek.client.errors import UnsupportedVersion
-from odradek.client.group.kip848_membership import After, Kip848Membership, Kip848State
+from odradek.client.group.kip848_membership import NextHeartbeat, Kip848Membership, Kip848State
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
 A, B = UUID(int=1), UUID(int=2)
@@ -31,7 +31,7 @@ def member(**settings: Any) -> Kip848Membership:
 def answer(
     member: Kip848Membership, epoch: int = 1, assigned: dict[UUID, list[int]] | None = None,
     code: ErrorCode = ErrorCode.none, interval_ms: int = 5_000,
-) -> After:  # fmt: skip
+) -> NextHeartbeat:  # fmt: skip
     """Sends a heartbeat and applies this reply to it."""
     join_number = member.join_number
     assert set(member.heartbeat_request()) == HEARTBEAT_FIELDS
@@ -41,7 +41,7 @@ def answer(
 def apply(
     member: Kip848Membership, join_number: int, epoch: int = 1, assigned: dict[UUID, list[int]] | None = None,
     code: ErrorCode = ErrorCode.none, interval_ms: int = 5_000,
-) -> After:  # fmt: skip
+) -> NextHeartbeat:  # fmt: skip
     assignment = None
     if assigned is not None:
         rows = [SimpleNamespace(topic_id=topic_id, partitions=numbers) for topic_id, numbers in assigned.items()]
@@ -54,9 +54,9 @@ def apply(
 
 def settle(member: Kip848Membership) -> None:
     """Reconciles the member with its target assignment, so that the next heartbeat reports this assignment."""
-    join_number = member.begin()
+    join_number = member.begin_reconciliation()
     assert member.set_owned(dict(member.target), join_number)
-    member.reconciled(join_number)
+    member.end_reconciliation(join_number)
 
 
 def joined(epoch: int = 1, **settings: Any) -> Kip848Membership:
@@ -86,7 +86,7 @@ def test_the_first_heartbeat_is_complete_and_later_ones_have_the_changes() -> No
         "rebalance_timeout": 300_000, "subscribed_topic_names": ["a", "b"], "subscribed_topic_regex": None,
         "server_assignor": "range", "topic_partitions": [],
     }  # fmt: skip
-    assert apply(one, one.join_number, 3, {}) is After.INTERVAL
+    assert apply(one, one.join_number, 3, {}) is NextHeartbeat.INTERVAL
     assert (one.state, one.epoch, one.heartbeat_interval_ms) == (Kip848State.RECONCILING, 3, 5_000)
     settle(one)
     assert one.heartbeat_request()["topic_partitions"] == []
@@ -115,12 +115,12 @@ def test_topics_replace_a_pattern_and_a_pattern_replaces_topics() -> None:
 
 def test_an_assignment_is_acknowledged_after_its_reconciliation() -> None:
     one = member()
-    assert answer(one, 1, {A: [0, 1]}) is After.INTERVAL
+    assert answer(one, 1, {A: [0, 1]}) is NextHeartbeat.INTERVAL
     assert one.state is Kip848State.RECONCILING
     settle(one)
     assert one.urgent
     assert one.heartbeat_request()["topic_partitions"] == [{"topic_id": A, "partitions": [0, 1]}]
-    assert apply(one, one.join_number, 1) is After.INTERVAL
+    assert apply(one, one.join_number, 1) is NextHeartbeat.INTERVAL
     assert one.state is Kip848State.STABLE
     assert one.heartbeat_request()["topic_partitions"] is None
 
@@ -130,7 +130,7 @@ def test_a_reply_to_an_earlier_heartbeat_acknowledges_nothing() -> None:
     answer(one, 1, {A: [0, 1]})
     one.heartbeat_request()  # in flight during the reconciliation
     settle(one)
-    assert apply(one, one.join_number, 1) is After.AT_ONCE
+    assert apply(one, one.join_number, 1) is NextHeartbeat.AT_ONCE
     assert one.state is Kip848State.ACKNOWLEDGING
     assert one.heartbeat_request()["topic_partitions"] == [{"topic_id": A, "partitions": [0, 1]}]
     apply(one, one.join_number, 1)
@@ -143,11 +143,11 @@ def test_the_target_may_change_during_a_reconciliation() -> None:
     settle(one)
     answer(one, 1)
     answer(one, 1, {A: [0]})
-    join_number = one.begin()
+    join_number = one.begin_reconciliation()
     assert one.set_owned({A: frozenset({0})}, join_number)  # partition 1 is revoked
     answer(one, 2, {A: [0, 1]})  # partition 1 is assigned again before a heartbeat reports the revocation
     assert one.state is Kip848State.RECONCILING
-    one.reconciled(join_number)
+    one.end_reconciliation(join_number)
     assert one.heartbeat_request()["topic_partitions"] == [{"topic_id": A, "partitions": [0]}]
     apply(one, one.join_number, 2)
     assert one.state is Kip848State.RECONCILING
@@ -160,11 +160,11 @@ def test_a_partition_withdrawn_before_its_reconciliation_is_reported() -> None:
     answer(one, 1, {A: [0]})
     settle(one)
     answer(one, 1)
-    assert answer(one, 2, {A: [0, 1]}) is After.INTERVAL
-    assert answer(one, 2, {A: [0]}) is After.AT_ONCE
+    assert answer(one, 2, {A: [0, 1]}) is NextHeartbeat.INTERVAL
+    assert answer(one, 2, {A: [0]}) is NextHeartbeat.AT_ONCE
     assert one.urgent
     assert one.heartbeat_request()["topic_partitions"] == [{"topic_id": A, "partitions": [0]}]
-    assert apply(one, one.join_number, 3, {A: [0]}) is After.INTERVAL  # the same partitions in the next epoch
+    assert apply(one, one.join_number, 3, {A: [0]}) is NextHeartbeat.INTERVAL  # the same partitions in the next epoch
     assert one.state is Kip848State.STABLE
 
 
@@ -186,22 +186,22 @@ def test_a_removed_member_loses_all_partitions_and_rejoins_with_its_id(code: str
     one = member()
     answer(one, 7, {A: [0]})
     settle(one)
-    before, in_flight = one.join_number, one.begin()
-    assert answer(one, code=ErrorCode[code]) is After.AT_ONCE
+    before, in_flight = one.join_number, one.begin_reconciliation()
+    assert answer(one, code=ErrorCode[code]) is NextHeartbeat.AT_ONCE
     assert (one.state, one.in_group, one.beats) == (Kip848State.LOST, False, False)
     assert not one.set_owned({A: frozenset({0})}, in_flight)
-    one.reconciled(in_flight)
+    one.end_reconciliation(in_flight)
     apply(one, before, 8, {B: [1]})  # a late reply for the old membership
     assert (one.state, one.target) == (Kip848State.LOST, {})
-    one.released()
+    one.on_lost_given_up()
     one.join()
     request = one.heartbeat_request()
     assert (request["member_epoch"], request["member_id"], request["topic_partitions"]) == (0, "m-1", [])
 
 
 @pytest.mark.parametrize(("code", "after"), [
-    ("not_coordinator", After.FIND_COORDINATOR), ("coordinator_not_available", After.FIND_COORDINATOR),
-    ("coordinator_load_in_progress", After.BACK_OFF),
+    ("not_coordinator", NextHeartbeat.FIND_COORDINATOR), ("coordinator_not_available", NextHeartbeat.FIND_COORDINATOR),
+    ("coordinator_load_in_progress", NextHeartbeat.BACK_OFF),
 ])  # fmt: skip
 def test_after_a_transient_error_the_heartbeat_is_complete(code: str, after: After) -> None:
     one = joined(2)
@@ -224,7 +224,7 @@ def test_a_fatal_error_ends_the_membership(code: str, kind: type[KafkaError]) ->
     assert type(one.failure) is kind
     assert one.failure.code is ErrorCode[code]
     one.on_left(lost=True)
-    one.released()
+    one.on_lost_given_up()
     assert (one.state, one.leave_request()) == (Kip848State.FATAL, None)
 
 

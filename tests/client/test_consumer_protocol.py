@@ -171,9 +171,9 @@ def test_subscribe_and_assign_exclude_each_other() -> None:
     state = SubscriptionState()
     state.subscribe(["t"])
     with pytest.raises(IllegalState):
-        state.assign_by_hand([T0])
+        state.assign_from_user([T0])
     state.unsubscribe()
-    state.assign_by_hand([T0])
+    state.assign_from_user([T0])
     with pytest.raises(IllegalState):
         state.subscribe(["t"])
 
@@ -190,7 +190,7 @@ def test_positions_start_at_commits_and_survive_a_rebalance() -> None:
     state = SubscriptionState()
     state.set_assigned([T0, T1])
     assert state.set_committed_positions({T0: OffsetAndMetadata(5, 2)}, state.without_position()) == [T1]
-    state.partitions[T1].ask_reset(LATEST)
+    state.partitions[T1].request_reset(LATEST)
     assert (state.without_position(), state.state(T1).reset_to) == ([], LATEST)
     state.set_assigned([T0, T2])
     assert state.positions() == {T0: OffsetAndMetadata(5, 2)}
@@ -327,7 +327,7 @@ def test_the_fetch_buffer_returns_partitions_in_turn_and_counts_its_bytes() -> N
     assert (buffer.room(), buffer.bytes_of(T0)) == (40, 50)
     assert buffer.front() is first
     assert buffer.front(paused=[T0]) is other
-    buffer.done(first)
+    buffer.remove_returned(first)
     assert buffer.front() is other
     buffer.drop(T1)
     assert (buffer.front(), buffer.size) == (second, 20)

@@ -393,7 +393,7 @@ def test_returned_records_count_although_later_fetched_ones_are_dropped() -> Non
     assert state.advance(state.version, 8, 4), "the log has grown again"
     assert state.set_returned(taken, 7, 4)
     assert state.position == 7
-    for place in (lambda: state.set_position(1), lambda: state.ask_reset(-2)):
+    for place in (lambda: state.set_position(1), lambda: state.request_reset(-2)):
         taken = state.version
         place()
         assert not state.set_returned(taken, 6, 3)
@@ -481,7 +481,7 @@ def test_a_position_set_during_a_divergence_lookup_is_not_confirmed_by_it(monkey
 
     async def go(state: PartitionState) -> int:
         state.set_position(9, 3)
-        await one_fetcher(state).lookups._check_history([FIRST])
+        await one_fetcher(state).lookups._check_divergence([FIRST])
         return state.confirmed_epoch
 
     monkeypatch.setattr(offset_requests, "try_epoch_ends", ends)
@@ -496,9 +496,9 @@ def test_of_two_concurrent_resets_the_later_one_counts(monkeypatch: pytest.Monke
     async def go() -> int:
         state = PartitionState()
         fetcher = one_fetcher(state)
-        state.ask_reset(EARLIEST)
+        state.request_reset(EARLIEST)
         looked_up = fetcher.lookups._reset({FIRST: EARLIEST})
-        state.ask_reset(LATEST)
+        state.request_reset(LATEST)
         await looked_up
         assert not state.ready
         await fetcher.lookups._reset({FIRST: LATEST})
@@ -569,7 +569,7 @@ def test_a_reset_without_a_log_end_in_the_reply_is_a_retriable_error(monkeypatch
 
     async def go() -> None:
         state = PartitionState()
-        state.ask_reset(1_000)
+        state.request_reset(1_000)
         with pytest.raises(KafkaError, match="no log end for t-0") as caught:
             await one_fetcher(state).lookups._reset({FIRST: 1_000})
         assert worth_retrying(caught.value)

@@ -63,7 +63,7 @@ def test_a_partition_at_its_end_does_not_delay_one_with_unread_records(isolation
         fetcher.schedule_fetches()
         assert asked == [{READ}], "READ has new records"
         subscription.state(READ).high_watermark = subscription.state(READ).last_stable_offset = 10
-        fetcher.buffer.done(held)
+        fetcher.buffer.remove_returned(held)
         fetcher.schedule_fetches()
         assert asked[1:] == [{READ, BEHIND}]
         assert waits[1:] == [config.fetch_max_wait_ms] * 2
@@ -101,7 +101,7 @@ def test_the_buffer_holds_as_much_as_the_memory_allows() -> None:
         assert not fetcher.has_room_again(BEHIND)
         first = fetcher.buffer.front()
         assert first is not None
-        fetcher.buffer.done(first)
+        fetcher.buffer.remove_returned(first)
         assert fetcher.has_room_again(BEHIND), "at most half of its 5,000 bytes are in use"
         assert not fetcher.has_room_again(READ), "READ did not wait for room"
         fetcher.buffer.put(first)

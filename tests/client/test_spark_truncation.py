@@ -32,7 +32,7 @@ from odradek.core.ids import TopicPartition
 from odradek.spark.data_loss import DataLoss
 from odradek.spark.offset_ranges import Piece
 from odradek.spark.options import ReadOptions, parse_options
-from odradek.spark.read_task import read_piece
+from odradek.spark.piece_reader import read_piece
 from odradek.spark.source import OdradekReader, OdradekStreamReader
 
 T0 = TopicPartition("t", 0)

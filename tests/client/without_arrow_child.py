@@ -111,7 +111,7 @@ def commands(bootstrap: str) -> None:
     assert "light" in tool("offsets", "dump", "--group", "light", *where)
     csv = ["produce", "light", "--format", "csv", "--file", str(lines)]
     for line in (["consume", "light", "--output", "x.parquet"], csv):
-        assert run([*line, *where]) == 1
+        assert run([*line, *where]) == 2
 
 
 def refused(call: Callable[[], object]) -> None:

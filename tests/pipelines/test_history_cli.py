@@ -186,17 +186,24 @@ def test_without_plotly_the_error_names_the_extra(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_plotly_and_pyarrow_the_error_names_the_extra_that_brings_both(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("missing", "options", "extra"),
+    [(["plotly", "pyarrow"], ["--report", "x.html"], "report"), (["pyarrow"], ["--output", "tables"], "arrow")],
+    ids=["both packages of a report", "the package of the tables"],
+)
+def test_without_a_package_the_error_names_the_extra_that_brings_it(
+    missing: list[str], options: list[str], extra: str, tmp_path: Path
+) -> None:
     program = (
-        "import sys; sys.modules |= dict.fromkeys(['plotly', 'pyarrow'])\n"
+        f"import sys; sys.modules |= dict.fromkeys({missing})\n"
         "from odradek.cli.main import run\n"
-        "sys.exit(run(['pipeline', 'history', '-b', '127.0.0.1:1', '--report', 'x.html']))"
+        f"sys.exit(run({['pipeline', 'history', '-b', '127.0.0.1:1', *options]}))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
     )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "odradek[report]" in done.stderr
+    assert f"odradek[{extra}]" in done.stderr
 
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:

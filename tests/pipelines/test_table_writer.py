@@ -31,7 +31,7 @@ from odradek.pipelines.table_folders import TableFolder, folder_of
 from odradek.pipelines.table_writer import OPEN_FILES, ROW_GROUP_BYTES, ROW_GROUP_ROWS, TableWriter
 from odradek.pipelines.task_reports import FileReport, RangesNotRead, TaskReport, check_ranges
 from odradek.pipelines.values import Values
-from odradek.spark import read_task
+from odradek.spark import piece_reader
 from odradek.spark.offset_ranges import Piece, Range
 from odradek.spark.options import ReadOptions, parse_options
 from odradek.spark.piece_progress import PieceProgress
@@ -301,8 +301,8 @@ def read_by(
             raise error
 
     monkeypatch.setattr(PartitionReader, "read", read)
-    monkeypatch.setattr(read_task, "_drop_former_topic", lambda *given: None)
-    monkeypatch.setattr(read_task, "_loss_message", lambda *given: "gone")
+    monkeypatch.setattr(piece_reader, "_drop_former_topic", lambda *given: None)
+    monkeypatch.setattr(piece_reader, "_loss_message", lambda *given: "gone")
     given = {"kafka.bootstrap.servers": "x:1", "subscribe": "t", "failOnDataLoss": str(fail).lower()}
     writer = TableWriter(
         parse_options(given, streaming=True), decoder_for(Values()), folder_of(LocalLocation(place)), "batch-000000-ab"

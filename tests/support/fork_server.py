@@ -100,7 +100,7 @@ _SPARK_MODULES = (
     "odradek.pipelines.batch_rows",
     "odradek.pipelines.table_writer",
     "odradek.spark.offsets_source",
-    "odradek.spark.read_task",
+    "odradek.spark.piece_reader",
     "odradek.spark.source",
     "odradek.spark.write_task",
 )

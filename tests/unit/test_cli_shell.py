@@ -236,7 +236,7 @@ def test_a_missing_package_of_an_extra_is_reported_in_one_line_with_the_remedy(
         raise ModuleNotFoundError("No module named 'plotly'", name="plotly.graph_objects")
 
     monkeypatch.setattr(info, "run_info", missing)
-    assert run(["info"]) == 1
+    assert run(["info"]) == 2
     assert capsys.readouterr().err == (
         "odradek: this command needs plotly.graph_objects: pip install 'odradek[report]'\n"
     )

@@ -153,7 +153,7 @@ def test_only_chunks_after_the_next_one_are_reserved() -> None:
     assert reserve(buffer)() is None
     assert buffer.front() is first
     assert buffer.front(take=True) is first
-    buffer.done(first)
+    buffer.remove_returned(first)
     assert buffer.front() is None, "every chunk is reserved"
     buffer.release_reserved(third)
     assert buffer.front(take=True) is third
@@ -188,7 +188,7 @@ def test_records_in_other_memory_do_not_keep_their_fetch_reply(returned: int, he
     elif helped:
         taken.decode_ahead()
     assert seen() is not None
-    buffer.set_apart(T0)
+    buffer.copy_from_replies(T0)
     gc.collect()
     assert seen() is None
     assert buffer.size == len(data)
@@ -208,7 +208,7 @@ def test_a_chunk_that_is_being_decoded_is_not_moved() -> None:
     buffer.put(second)
     assert reserve(buffer)() is second
     before = second.records
-    buffer.set_apart(T0)
+    buffer.copy_from_replies(T0)
     assert second.records is before
     assert first.records.memory_bytes == len(data)
 

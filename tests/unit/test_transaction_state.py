@@ -218,7 +218,7 @@ def test_a_failure_before_the_end_request_is_aborted_and_forgotten() -> None:
     transaction.fail(Consequence.ABORTABLE, ErrorCode.message_too_large, "records were not delivered")
     transaction.end(commit=False)
     assert transaction.end_request()
-    assert transaction.ended(NEXT)
+    assert transaction.on_end(NEXT)
     assert (transaction.state, transaction.failure, transaction.producer) == (TransactionPhase.READY, None, NEXT)
     transaction.begin(2)
     transaction.check(TransactionCall.SEND)
@@ -231,29 +231,29 @@ def test_a_transaction_without_a_request_ends_without_one() -> None:
         transaction.end(commit=commit)
         assert not transaction.end_request()
         assert not transaction.needs_epoch()
-        assert not transaction.ended(NO_PRODUCER)
+        assert not transaction.on_end(NO_PRODUCER)
         assert transaction.state is TransactionPhase.READY
 
 
 def test_below_version_2_partitions_and_groups_are_added_once_for_each_transaction() -> None:
     transaction = opened(version=1)
-    assert transaction.unadded([T0, T1]) == [T1]
-    transaction.added([T1])
-    assert transaction.unadded([T0, T1]) == []
-    assert transaction.is_unadded_group("g")
-    transaction.added(group_id="g")
-    assert not transaction.is_unadded_group("g")
+    assert transaction.partitions_to_add([T0, T1]) == [T1]
+    transaction.on_added([T1])
+    assert transaction.partitions_to_add([T0, T1]) == []
+    assert transaction.must_add_group("g")
+    transaction.on_added(group_id="g")
+    assert not transaction.must_add_group("g")
     transaction.end(commit=True)
-    transaction.ended(NO_PRODUCER)
+    transaction.on_end(NO_PRODUCER)
     transaction.begin(1)
-    assert transaction.unadded([T0]) == [T0]
-    assert transaction.is_unadded_group("g")
+    assert transaction.partitions_to_add([T0]) == [T0]
+    assert transaction.must_add_group("g")
 
 
 def test_at_version_2_nothing_is_added_first() -> None:
     transaction = opened(version=2)
-    assert transaction.unadded([T1]) == []
-    assert not transaction.is_unadded_group("g")
+    assert transaction.partitions_to_add([T1]) == []
+    assert not transaction.must_add_group("g")
 
 
 def test_only_an_abort_below_version_2_needs_another_epoch() -> None:
@@ -270,7 +270,7 @@ def test_an_abort_of_nothing_is_no_error_below_version_2() -> None:
     """The only AddPartitionsToTxn was refused or lost: the coordinator may have no transaction."""
     transaction = ready()
     transaction.begin(1)
-    transaction.sending()
+    transaction.on_send()
     transaction.end(commit=False)
     assert transaction.is_no_transaction(ErrorCode.invalid_txn_state)
     assert not transaction.is_no_transaction(ErrorCode.unknown_server_error)

@@ -84,9 +84,9 @@ async def test_an_expired_session_loses_the_partitions(harness: GroupHarness, zo
         store = one._engine.group.storage.store
         await asyncio.to_thread(zookeeper.expire_session, store._connection.client)  # type: ignore[union-attr]
         async with asyncio.timeout(30):
-            while not one._engine.group.has_lost_claims:
+            while not one._engine.group.has_lost_ownership:
                 await asyncio.sleep(0.01)
-        with pytest.raises(CommitFailed, match="have ended"):
+        with pytest.raises(CommitFailed, match="no longer owns"):
             await one.commit({harness.a: 9})
         assert len(await read(one, 12)) == 12
         assert lost == [[harness.a, harness.b]]

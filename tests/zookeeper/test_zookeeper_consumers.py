@@ -97,7 +97,7 @@ def test_an_owner_keeps_a_consumer_from_reading_until_it_is_gone(harness: GroupH
             f"another consumer owns partitions of the group in ZooKeeper, also after 700 ms: {harness.b} by "
             "old_host-1-0: stop that consumer, or increase default_api_timeout_ms if it is about to end"
         )
-        assert (harness.owner(0), harness.ids()) == (None, []), "all partitions are claimed, or none"
+        assert (harness.owner(0), harness.ids()) == (None, []), "a consumer owns all its partitions, or none"
         harness.kazoo.delete(path)
         assert len(read(one, 20)) == 20
         assert harness.owner(0) == harness.owner(1) == f"{harness.ids()[0]}-0"
@@ -182,7 +182,7 @@ def test_an_expired_session_loses_the_partitions(
         expire(zookeeper, one)
         path = harness.own(0)
         for offsets in ({harness.a: 9}, {harness.b: 9}, {harness.a: 2, harness.b: 9}):
-            with pytest.raises(CommitFailed, match="have ended, because the session has expired") as refused:
+            with pytest.raises(CommitFailed, match="in ZooKeeper, because its session has expired") as refused:
                 one.commit(offsets)
             assert "\n" not in str(refused.value)
         assert (harness.offset(0), harness.offset(1)) == (4, 4)

@@ -93,7 +93,7 @@ def test_a_consumer_starts_and_commits_while_zookeeper_is_down(
         one.commit()
         assert in_kafka(admin, harness) == {harness.a: 10}
         assert one.committed([harness.a])[harness.a].offset == 10  # type: ignore[union-attr]
-    effects = ("reading without a claim of the partitions", "the commit is in Kafka only")
+    effects = ("reading although this consumer does not own the partitions", "the commit is in Kafka only")
     for effect in effects:
         assert any(text.endswith(effect) and "\n" not in text for text in warnings_of(caplog)), warnings_of(caplog)
 
@@ -123,7 +123,7 @@ def test_zookeeper_catches_up_after_it_was_away(
         assert harness.owner(0) == harness.owner(1) == f"{harness.ids()[0]}-0"
 
 
-def test_an_expired_session_is_claimed_again_with_the_next_commit(
+def test_an_expired_session_is_owned_again_with_the_next_commit(
     harness: GroupHarness, admin: Admin, zookeeper: odradek.ZooKeeper
 ) -> None:
     lost: list[list[Tp]] = []
@@ -133,16 +133,16 @@ def test_an_expired_session_is_claimed_again_with_the_next_commit(
         one.commit({harness.a: 3})
         expire(zookeeper, one)
 
-        def claimed_again() -> bool:
+        def owned_again() -> bool:
             one.commit({harness.a: 5})
             return harness.offset(0) == 5
 
-        eventually(claimed_again, within_s=30)
+        eventually(owned_again, within_s=30)
         assert harness.owner(0) == harness.owner(1) == f"{harness.ids()[0]}-0"
         assert lost == [], "Kafka has the commits: nothing was lost"
         expire(zookeeper, one)
         path = harness.own(0)
-        eventually(lambda: one.commit({harness.a: 6}) or one._engine.group.has_lost_claims, within_s=30)
+        eventually(lambda: one.commit({harness.a: 6}) or one._engine.group.has_lost_ownership, within_s=30)
         assert in_kafka(admin, harness)[harness.a] == 6
         assert one.poll(0.3) == {}
         assert lost == [[harness.a, harness.b]], "an old consumer has taken a partition over"
@@ -170,7 +170,7 @@ def test_a_second_writer_in_zookeeper_is_not_overwritten_by_a_lower_offset(
             one.commit({harness.a: offset})
             assert (in_kafka(admin, harness)[harness.a], harness.offset(0)) == (offset, 8)
         assert any("was changed by another writer to 8" in text for text in warnings_of(caplog))
-        assert any("which is larger than the commit 4 in Kafka: it stays" in text for text in warnings_of(caplog))
+        assert any("which is larger than the commit 4 in Kafka: ZooKeeper keeps it" in text for text in warnings_of(caplog))
         one.commit({harness.a: 9})
         assert harness.offset(0) == 9
 

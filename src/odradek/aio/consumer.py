@@ -88,7 +88,7 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None and self._made is not None:
-            self._made.take_back()  # the block did not process them: they are not committed and are read again
+            self._made.unreturn_last_poll()  # the block did not process them: they are not committed and are read again
         await self.close()
 
     async def subscribe(
@@ -185,7 +185,7 @@ class Consumer:
                     cancelled = error
             if cancelled is not None:
                 taking.exception()  # the error is dropped, because a later poll raises it again
-                engine.give_back()
+                engine.refetch_last_poll()
                 raise cancelled
             polled = taking.result()
             engine.drop_stale(polled)
@@ -287,10 +287,15 @@ class Consumer:
         timeout: float | None = None,
         timeout_ms: int | None = None,
     ) -> None:
-        """Commits the positions after the returned records, or these offsets (the *next* to read).
+        """Commits the positions after the returned records, or these offsets.
 
-        Returns when the coordinator has stored them; retries retriable errors. Raises CommitFailed if the group has
-        removed this member, RebalanceInProgress, RequestTimedOut, InvalidGroupId.
+        An offset is that of the *next* record to read, as in ``Record.next_offsets``. Returns when the coordinator has
+        stored the offsets; retries retriable errors.
+
+        Raises CommitFailed after ``subscribe`` if the group has removed this member, and after ``assign`` if the group
+        has live members, of which this consumer is not one. With ``offsets_storage=zookeeper`` it also raises
+        CommitFailed if another writer has changed an offset, another consumer owns a partition, or the session has
+        expired. Raises RebalanceInProgress, RequestTimedOut, InvalidGroupId.
         """
         await self._engine.commit(offsets, call_timeout_ms(timeout, timeout_ms))
 

@@ -19,14 +19,15 @@ from odradek.batches.header import (
     scan,
 )
 from odradek.batches.rows import Row, batch_rows
-from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, OdradekError
+from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
+from odradek.core.extras import ExtraMissing
 
 _LARGEST_OFFSET = 1 << 62
 ARROW_PACKAGES = ("pyarrow", "numpy", "numba", "llvmlite")
 """The packages of the extra ``arrow``."""
 
 
-class ColumnsMissing(OdradekError):
+class ColumnsMissing(ExtraMissing):
     """Records cannot become columns, because a package of the extra ``arrow`` is not installed."""
 
     def __init__(self, what: str) -> None:

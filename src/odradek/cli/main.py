@@ -420,7 +420,7 @@ def _report(error: BaseException) -> int:
             return terminal.exit_code_of(error)
         case ModuleNotFoundError() if extra := extra_of(error.name or ""):
             terminal.error_line(f"this command needs {error.name}: pip install 'odradek[{extra}]'")
-            return terminal.EXIT_FAILED
+            return terminal.EXIT_BAD_INPUT
     if not isinstance(error, _UsageError):
         raise error
     if type(error).__name__ == "NoArgsIsHelpError":

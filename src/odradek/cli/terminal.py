@@ -1,7 +1,8 @@
 """Output of all commands to the terminal: error lines, headings, progress bars.
 
 An error is one line on stderr, ``odradek: what is wrong, and what to do``. Exit codes: 0 done, 1 the work or a check
-failed, 2 wrong input (an option, a directory, an address, a topic), 130 interrupted, 143 ended by SIGTERM (pipelines).
+failed, 2 wrong input (an option, a directory, an address, a topic) or a package that is not installed, 130 interrupted,
+143 ended by SIGTERM (pipelines).
 This module imports rich only when something is drawn, so ``odradek serve`` starts without it.
 
 Every line that a command prints is made here or by ``options.columns``. Names and messages of a cluster may contain
@@ -17,6 +18,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError, StorageError
+from odradek.core.extras import ExtraMissing
 from odradek.core.printable import printable, printable_json
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ def exit_code_of(error: OdradekError) -> int:
     """Returns the exit code of a command that ends with this error."""
     if isinstance(error, CommandError):
         return error.exit_code
-    if isinstance(error, ConfigError | StorageError):
+    if isinstance(error, ConfigError | StorageError | ExtraMissing):
         return EXIT_BAD_INPUT
     if isinstance(error, KafkaError) and error.code in _BAD_INPUT_CODES:
         return EXIT_BAD_INPUT

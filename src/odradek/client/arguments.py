@@ -62,7 +62,7 @@ def as_names(given: Any, what: str) -> list[str]:
 
 
 def as_setting(value: Any) -> str:
-    """Returns a setting's value as text in the form of brokers."""
+    """Returns a setting's value as text, in the form that brokers use."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -122,7 +122,7 @@ def as_times(given: Any) -> dict[TopicPartition, int]:
 
 
 def check_topics(given: Any) -> None:
-    """Raises TypeError unless it is None, names or a compiled pattern."""
+    """Raises TypeError unless ``topics`` is None, names or a compiled pattern."""
     if given is not None and not isinstance(given, str | Iterable | re.Pattern):
         raise TypeError(f"topics: expected names, or a compiled pattern, not {given!r}")
 

@@ -83,8 +83,8 @@ class _Metadata:
     nodes: dict[int, Node] = field(default_factory=dict)
     topics: dict[str, TopicMetadata] = field(default_factory=dict)
     newest: dict[str, TopicMetadata] = field(default_factory=dict)
-    """Each topic with the newest leader epochs so far; ``forget_topics`` keeps it. A broker with old metadata could
-    otherwise name a former leader, whose log may lack records that were read from the new leader."""
+    """Each topic's metadata with the newest leader epochs so far; ``forget_topics`` does not remove it. Otherwise a
+    broker with old metadata could name a former leader, whose log may lack records that were read from the new one."""
     controller_id: int = -1
     cluster_id: str | None = None
     refreshed_s: float = float("-inf")
@@ -132,7 +132,7 @@ class Cluster:
                     return await attempt()
             except TimeoutError as error:
                 if isinstance(failure, BrokerUnreachable):
-                    raise failure from error  # more precise: the last attempt had no time left to connect
+                    raise failure from error  # it has the reason; the last attempt had no time left to connect
                 raise RequestTimedOut(f"{what}: no answer within {deadline.limit_ms} ms") from error
             except OdradekError as error:
                 failure = error
@@ -212,10 +212,11 @@ class Cluster:
             for task in pending:
                 task.cancel()
                 task.add_done_callback(_close_late)
+        remedy = "is a broker running there? check bootstrap_servers (-b)"
         if len(failures) == 1:
-            raise BrokerUnreachable(failures[0])
+            raise BrokerUnreachable(f"{failures[0]}: {remedy}")
         reasons = ", ".join(failure.removeprefix("cannot reach ") for failure in failures)
-        raise BrokerUnreachable(f"cannot reach any broker: {reasons}")
+        raise BrokerUnreachable(f"cannot reach any broker: {reasons}: {remedy}")
 
     async def connection(self, node_id: int) -> BrokerConnection:
         """Returns the connection to one broker, which all callers share. Raises BrokerUnreachable, KafkaError."""

@@ -139,7 +139,7 @@ class _Reader:
         data, version = self._data, self._version
         (code,) = _INT16.unpack_from(data, at)
         name, at = self._text(at + 2)
-        topic_id = bytes(self._piece(at, 16)) if version >= 10 else _NO_ID
+        topic_id = bytes(self._bytes_at(at, 16)) if version >= 10 else _NO_ID
         at += 16 if version >= 10 else 0
         is_internal = False
         if version >= 1:
@@ -209,9 +209,9 @@ class _Reader:
         size, at = self._length(at, _INT16)
         if size < 0:
             return None, at
-        return str(self._piece(at, size), "utf-8"), at + size
+        return str(self._bytes_at(at, size), "utf-8"), at + size
 
-    def _piece(self, at: int, size: int) -> memoryview:
+    def _bytes_at(self, at: int, size: int) -> memoryview:
         if size > len(self._data) - at:
             raise ValueError("a field runs past the end")
         return self._data[at : at + size]

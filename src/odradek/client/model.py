@@ -176,7 +176,7 @@ class ActiveProducer(NamedTuple):
 
 
 class HangingTransaction(NamedTuple):
-    """An open transaction in a partition that no coordinator knows, so that nothing will end it."""
+    """An open transaction in a partition. No coordinator knows the transaction, so nothing ends it."""
 
     partition: TopicPartition
     producer: ActiveProducer

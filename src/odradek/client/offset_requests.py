@@ -31,7 +31,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def _oldest_for(timestamp: int) -> int:
-    """Returns the first ListOffsets version with a special timestamp."""
+    """Returns the first version of ListOffsets that accepts a timestamp, which may be a special one."""
     return {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}.get(timestamp, 1)
 
 

@@ -168,13 +168,13 @@ class PartitionReader:
         ``default_api_timeout_ms``; its subclass RecordsWithheld if the log reaches ``end`` but no record comes.
         """
         decode = self._arrow if surveyed is None else partial(self._arrow, surveyed=surveyed)
-        return self._advancing(start, end, (start_leader_epoch, end_leader_epoch), decode, passed)
+        return self._read_ahead(start, end, (start_leader_epoch, end_leader_epoch), decode, passed)
 
     def read_rows(self, start: int, end: int, *, start_leader_epoch: int = NO_EPOCH) -> Iterator[Row]:
         """Like ``read``, but yields one ``Row`` per record: for small topics and tools, without numba or pyarrow."""
-        return self._advancing(start, end, (start_leader_epoch, NO_EPOCH), self._rows)
+        return self._read_ahead(start, end, (start_leader_epoch, NO_EPOCH), self._rows)
 
-    def _advancing(
+    def _read_ahead(
         self, start: int, end: int, epochs: tuple[int, int], decode: _Decode[T],
         passed: Callable[[int, int], None] | None = None,
     ) -> Iterator[T]:  # fmt: skip
@@ -318,8 +318,7 @@ def samples(
     """Samples each log at an offset, by one fetch of ``sample_bytes`` per partition.
 
     The result leaves out a partition without a record at or after the offset, and one whose log does not contain the
-    offset. Raises the other errors
-    of ``PartitionReader.fetch``.
+    offset. Raises the other errors of ``PartitionReader.fetch``.
     """
     cluster = shared_cluster(config)
 
@@ -336,10 +335,10 @@ def samples(
         time_ms = first.max_timestamp if first.timestamp_type else first.base_timestamp
         return Sample(size / (headers[-1].last_offset + 1 - first.base_offset), time_ms)
 
-    async def everywhere() -> list[Sample | None]:
+    async def sample_all() -> list[Sample | None]:
         return list(await asyncio.gather(*(sample(tp, offset) for tp, offset in starts.items())))
 
-    return {tp: found for tp, found in zip(starts, loop.run(everywhere()), strict=True) if found is not None}
+    return {tp: found for tp, found in zip(starts, loop.run(sample_all()), strict=True) if found is not None}
 
 
 @dataclass(slots=True, eq=False)
@@ -452,7 +451,7 @@ class _Source:
         leader, topic_id = await self._leader_and_topic(deadline)
         epoch = self.cluster.leader_epoch(self.partition)
         if epoch != self._confirmed_epoch:
-            await self._check_history(offset, epoch, deadline)
+            await self._check_divergence(offset, epoch, deadline)
         self._confirmed_epoch = epoch
         connection = await self.cluster.connection(leader if self._follower is None else self._follower)
         limits = fetch_wire.Limits(
@@ -487,7 +486,7 @@ class _Source:
             self.cluster.forget_topics([name])  # the cached metadata may be older than the expected id
         raise TopicRecreated(f"topic {name} was deleted and created again ({current})")
 
-    async def _check_history(self, offset: int, epoch: int, deadline: Deadline) -> None:
+    async def _check_divergence(self, offset: int, epoch: int, deadline: Deadline) -> None:
         """Checks after a change of leader that its log has the records that were read, and those still to be read.
 
         Raises LogTruncated.

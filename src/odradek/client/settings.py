@@ -15,13 +15,13 @@ class ClientSettings(TypedDict, total=False):
     client_id: str
     """Name of the client in requests; brokers apply quotas by it and write it into their logs."""
     request_timeout_ms: int
-    """Limit of one request on one connection. Then the connection is closed and the request is sent again."""
+    """Longest time of one request. After it the connection is closed and the request is sent again."""
     default_api_timeout_ms: int
-    """Limit of a whole call with its retries, unless the call has a `timeout`."""
+    """Longest time of a call with its retries, unless the call has a `timeout`."""
     bootstrap_timeout_ms: int
-    """Not in Kafka. Limit of the time until the first answer of any address; 0: each address gets one attempt."""
+    """Not in Kafka. Longest time until the first address answers; 0: each address gets one attempt."""
     socket_connection_setup_timeout_ms: int
-    """Limit of each attempt to open a connection."""
+    """Longest time of each attempt to open a connection."""
     retry_backoff_ms: int
     """Wait before the first retry of a failed request. Each further wait is longer."""
     retry_backoff_max_ms: int

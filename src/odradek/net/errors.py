@@ -13,7 +13,7 @@ class _RetriableError(OdradekError):
 
 
 class BrokerUnreachable(_RetriableError):
-    """No connection to a broker; the message has each address and the reason of its failure."""
+    """No broker can be reached; the message has each address and the reason of its failure."""
 
 
 class ConnectionLost(_RetriableError):

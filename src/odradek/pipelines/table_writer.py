@@ -30,7 +30,7 @@ from odradek.pipelines.value_reader import ERROR
 from odradek.spark.offset_ranges import Piece
 from odradek.spark.options import ReadOptions
 from odradek.spark.piece_progress import PieceProgress
-from odradek.spark.read_task import read_piece
+from odradek.spark.piece_reader import read_piece
 
 ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1_000_000

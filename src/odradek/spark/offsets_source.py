@@ -178,7 +178,7 @@ def _read_decoded(history: OffsetsOptions, task: InputPartition) -> Iterator[pa.
 
     from odradek.history.decode import decode_batch
     from odradek.history.views import view
-    from odradek.spark.read_task import read_piece
+    from odradek.spark.piece_reader import read_piece
 
     for piece in task.pieces:
         for batch in read_piece(history.read, piece):

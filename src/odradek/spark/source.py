@@ -163,7 +163,7 @@ def _tasks(
 def _read(options: ReadOptions, task: InputPartition) -> Iterator[pa.RecordBatch]:
     """Reads a task. Runs in a worker. Spark calls it with an empty partition if a batch read has no task."""
     if isinstance(task, KafkaRanges):
-        from odradek.spark.read_task import read_piece
+        from odradek.spark.piece_reader import read_piece
 
         for piece in task.pieces:
             yield from read_piece(options, piece)

@@ -1,8 +1,8 @@
 """The offset store of a consumer (``client/consumer/offset_store``) in ZooKeeper, for its event loop.
 
 One thread does the blocking work, one call after another. A task opens the first connection; afterwards kazoo connects
-again by itself. kazoo reports an expired session before it begins the next one, so claims of two sessions are never
-confused.
+again by itself. kazoo reports an expired session before it begins the next one, so what a former session owned is known
+to be lost before the next session owns anything.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class ZooKeeperOffsets:
         self._failure: OdradekError | None = None
         self._answers = asyncio.Event()
         self._order = asyncio.Lock()
-        self._held: frozenset[TopicPartition] = frozenset()
+        self._owned: frozenset[TopicPartition] = frozenset()
         self._unreleased: frozenset[TopicPartition] = frozenset()
         self._releasing: asyncio.Task[None] | None = None
-        self._claims: list[set[TopicPartition]] = []
-        """The partitions of the claims under way, without those that were given up meanwhile."""
+        self._requested: list[set[TopicPartition]] = []
+        """The partitions of each running ``take_ownership``, without those that were given up meanwhile."""
         self._expiries = 0
         self._closed = False
 
@@ -75,9 +75,9 @@ class ZooKeeperOffsets:
         """Whether ZooKeeper answers now."""
         return self._answers.is_set()
 
-    def holds(self, tp: TopicPartition) -> bool:
+    def owns(self, tp: TopicPartition) -> bool:
         """Whether this consumer owns the partition."""
-        return tp in self._held
+        return tp in self._owned
 
     # --- the connection ---------------------------------------------------------------------------------------
 
@@ -139,13 +139,13 @@ class ZooKeeperOffsets:
             return
         self._expiries += 1
         self._unreleased = frozenset()
-        if self._held:
+        if self._owned:
             logger.warning("group %s: the session at ZooKeeper %s has expired", self._group, self._config.hosts)
-        self._lose(self._held)
+        self._lose(self._owned)
 
     def _lose(self, partitions: frozenset[TopicPartition]) -> None:
-        lost = partitions & self._held
-        self._held -= lost
+        lost = partitions & self._owned
+        self._owned -= lost
         if lost:
             self._on_lost(lost)
 
@@ -165,31 +165,33 @@ class ZooKeeperOffsets:
             raise OffsetStoreUnreachable(f"the session at ZooKeeper {self._config.hosts} has expired")
         return found
 
-    # --- claims -----------------------------------------------------------------------------------------------
+    # --- owners -----------------------------------------------------------------------------------------------
 
-    async def claim(self, partitions: Iterable[TopicPartition], topics: Iterable[str]) -> dict[TopicPartition, str]:
-        """Becomes the owner of all partitions, or of none. Returns the owners of those that others own."""
+    async def take_ownership(
+        self, partitions: Iterable[TopicPartition], topics: Iterable[str]
+    ) -> dict[TopicPartition, str]:
+        """Makes this consumer the owner of all partitions, or of none. Returns the other owners by partition."""
         wanted, names = list(partitions), list(topics)
         still_wanted = set(wanted)
         self._unreleased -= still_wanted
-        self._claims.append(still_wanted)
+        self._requested.append(still_wanted)
         try:
-            owners = await self._run_in_one_session(lambda session: session.claim(wanted, names))
+            owners = await self._run_in_one_session(lambda session: session.take_ownership(wanted, names))
         finally:
-            self._claims = [one for one in self._claims if one is not still_wanted]
+            self._requested = [one for one in self._requested if one is not still_wanted]
         if not owners:
-            self._held |= still_wanted
+            self._owned |= still_wanted
         return owners
 
     async def release(self, partitions: Iterable[TopicPartition]) -> None:
         """Gives partitions up. Without a connection a task does it when the connection is back."""
         given_up = frozenset(partitions)
-        self._held -= given_up
+        self._owned -= given_up
         self._unreleased |= given_up
-        for wanted in self._claims:
+        for wanted in self._requested:
             wanted -= given_up
         if self._session is None:
-            self._unreleased = frozenset()  # nothing was claimed yet
+            self._unreleased = frozenset()  # this consumer has never owned a partition
         elif self.is_connected:
             await self._release()
         if self._unreleased and (self._releasing is None or self._releasing.done()):
@@ -239,7 +241,7 @@ class ZooKeeperOffsets:
                     return
                 except OffsetsChanged as error:
                     remedy = "Commit again if this consumer alone may change these offsets"
-                    if error.partitions & self._held:
+                    if error.partitions & self._owned:
                         remedy = "The next poll reads these partitions again from their offsets in ZooKeeper"
                     self._lose(error.partitions)
                     raise CommitFailed(str(error), remedy) from error
@@ -253,7 +255,7 @@ class ZooKeeperOffsets:
     async def close(self) -> None:
         """Ends the session; the znodes of this consumer disappear with it."""
         self._closed = True
-        self._held = frozenset()
+        self._owned = frozenset()
         tasks = [task for task in (self._opening, self._releasing) if task is not None]
         for task in tasks:
             task.cancel()

@@ -47,9 +47,9 @@ class ConsumerSession:
         self._possible: dict[TopicPartition, set[int]] = {}
         """Offsets of commits without an answer; each may be in the znode that follows the one in ``_seen``."""
 
-    # --- claims -----------------------------------------------------------------------------------------------
+    # --- owners -----------------------------------------------------------------------------------------------
 
-    def claim(self, partitions: Sequence[TopicPartition], topics: Iterable[str]) -> dict[TopicPartition, str]:
+    def take_ownership(self, partitions: Sequence[TopicPartition], topics: Iterable[str]) -> dict[TopicPartition, str]:
         """Registers this consumer and makes it the owner of all partitions, or of none, in one transaction.
 
         Returns the owners of the partitions that others own; empty after a success."""
@@ -76,7 +76,7 @@ class ConsumerSession:
         raise failure
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
-        """Deletes the owner znodes of this session, also of a claim whose answer was lost; others stay."""
+        """Deletes the partitions' owner znodes if this session made them, also by a request whose answer was lost."""
         given_up = list(partitions)
         self._forget(given_up)
         for _ in range(_ATTEMPTS):

@@ -37,9 +37,9 @@ class TransactionTooLarge(ZooKeeperError):
 
 
 class OffsetsChanged(ZooKeeperError):
-    """A consumer's commit changed nothing: another writer has changed offsets, or the claims have ended.
+    """A consumer's commit changed nothing: another writer has changed offsets, or its session has expired.
 
-    ``partitions``: those that the consumer no longer may commit."""
+    ``partitions``: those that the consumer may no longer commit."""
 
     def __init__(self, partitions: Iterable[TopicPartition], why: str) -> None:
         self.partitions = frozenset(partitions)
@@ -47,4 +47,4 @@ class OffsetsChanged(ZooKeeperError):
 
 
 class InvalidOffset(ZooKeeperError):
-    """A znode at the path of an offset is none; the message has the path and the reason."""
+    """The znode at the path of an offset does not contain a valid offset; the message has the path and the reason."""

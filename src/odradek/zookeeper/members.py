@@ -1,7 +1,7 @@
 """Registered consumers and the owners of partitions, as Kafka's consumers up to 1.1 keep them in ZooKeeper.
 
-A consumer registers at ``/consumers/GROUP/ids/CONSUMER`` and claims partitions at ``/consumers/GROUP/owners/TOPIC/
-PARTITION``. Both nodes are ephemeral: they end with its session.
+A consumer registers at ``/consumers/GROUP/ids/CONSUMER``. It owns a partition while the znode
+``/consumers/GROUP/owners/TOPIC/PARTITION`` contains its name. Both znodes are ephemeral: they end with its session.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ def read_members(connection: ZooKeeperConnection, group: str) -> GroupMembers:
             consumers.append(found)
     paths = [f"{root}/owners/{topic}" for topic in topics or ()]
     names = connection.children_of(paths)
-    claimed = [f"{path}/{name}" for path, some in zip(paths, names, strict=True) for name in some or ()]
+    owner_paths = [f"{path}/{name}" for path, some in zip(paths, names, strict=True) for name in some or ()]
     owners: dict[TopicPartition, str] = {}
-    for znode in connection.get_many(claimed):
+    for znode in connection.get_many(owner_paths):
         if znode is None:
             continue
         topic, name = znode.path.split("/")[-2:]

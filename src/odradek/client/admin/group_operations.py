@@ -70,7 +70,7 @@ async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
             )
             row = first_row(reply.groups, f"group {group_id}")
             if row.error_code is ErrorCode.none:
-                return _described_consumer_group(row, node)
+                return _kip848_group_description(row, node)
             if row.error_code not in (ErrorCode.group_id_not_found, ErrorCode.unsupported_version):
                 raise error_for(row.error_code, f"group {group_id}")
         reply = await connection.call(DESCRIBE_GROUPS, {"groups": [group_id], "include_authorized_operations": False})
@@ -79,12 +79,12 @@ async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
             raise GroupIdNotFound(f"group {group_id} not found")
         if row.error_code is not ErrorCode.none:
             raise error_for(row.error_code, f"group {group_id}")
-        return _described_classic_group(row, node)
+        return _classic_group_description(row, node)
 
     return await cluster.at_coordinator(group_id, what, call, cluster.deadline())
 
 
-def _described_classic_group(row: Any, node: Node) -> GroupDescription:
+def _classic_group_description(row: Any, node: Node) -> GroupDescription:
     is_consumer = row.protocol_type in ("", "consumer")
     members = tuple(
         MemberDescription(
@@ -109,7 +109,7 @@ def _assignment(group_id: str, member: Any) -> tuple[TopicPartition, ...]:
         raise error_for(ErrorCode.inconsistent_group_protocol, what) from error
 
 
-def _described_consumer_group(row: Any, node: Node) -> GroupDescription:
+def _kip848_group_description(row: Any, node: Node) -> GroupDescription:
     members = tuple(
         MemberDescription(
             m.member_id,

@@ -12,7 +12,7 @@ from odradek.core import records
 from odradek.core.ids import EARLIEST, LATEST, OFFSETS_TOPIC, TopicPartition, partition_for_group
 
 
-class Entry(NamedTuple):
+class OffsetsTopicRecord(NamedTuple):
     """One record of the offsets topic. ``value`` is None for a tombstone; ``timestamp`` in ms since 1970."""
 
     partition: int
@@ -32,16 +32,17 @@ def partitions(admin: Admin, group: str | None = None) -> list[TopicPartition]:
     return [TopicPartition(OFFSETS_TOPIC, row.partition) for row in found.partitions]
 
 
-def entries(admin: Admin, group: str | None = None) -> Iterator[Entry]:
-    """Reads all records that the log has now, also those with a newer record of their key and those of open or aborted
-    transactions. Partition by partition, of all groups or of one."""
+def read_records(admin: Admin, group: str | None = None) -> Iterator[OffsetsTopicRecord]:
+    """Yields all records that the log has now, partition by partition; only those of ``group`` unless it is None.
+
+    Records with a newer record of their key are included, and so are records of open or aborted transactions."""
     chosen = partitions(admin, group)
     starts = admin.list_offsets(dict.fromkeys(chosen, EARLIEST))
     ends = admin.list_offsets(dict.fromkeys(chosen, LATEST))
     for tp in chosen:
         for row in PartitionReader(admin.config, tp).read_rows(starts[tp].offset, ends[tp].offset):
             if group is None or group_of(row) == group:
-                yield Entry(tp.partition, row.offset, row.timestamp, row.key, row.value)
+                yield OffsetsTopicRecord(tp.partition, row.offset, row.timestamp, row.key, row.value)
 
 
 def group_of(row: Row) -> str | None:

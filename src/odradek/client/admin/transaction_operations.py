@@ -215,7 +215,9 @@ async def find_hanging_transactions(
 ) -> list[HangingTransaction]:
     """Returns the open transactions without a write for ``max_timeout_ms`` that no coordinator knows.
 
-    A transaction that ends between the requests would look like one, so the partitions are asked again at the end."""
+    A transaction that ends between the requests would look like a hanging one, so the partitions are asked again at the
+    end.
+    """
     if broker_id is not None:  # an unknown broker has no partitions, and an empty result would be wrong
         await cluster.retrying(
             "finding hanging transactions", lambda: cluster.connection(broker_id), cluster.deadline()

@@ -143,7 +143,7 @@ class Consumer:
         """Closes the consumer. After an error in the block, the automatic commit leaves out the last poll's records,
         so that they are read again."""
         if error is not None and not self._closed and self._process == os.getpid():
-            self._engine.take_back()
+            self._engine.unreturn_last_poll()
         self.close()
 
     # --- calls of the engine ----------------------------------------------------------------------------------
@@ -225,8 +225,10 @@ class Consumer:
         self._drive(self._engine.unsubscribe)
 
     def subscription(self) -> frozenset[str]:
-        """Returns the subscribed topics; with a pattern the matched topics, or the assigned ones if the coordinator
-        matches."""
+        """Returns the subscribed topics.
+
+        With a pattern these are the topics that match; if the coordinator matches it, the topics of the assigned
+        partitions."""
         self._check()
         return self._engine.subscription.read_topics
 
@@ -253,7 +255,7 @@ class Consumer:
         except Exception:
             raise
         except BaseException:  # Ctrl-C: the caller does not get the taken records, and its close may commit
-            self._engine.give_back()
+            self._engine.refetch_last_poll()
             raise
 
     def _poll_on(self, timeout: float, columns: tuple[str, ...] | None) -> Polled:
@@ -351,8 +353,9 @@ class Consumer:
     def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
-        """Returns the first record of each partition that is not older than a time in ms since 1970; None if all are
-        older.
+        """Returns, for each partition, the first record that is not older than the given time, in ms since 1970.
+
+        The result is None for a partition in which all records are older.
 
         Raises UnknownTopic, RequestTimedOut."""
         listed = self._drive(self._engine.list_offsets, as_times(times_ms), as_timeout_ms(timeout))
@@ -381,9 +384,13 @@ class Consumer:
     ) -> None:
         """Commits the positions after the returned records, or these offsets.
 
-        An offset is the *next* to read, as in ``Record.next_offsets``. Returns when the coordinator has stored them;
-        retries retriable errors. Raises CommitFailed if the group has removed this member, RebalanceInProgress,
-        RequestTimedOut, InvalidGroupId.
+        An offset is that of the *next* record to read, as in ``Record.next_offsets``. Returns when the coordinator has
+        stored the offsets; retries retriable errors.
+
+        Raises CommitFailed after ``subscribe`` if the group has removed this member, and after ``assign`` if the group
+        has live members, of which this consumer is not one. With ``offsets_storage=zookeeper`` it also raises
+        CommitFailed if another writer has changed an offset, another consumer owns a partition, or the session has
+        expired. Raises RebalanceInProgress, RequestTimedOut, InvalidGroupId.
         """
         self._drive(self._engine.commit, offsets, call_timeout_ms(timeout, timeout_ms))
 

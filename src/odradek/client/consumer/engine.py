@@ -18,7 +18,7 @@ from odradek.client.consumer.errors import IllegalState, InvalidGroupId, Wakeup
 from odradek.client.consumer.fetch_buffer import CompletedFetch
 from odradek.client.consumer.fetcher import Fetcher
 from odradek.client.consumer.records import Polled, Record, offset_at, records_of
-from odradek.client.consumer.subscription import Before, PartitionState, SubscriptionState
+from odradek.client.consumer.subscription import FormerPosition, PartitionState, SubscriptionState
 from odradek.client.consumer.wakeup import WakeupSignal
 from odradek.client.errors import RequestTimedOut
 from odradek.client.group.classic_coordination import ClassicCoordination
@@ -68,7 +68,7 @@ class ConsumerEngine:
             self.fetcher.storage = self.fetcher.lookups.storage = self.group.storage
         if config.group_protocol == "consumer":
             self.fetcher.lookups.member_of = self._member_of
-        self.unfinished: dict[TopicPartition, Before] = {}
+        self.unfinished: dict[TopicPartition, FormerPosition] = {}
         """The partitions in the last poll's result, with their positions before that poll."""
         self._taken: dict[TopicPartition, tuple[PartitionState, int]] = {}
         """The partitions in the last ``take``, with the state and the version from which records were taken."""
@@ -115,7 +115,7 @@ class ConsumerEngine:
         gone = set(self.subscription.partitions) - {TopicPartition(*tp) for tp in wanted}
         for tp in gone:
             self.fetcher.drop(tp)
-        self.subscription.assign_by_hand(wanted)
+        self.subscription.assign_from_user(wanted)
         await self.group.storage.release(gone)
         self.fetcher.schedule_fetches()
         self.group.auto.start(time.monotonic() * 1000)
@@ -126,7 +126,7 @@ class ConsumerEngine:
         self.subscription.pause(chosen)
         if self.subscription.taking is not self.unfinished:
             for tp in chosen:
-                self.fetcher.buffer.set_apart(TopicPartition(*tp))
+                self.fetcher.buffer.copy_from_replies(TopicPartition(*tp))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Runs on the caller's thread."""
@@ -201,7 +201,9 @@ class ConsumerEngine:
     def _is_quiet(self) -> bool:
         if self._wakeup_pending or self.fetcher.failure is not None or not self.subscription.partitions:
             return False
-        return time.monotonic() * 1000 < self.group.auto.due_ms and self.group.quiet and not self.group.has_lost_claims
+        return (
+            time.monotonic() * 1000 < self.group.auto.due_ms and self.group.quiet and not self.group.has_lost_ownership
+        )
 
     def has_records(self) -> bool:
         """Returns whether there are buffered records to ``take``."""
@@ -228,8 +230,8 @@ class ConsumerEngine:
             self._raise_if_woken()
             self.group.auto_commit_if_due()
             await self.group.callbacks()
-            if self.group.has_lost_claims:
-                await self.group.give_up_lost_claims()
+            if self.group.has_lost_ownership:
+                await self.group.reassign_lost_partitions()
             if self.subscription.subscribed:
                 if self.subscription.pattern is not None and not self.subscription.topics:
                     await self._match_within(deadline_s)
@@ -271,7 +273,7 @@ class ConsumerEngine:
         while left > 0 and (fetch := self.fetcher.buffer.front(paused, take=True)) is not None:
             state = self.subscription.partitions.get(fetch.tp)
             if state is None or state.version != fetch.version:
-                self.fetcher.buffer.done(fetch)
+                self.fetcher.buffer.remove_returned(fetch)
                 continue
             fetch.begin(wanted, check_crcs=self.config.check_crcs)
             if columns is not None:
@@ -297,7 +299,7 @@ class ConsumerEngine:
         finally:
             self.subscription.taking = {}
             for tp in self.subscription.paused():  # a task may have paused them meanwhile
-                self.fetcher.buffer.set_apart(tp)
+                self.fetcher.buffer.copy_from_replies(tp)
 
     def drop_stale(self, polled: Polled) -> None:
         """Removes the records of partitions that got a new position or were given up while a thread took them."""
@@ -310,7 +312,7 @@ class ConsumerEngine:
 
     def _fetch_again(self, fetch: CompletedFetch, state: PartitionState) -> None:
         """Fetches corrupt records again: that repairs an error of the network; an error on disk is raised again."""
-        self.fetcher.buffer.done(fetch)  # the fetches behind it now have an old version
+        self.fetcher.buffer.remove_returned(fetch)  # the fetches behind it now have an old version
         state.fetch_again(fetch.version)
         self._schedule_fetches_soon()
 
@@ -326,7 +328,7 @@ class ConsumerEngine:
             fetch.rest = fetch.next()
         batch = fetch.rest
         if batch is None:
-            self.fetcher.buffer.done(fetch)
+            self.fetcher.buffer.remove_returned(fetch)
             if state.advance(fetch.version, fetch.next_offset, fetch.leader_epoch) and fetch.tp in polled:
                 polled.next_offsets[fetch.tp] = OffsetAndMetadata(fetch.next_offset, fetch.leader_epoch)
             return 0
@@ -338,9 +340,9 @@ class ConsumerEngine:
         position = fetch.next_offset if is_last else max(before, offset_at(piece, -1) + 1)
         known = self.unfinished.get(fetch.tp)
         if known is None or state.position_version > known.version:
-            self.unfinished[fetch.tp] = Before(fetch.version, before, before_epoch)  # first, as an interrupt may follow
+            self.unfinished[fetch.tp] = FormerPosition(fetch.version, before, before_epoch)  # first, as an interrupt may follow
         if not state.advance(fetch.version, position, fetch.leader_epoch):
-            self.fetcher.buffer.done(fetch)  # the position was changed while the fetch was decoded
+            self.fetcher.buffer.remove_returned(fetch)  # the position was changed while the fetch was decoded
             return 0
         fetch.rest = batch.slice(left) if rows > left else None
         if fetch.tp in polled and self._is_stale(fetch.tp):  # another task called seek
@@ -350,7 +352,7 @@ class ConsumerEngine:
         polled.next_offsets[fetch.tp] = OffsetAndMetadata(position, fetch.leader_epoch)
         fetch.start = position
         if is_last:
-            self.fetcher.buffer.done(fetch)
+            self.fetcher.buffer.remove_returned(fetch)
         return min(rows, left)
 
     @contextmanager
@@ -458,7 +460,7 @@ class ConsumerEngine:
     async def seek_to(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:
         chosen = [TopicPartition(*tp) for tp in partitions] or list(self.subscription.partitions)
         for state in [self.subscription.state(tp) for tp in chosen]:
-            state.ask_reset(timestamp)
+            state.request_reset(timestamp)
         for tp in chosen:
             self.fetcher.drop(tp)
         self.fetcher.schedule_fetches()
@@ -545,10 +547,10 @@ class ConsumerEngine:
         if offsets is None:
             self.unfinished.clear()
         for tp in self.unfinished.keys() & found.keys():
-            self.unfinished[tp] = Before(self.unfinished[tp].version, found[tp].offset, found[tp].leader_epoch)
+            self.unfinished[tp] = FormerPosition(self.unfinished[tp].version, found[tp].offset, found[tp].leader_epoch)
         return found
 
-    def take_back(self) -> None:
+    def unreturn_last_poll(self) -> None:
         """Counts the last poll's records as not returned, since the caller failed to process them: no commit covers
         them."""
         for tp, before in list(self.unfinished.items()):  # a copy, since a thread may add partitions
@@ -556,9 +558,9 @@ class ConsumerEngine:
             if state is not None:
                 state.set_returned(*before)
 
-    def give_back(self) -> None:
+    def refetch_last_poll(self) -> None:
         """Fetches the records of an interrupted poll again, since they did not reach the caller."""
-        self.take_back()
+        self.unreturn_last_poll()
         self.unfinished.clear()
         for state in self.subscription.partitions.values():
             state.fetch_again()  # of all partitions: the interrupt may have lost a batch of any of them

@@ -26,9 +26,11 @@ _SLOW = "If the time between two polls exceeded max_poll_interval_ms, increase i
 
 
 class CommitFailed(KafkaError):
-    """The group has removed this member, or the consumer uses ``assign`` and the group has live members.
+    """The commit was refused, because other consumers may own the partitions now.
 
-    The new owners of the partitions read all records after its last commit again."""
+    After ``subscribe``: the group has removed this member; the new owners read all records after its last commit again.
+    After ``assign``: the group has live members. With ``offsets_storage=zookeeper``: another writer has changed an
+    offset, another consumer owns a partition, or the session has expired."""
 
     def __init__(self, why: str, remedy: str = _SLOW) -> None:
         super().__init__(ErrorCode.unknown_member_id, f"the commit failed: {why}. {remedy}")

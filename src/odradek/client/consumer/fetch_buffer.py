@@ -149,11 +149,11 @@ class FetchBuffer:
                     return fetch
         return None
 
-    def set_apart(self, tp: TopicPartition) -> None:
-        """Copies a partition's fetches if their replies are more than twice as large, except fetches that are RESERVED.
+    def copy_from_replies(self, tp: TopicPartition) -> None:
+        """Copies a partition's fetches from replies that are more than twice as large, except RESERVED fetches.
 
-        Used for a partition that may stay in the buffer for long: a fetch keeps its whole reply in memory, but ``size``
-        counts only the fetch."""
+        A fetch keeps its whole reply in memory, but ``size`` counts only the fetch. So this is called for a partition
+        whose fetches may stay in the buffer for long."""
         with self._lock:
             for fetch in self._queues.get(tp, ()):
                 if fetch.state != RESERVED and fetch.records.is_small_part:
@@ -188,8 +188,8 @@ class FetchBuffer:
             if fetch.state == RESERVED:
                 fetch.state = FREE
 
-    def done(self, fetch: CompletedFetch) -> None:
-        """Removes a fetch that was returned completely; its partition moves behind the others."""
+    def remove_returned(self, fetch: CompletedFetch) -> None:
+        """Removes a fetch of which all records were returned; its partition moves behind the others."""
         with self._lock:
             queue = self._queues.get(fetch.tp)
             if not queue or queue[0] is not fetch:

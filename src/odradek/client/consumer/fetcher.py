@@ -96,7 +96,7 @@ class Fetcher:
         """Partitions with records in an iteration that has not yielded them yet."""
         self._closed = False
         self.storage: OffsetStorage | None = None
-        """The claims without which no records are fetched; None without them."""
+        """Knows which partitions this consumer owns in ZooKeeper; others are not fetched. None without ZooKeeper."""
         self.will_schedule_fetches = False
         """Whether a call of ``schedule_fetches`` is pending."""
         self._room_at: dict[TopicPartition, int] = {}
@@ -166,7 +166,7 @@ class Fetcher:
         self._room_at, self._is_full = due.room_at, is_full
 
     def _due_requests(self) -> _DueRequests:
-        due, ahead = _DueRequests(), self._ahead()
+        due, ahead = _DueRequests(), self._most_buffered_bytes()
         for tp, state in self._subscription.partitions.items():
             if state.reset_to is not None:
                 if (leader := self._cluster.leader(tp)) >= 0:
@@ -261,7 +261,7 @@ class Fetcher:
         self._fetch_without_waiting_timer = None
         self.schedule_fetches()
 
-    def _ahead(self) -> int:
+    def _most_buffered_bytes(self) -> int:
         """Returns the maximum of buffered bytes of one partition before its next fetch."""
         share = self.config.buffer_memory // (4 * max(1, len(self._subscription.partitions)))
         return max(self.config.max_partition_fetch_bytes, share)
@@ -397,5 +397,5 @@ class Fetcher:
             self.lookups.look_up_range(tp, state.version, offset)
         else:
             logger.warning("offset %d of %s is out of range: %s", offset, tp, self.config.auto_offset_reset)
-            state.ask_reset(timestamp)
+            state.request_reset(timestamp)
             self._changed()

@@ -24,25 +24,28 @@ class StoreSettings(NamedTuple):
 
 
 class ConsumerOffsetStore(Protocol):
-    """The offsets of one consumer's group, and the claims by which consumers keep others away from their partitions.
+    """The committed offsets of one consumer's group, and the owner of each partition: only the owner reads it.
 
-    Belongs to an event loop. Its calls raise OffsetStoreUnreachable when the store does not answer, and other
+    A store belongs to an event loop. Its calls raise OffsetStoreUnreachable when the store does not answer, and other
     OdradekErrors with one line that names the path and the remedy."""
 
     @property
     def is_connected(self) -> bool:
         """Whether the store answers now."""
 
-    def holds(self, tp: TopicPartition) -> bool:
-        """Whether this consumer has the claim of a partition."""
+    def owns(self, tp: TopicPartition) -> bool:
+        """Whether this consumer owns a partition."""
 
-    async def claim(self, partitions: Iterable[TopicPartition], topics: Iterable[str]) -> dict[TopicPartition, str]:
-        """Claims all partitions, or none. Returns the owners of those that others have claimed; empty after a success.
+    async def take_ownership(
+        self, partitions: Iterable[TopicPartition], topics: Iterable[str]
+    ) -> dict[TopicPartition, str]:
+        """Makes this consumer the owner of all partitions, or of none.
 
-        ``topics``: the subscription, for the registration of this consumer."""
+        Returns the other owners by partition; empty after a success. ``topics`` is the subscription, for the
+        registration of this consumer."""
 
     async def release(self, partitions: Iterable[TopicPartition]) -> None:
-        """Gives claims up. Without a connection this happens when it is back."""
+        """Gives partitions up. Without a connection this happens when the connection is back."""
 
     async def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the committed offsets of those partitions that have one. Later commits expect them unchanged."""
@@ -54,14 +57,14 @@ class ConsumerOffsetStore(Protocol):
         """Stores all offsets, or none. While the connection is away it waits, at most ``timeout_ms``.
 
         Raises CommitFailed if another writer has changed an offset since the last read or commit, if another consumer
-        has claimed a partition, or if the claims have ended. The partitions are lost then."""
+        owns a partition, or if the session that owned the partitions has expired. The partitions are lost then."""
 
     async def close(self) -> None:
-        """Gives all claims up and ends the connection."""
+        """Gives all partitions up and ends the connection."""
 
 
 OnLost = Callable[[frozenset[TopicPartition]], None]
-"""Called on the loop with the partitions whose claims have ended."""
+"""Called on the loop with the partitions that this consumer no longer owns."""
 StoreOpener = Callable[[OnLost], ConsumerOffsetStore]
 """Opens the store on the running loop."""
 

@@ -62,7 +62,7 @@ class PositionLookups:
         self.member_of: Callable[[], tuple[str | None, int]] = lambda: (None, -1)
         """Returns id and epoch of the KIP-848 member, for OffsetFetch."""
         self.storage: OffsetStorage | None = None
-        """Committed offsets outside Kafka, and the claims on partitions; None without them."""
+        """Committed offsets and owners of partitions in ZooKeeper; None without ZooKeeper."""
         self._cluster, self._subscription = cluster, subscription
         self._drop, self._fail = drop, fail
         self._schedule_fetches, self._schedule_fetches_soon = schedule_fetches, schedule_fetches_soon
@@ -143,7 +143,7 @@ class PositionLookups:
         for node_id, wanted_of in resets.items():
             self._start(f"offset reset at broker {node_id}", partial(self._reset, wanted_of))
         for node_id, suspected in suspects.items():
-            self._start(f"leader epochs at broker {node_id}", partial(self._check_history, suspected))
+            self._start(f"leader epochs at broker {node_id}", partial(self._check_divergence, suspected))
 
     def has_former_leader(self, tp: TopicPartition, state: PartitionState) -> bool:
         """Returns whether the known leader of a partition is older than the leader epoch of its committed offset.
@@ -189,10 +189,10 @@ class PositionLookups:
     # --- positions --------------------------------------------------------------------------------------------
 
     def look_up_commits(self) -> None:
-        """Looks committed offsets up, of partitions whose claims this consumer has; claims the others first."""
+        """Starts the lookups of committed offsets. With ZooKeeper a partition's lookup waits until it is owned."""
         storage = self.storage
-        if storage is not None and self._unclaimed(storage):
-            self._start("claims of partitions", self._claim)
+        if storage is not None and self._unowned(storage):
+            self._start("ownership of partitions", self._take_ownership)
         if self._without_position():
             self._start("committed offsets", self._begin_at_commits)
 
@@ -200,18 +200,18 @@ class PositionLookups:
         found = self._subscription.without_position()
         return found if self.storage is None else [tp for tp in found if self.storage.may_read(tp)]
 
-    def _unclaimed(self, storage: OffsetStorage) -> list[TopicPartition]:
-        """The partitions to claim. Lost ones have to be given up first."""
+    def _unowned(self, storage: OffsetStorage) -> list[TopicPartition]:
+        """The assigned partitions that this consumer must own and does not. Lost ones have to be given up first."""
         return [tp for tp in self._subscription.partitions if not storage.may_read(tp) and tp not in storage.lost]
 
-    async def _claim(self) -> None:
-        """Claims all partitions that need it. Waits for other owners, at most ``default_api_timeout_ms``."""
+    async def _take_ownership(self) -> None:
+        """Takes ownership of all assigned partitions. Waits for other owners, at most ``default_api_timeout_ms``."""
         assert self.storage is not None
         deadline = self._cluster.deadline()
         noted: dict[TopicPartition, str] = {}
-        while wanted := self._unclaimed(self.storage):
+        while wanted := self._unowned(self.storage):
             topics = self._subscription.read_topics | {tp.topic for tp in self._subscription.partitions}
-            owners = await self.storage.claim(wanted, topics)
+            owners = await self.storage.take_ownership(wanted, topics)
             if not owners:
                 continue
             if deadline.passed:
@@ -257,7 +257,7 @@ class PositionLookups:
         if timestamp is None:
             raise NoOffsetForPartition(missing)
         for tp in missing:
-            self._subscription.partitions[tp].ask_reset(timestamp)
+            self._subscription.partitions[tp].request_reset(timestamp)
 
     async def _reset(self, wanted: dict[TopicPartition, int]) -> None:
         states = {
@@ -289,8 +289,8 @@ class PositionLookups:
                         listed.offset
                     )  # as in Java without an epoch: no record was read before this offset
 
-    async def _check_history(self, suspects: list[TopicPartition]) -> None:
-        """Checks after a change of leader that the new leader's log has all records that were read."""
+    async def _check_divergence(self, suspects: list[TopicPartition]) -> None:
+        """Checks after a change of leader whether the new leader's log has all records that were read."""
         states = {
             tp: state
             for tp in suspects

@@ -22,19 +22,19 @@ class ConsumerSettings(TypedDict, total=False):
     client_rack: str
     """Rack of the client: it reads from a replica in the same rack where brokers allow it."""
     enable_auto_commit: bool
-    """Whether polls commit the positions of what earlier polls returned, each `auto_commit_interval_ms`, and `close`
-    commits the last ones."""
+    """Whether a poll commits, every `auto_commit_interval_ms`, the positions after the records of earlier polls, and
+    `close` commits the last positions."""
     auto_commit_interval_ms: int
     """Time between two automatic commits."""
     auto_offset_reset: str
-    """Where a partition without a committed offset begins, or one whose offset is out of range: `earliest`, `latest`,
-    `none` (an error) or `by_duration:PT1H`."""
+    """Where reading begins in a partition without a committed offset, or with one that is out of range: `earliest`,
+    `latest`, `none` (an error) or `by_duration:PT1H`."""
     isolation_level: str
     """`read_committed` leaves out records of open and aborted transactions; `read_uncommitted` returns them."""
     max_poll_records: int
     """Most records that one `poll` returns."""
     max_poll_interval_ms: int
-    """Longest time between two polls. Then the member leaves the group."""
+    """Longest time between two polls. After a longer time the member leaves the group."""
     session_timeout_ms: int
     """Time without a heartbeat after which the coordinator removes the member. Only with `group_protocol=classic`."""
     heartbeat_interval_ms: int
@@ -55,18 +55,18 @@ class ConsumerSettings(TypedDict, total=False):
     max_partition_fetch_bytes: int
     """Most bytes of records of one partition in a fetch."""
     buffer_memory: int
-    """Not in Kafka. Limit of fetched records that no poll has returned yet. Records that are decoded ahead may need a
-    third more."""
+    """Not in Kafka. Most bytes of fetched records that no poll has returned yet. Records that are decoded ahead may
+    need a third more."""
     check_crcs: bool
     """Whether the checksums of fetched batches are checked."""
     request_timeout_ms: int
-    """Limit of one request on one connection. Then the connection is closed and the request is sent again."""
+    """Longest time of one request. After it the connection is closed and the request is sent again."""
     default_api_timeout_ms: int
-    """Limit of a whole call with its retries, unless the call has a `timeout`."""
+    """Longest time of a call with its retries, unless the call has a `timeout`."""
     bootstrap_timeout_ms: int
-    """Not in Kafka. Limit of the time until the first answer of any address; 0: each address gets one attempt."""
+    """Not in Kafka. Longest time until the first address answers; 0: each address gets one attempt."""
     socket_connection_setup_timeout_ms: int
-    """Limit of each attempt to open a connection."""
+    """Longest time of each attempt to open a connection."""
     retry_backoff_ms: int
     """Wait before the first retry of a failed request. Each further wait is longer."""
     retry_backoff_max_ms: int
@@ -84,7 +84,7 @@ class ConsumerSettings(TypedDict, total=False):
     zookeeper_connect: str | None
     """Addresses of ZooKeeper's nodes with an optional chroot, `host:port,host:port/chroot`, for both settings above."""
     zookeeper_session_timeout_ms: int
-    """Time without a connection after which ZooKeeper ends the session and the claims of the consumer."""
+    """Time without a connection after which ZooKeeper ends the consumer's session; it owns no partition then."""
     zookeeper_config: str | None
     """Not in Kafka. A properties file with `zookeeper.login` and `zookeeper.ssl.*`. By default the file that the
     environment variable ODRADEK_ZOOKEEPER_CONFIG names, if any."""

@@ -70,7 +70,7 @@ class PartitionState:
             self.truncated_at = None
             self.version = self.position_version = next(_versions)
 
-    def ask_reset(self, timestamp: int) -> None:
+    def request_reset(self, timestamp: int) -> None:
         """Requests a reset: a lookup of ``timestamp`` has to set the position."""
         with _lock:
             self.position = self.fetch_offset = NO_OFFSET
@@ -137,7 +137,7 @@ class PartitionState:
             return True
 
 
-class Before(NamedTuple):
+class FormerPosition(NamedTuple):
     """The position of a partition before records were taken, and the version under which they were taken."""
 
     version: int
@@ -155,7 +155,7 @@ class SubscriptionState:
     by_hand: bool = False
     change: int = 0
     """Increases whenever the set of partitions or of topics changes."""
-    taking: Mapping[TopicPartition, Before] = field(default_factory=dict)
+    taking: Mapping[TopicPartition, FormerPosition] = field(default_factory=dict)
     """The partitions of a poll that is taking records in a thread, with their positions before that poll."""
 
     # --- subscriptions ----------------------------------------------------------------------------------------
@@ -167,14 +167,14 @@ class SubscriptionState:
         names = frozenset(topics)
         if any(not isinstance(name, str) or not name.strip() for name in names):
             raise ValueError("topics: expected names that are non-empty texts")
-        self._not_by_hand("subscribe")
+        self._refuse_after_assign("subscribe")
         self.pattern = self.server_pattern = None
         self.topics = names
         self.change += 1
 
     def subscribe_pattern(self, pattern: re.Pattern[str] | str) -> None:
         """Subscribes to a pattern. The coordinator matches a text, this client a compiled pattern."""
-        self._not_by_hand("subscribe")
+        self._refuse_after_assign("subscribe")
         self.pattern, self.server_pattern = (None, pattern) if isinstance(pattern, str) else (pattern, None)
         self.topics = frozenset()
         self.change += 1
@@ -190,7 +190,7 @@ class SubscriptionState:
         self.change += 1
         return True
 
-    def _not_by_hand(self, what: str) -> None:
+    def _refuse_after_assign(self, what: str) -> None:
         if self.by_hand:
             raise IllegalState(f"{what}() after assign(): call unsubscribe() first")
 
@@ -205,7 +205,7 @@ class SubscriptionState:
             return self.topics
         return frozenset(tp.topic for tp in self.partitions)
 
-    def assign_by_hand(self, partitions: Iterable[TopicPartition]) -> None:
+    def assign_from_user(self, partitions: Iterable[TopicPartition]) -> None:
         if self.subscribed:
             raise IllegalState("assign() after subscribe(): call unsubscribe() first")
         wanted = list(dict.fromkeys(TopicPartition(*tp) for tp in partitions))

@@ -11,7 +11,7 @@ from odradek.client.cluster import Cluster, worth_retrying
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.errors import FencedInstance
 from odradek.client.consumer.subscription import SubscriptionState
-from odradek.client.group.classic_membership import ClassicMembership, ClassicState, Next
+from odradek.client.group.classic_membership import ClassicMembership, ClassicState, NextStep
 from odradek.client.group.coordination import Coordination, Identity, now_ms
 from odradek.client.group.sticky_assignor import NO_RACKS, PartitionRacks
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
@@ -65,7 +65,7 @@ class ClassicCoordination(Coordination):
         return self.membership.lost
 
     @property
-    def ended(self) -> KafkaError | None:
+    def end_error(self) -> KafkaError | None:
         return (
             FencedInstance(self.config.group_instance_id or "")
             if self.membership.state is ClassicState.FENCED
@@ -92,7 +92,7 @@ class ClassicCoordination(Coordination):
         except FencedInstance as fenced:
             self.failure = fenced
 
-    def _released(self) -> None:
+    def _on_lost_given_up(self) -> None:
         self.membership.lost = False
 
     def _tasks(self) -> list[asyncio.Task[Any]]:
@@ -114,8 +114,8 @@ class ClassicCoordination(Coordination):
             failure, self.failure = self.failure, None
             raise failure
         member = self.membership
-        if (ended := self.ended) is not None:
-            raise ended
+        if (ended := self.end_error) is not None:
+            raise end_error
         if member.lost:
             await self._give_up_lost()
         if self._join_task is not None and self._join_task.done():
@@ -177,31 +177,31 @@ class ClassicCoordination(Coordination):
         """Joins until it has an assignment. Raises errors that another join cannot solve."""
         member, config = self.membership, self.config
         while True:
-            following = Next.BACK_OFF
+            following = NextStep.BACK_OFF
             try:
                 connection = await self._coordinator()
                 owned = sorted(self._subscription.partitions) if member.cooperative else []
                 request = member.join_request(sorted(self._subscription.topics), owned)
                 patience = max(config.request_timeout_ms, config.max_poll_interval_ms + 5_000)
                 following = member.on_join(await connection.call(JOIN_GROUP, request, timeout_ms=patience))
-                if following is Next.CONTINUE:
+                if following is NextStep.CONTINUE:
                     if member.is_leader:
                         await self._count_partitions()
                     request = member.sync_request(self._counts, self._racks)
                     following, assigned = member.on_sync(
                         await connection.call(SYNC_GROUP, request, timeout_ms=patience)
                     )
-                    if following is Next.CONTINUE:
+                    if following is NextStep.CONTINUE:
                         return _Joined(member.generation, assigned)
             except OdradekError as error:
                 if not worth_retrying(error):
                     raise
                 logger.info("group %s: joining: %s", member.group_id, error)
                 member.request_rejoin("the connection was lost")
-                following = Next.FIND_COORDINATOR
-            if following is Next.FIND_COORDINATOR:
+                following = NextStep.FIND_COORDINATOR
+            if following is NextStep.FIND_COORDINATOR:
                 self._cluster.forget_coordinator(member.group_id)
-            if following is not Next.JOIN_AGAIN:
+            if following is not NextStep.JOIN_AGAIN:
                 await asyncio.sleep(config.retry_backoff_ms / 1000)
 
     async def _count_partitions(self) -> None:
@@ -257,7 +257,7 @@ class ClassicCoordination(Coordination):
         connection = await self._coordinator()
         reply = await connection.call(HEARTBEAT, member.heartbeat_request())
         joined = member.joined
-        if member.on_heartbeat(reply.error_code, generation) is Next.FIND_COORDINATOR:
+        if member.on_heartbeat(reply.error_code, generation) is NextStep.FIND_COORDINATOR:
             self._cluster.forget_coordinator(member.group_id)
         if joined and not member.joined:
             self._changed()

@@ -44,7 +44,7 @@ class ClassicState(Enum):
     FENCED = "fenced"
 
 
-class Next(Enum):
+class NextStep(Enum):
     """The step after a reply."""
 
     CONTINUE = "go on"
@@ -129,13 +129,13 @@ class ClassicMembership:
             "reason": self.rejoin_reason[:255],
         }
 
-    def on_join(self, reply: Any) -> Next:
+    def on_join(self, reply: Any) -> NextStep:
         """Handles the reply to JoinGroup. Raises errors that another join cannot solve (INCONSISTENT_GROUP_PROTOCOL,
         FencedInstance, …)."""
         code = reply.error_code
         if code is ErrorCode.member_id_required:
             self.member_id = reply.member_id
-            return self._again(Next.JOIN_AGAIN)
+            return self._again(NextStep.JOIN_AGAIN)
         if code is not ErrorCode.none:
             return self._refused(code, "joining")
         self.member_id = reply.member_id
@@ -156,7 +156,7 @@ class ClassicMembership:
             raise error_for(ErrorCode.inconsistent_group_protocol, what) from error
         self._is_outdated = self.state is not ClassicState.JOINING  # the subscription has changed since the request
         self.state = ClassicState.SYNCING
-        return Next.CONTINUE
+        return NextStep.CONTINUE
 
     def sync_request(
         self,
@@ -187,7 +187,7 @@ class ClassicMembership:
             "assignments": rows,
         }
 
-    def on_sync(self, reply: Any) -> tuple[Next, tuple[TopicPartition, ...]]:
+    def on_sync(self, reply: Any) -> tuple[NextStep, tuple[TopicPartition, ...]]:
         """Returns the next step and this member's partitions. Calls ``on_assigned`` of the assignor."""
         if reply.error_code is not ErrorCode.none:
             return self._refused(reply.error_code, "syncing"), ()
@@ -201,7 +201,7 @@ class ClassicMembership:
             self.rejoin_reason = self.rejoin_reason if self._is_outdated else ""
         if self.protocol is not None:
             self._assignors[self.protocol].on_assigned(assigned, self.generation)
-        return Next.CONTINUE, assigned
+        return NextStep.CONTINUE, assigned
 
     # --- heartbeats, commits, leaving -------------------------------------------------------------------------
 
@@ -213,15 +213,15 @@ class ClassicMembership:
             "group_instance_id": self.instance_id,
         }
 
-    def on_heartbeat(self, code: ErrorCode, generation: int) -> Next:
+    def on_heartbeat(self, code: ErrorCode, generation: int) -> NextStep:
         """Handles the reply to a heartbeat of ``generation``; a reply to a heartbeat of an older generation is
         ignored."""
         if code is ErrorCode.none or generation != self.generation:
-            return Next.CONTINUE
+            return NextStep.CONTINUE
         if code is ErrorCode.rebalance_in_progress:
             if self.state is ClassicState.STABLE:
                 self.request_rejoin("the group is rebalancing")
-            return Next.CONTINUE
+            return NextStep.CONTINUE
         return self._refused(code, "heartbeat")
 
     def on_commit_refused(self, code: ErrorCode) -> None:
@@ -247,7 +247,7 @@ class ClassicMembership:
 
     # --- error codes ------------------------------------------------------------------------------------------
 
-    def _again(self, how: Next) -> Next:
+    def _again(self, how: NextStep) -> NextStep:
         self.state = ClassicState.UNJOINED
         return how
 
@@ -258,7 +258,7 @@ class ClassicMembership:
         self._members = {}
         self.request_rejoin(reason)
 
-    def _refused(self, code: ErrorCode, during: str) -> Next:
+    def _refused(self, code: ErrorCode, during: str) -> NextStep:
         if code is ErrorCode.fenced_instance_id:
             self.state = ClassicState.FENCED
             raise FencedInstance(self.instance_id or "")
@@ -266,16 +266,16 @@ class ClassicMembership:
             had_place = self.generation != NO_GENERATION
             self.member_id = ""
             self._forget_generation(f"{during}: the coordinator does not know this member", lost=had_place)
-            return Next.JOIN_AGAIN
+            return NextStep.JOIN_AGAIN
         if code is ErrorCode.illegal_generation:
             self._forget_generation(f"{during}: the generation has ended", lost=self.generation != NO_GENERATION)
-            return Next.JOIN_AGAIN
+            return NextStep.JOIN_AGAIN
         if code is ErrorCode.rebalance_in_progress:
-            return self._again(Next.JOIN_AGAIN)
+            return self._again(NextStep.JOIN_AGAIN)
         if code in _MOVED:
-            return self._again(Next.FIND_COORDINATOR) if during != "heartbeat" else Next.FIND_COORDINATOR
+            return self._again(NextStep.FIND_COORDINATOR) if during != "heartbeat" else NextStep.FIND_COORDINATOR
         if code is ErrorCode.coordinator_load_in_progress:
-            return self._again(Next.BACK_OFF) if during != "heartbeat" else Next.BACK_OFF
+            return self._again(NextStep.BACK_OFF) if during != "heartbeat" else NextStep.BACK_OFF
         self.state = ClassicState.UNJOINED
         raise error_for(code, f"group {self.group_id}: {self._reason(code) or during}")
 

@@ -72,8 +72,8 @@ class Coordination(ABC):
         self.leaving = False
         """Whether the member is leaving or the consumer is closing: a poll of another task then does nothing."""
         self.storage = OffsetStorage(config, changed)
-        self._claim_again: frozenset[TopicPartition] = frozenset()
-        """Partitions that were lost with their claims, until the poll assigns them again."""
+        self._to_reassign: frozenset[TopicPartition] = frozenset()
+        """Partitions that this consumer no longer owns in ZooKeeper, until the poll assigns them again."""
         self._cluster = cluster
         self._subscription = subscription
         self._changed = changed
@@ -104,7 +104,7 @@ class Coordination(ABC):
 
     @property
     @abstractmethod
-    def ended(self) -> KafkaError | None:
+    def end_error(self) -> KafkaError | None:
         """The error that has ended this membership; None otherwise."""
 
     def is_leaving(self) -> bool:
@@ -145,7 +145,7 @@ class Coordination(ABC):
         """Sends the request to leave, if one is needed."""
 
     @abstractmethod
-    def _released(self) -> None:
+    def _on_lost_given_up(self) -> None:
         """Called when the lost partitions are given up."""
 
     @abstractmethod
@@ -161,51 +161,52 @@ class Coordination(ABC):
         return (time.monotonic() - self._polled_s) * 1000 > self.config.max_poll_interval_ms
 
     async def _give_up_lost(self) -> None:
-        self._released()
+        self._on_lost_given_up()
         lost = sorted(self._subscription.partitions)
         await self._assign(())
         if lost:
             await self._call_back(self.on_lost or self.on_revoked, lost)
 
     async def _assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Replaces the assignment, and gives the claims of the other partitions up."""
+        """Replaces the assignment, and gives up the ownership of the other partitions."""
         kept = list(partitions)
         gone = set(self._subscription.partitions) - set(kept)
         for tp in gone:
             self.dropped(tp)
-        self._claim_again -= gone
+        self._to_reassign -= gone
         self._subscription.set_assigned(kept)
         await self.storage.release(gone)
 
     @property
-    def has_lost_claims(self) -> bool:
-        """Whether the next poll has to give partitions up, because their claims have ended."""
-        return bool(self.storage.lost or self._claim_again)
+    def has_lost_ownership(self) -> bool:
+        """Whether the next poll has to give partitions up, because this consumer no longer owns them in ZooKeeper."""
+        return bool(self.storage.lost or self._to_reassign)
 
-    def _check_claims(self, offsets: Offsets) -> None:
-        """Raises CommitFailed for partitions that others may own since the claims have ended."""
-        ended = (self.storage.lost | self._claim_again) & offsets.keys()
-        if ended:
-            names = ", ".join(map(str, sorted(ended)))
+    def _check_ownership(self, offsets: Offsets) -> None:
+        """Raises CommitFailed for partitions that this consumer no longer owns in ZooKeeper."""
+        lost = (self.storage.lost | self._to_reassign) & offsets.keys()
+        if lost:
+            names = ", ".join(map(str, sorted(lost)))
             raise CommitFailed(
-                f"the claims on {names} have ended, because the session has expired or another writer changed offsets",
-                "The next poll gives these partitions up and claims them again",
+                f"this consumer no longer owns {names} in ZooKeeper, because its session has expired or another writer "
+                "changed offsets",
+                "The next poll gives these partitions up and tries to own them again",
             )
 
-    async def give_up_lost_claims(self) -> None:
-        """Gives up the partitions whose claims have ended, and assigns them again, without a position.
+    async def reassign_lost_partitions(self) -> None:
+        """Gives up the partitions that this consumer no longer owns, and assigns them again, without a position.
 
-        If a callback raises, the next poll goes on."""
+        If a callback raises, the next poll does the rest."""
         lost = self.storage.take_lost() & self._subscription.partitions.keys()
         if lost:
             for tp in lost:
                 self.dropped(tp)
             self._subscription.set_assigned([tp for tp in self._subscription.partitions if tp not in lost])
-            self._claim_again |= lost
+            self._to_reassign |= lost
             if self._subscription.subscribed:
                 await self._call_back(self.on_lost or self.on_revoked, sorted(lost))
-        if again := self._claim_again:
-            self._claim_again = frozenset()
+        if again := self._to_reassign:
+            self._to_reassign = frozenset()
             self._subscription.set_assigned([*self._subscription.partitions, *sorted(again)])
             if self._subscription.subscribed:
                 await self._call_back(self.on_assigned, sorted(again))
@@ -269,14 +270,14 @@ class Coordination(ABC):
         """Sends one commit, or stores it in ZooKeeper within ``timeout_ms``. Raises its error."""
         sent_as = Identity()
         if self._subscription.subscribed:
-            if (ended := self.ended) is not None:
-                raise ended
+            if (ended := self.end_error) is not None:
+                raise end_error
             sent_as = self.member_of()
             if not sent_as.member_id:
                 raise CommitFailed("this consumer is not a member of the group")
         if self.storage.is_only_in_store:
             assert self.storage.store is not None
-            self._check_claims(offsets)
+            self._check_ownership(offsets)
             await self.storage.store.commit({tp: one.offset for tp, one in offsets.items()}, timeout_ms)
             return
         generation, member_id, instance_id = sent_as
@@ -311,11 +312,11 @@ class Coordination(ABC):
             return
 
         deadline = self._cluster.deadline(timeout_ms)
-        first = [self._sending(offsets, deadline)]  # sent even if a wakeup is pending, as in Java
+        first = [self._start_commit(offsets, deadline)]  # sent even if a wakeup is pending, as in Java
 
         async def attempt() -> OdradekError | None:
             try:
-                await asyncio.shield(first.pop() if first else self._sending(offsets, deadline))
+                await asyncio.shield(first.pop() if first else self._start_commit(offsets, deadline))
             except (CommitFailed, RebalanceInProgress) as error:
                 return error
             except OdradekError as error:
@@ -329,7 +330,7 @@ class Coordination(ABC):
         if failure is not None:
             raise failure
 
-    def _sending(self, offsets: Offsets, deadline: Deadline) -> asyncio.Task[None]:
+    def _start_commit(self, offsets: Offsets, deadline: Deadline) -> asyncio.Task[None]:
         """Starts a commit in a task that continues after its caller is cancelled.
 
         The reply is handled in any case. Without a reply, the request's timeout closes the connection, on which the
@@ -396,7 +397,7 @@ class Coordination(ABC):
         self.commit_async(self._subscription.positions(), answered)
 
     async def _auto_commit_now(self, timeout_ms: int) -> None:
-        """Commits before a revocation or close. Raises only Wakeup. After it, the next poll commits again.
+        """Commits before a revocation or close. Raises only Wakeup. After a Wakeup the next poll commits again.
 
         Other errors are logged and do not stop the revocation or close."""
         offsets = self._subscription.positions()

@@ -14,7 +14,7 @@ from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.errors import UnsupportedVersion
 from odradek.client.group.coordination import Coordination, Identity, now_ms
-from odradek.client.group.kip848_membership import NO_PROTOCOL, After, Kip848Membership, Kip848State, Partitions
+from odradek.client.group.kip848_membership import NO_PROTOCOL, NextHeartbeat, Kip848Membership, Kip848State, Partitions
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.net.connection import BrokerConnection
@@ -70,7 +70,7 @@ class Kip848Coordination(Coordination):
         return self.membership.state in (Kip848State.LOST, Kip848State.FATAL)
 
     @property
-    def ended(self) -> KafkaError | None:
+    def end_error(self) -> KafkaError | None:
         return self.membership.failure
 
     def member_of(self) -> Identity:
@@ -95,8 +95,8 @@ class Kip848Coordination(Coordination):
         self._asked = True
         self._wake.set()
 
-    def _released(self) -> None:
-        self.membership.released()
+    def _on_lost_given_up(self) -> None:
+        self.membership.on_lost_given_up()
 
     def _tasks(self) -> list[asyncio.Task[Any]]:
         return [one for one in (self._heartbeat_task, self._names_task) if one is not None]
@@ -112,8 +112,8 @@ class Kip848Coordination(Coordination):
         member = self.membership
         if self.lost:
             await self._give_up_lost()
-        if (ended := self.ended) is not None:
-            raise ended
+        if (ended := self.end_error) is not None:
+            raise end_error
         if member.state is Kip848State.OUTSIDE:
             self.subscription_changed("joining")
             member.join()
@@ -136,7 +136,7 @@ class Kip848Coordination(Coordination):
         target = {topic_id: numbers for topic_id, numbers in member.target.items() if topic_id in self._names}
         if target == member.owned and target != member.target and not member.is_new:
             return  # the other topics' names are being looked up
-        join_number = member.begin()
+        join_number = member.begin_reconciliation()
         await self._auto_commit_now(self.config.default_api_timeout_ms)
         kept = {topic_id: numbers & target.get(topic_id, frozenset()) for topic_id, numbers in member.owned.items()}
         if revoked := sorted(self._partitions(member.owned) - self._partitions(kept)):
@@ -149,7 +149,7 @@ class Kip848Coordination(Coordination):
         self.auto.start(now_ms())
         await self._call_back(self.on_assigned, sorted(self._partitions(target) - before))
         if member.set_owned(target, join_number):
-            member.reconciled(join_number)
+            member.end_reconciliation(join_number)
             self._wake.set()
 
     def _partitions(self, partitions: Partitions) -> set[TopicPartition]:
@@ -181,7 +181,7 @@ class Kip848Coordination(Coordination):
         member = self.membership
         while True:
             self._wake.clear()
-            if not member.beats:
+            if not member.sends_heartbeats:
                 await self._wake.wait()
                 continue
             now_s = time.monotonic()
@@ -191,7 +191,7 @@ class Kip848Coordination(Coordination):
                 member.on_left(lost=True)
                 self._changed()
                 continue
-            due_s = 0.0 if member.urgent or self._asked else self._next_s
+            due_s = 0.0 if member.is_due_at_once or self._asked else self._next_s
             due_s = max(due_s, self._not_before_s)
             if due_s <= now_s:
                 await self._heartbeat()
@@ -205,7 +205,7 @@ class Kip848Coordination(Coordination):
 
     async def _heartbeat(self) -> None:
         member = self.membership
-        after = After.FIND_COORDINATOR
+        after = NextHeartbeat.FIND_COORDINATOR
         try:
             connection = await self._coordinator()
             self._check_version(connection)
@@ -220,9 +220,9 @@ class Kip848Coordination(Coordination):
                     error = KafkaError(ErrorCode.unknown_server_error, str(error))
                 member.fail(error)
             logger.info("group %s: heartbeat: %s", self.group_id, error)
-        if after is After.FIND_COORDINATOR:
+        if after is NextHeartbeat.FIND_COORDINATOR:
             self._cluster.forget_coordinator(self.group_id)
-        if after in (After.FIND_COORDINATOR, After.BACK_OFF):
+        if after in (NextHeartbeat.FIND_COORDINATOR, NextHeartbeat.BACK_OFF):
             self._not_before_s = time.monotonic() + self.config.retry_backoff_ms / 1000
         if member.state in (Kip848State.RECONCILING, Kip848State.LOST, Kip848State.FATAL):
             self._changed()

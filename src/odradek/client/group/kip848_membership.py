@@ -7,9 +7,9 @@ state          meaning                                                    transi
 OUTSIDE        not a member                                               ``join`` → JOINING
 JOINING        the next heartbeat, at once, has epoch 0                   ``on_heartbeat`` → STABLE, RECONCILING
 STABLE         owns its target assignment                                 ``on_heartbeat`` → RECONCILING
-RECONCILING    has a target assignment that it does not own yet           ``begin`` … ``reconciled`` → ACKNOWLEDGING
+RECONCILING    has a target assignment that it does not own yet           ``begin_reconciliation`` … ``end_reconciliation`` → ACKNOWLEDGING
 ACKNOWLEDGING  the next heartbeat, at once, has the owned partitions      ``on_heartbeat`` → STABLE, RECONCILING
-LOST           removed; other members may own its partitions              ``released`` → OUTSIDE
+LOST           removed; other members may own its partitions              ``on_lost_given_up`` → OUTSIDE
 FATAL          ended by the error ``failure``                             final
 
 A new member reconciles an empty target assignment, too, so that its callback runs. A heartbeat has the changes since
@@ -44,7 +44,7 @@ class Kip848State(Enum):
     FATAL = "fatal"
 
 
-class After(Enum):
+class NextHeartbeat(Enum):
     """The time of the next heartbeat after a reply."""
 
     INTERVAL = "when the interval has passed"
@@ -94,7 +94,7 @@ class Kip848Membership:
         self.owned: Partitions = {}
         self.failure: KafkaError | None = None
         self.is_new = True
-        """Whether it has not reconciled an assignment (also an empty one) since it joined."""
+        """Whether this member has reconciled no assignment since it joined, not even an empty one."""
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self._rack = rack
         self._assignor = assignor
@@ -111,12 +111,12 @@ class Kip848Membership:
         return self.state in _IN_GROUP
 
     @property
-    def beats(self) -> bool:
+    def sends_heartbeats(self) -> bool:
         """Whether the member sends heartbeats."""
         return self.in_group or self.state is Kip848State.JOINING
 
     @property
-    def urgent(self) -> bool:
+    def is_due_at_once(self) -> bool:
         """Whether the next heartbeat is sent at once, without the interval."""
         return self.state in (Kip848State.JOINING, Kip848State.ACKNOWLEDGING) or (
             self.in_group and self._reported != (self._topics, self._pattern)
@@ -141,27 +141,27 @@ class Kip848Membership:
         self.epoch, self.target, self.owned, self._reported, self.is_new = JOIN_EPOCH, {}, {}, None, True
         self.state = Kip848State.JOINING
 
-    def begin(self) -> int:
-        """Starts the reconciliation with ``target``; returns ``join_number``, for ``set_owned`` and ``reconciled``.
+    def begin_reconciliation(self) -> int:
+        """Starts the reconciliation with ``target``; returns ``join_number``, for ``set_owned`` and ``end_reconciliation``.
 
         If the coordinator removes the member meanwhile, these two do nothing."""
         self._is_reconciling = True
         return self.join_number
 
     def set_owned(self, owned: Partitions, join_number: int) -> bool:
-        """Sets the owned partitions; returns False if ``join_number`` has changed since ``begin``."""
+        """Sets the owned partitions; returns False if ``join_number`` has changed since ``begin_reconciliation``."""
         if join_number != self.join_number or not self.in_group:
             return False
         self.owned = {topic_id: numbers for topic_id, numbers in owned.items() if numbers}
         return True
 
-    def reconciled(self, join_number: int) -> None:
+    def end_reconciliation(self, join_number: int) -> None:
         """Ends the reconciliation: the next heartbeat has the owned partitions."""
         if join_number == self.join_number and self.in_group:
             self.state = Kip848State.ACKNOWLEDGING
             self._is_reconciling = self._acknowledged = self.is_new = False
 
-    def released(self) -> None:
+    def on_lost_given_up(self) -> None:
         """Notes that the lost partitions are given up."""
         if self.state is Kip848State.LOST:
             self.state = Kip848State.OUTSIDE
@@ -208,7 +208,7 @@ class Kip848Membership:
 
     def leave_request(self) -> dict[str, Any] | None:
         """Returns the heartbeat that leaves the group. None: the member is not in the group."""
-        if not self.beats:
+        if not self.sends_heartbeats:
             return None
         unchanged = dict.fromkeys(
             ("rack_id", "subscribed_topic_names", "subscribed_topic_regex", "server_assignor", "topic_partitions")
@@ -226,10 +226,10 @@ class Kip848Membership:
         got this one."""
         self._reported = None
 
-    def on_heartbeat(self, reply: Any, interval_ms: int, join_number: int) -> After:
+    def on_heartbeat(self, reply: Any, interval_ms: int, join_number: int) -> NextHeartbeat:
         """Handles the reply to a heartbeat that was sent at ``join_number``."""
-        if join_number != self.join_number or not self.beats:
-            return After.INTERVAL
+        if join_number != self.join_number or not self.sends_heartbeats:
+            return NextHeartbeat.INTERVAL
         if reply.error_code is not ErrorCode.none:
             return self._refused(reply.error_code, reply.error_message or "")
         self.heartbeat_interval_ms = interval_ms
@@ -240,20 +240,20 @@ class Kip848Membership:
             target = as_partitions(reply.assignment.topic_partitions)
             if (least := min(map(min, target.values()), default=0)) < 0:
                 self._fail(KafkaError(ErrorCode.unknown_server_error, f"the coordinator assigned partition {least}"))
-                return After.INTERVAL
+                return NextHeartbeat.INTERVAL
             before, self.target = self.target, target
             changed = self.target != before
         elif self.state is Kip848State.RECONCILING:
-            return After.INTERVAL
+            return NextHeartbeat.INTERVAL
         if self.state is Kip848State.ACKNOWLEDGING and not self._acknowledged:
-            return After.AT_ONCE  # the reply to a heartbeat from before the reconciliation
+            return NextHeartbeat.AT_ONCE  # the reply to a heartbeat from before the reconciliation
         settled = self.target == self.owned and not self._is_reconciling and not self.is_new
         self.state = Kip848State.STABLE if settled else Kip848State.RECONCILING
         if settled and changed:
             # The target assignment got a partition and lost it again before the member took it: the coordinator waits
             # for an acknowledgement.
             self.state, self._acknowledged = Kip848State.ACKNOWLEDGING, False
-        return After.AT_ONCE if self.urgent else After.INTERVAL
+        return NextHeartbeat.AT_ONCE if self.is_due_at_once else NextHeartbeat.INTERVAL
 
     def on_commit_refused(self, code: ErrorCode) -> bool:
         """Handles the error code of a commit; returns whether a heartbeat has to check the membership at once."""
@@ -261,17 +261,17 @@ class Kip848Membership:
             self._fail(FencedInstance(self.instance_id or ""))
         return self.in_group and code in (*_REMOVED, ErrorCode.stale_member_epoch)
 
-    def _refused(self, code: ErrorCode, text: str) -> After:
+    def _refused(self, code: ErrorCode, text: str) -> NextHeartbeat:
         self._reported = None
         if code in _MOVED:
-            return After.FIND_COORDINATOR
+            return NextHeartbeat.FIND_COORDINATOR
         if code in _REMOVED:
             self._remove()
-            return After.AT_ONCE
+            return NextHeartbeat.AT_ONCE
         if code.retriable:
-            return After.BACK_OFF
+            return NextHeartbeat.BACK_OFF
         self._fail(self._fatal_error(code, text))
-        return After.INTERVAL
+        return NextHeartbeat.INTERVAL
 
     def _fatal_error(self, code: ErrorCode, text: str) -> KafkaError:
         if code is ErrorCode.unreleased_instance_id:

@@ -1,12 +1,12 @@
 """Where the committed offsets of a consumer are: in Kafka, in another store, or in both (dual commit).
 
-| ``offsets_storage`` | ``dual_commit_enabled`` | a consumer starts at | commits go to | without the store |
+| ``offsets_storage`` | ``dual_commit_enabled`` | a consumer starts at | commits go to | if the store does not answer |
 |---|---|---|---|---|
 | kafka | false | Kafka's offset | Kafka | – |
-| kafka | true | the larger offset | Kafka, then the store | warns and goes on |
-| zookeeper | – | the store's offset, unless it is behind Kafka's | the store | waits |
+| kafka | true | the larger offset | Kafka, then the store | the consumer warns and goes on |
+| zookeeper | – | the store's offset, unless it is behind Kafka's | the store | the consumer waits |
 
-With a store, a consumer claims its partitions before it reads them.
+With a store, a consumer becomes the owner of its partitions before it reads them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ Committed = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class OffsetStorage:
-    """``changed`` wakes a waiting poll. Raises ConfigError for settings of the store."""
+    """Reads and commits the offsets of one consumer in Kafka, in the store, or in both, as the table above says.
+
+    ``changed`` wakes a waiting poll. Raises ConfigError for a wrong setting of the store."""
 
     def __init__(self, config: ConsumerConfig, changed: Callable[[], None]) -> None:
         self.group_id = config.group_id or ""
@@ -35,13 +37,13 @@ class OffsetStorage:
         self.store: ConsumerOffsetStore | None = None if opener is None else opener(self._on_lost)
         self.is_dual = config.dual_commit_enabled
         self.lost: frozenset[TopicPartition] = frozenset()
-        """Partitions whose claims have ended: the next poll gives them up and claims them again."""
+        """Partitions that this consumer no longer owns: the next poll gives them up and tries to own them again."""
         self._changed = changed
         self._topics: frozenset[str] = frozenset()
-        self._unclaimed: frozenset[TopicPartition] = frozenset()
-        """Dual commit: partitions that are read without a claim, because the store did not answer."""
+        self._unowned: frozenset[TopicPartition] = frozenset()
+        """Dual commit: partitions that are read without ownership, because the store did not answer."""
         self._unread: frozenset[TopicPartition] = frozenset()
-        """Dual commit: partitions whose offset in the store was unknown when they were taken."""
+        """Dual commit: partitions whose offset in the store could not be read when their reading began."""
         self._behind: dict[TopicPartition, int] = {}
         """Dual commit: offsets that Kafka has taken and the store has not."""
 
@@ -58,31 +60,33 @@ class OffsetStorage:
                 "elsewhere: set offsets_storage=kafka"
             )
 
-    # --- claims -----------------------------------------------------------------------------------------------
+    # --- owners -----------------------------------------------------------------------------------------------
 
     def may_read(self, tp: TopicPartition) -> bool:
         """Whether records of a partition may be fetched."""
-        return self.store is None or self.store.holds(tp) or tp in self._unclaimed
+        return self.store is None or self.store.owns(tp) or tp in self._unowned
 
-    async def claim(self, partitions: Iterable[TopicPartition], topics: Iterable[str]) -> dict[TopicPartition, str]:
-        """Claims partitions, all or none. Returns the owners in the way; empty after a success."""
+    async def take_ownership(
+        self, partitions: Iterable[TopicPartition], topics: Iterable[str]
+    ) -> dict[TopicPartition, str]:
+        """Makes this consumer the owner of all partitions, or of none. Returns the other owners by partition."""
         assert self.store is not None
         wanted = frozenset(partitions)
         self._topics = frozenset(topics)
         try:
-            return await self.store.claim(wanted, self._topics)
+            return await self.store.take_ownership(wanted, self._topics)
         except OdradekError as error:
             if not self.is_dual:
                 raise
-            self._warn("reading without a claim of the partitions", error)
-            self._unclaimed |= wanted
+            self._warn("reading although this consumer does not own the partitions", error)
+            self._unowned |= wanted
             self._unread |= wanted
             return {}
 
     async def release(self, partitions: Iterable[TopicPartition]) -> None:
-        """Gives claims up."""
+        """Gives partitions up."""
         given_up = frozenset(partitions)
-        self._unclaimed -= given_up
+        self._unowned -= given_up
         self._unread -= given_up
         self.lost -= given_up
         for tp in given_up:
@@ -96,8 +100,8 @@ class OffsetStorage:
         return taken
 
     def _on_lost(self, partitions: frozenset[TopicPartition]) -> None:
-        if self.is_dual:  # Kafka has the commits; the next commit claims the partitions again
-            self._unclaimed |= partitions
+        if self.is_dual:  # Kafka has the commits; the next commit takes ownership again
+            self._unowned |= partitions
             self._unread |= partitions
             return
         self.lost |= partitions
@@ -125,12 +129,12 @@ class OffsetStorage:
             if behind:
                 raise OffsetStoreBehind(self.group_id, behind)
             return {tp: OffsetAndMetadata(offset) for tp, offset in stored.items()}
-        claimed = [tp for tp in wanted if self.store.holds(tp)]
+        owned = [tp for tp in wanted if self.store.owns(tp)]
         try:
-            return self._larger(in_kafka, await self.store.read(claimed))
+            return self._larger(in_kafka, await self.store.read(owned))
         except OdradekError as error:
             self._warn("reading starts at Kafka's offsets", error)
-            self._unread |= frozenset(claimed)
+            self._unread |= frozenset(owned)
             return in_kafka
 
     async def committed(self, partitions: Iterable[TopicPartition], in_kafka: Committed) -> Committed:
@@ -181,17 +185,19 @@ class OffsetStorage:
             self._behind = {tp: offset for tp, offset in self._behind.items() if chosen.get(tp) != offset}
 
     async def _writable(self) -> dict[TopicPartition, int]:
-        """Claims and reads what was not claimed or read before. Leaves out offsets below those of another writer."""
+        """Returns the offsets that the next commit to the store writes; none is below that of another writer.
+
+        First takes ownership of the partitions that this consumer does not own yet, and reads their offsets."""
         assert self.store is not None
-        if unclaimed := self._unclaimed:
-            owners = await self.store.claim(unclaimed, self._topics)
+        if unowned := self._unowned:
+            owners = await self.store.take_ownership(unowned, self._topics)
             if owners:
-                self.lost |= unclaimed
-                self._unclaimed -= unclaimed
+                self.lost |= unowned
+                self._unowned -= unowned
                 self._changed()
                 names = "; ".join(f"{tp} by {owner}" for tp, owner in sorted(owners.items()))
                 logger.warning("group %s: another consumer owns partitions in ZooKeeper: %s", self.group_id, names)
-            self._unclaimed -= unclaimed
+            self._unowned -= unowned
         chosen = {tp: offset for tp, offset in self._behind.items() if tp not in self.lost}
         unread = [tp for tp in chosen if tp in self._unread]
         stored = await self.store.read(unread) if unread else {}
@@ -200,7 +206,7 @@ class OffsetStorage:
                 self._unread -= {tp}
                 continue
             logger.warning(
-                "group %s: ZooKeeper has %d for %s, which is larger than the commit %d in Kafka: it stays",
+                "group %s: ZooKeeper has %d for %s, which is larger than the commit %d in Kafka: ZooKeeper keeps it",
                 self.group_id, stored[tp], tp, chosen.pop(tp),
             )  # fmt: skip
         return chosen

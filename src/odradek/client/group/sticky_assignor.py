@@ -93,7 +93,7 @@ class _Racks:
         """Not the opposite of ``is_far``: a member without a rack is neither near nor far."""
         return self._members.get(member_id) in self._partitions[tp]
 
-    def neighbours(self, tp: TopicPartition) -> int:
+    def members_on_racks(self, tp: TopicPartition) -> int:
         """Returns the number of members on the partition's racks."""
         return sum(self._sizes.get(rack, 0) for rack in self._partitions[tp])
 
@@ -120,7 +120,7 @@ class _SameTopics:
         """The members with ``least`` partitions, which may get one more."""
         self._keep(owners)
         kept = {tp for rows in self.assignment.values() for tp in rows}
-        free = sorted((tp for tp in partitions if tp not in kept), key=racks.neighbours)
+        free = sorted((tp for tp in partitions if tp not in kept), key=racks.members_on_racks)
         if racks.matter:
             free = self._fill_near(free)
         self._fill(free)
@@ -232,14 +232,14 @@ class _DifferentTopics:
             for topic in sorted(readers, key=lambda topic: (len(readers[topic]), topic))
             for n in range(partition_counts[topic])
         ]
-        was_empty = not self.assignment or not self.assignment[max(self.assignment, key=self._load)]
+        was_empty = not self.assignment or not self.assignment[max(self.assignment, key=self._size_and_id)]
         free = [tp for tp in in_order if tp not in self._owner]
         for tp in free if racks.matter else ():
             self._give_to_first(tp, [m for m in readers[tp.topic] if not racks.is_far(m, tp)])
         for tp in free:
             if tp not in self._owner:
                 self._give_to_first(tp, readers[tp.topic])
-        self._level(in_order, set(free), is_bound=is_bound, was_empty=was_empty)
+        self._balance(in_order, set(free), is_bound=is_bound, was_empty=was_empty)
 
     def _former_owners(self, reported: Reported) -> dict[TopicPartition, str]:
         """Returns the last owners of partitions, by reports of generations before the newest one."""
@@ -253,7 +253,7 @@ class _DifferentTopics:
                     former[tp] = (generation, member_id)
         return {tp: member_id for tp, (_, member_id) in former.items()}
 
-    def _load(self, member_id: str) -> tuple[int, str]:
+    def _size_and_id(self, member_id: str) -> tuple[int, str]:
         return len(self.assignment[member_id]), member_id
 
     def _give(self, tp: TopicPartition, member_id: str) -> None:
@@ -262,29 +262,29 @@ class _DifferentTopics:
 
     def _give_to_first(self, tp: TopicPartition, among: Sequence[str]) -> None:
         if among:
-            self._give(tp, min(among, key=self._load))
+            self._give(tp, min(among, key=self._size_and_id))
 
     # --- balance ----------------------------------------------------------------------------------------------
 
-    def _level(
+    def _balance(
         self, in_order: Sequence[TopicPartition], free: set[TopicPartition], *, is_bound: bool, was_empty: bool
     ) -> None:
         movable = [tp for tp in in_order if len(self._readers[tp.topic]) > 1]
-        self._taking_part = [m for m in self.assignment if self._takes_part(m)]
+        self._balanced_members = [m for m in self.assignment if self._can_be_balanced(m)]
         before = {member_id: list(rows) for member_id, rows in self.assignment.items()}
         if not is_bound:
             self._move([tp for tp in movable if tp in free])
         moved = self._move(movable)
-        if moved and not was_empty and self._unevenness(self.assignment) >= self._unevenness(before):
+        if moved and not was_empty and self._imbalance(self.assignment) >= self._imbalance(before):
             self.assignment = before
 
-    def _takes_part(self, member_id: str) -> bool:
+    def _can_be_balanced(self, member_id: str) -> bool:
         could_have = sum(self._counts[topic] for topic in self._topics[member_id])
         rows = self.assignment[member_id]
         return len(rows) < could_have or any(len(self._readers[tp.topic]) > 1 for tp in rows)
 
-    def _unevenness(self, assignment: Assignments) -> int:
-        return sum(abs(len(assignment[a]) - len(assignment[b])) for a, b in combinations(self._taking_part, 2))
+    def _imbalance(self, assignment: Assignments) -> int:
+        return sum(abs(len(assignment[a]) - len(assignment[b])) for a, b in combinations(self._balanced_members, 2))
 
     def _move(self, partitions: Sequence[TopicPartition]) -> bool:
         """Moves partitions until no move helps; returns whether any partition has moved."""
@@ -301,9 +301,9 @@ class _DifferentTopics:
     def _better_owner(self, tp: TopicPartition) -> str | None:
         load = len(self.assignment[self._owner[tp]])
         former = self._former.get(tp)
-        if former in self._taking_part and load > len(self.assignment[former]) + 1:
+        if former in self._balanced_members and load > len(self.assignment[former]) + 1:
             return former
-        least = min(self._readers[tp.topic], key=self._load)
+        least = min(self._readers[tp.topic], key=self._size_and_id)
         return least if load > len(self.assignment[least]) + 1 else None
 
     def _reassign(self, tp: TopicPartition, target: str) -> None:

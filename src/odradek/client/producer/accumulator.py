@@ -169,7 +169,7 @@ class PartitionQueue:
             if batch.sequence >= 0:
                 self._number(batch)
 
-    def done(self, batch: ProducerBatch, *, appended: bool) -> None:
+    def remove_answered(self, batch: ProducerBatch, *, appended: bool) -> None:
         """Removes an answered batch. After ``appended``, refused batches can be retried with their sequences."""
         self.in_flight.remove(batch)
         if appended:
@@ -177,29 +177,29 @@ class PartitionQueue:
             for other in self.waiting:
                 other.refused = False
 
-    def failed(self, batch: ProducerBatch, now_ms: int, backoff_ms: int, code: ErrorCode | None) -> None:
+    def put_back(self, batch: ProducerBatch, now_ms: int, backoff_ms: int, code: ErrorCode | None) -> None:
         """Puts a batch back for a retry, before all later batches."""
         self.in_flight.remove(batch)
         batch.refused = code in _REFUSED
         self.not_before_ms = now_ms + backoff_ms
         at = 0
         for other in self.waiting:
-            if not other.tries or self._after(other, batch):
+            if not other.tries or self._follows(other, batch):
                 break
             at += 1
         self.waiting.insert(at, batch)
 
     @staticmethod
-    def _after(one: ProducerBatch, other: ProducerBatch) -> bool:
+    def _follows(one: ProducerBatch, other: ProducerBatch) -> bool:
         """Returns whether ``one`` follows ``other``; after 2**31 - 1 sequences restart at 0."""
         return (one.sequence - other.sequence) % _MAX_SEQUENCE < _MAX_SEQUENCE // 2
 
     def has_earlier(self, batch: ProducerBatch) -> bool:
         """Returns whether a batch with an earlier sequence has no reply yet."""
         others = [one for one in (*self.in_flight, *self.waiting) if one.sequence >= 0]
-        return any(self._after(batch, one) and one is not batch for one in others)
+        return any(self._follows(batch, one) and one is not batch for one in others)
 
-    def expired(self, now_ms: int, delivery_timeout_ms: int) -> Sequence[ProducerBatch]:
+    def remove_expired(self, now_ms: int, delivery_timeout_ms: int) -> Sequence[ProducerBatch]:
         """Removes and returns the waiting batches that are older than ``delivery_timeout_ms``."""
         old = [batch for batch in self.waiting if now_ms >= batch.created_ms + delivery_timeout_ms]
         for batch in old:

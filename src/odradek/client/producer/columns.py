@@ -20,7 +20,7 @@ from odradek.batches.varint_kernels import varint_size, write_varint
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-# An upper estimate of a record's lengths, deltas and attributes.
+# The most bytes of a record's lengths, deltas and attributes.
 _OVERHEAD_BYTES = 16
 # A type in kernel signatures, which accepts writable arrays, too. Without an explicit signature numba would compile a
 # kernel again, for seconds, for each new mix of writable and readonly arrays.
@@ -28,7 +28,7 @@ _NUMBERS = types.Array(types.int64, 1, "C", readonly=True)
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
-class _Blobs(NamedTuple):
+class _BinaryColumn(NamedTuple):
     """A binary column: row i is data[offsets[i] : offsets[i + 1]], or null if valid[i] is 0."""
 
     offsets: Int64s
@@ -83,7 +83,7 @@ def _partitions(keys: Any, valid: Any, data: Any, given: Any, count: int) -> Any
 
 
 @numba.njit(nogil=True, inline="always")  # type: ignore[untyped-decorator, unused-ignore]  # numba
-def _put_blob(out: Any, at: Any, begin: int, end: int, data: Any) -> Any:
+def _put_bytes(out: Any, at: Any, begin: int, end: int, data: Any) -> Any:
     """Writes the length and bytes of data[begin:end]; returns the position after them."""
     source, size = np.uint64(begin), end - begin
     at = write_varint(out, at, size)
@@ -149,18 +149,18 @@ def _write(  # noqa: PLR0917
         out[at] = 0
         at = write_varint(out, at + np.uint64(1), times[row] - base)
         at = write_varint(out, at, number - first)
-        at = _put_blob(out, at, key_ends[row], key_ends[row + 1], keys) if has_key[row] else write_varint(out, at, -1)
+        at = _put_bytes(out, at, key_ends[row], key_ends[row + 1], keys) if has_key[row] else write_varint(out, at, -1)
         at = (
-            _put_blob(out, at, value_ends[row], value_ends[row + 1], values)
+            _put_bytes(out, at, value_ends[row], value_ends[row + 1], values)
             if has_value[row]
             else write_varint(out, at, -1)
         )
         begin, end = head_ends[row], head_ends[row + 1]
         at = write_varint(out, at, end - begin)
         for head in range(begin, end):
-            at = _put_blob(out, at, name_ends[head], name_ends[head + 1], names)
+            at = _put_bytes(out, at, name_ends[head], name_ends[head + 1], names)
             if has_content[head]:
-                at = _put_blob(out, at, content_ends[head], content_ends[head + 1], contents)
+                at = _put_bytes(out, at, content_ends[head], content_ends[head + 1], contents)
             else:
                 at = write_varint(out, at, -1)
 
@@ -173,14 +173,14 @@ def _cast(array: pa.Array, kind: pa.DataType, name: str, expected: str) -> pa.Ar
         raise ValueError(f"column {name}: expected {expected}, not {array.type}: cast it first") from error
 
 
-def _blobs(array: pa.Array, name: str) -> _Blobs:
+def _binary_column(array: pa.Array, name: str) -> _BinaryColumn:
     array = _cast(array, pa.large_binary(), name, "bytes or text")
     buffers = array.buffers()
     offsets = np.zeros(1, np.int64)
     if len(array):
         offsets = np.require(np.frombuffer(buffers[1], np.int64, len(array) + 1, array.offset * 8), requirements="A")
     data = np.frombuffer(buffers[2], np.uint8) if buffers[2] is not None and buffers[2].size else np.zeros(0, np.uint8)
-    return _Blobs(offsets, _valid(array), data)
+    return _BinaryColumn(offsets, _valid(array), data)
 
 
 def _valid(array: pa.Array) -> Bytes:
@@ -194,13 +194,13 @@ def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
     return pa.nulls(batch.num_rows, kind)
 
 
-def _headers(batch: pa.RecordBatch) -> tuple[Int64s, _Blobs, _Blobs]:
+def _headers(batch: pa.RecordBatch) -> tuple[Int64s, _BinaryColumn, _BinaryColumn]:
     column = _cast(_column(batch, "headers", _HEADERS), _HEADERS, "headers", "lists of structs of key and value")
     lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     offsets = np.zeros(batch.num_rows + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     flat = column.flatten()
-    names, values = (_blobs(part, "headers") for part in flat.flatten())
+    names, values = (_binary_column(part, "headers") for part in flat.flatten())
     if not names.valid.all():
         raise ValueError("column headers: a header has no key")
     return offsets, names, values
@@ -217,7 +217,7 @@ def _times(batch: pa.RecordBatch, now_ms: int) -> Int64s:
     return times
 
 
-def _spread(chosen: Int64s, sizes: Int64s, limit: int, sticky: Callable[[int], int]) -> None:
+def _assign_sticky_partitions(chosen: Int64s, sizes: Int64s, limit: int, sticky: Callable[[int], int]) -> None:
     """Sets the partition of rows without one: each run of about ``limit`` bytes goes to one sticky partition."""
     rows = np.flatnonzero(chosen < 0)
     if not len(rows):
@@ -230,7 +230,7 @@ def _spread(chosen: Int64s, sizes: Int64s, limit: int, sticky: Callable[[int], i
         chosen[rows[first:last]] = sticky(int(sums[last - 1] - before))
 
 
-def _chosen(batch: pa.RecordBatch, key: _Blobs, partition_count: int) -> Int64s:
+def _chosen(batch: pa.RecordBatch, key: _BinaryColumn, partition_count: int) -> Int64s:
     column = _cast(_column(batch, "partition", pa.int64()), pa.int64(), "partition", "whole numbers")
     given = np.require(column.fill_null(-1).to_numpy(zero_copy_only=False), requirements=["C", "A"])
     if len(given) and not -1 <= int(given.min()) <= int(given.max()) < partition_count:
@@ -241,7 +241,7 @@ def _chosen(batch: pa.RecordBatch, key: _Blobs, partition_count: int) -> Int64s:
 
 def target_partitions(batch: pa.RecordBatch, partition_count: int) -> Int64s:
     """Returns each row's partition, by the column partition, else by the key; -1 without both. Raises ValueError."""
-    return _chosen(batch, _blobs(_column(batch, "key", pa.large_binary()), "key"), partition_count)
+    return _chosen(batch, _binary_column(_column(batch, "key", pa.large_binary()), "key"), partition_count)
 
 
 def pack_columns(
@@ -255,11 +255,11 @@ def pack_columns(
     for name in batch.schema.names:
         if name not in WRITE_COLUMNS:
             raise ValueError(f"unknown column {name!r}: one of {', '.join(WRITE_COLUMNS)}")
-    key, value = (_blobs(_column(batch, name, pa.large_binary()), name) for name in ("key", "value"))
+    key, value = (_binary_column(_column(batch, name, pa.large_binary()), name) for name in ("key", "value"))
     heads, times = _headers(batch), _times(batch, now_ms)
     chosen = _chosen(batch, key, partition_count)
     names, contents = heads[1].offsets[heads[0]], heads[2].offsets[heads[0]]
-    _spread(chosen, np.diff(value.offsets) + np.diff(names) + np.diff(contents) + _OVERHEAD_BYTES, limit, sticky)
+    _assign_sticky_partitions(chosen, np.diff(value.offsets) + np.diff(names) + np.diff(contents) + _OVERHEAD_BYTES, limit, sticky)
     order = np.argsort(chosen, kind="stable").astype(np.int64)
     edges = np.searchsorted(chosen[order], np.arange(partition_count + 1))
     ends, names_of, contents_of = heads

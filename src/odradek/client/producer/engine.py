@@ -369,7 +369,7 @@ class ProducerEngine:
         with self.lock:
             queue = self._queues[batch.partition]
             if code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
-                queue.done(batch, appended=True)
+                queue.remove_answered(batch, appended=True)
                 offset, error = (row.base_offset if code is ErrorCode.none else -1), None
             else:
                 error = failure or error_for(
@@ -382,9 +382,9 @@ class ProducerEngine:
                 if again and late:
                     error = self._too_late(batch, error)
                 elif again and batch.tries <= self.producer_config.retries:
-                    queue.failed(batch, _monotonic_ms(), self._backoff_ms(code), code)
+                    queue.put_back(batch, _monotonic_ms(), self._backoff_ms(code), code)
                     return
-                queue.done(batch, appended=False)
+                queue.remove_answered(batch, appended=False)
                 offset = -1
         self._report(batch, offset, error)
 
@@ -398,7 +398,7 @@ class ProducerEngine:
     def _expire(self) -> None:
         limit = self.producer_config.delivery_timeout_ms
         with self.lock:
-            old = [b for queue in self._queues.values() for b in queue.expired(_monotonic_ms(), limit)]
+            old = [b for queue in self._queues.values() for b in queue.remove_expired(_monotonic_ms(), limit)]
         for batch in old:
             self._report(batch, -1, self._too_late(batch))
 

@@ -201,7 +201,7 @@ class ProducerTransaction:
         self.check(TransactionCall.INIT)
         self.state = TransactionPhase.INITIALIZING
 
-    def initialized(self, producer: ProducerIdentity) -> None:
+    def on_initialized(self, producer: ProducerIdentity) -> None:
         self.producer, self.state = producer, TransactionPhase.READY
 
     def begin(self, version: int) -> None:
@@ -225,11 +225,11 @@ class ProducerTransaction:
 
     # --- the engine's requests --------------------------------------------------------------------------------
 
-    def unadded(self, wanted: Iterable[TopicPartition]) -> list[TopicPartition]:
+    def partitions_to_add(self, wanted: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Returns the partitions that have to be added before their batches are sent."""
         return [] if self.version >= BY_ITSELF else [tp for tp in wanted if tp not in self._added]
 
-    def is_unadded_group(self, group_id: str) -> bool:
+    def must_add_group(self, group_id: str) -> bool:
         return self.version < BY_ITSELF and group_id not in self._groups
 
     def needs_epoch_to_share(self) -> bool:
@@ -237,19 +237,19 @@ class ProducerTransaction:
         one."""
         return self.version < BY_ITSELF and self._epoch_was_shared and not self._is_shared
 
-    def renewed(self, producer: ProducerIdentity) -> None:
+    def on_new_epoch(self, producer: ProducerIdentity) -> None:
         """Notes another epoch of the producer, before the first request of this transaction."""
         self.producer, self._epoch_was_shared = producer, False
 
-    def shared(self) -> None:
+    def on_shared(self) -> None:
         self._is_shared = self._epoch_was_shared = True
         self._is_begun = True  # other producers' records have to be ended, too
 
-    def sending(self) -> None:
+    def on_send(self) -> None:
         """Notes that a request is sent that adds to the transaction."""
         self._is_begun = self._has_sent = True
 
-    def added(self, partitions: Iterable[TopicPartition] = (), group_id: str | None = None) -> None:
+    def on_added(self, partitions: Iterable[TopicPartition] = (), group_id: str | None = None) -> None:
         self._added.update(partitions)
         if group_id is not None:
             self._groups.add(group_id)
@@ -262,7 +262,7 @@ class ProducerTransaction:
             self._end_is_sent = True
         return self._is_begun and not self._end_is_answered
 
-    def end_answered(self) -> None:
+    def on_end_reply(self) -> None:
         self._end_is_answered = True
 
     def needs_epoch(self) -> bool:
@@ -281,7 +281,7 @@ class ProducerTransaction:
         alone = self._is_shared and not self._has_sent and self.version >= BY_ITSELF
         return code is ErrorCode.invalid_txn_state and self.state is TransactionPhase.COMMITTING and alone
 
-    def ended(self, producer: ProducerIdentity) -> bool:
+    def on_end(self, producer: ProducerIdentity) -> bool:
         """Notes the end of the transaction. Returns whether the producer has another identity, whose sequences start at
         0."""
         is_new = producer.producer_id >= 0 and producer != self.producer

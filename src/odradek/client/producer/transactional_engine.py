@@ -46,7 +46,9 @@ _ORDER = (Consequence.FENCED, Consequence.FATAL, Consequence.ABORTABLE, Conseque
 
 
 class TransactionalEngine(ProducerEngine):
-    """Its calls raise IllegalState, TransactionAbortable, TransactionFatal, ProducerFenced, RequestTimedOut."""
+    """The engine of a producer with a ``transactional_id``.
+
+    Its calls raise IllegalState, TransactionAbortable, TransactionFatal, ProducerFenced, RequestTimedOut."""
 
     def __init__(
         self,
@@ -76,7 +78,7 @@ class TransactionalEngine(ProducerEngine):
                 self.transaction.init()
             producer = await self._init(NO_PRODUCER, self._deadline())
             with self.lock:
-                self.transaction.initialized(producer)
+                self.transaction.on_initialized(producer)
                 self._adopt(producer)
 
     def begin(self) -> None:
@@ -93,15 +95,15 @@ class TransactionalEngine(ProducerEngine):
             if needs_epoch:
                 producer = await self._init(self.transaction.producer, self._deadline())
                 with self.lock:
-                    self.transaction.renewed(producer)
+                    self.transaction.on_new_epoch(producer)
                     self._adopt(producer)
             with self.lock:
-                missing = self.transaction.unadded(partitions)
+                missing = self.transaction.partitions_to_add(partitions)
             if missing:
                 await self._add(missing)
             with self.lock:
                 self.transaction.check(TransactionCall.SEND)
-                self.transaction.shared()
+                self.transaction.on_shared()
                 return SharedTransaction(self._id, self.transaction.producer, self.transaction.version)
 
     async def send_offsets(
@@ -114,17 +116,17 @@ class TransactionalEngine(ProducerEngine):
                 self.transaction.check(TransactionCall.SEND_OFFSETS)
                 if not chosen:
                     return
-                is_unadded = self.transaction.is_unadded_group(group.group_id)
-                self.transaction.sending()
+                is_unadded = self.transaction.must_add_group(group.group_id)
+                self.transaction.on_send()
             producer, deadline = self.transaction.producer, self._deadline()
             try:
                 if is_unadded:
                     await self._call(requests.add_offsets(self._id, producer, group.group_id), deadline)
-                    self.transaction.added(group_id=group.group_id)
+                    self.transaction.on_added(group_id=group.group_id)
                 by_itself = self.transaction.version >= BY_ITSELF
                 message = requests.commit_offsets(self._id, producer, group, chosen, by_itself=by_itself)
                 await self._call(message, deadline)
-                self.transaction.added(group_id=group.group_id)
+                self.transaction.on_added(group_id=group.group_id)
             except RequestTimedOut as error:  # the offsets may be missing, so the transaction must not commit
                 text = str(error).removesuffix(_AGAIN)
                 raise self._fail(Consequence.ABORTABLE, ErrorCode.request_timed_out, text, error) from error
@@ -214,13 +216,13 @@ class TransactionalEngine(ProducerEngine):
             request = requests.end(self._id, transaction.producer, commit=commit, returns_epoch=by_itself)
             reply = await self._call(request, deadline)
             with self.lock:
-                transaction.end_answered()
+                transaction.on_end_reply()
             if reply is not None:
                 producer = ProducerIdentity(getattr(reply, "producer_id", -1), getattr(reply, "producer_epoch", -1))
         if not commit and transaction.needs_epoch():
             producer = await self._init(transaction.producer, deadline)
         with self.lock:
-            if transaction.ended(producer):
+            if transaction.on_end(producer):
                 self._adopt(producer)
         await self._refresh_version()
 
@@ -328,7 +330,7 @@ class TransactionalEngine(ProducerEngine):
         transaction."""
         with self.lock:
             failure = None if self.transaction.may_send else self.transaction.failure
-            missing = self.transaction.unadded(wanted)
+            missing = self.transaction.partitions_to_add(wanted)
         if failure is not None:
             self._give_up_all(failure)
             return {}
@@ -336,10 +338,10 @@ class TransactionalEngine(ProducerEngine):
             await self._add(missing)
         found = await super()._leaders(wanted)
         with self.lock:  # meanwhile the transaction may have ended and another one begun
-            unadded = self.transaction.unadded(found)
+            unadded = self.transaction.partitions_to_add(found)
             if not self.transaction.may_send:
                 return {}
-            self.transaction.sending()
+            self.transaction.on_send()
             return {tp: leader for tp, leader in found.items() if tp in self._queues and tp not in unadded}
 
     def _give_up(self, tp: TopicPartition, error: Exception) -> None:
@@ -351,7 +353,7 @@ class TransactionalEngine(ProducerEngine):
             with self.lock:
                 if not self.transaction.may_send:
                     return
-                self.transaction.sending()
+                self.transaction.on_send()
             request = requests.add_partitions(self._id, self.transaction.producer, partitions)
             deadline = self._lookup_deadline()
             try:
@@ -360,7 +362,7 @@ class TransactionalEngine(ProducerEngine):
             except TimeoutError:
                 raise RequestTimedOut(f"{request.text}: not done within {deadline.limit_ms} ms") from None
             with self.lock:
-                self.transaction.added(partitions)
+                self.transaction.on_added(partitions)
 
     def _is_worth_retrying(self, batch: ProducerBatch, code: ErrorCode | None, error: Exception) -> bool:
         """Returns whether a batch is sent again. A batch in a gap of the sequences is lost: its transaction cannot get
