@@ -40,9 +40,9 @@ def test_json_progress_has_a_line_for_each_micro_batch_and_for_each_second(capsy
     lines = Lines(RunProgress(1000, has_end=True, clock=clock), clock)
     for _ in range(30):  # ten times a second
         clock.now += 0.1
-        lines.passed(10)
+        lines.on_read(10)
     clock.now += 0.1
-    lines.added(Added(300, 1, 2, 5000), 300, None)
+    lines.on_micro_batch(Added(300, 1, 2, 5000), 300, None)
     captured = capsys.readouterr()
     assert captured.out == ""
     found = [json.loads(line) for line in captured.err.splitlines()]
@@ -70,8 +70,8 @@ REFUSED = CommitState(is_committed=False, why="it has live members: a", remedy="
 
 def test_the_last_json_line_says_whether_the_group_is_committed(capsys: Captured) -> None:
     lines = Lines(RunProgress(0, has_end=True))
-    lines.ended(CommitState(is_committed=True))
-    lines.ended(REFUSED)
+    lines.on_end(CommitState(is_committed=True))
+    lines.on_end(REFUSED)
     first, second = map(json.loads, capsys.readouterr().err.splitlines())
     assert list(first) == FIELDS
     assert (first["committed"], second["committed"]) == (True, False)
@@ -111,10 +111,10 @@ def test_a_bar_is_shown_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch, caps
     assert err.getvalue() == ""
     with shown("auto", 1000, has_end=True) as watch:
         assert watch is not None
-        watch.passed(250)
+        watch.on_read(250)
         note("one line of the command")
-        watch.added(Added(1000, 0, 1, 10), 1000, 7)
-        watch.ended(REFUSED)
+        watch.on_micro_batch(Added(1000, 0, 1, 10), 1000, 7)
+        watch.on_end(REFUSED)
     drawn = err.getvalue()
     assert "1000/1000" in drawn
     assert "lag 7" in drawn

@@ -19,7 +19,7 @@ from odradek.cli.main import run
 from odradek.client import NewTopic
 from odradek.history import read_offset_history, stream_offset_history
 from odradek.history.analysis import analyse_offset_history
-from odradek.history.coverage import Coverage, Covered
+from odradek.history.coverage import Coverage, CoverageRow
 from odradek.history.report import render
 
 
@@ -57,16 +57,16 @@ def test_an_aborted_commit_is_no_rewind_and_no_jump(cluster: ScriptedCluster) ->
     assert [row["kind"] for row in found.findings.to_pylist() if row["kind"] in ("rewind", "jump")] == []
     assert (found.commit_count, found.record_count, found.groups) == (4, 4, ("g",))
     assert found.incomplete_below == {}
-    assert covered(found.coverage.to_pylist()) == Covered(
+    assert covered(found.coverage.to_pylist()) == CoverageRow(
         0, 0, 8, records=4, control_records=3, rolled_back=1, removed_records=0, removed_unknown=0, incomplete_below=0
     )
     assert "have no record any more" not in render(found, "here")
     assert {row["partition"]: row["committed_offset"] for row in found.expiry.to_pylist()} == {0: 30, 1: 3}
 
 
-def covered(rows: list[dict[str, int]]) -> Covered:
+def covered(rows: list[dict[str, int]]) -> CoverageRow:
     """The coverage of the only partition; its counts add up to all offsets."""
-    (found,) = [Covered(**row) for row in rows]
+    (found,) = [CoverageRow(**row) for row in rows]
     counts = (found.records, found.control_records, found.rolled_back, found.removed)
     assert sum(counts) == found.end_offset
     return found
@@ -81,7 +81,7 @@ def test_coverage_counts_compacted_records_and_markers_separately(capsys: pytest
         other = analyse_offset_history(made.bootstrap, group="of the same partition")
         assert run(["pipeline", "history", "-b", made.bootstrap]) == 0
     actual = covered(found.coverage.to_pylist())
-    assert actual == Covered(
+    assert actual == CoverageRow(
         0, 0, 22, records=5, control_records=5, rolled_back=2, removed_records=4, removed_unknown=6, incomplete_below=20
     )
     assert found.incomplete_below == {0: 20}
@@ -101,28 +101,28 @@ def test_coverage_counts_compacted_records_and_markers_separately(capsys: pytest
         # DeleteRecords: the log starts within a batch.
         (
             Log([Batch(4, 7, {at: commit(0, at) for at in range(4, 8)})], stable=8, end=8, start=6),
-            Covered(0, 6, 8, 2, 0, 0, removed_records=0, removed_unknown=6, incomplete_below=6),
+            CoverageRow(0, 6, 8, 2, 0, 0, removed_records=0, removed_unknown=6, incomplete_below=6),
         ),
         # A gap that starts below the log start continues above it.
         (
             Log([Batch(4, 9, {4: commit(0, 1), 9: commit(0, 2)})], stable=10, end=10, start=6),
-            Covered(0, 6, 10, 1, 0, 0, removed_records=3, removed_unknown=6, incomplete_below=9),
+            CoverageRow(0, 6, 10, 1, 0, 0, removed_records=3, removed_unknown=6, incomplete_below=9),
         ),
         # No record is left.
         (
             Log([], stable=100, end=100, start=100),
-            Covered(0, 100, 100, 0, 0, 0, removed_records=0, removed_unknown=100, incomplete_below=100),
+            CoverageRow(0, 100, 100, 0, 0, 0, removed_records=0, removed_unknown=100, incomplete_below=100),
         ),
         # The last records were removed with their batch.
         (
             Log([Batch(0, 1, {0: commit(0, 1), 1: commit(0, 2)})], stable=5, end=5),
-            Covered(0, 0, 5, 2, 0, 0, removed_records=0, removed_unknown=3, incomplete_below=5),
+            CoverageRow(0, 0, 5, 2, 0, 0, removed_records=0, removed_unknown=3, incomplete_below=5),
         ),
         # The log was always empty.
         (Log([], stable=0, end=0), None),
     ],
 )
-def test_coverage_is_correct_at_the_start_and_end_of_a_log(log: Log, expected: Covered | None) -> None:
+def test_coverage_is_correct_at_the_start_and_end_of_a_log(log: Log, expected: CoverageRow | None) -> None:
     with serving(log) as made:
         coverage = Coverage()
         list(stream_offset_history(made.bootstrap, coverage=coverage))
@@ -138,7 +138,7 @@ def transactional(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield bootstrap
 
 
-def coverage_of(bootstrap: str, group: str) -> Covered:
+def coverage_of(bootstrap: str, group: str) -> CoverageRow:
     """The coverage of the partition with the group's commits, below the last stable offset."""
     found = Coverage()
     list(stream_offset_history(bootstrap, group=group, coverage=found))

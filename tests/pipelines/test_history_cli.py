@@ -212,9 +212,9 @@ def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_function_and_the_command_have_the_same_options(capsys: pytest.CaptureFixture[str]) -> None:
-    options = declared(ReportOptions)
+    options = declared_options(ReportOptions)
     assert options.keys() == {"group", "output", "report", "master", "conf"}
-    assert declared(HistoryLine) == options
+    assert declared_options(HistoryLine) == options
     assert options.keys() <= inspect.signature(report_history).parameters.keys()
     run(["pipeline", "history", "--help"])
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())

@@ -30,7 +30,7 @@ from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.lag import reset
 from odradek.pipelines import Ingested, ingest
-from odradek.pipelines.checkpoint import CommitState, idle_state, settle_group
+from odradek.pipelines.checkpoint import CommitState, idle_state, commit_group
 from odradek.pipelines.filesystems import location_of
 from odradek.pipelines.ingest_job import Ingest, Table, Target, parse_trigger, run_ingest
 from odradek.pipelines.lake import Added
@@ -310,7 +310,7 @@ def test_members_that_join_during_the_run_are_a_warning_at_its_end(
     eventually(lambda: (member.poll(0.1), member.assignment())[1], what="an assignment")
     source, checkpoint = Source(bootstrap, group, (topic,)), location_of(str(output / "_odradek" / "checkpoint"), None)
     try:
-        states = settle_group(source, checkpoint), idle_state(source, checkpoint)
+        states = commit_group(source, checkpoint), idle_state(source, checkpoint)
     finally:
         member.close()
     assert "the-newcomer at " in caplog.text
@@ -320,7 +320,7 @@ def test_members_that_join_during_the_run_are_a_warning_at_its_end(
         assert "it has live members, and only they may commit: the-newcomer at " in state.why
         assert state.remedy.startswith("Stop them, or ")
     assert committed(admin, group) == {}
-    assert settle_group(source, checkpoint) == CommitState(is_committed=True)
+    assert commit_group(source, checkpoint) == CommitState(is_committed=True)
     assert committed(admin, group) == done
 
 

@@ -325,7 +325,7 @@ def test_all_functions_and_commands_have_the_same_table_options() -> None:
         parameters = inspect.signature(function).parameters
         assert shared == {name: kind for name, kind in parameters.items() if name in shared}
         assert parameters == inspect.signature(options).parameters
-        assert declared(line) == declared(options)
+        assert declared_options(line) == declared_options(options)
 
 
 def test_the_error_for_an_unknown_option_names_the_nearest_one(tmp_path: Path) -> None:

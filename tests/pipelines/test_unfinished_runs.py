@@ -18,14 +18,14 @@ def records(output: Path) -> list[dict[str, Any]]:
 
 def test_a_run_whose_micro_batch_ends_leaves_no_record_and_a_stopped_run_leaves_one(spark: Any, tmp_path: Path) -> None:
     target = Target(output=str(tmp_path / "t"))
-    with open_table(target, lambda: spark) as (table, started), table._watched(started()):
+    with open_table(target, lambda: spark) as (table, started), table._note_other_attempts(started()):
         assert spark.range(100, numPartitions=2).count() == 100
     assert records(tmp_path / "t") == []
     # A query that is stopped within a micro-batch raises in the thread of that micro-batch, and ends without an error.
     with open_table(target, lambda: spark) as (table, started):
-        with pytest.raises(InterruptedError), table._watched(started()):
+        with pytest.raises(InterruptedError), table._note_other_attempts(started()):
             raise InterruptedError
-        with table._watched(started()):
+        with table._note_other_attempts(started()):
             pass
     (left,) = records(tmp_path / "t")
     assert left["process"] == ""

@@ -1,4 +1,4 @@
-"""Pushed filters of batch reads: fewer records are read, and the rows are the same as without them."""
+"""PushedFilters filters of batch reads: fewer records are read, and the rows are the same as without them."""
 
 from __future__ import annotations
 

@@ -387,7 +387,7 @@ def _add_batch(lake: Lake, root: Path, tables: Mapping[str, pa.Table], prefix: s
     if table._manifests.read_text(f"{prefix}.json") is None:
         _stage(root / "staging" / "run", tables)
         staged = staged_files(LocalLocation(root / "staging" / "run" / "staged"))
-        table.take_in("run/staged", staged, prefix)
+        table.add_staged("run/staged", staged, prefix)
     return int(str(table._read(f"{prefix}.json")["rows"]))
 
 
@@ -452,8 +452,8 @@ def test_old_manifests_are_deleted_and_those_of_other_queries_are_kept(
     monkeypatch.setattr(lake_module, "_MANIFESTS_KEPT", 2)
     table = lake._table
     for number in range(4):
-        table.take_in("run/staged", [], f"batch-{number:06d}-bbbbbbbb")
-    table.take_in("run/staged", [], "batch-000000-aaaaaaaa")
+        table.add_staged("run/staged", [], f"batch-{number:06d}-bbbbbbbb")
+    table.add_staged("run/staged", [], "batch-000000-aaaaaaaa")
     table._forget_old("bbbbbbbb-more")
     assert table._names() == ["batch-000000-aaaaaaaa.json", "batch-000002-bbbbbbbb.json", "batch-000003-bbbbbbbb.json"]
 

@@ -25,7 +25,7 @@ COMMAND = "a command of typer: one parameter for each option"
 LARGE = {
     "batches/record_columns.py": (KERNEL, "_walk", "_copy_headers"),
     "client/producer/columns.py": (KERNEL, "_measure", "_write"),
-    "history/decode_kernel.py": (KERNEL, "_value", "_row", "_parse", "_find_foreign"),
+    "history/decode_kernel.py": (KERNEL, "_value", "_row", "_parse", "_find_not_ascii"),
     "pipelines/avro_columns.py": (KERNEL, "_read_one", "read_columns"),
     "pipelines/json_columns.py": (KERNEL, "_read_one", "_refuse", "read_columns"),
     "storage/clean_columns.py": (KERNEL, "_map", "_choose", "_filter"),

@@ -18,12 +18,12 @@ OTHER_CLUSTER = Output("another", "first")
 
 def test_each_topic_is_written_once_in_a_micro_batch() -> None:
     outputs = MicroBatchOutputs()
-    outputs.written("query", "run", FIRST, 3)
+    outputs.set_last_batch("query", "run", FIRST, 3)
     for output in (SECOND, OTHER_CLUSTER):
         outputs.check("query", "run", output, 3, [])
     outputs.check("query", "run", FIRST, 4, ["group"])
     outputs.check("query", "next run", FIRST, 3, ["group"])
-    outputs.written("query", "run", FIRST, 3)
+    outputs.set_last_batch("query", "run", FIRST, 3)
     outputs.check("other query", "run", FIRST, 3, ["group"])
     with pytest.raises(MicroBatchRefused, match=r"written micro-batch 3 to topic first already.*with union"):
         outputs.check("query", "run", FIRST, 3, [])
@@ -34,7 +34,7 @@ def test_each_topic_is_written_once_in_a_micro_batch() -> None:
 def test_topics_of_clusters_with_and_without_an_id_are_named() -> None:
     outputs = MicroBatchOutputs()
     for cluster in (None, "cluster"):
-        outputs.written("query", "run", Output(cluster, "first"), 3)
+        outputs.set_last_batch("query", "run", Output(cluster, "first"), 3)
     with pytest.raises(MicroBatchRefused, match="3 is in topic first, first already"):
         outputs.check("query", "run", SECOND, 3, ["group"])
 
@@ -42,8 +42,8 @@ def test_topics_of_clusters_with_and_without_an_id_are_named() -> None:
 def test_queries_that_have_ended_are_forgotten() -> None:
     outputs = MicroBatchOutputs()
     for number in range(3):
-        outputs.begun(f"query {number}", "run", FIRST, outputs)
-        outputs.written(f"query {number}", "run", FIRST, 7)
+        outputs.set_last_writer(f"query {number}", "run", FIRST, outputs)
+        outputs.set_last_batch(f"query {number}", "run", FIRST, 7)
     outputs.forget_ended(lambda query: query == "query 2")
     assert list(outputs._runs) == ["query 2"]
     with pytest.raises(MicroBatchRefused, match="has written micro-batch 7"):
@@ -52,10 +52,10 @@ def test_queries_that_have_ended_are_forgotten() -> None:
 
 def test_a_query_that_starts_again_meanwhile_is_not_forgotten() -> None:
     outputs = MicroBatchOutputs()
-    outputs.begun("query", "run", FIRST, outputs)
+    outputs.set_last_writer("query", "run", FIRST, outputs)
 
     def starts_again(query: str) -> bool:
-        outputs.begun(query, "next run", FIRST, outputs)
+        outputs.set_last_writer(query, "next run", FIRST, outputs)
         return False
 
     outputs.forget_ended(starts_again)
@@ -64,10 +64,10 @@ def test_a_query_that_starts_again_meanwhile_is_not_forgotten() -> None:
 
 def test_the_last_writer_of_a_topic_is_known_for_each_run() -> None:
     outputs, one, two = MicroBatchOutputs(), object(), object()
-    outputs.begun("query", "run", FIRST, one)
-    outputs.begun("query", "run", SECOND, two)
+    outputs.set_last_writer("query", "run", FIRST, one)
+    outputs.set_last_writer("query", "run", SECOND, two)
     assert outputs.is_last_writer("query", "run", FIRST, one)
-    outputs.begun("query", "run", FIRST, two)
+    outputs.set_last_writer("query", "run", FIRST, two)
     assert not outputs.is_last_writer("query", "run", FIRST, one)
     assert outputs.is_last_writer("query", "run", SECOND, two)
     assert not outputs.is_last_writer("query", "next run", SECOND, two)

@@ -139,7 +139,7 @@ def test_the_answer_of_a_deposed_leader_is_ignored(end: int) -> None:
 
 def test_commits_have_the_epoch_stored_with_their_offset() -> None:
     done = at(positions={P0: 500, P1: 20}, epochs={P0: 3})
-    found = plan.settle(done, {}, FOLLOW, "id").commits
+    found = plan.decide_commits(done, {}, FOLLOW, "id").commits
     assert {tp: commit[:2] for tp, commit in found.items()} == {P0: (500, 3), P1: (20, -1)}
 
 

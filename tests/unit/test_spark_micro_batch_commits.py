@@ -13,9 +13,9 @@ import pytest
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.spark import micro_batch_commits
 from odradek.spark.commit_marks import mark_commit
-from odradek.spark.micro_batch_commits import GroupCommits, settle_finished
+from odradek.spark.micro_batch_commits import GroupCommits, commit_finished
 from odradek.spark.options import OnGroupReset
-from odradek.spark.plan import Commits, Settlement, settle
+from odradek.spark.plan import Commits, CommitDecision, settle
 from odradek.spark.source_offset import SourceOffset
 
 P0 = TopicPartition("t", 0)
@@ -71,10 +71,10 @@ class Group:
         self.asked.append("committed")
         return dict(self.commits)
 
-    def settlement(self, done: SourceOffset, committed: Commits) -> Settlement:
+    def settlement(self, done: SourceOffset, committed: Commits) -> CommitDecision:
         return settle(done, committed, self.options.on_group_reset, "any")
 
-    def commit_existing(self, settlement: Settlement, held: Any, query: str) -> bool:
+    def commit_existing(self, settlement: CommitDecision, held: Any, query: str) -> bool:
         self.asked.append("commit")
         self.is_behind = self.refusals > 0
         if self.is_behind:
@@ -128,7 +128,7 @@ def run_of(query: Query, group: Group) -> micro_batch_commits._Run:
 
 def test_the_commit_follows_the_read_of_the_group_without_another_request() -> None:
     group = Group()
-    assert settle_finished(group, SourceOffset({P0: 5}), lambda: True)  # type: ignore[arg-type]  # as above
+    assert commit_finished(group, SourceOffset({P0: 5}), lambda: True)  # type: ignore[arg-type]  # as above
     assert group.asked == ["partitions", "ends", "existing_ends", "committed", "commit"]
 
 

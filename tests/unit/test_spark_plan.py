@@ -119,7 +119,7 @@ def test_a_first_micro_batch_takes_over_from_the_previous_query() -> None:
     assert dict(batch.acknowledge) == {P0: mark_commit(100, "n", query="me"), P1: mark_commit(12, "r", query="me")}
     assert batch.end.query == "me"
     assert SourceOffset.from_json(batch.end.to_json()) == batch.end
-    result = plan.settle(batch.end, dict(batch.acknowledge), FOLLOW, "x")
+    result = plan.decide_commits(batch.end, dict(batch.acknowledge), FOLLOW, "x")
     assert dict(result.commits) == {P0: mark_commit(600, query="me"), P1: mark_commit(20, query="me")}
     assert not result.resets
     assert not result.others
@@ -127,7 +127,7 @@ def test_a_first_micro_batch_takes_over_from_the_previous_query() -> None:
 
 def test_the_commit_of_another_query_is_overwritten_and_reported() -> None:
     done = at(positions={P0: 500, P1: 7}, query="me")
-    result = plan.settle(done, {P0: mark_commit(700, query="new"), P1: mark_commit(5, query="me")}, FOLLOW, "x")
+    result = plan.decide_commits(done, {P0: mark_commit(700, query="new"), P1: mark_commit(5, query="me")}, FOLLOW, "x")
     assert dict(result.commits) == {P0: mark_commit(500, query="me"), P1: mark_commit(7, query="me")}
     assert dict(result.others) == {P0: "new"}
 
@@ -166,7 +166,7 @@ def test_settle_follow_follows_each_reset(
     reset: tuple[int, str] | None,
 ) -> None:
     done = at(positions={P0: 500}, followed=followed)
-    result = plan.settle(done, {} if commit is None else {P0: commit}, FOLLOW, "new")
+    result = plan.decide_commits(done, {} if commit is None else {P0: commit}, FOLLOW, "new")
     assert dict(result.commits) == ({} if expected is None else {P0: expected})
     assert dict(result.resets) == ({} if reset is None else {P0: reset})
 
@@ -179,7 +179,7 @@ def test_settle_ignore_keeps_the_position_of_the_checkpoint(
     reset: tuple[int, str] | None,
 ) -> None:
     done = at(positions={P0: 500}, followed=followed)
-    result = plan.settle(done, {} if commit is None else {P0: commit}, IGNORE, "new")
+    result = plan.decide_commits(done, {} if commit is None else {P0: commit}, IGNORE, "new")
     assert not result.resets
     if reset is not None:
         expected = mark_commit(500)
@@ -204,11 +204,13 @@ HERE, ELSEWHERE = UUID(int=1), UUID(int=2)
 )
 def test_settle_asked_follows_only_resets_that_ask_for_it(commit: OffsetAndMetadata, follows: bool) -> None:
     done = at(positions={P0: 500}, ids={"flights": HERE})
-    result = plan.settle(done, {P0: commit}, OnGroupReset.ASKED, "new")
+    result = plan.decide_commits(done, {P0: commit}, OnGroupReset.ASKED, "new")
     assert dict(result.resets) == ({P0: (100, mark_of(commit) or "new")} if follows else {})
     assert dict(result.commits) == ({} if follows else {P0: mark_commit(500)})
-    assert dict(result.unasked) == ({} if follows else {P0: commit.offset})
-    assert not plan.settle(at(positions={P0: commit.offset}), {P0: commit}, OnGroupReset.ASKED, "new").unasked
+    assert dict(result.overwritten) == ({} if follows else {P0: commit.offset})
+    assert not plan.decide_commits(
+        at(positions={P0: commit.offset}), {P0: commit}, OnGroupReset.ASKED, "new"
+    ).overwritten
 
 
 def test_a_range_without_a_sample_is_assumed_to_have_the_largest_records() -> None:
@@ -229,10 +231,12 @@ def test_settle_fail_names_partition_and_offsets(
     done = at(positions={P0: 500}, followed=followed)
     committed = {} if commit is None else {P0: commit}
     if reset is None:
-        assert dict(plan.settle(done, committed, FAIL, "new").commits) == ({} if expected is None else {P0: expected})
+        assert dict(plan.decide_commits(done, committed, FAIL, "new").commits) == (
+            {} if expected is None else {P0: expected}
+        )
     else:
         with pytest.raises(plan.GroupReset, match=f"flights-0 from 500 to {reset[0]}.*onGroupReset=follow"):
-            plan.settle(done, committed, FAIL, "new")
+            plan.decide_commits(done, committed, FAIL, "new")
 
 
 @pytest.mark.parametrize("on_reset", [FOLLOW, FAIL, IGNORE])
@@ -245,7 +249,7 @@ def test_a_query_keeps_its_position_when_another_one_starts_in_its_group(start: 
     starting = plan.plan_batch(INITIAL, log, GroupOffsets(begin=begin, committed=committed, new_id="n", query="b"))
     assert starting is not None
     assert mark_of(starting.acknowledge[P0]) == "n"
-    result = plan.settle(running, starting.acknowledge, on_reset, "x")
+    result = plan.decide_commits(running, starting.acknowledge, on_reset, "x")
     assert not result.resets
     assert dict(result.commits) == {P0: mark_commit(100, query="a")}
     batch = plan.plan_batch(running, log, GroupOffsets(committed=starting.acknowledge, resets=result.resets, query="x"))
@@ -256,7 +260,7 @@ def test_a_query_keeps_its_position_when_another_one_starts_in_its_group(start: 
 def test_settle_treats_each_partition_separately() -> None:
     done = at(positions={P0: 500, P1: 500, P2: 500}, followed={P1: "a"})
     committed = {P0: foreign(3), P1: mark_commit(1, "a")}
-    result = plan.settle(done, committed, FOLLOW, "new")
+    result = plan.decide_commits(done, committed, FOLLOW, "new")
     assert dict(result.resets) == {P0: (3, "new")}
     assert dict(result.commits) == {P1: mark_commit(500), P2: mark_commit(500)}
 
@@ -358,7 +362,7 @@ def test_commits_from_before_the_query_are_no_resets() -> None:
     assert batch is not None
     assert dict(batch.acknowledge) == {P0: mark_commit(100, "n")}
     # killed after the micro-batch, before its commit
-    result = plan.settle(batch.end, committed | dict(batch.acknowledge), FOLLOW, "x")
+    result = plan.decide_commits(batch.end, committed | dict(batch.acknowledge), FOLLOW, "x")
     assert dict(result.resets) == {}
     assert dict(result.commits) == {P0: mark_commit(600), P1: mark_commit(20)}
 
@@ -612,7 +616,7 @@ class Query:
         start = self.offset(batch - 1)
         log = {P0: LogRange(0, self.end)}
         committed = {} if self.commit is None else {P0: self.commit}
-        settlement = plan.settle(start, committed, FOLLOW, self.new_id())
+        settlement = plan.decide_commits(start, committed, FOLLOW, self.new_id())
         self.commit = settlement.commits.get(P0, self.commit)
         point()  # type: ignore[operator]
         begin = plan.starting_offsets(Position(Start.COMMITTED), log, committed=committed) if start.is_initial else {}

@@ -1,4 +1,4 @@
-"""Pushed filters as ranges of offsets, compared with rows that are filtered one at a time."""
+"""PushedFilters filters as ranges of offsets, compared with rows that are filtered one at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from odradek.core.ids import TopicPartition
 from odradek.spark.compatibility import FILTERS, version
 from odradek.spark.offset_ranges import Range
 from odradek.spark.plan import disorder_ms
-from odradek.spark.pushdown import Pushed, narrow, push
+from odradek.spark.pushdown import PushedFilters, narrow, push
 
 if version() < FILTERS:
     pytest.skip("this PySpark pushes no filters down", allow_module_level=True)
@@ -148,7 +148,7 @@ def test_microseconds_are_rounded_to_the_milliseconds_that_match() -> None:
     assert (pushed.since_ms, pushed.before_ms) == (2, 3)
     pushed, _ = push([GreaterThanOrEqual(("timestamp",), at(1001)), LessThan(("timestamp",), at(2001))])
     assert (pushed.since_ms, pushed.before_ms) == (2, 3)
-    assert push([]) == (Pushed(), [])
+    assert push([]) == (PushedFilters(), [])
 
 
 @pytest.mark.parametrize(

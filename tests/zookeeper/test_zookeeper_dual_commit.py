@@ -170,7 +170,9 @@ def test_a_second_writer_in_zookeeper_is_not_overwritten_by_a_lower_offset(
             one.commit({harness.a: offset})
             assert (in_kafka(admin, harness)[harness.a], harness.offset(0)) == (offset, 8)
         assert any("was changed by another writer to 8" in text for text in warnings_of(caplog))
-        assert any("which is larger than the commit 4 in Kafka: ZooKeeper keeps it" in text for text in warnings_of(caplog))
+        assert any(
+            "which is larger than the commit 4 in Kafka: ZooKeeper keeps it" in text for text in warnings_of(caplog)
+        )
         one.commit({harness.a: 9})
         assert harness.offset(0) == 9
 

@@ -84,13 +84,13 @@ def run_consume(request: ConsumeRequest) -> int:
     if request.isolation not in (None, *_ISOLATIONS):
         raise CommandError(f"--isolation {request.isolation}: expected {' or '.join(_ISOLATIONS)}")
     with without_values(request.command_config):
-        return _alone(request) if request.group is None else _as_member(request)
+        return _consume_without_group(request) if request.group is None else _consume_as_member(request)
 
 
 # --- without a group --------------------------------------------------------------------------------------------
 
 
-def _alone(request: ConsumeRequest) -> int:
+def _consume_without_group(request: ConsumeRequest) -> int:
     from odradek.client.consumer.config import ConsumerConfig
     from odradek.client.reader import read_range
 
@@ -205,7 +205,7 @@ def _admin(request: ConsumeRequest) -> Admin:
     return Admin(ConsumerConfig.of(quick | _settings(request)).client())
 
 
-def _as_member(request: ConsumeRequest) -> int:
+def _consume_as_member(request: ConsumeRequest) -> int:
     from odradek.client.consumer import Consumer
 
     topics, single = parse_partitions([request.topic], "")
@@ -249,11 +249,11 @@ def _member_loop(
     while left is None or left > 0:
         polled = consumer.poll(POLL_S)
         if left is not None and polled.num_rows > left:
-            _give_back(consumer, polled, left)
+            _seek_to_unused(consumer, polled, left)
         for batch in _at_most(_batches(polled), left):
             sink.write(batch)
             left = None if left is None else left - batch.num_rows
-        now = {tp: _below(polled.next_offsets[tp], consumer.position(tp)) for tp in polled}
+        now = {tp: _offset_to_commit(polled.next_offsets[tp], consumer.position(tp)) for tp in polled}
         written |= now
         if now and sink.written():
             consumer.commit_async(now)
@@ -270,14 +270,14 @@ def _member_loop(
     return 0
 
 
-def _below(after: OffsetAndMetadata, position: int) -> OffsetAndMetadata:
+def _offset_to_commit(after: OffsetAndMetadata, position: int) -> OffsetAndMetadata:
     """Returns the offset to commit: after all records of a poll, or where unused records begin."""
     from odradek.core.ids import OffsetAndMetadata as Committed
 
     return after if position >= after.offset else Committed(position)
 
 
-def _give_back(consumer: Consumer, polled: Polled, count: int) -> None:
+def _seek_to_unused(consumer: Consumer, polled: Polled, count: int) -> None:
     """Uses ``count`` records of a poll: moves the position back to the first of the others."""
     from odradek.client.consumer.records import offset_at
 

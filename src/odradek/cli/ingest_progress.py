@@ -57,22 +57,22 @@ class Lines:
         self._lock = threading.Lock()
         self._printed_s = clock()
 
-    def passed(self, offsets: int) -> None:
+    def on_read(self, offsets: int) -> None:
         """See ``Watch``."""
-        self._progress.passed(offsets)
+        self._progress.on_read(offsets)
         with self._lock:
             if self._clock() - self._printed_s >= _EVERY_S:
                 self._print()
 
-    def added(self, added: Added, offsets: int, lag: int | None) -> None:
+    def on_micro_batch(self, added: Added, offsets: int, lag: int | None) -> None:
         """See ``Watch``."""
-        self._progress.added(added, offsets, lag)
+        self._progress.on_micro_batch(added, offsets, lag)
         with self._lock:
             self._print()
 
-    def ended(self, group: CommitState) -> None:
+    def on_end(self, group: CommitState) -> None:
         """See ``Watch``."""
-        self._progress.ended(group)
+        self._progress.on_end(group)
         with self._lock:
             self._print(reasons(group))
 
@@ -126,16 +126,16 @@ class _BarWatch:
         self._progress = progress
         self._show = show
 
-    def passed(self, offsets: int) -> None:
+    def on_read(self, offsets: int) -> None:
         """See ``Watch``."""
-        self._progress.passed(offsets)
+        self._progress.on_read(offsets)
         self._show()
 
-    def added(self, added: Added, offsets: int, lag: int | None) -> None:
+    def on_micro_batch(self, added: Added, offsets: int, lag: int | None) -> None:
         """See ``Watch``."""
-        self._progress.added(added, offsets, lag)
+        self._progress.on_micro_batch(added, offsets, lag)
         self._show()
 
-    def ended(self, group: CommitState) -> None:
+    def on_end(self, group: CommitState) -> None:
         """See ``Watch``. Shows nothing: the summary follows."""
-        self._progress.ended(group)
+        self._progress.on_end(group)

@@ -13,7 +13,7 @@ import typer
 
 from odradek.cli.options import named_values
 from odradek.cli.terminal import CommandError
-from odradek.pipelines.options import Declared, declared, hints_of
+from odradek.pipelines.options import DeclaredOption, declared_options, hints_of
 
 Command = Callable[..., None]
 
@@ -29,7 +29,7 @@ def of_fields(*shared: type) -> Callable[[Command], Command]:
         found: list[tuple[str, Any]] = [pair for pair in get_type_hints(command).items() if is_dataclass(pair[1])]
         ((argument, kind),) = found
         parameters = _parameters(kind, shared)
-        options = declared(kind)
+        options = declared_options(kind)
 
         @functools.wraps(command)
         def called(**given: Any) -> None:
@@ -47,7 +47,7 @@ def of_fields(*shared: type) -> Callable[[Command], Command]:
 
 def flag(kind: type, name: str) -> str:
     """Returns the name of a declared option on the command line."""
-    return declared(kind)[name].option.name or f"--{name.replace('_', '-')}"
+    return declared_options(kind)[name].option.name or f"--{name.replace('_', '-')}"
 
 
 def _parameters(kind: Any, shared: tuple[type, ...]) -> list[inspect.Parameter]:
@@ -57,7 +57,7 @@ def _parameters(kind: Any, shared: tuple[type, ...]) -> list[inspect.Parameter]:
         return (False, -1) if field.default is MISSING else (True, last.get(field.name, -1))
 
     order = sorted(_fields(kind), key=rank)
-    hints, options = hints_of(kind), declared(kind)
+    hints, options = hints_of(kind), declared_options(kind)
     found = []
     for field in order:
         default = inspect.Parameter.empty if field.default is MISSING else field.default
@@ -77,7 +77,7 @@ def _fields(kind: Any) -> tuple[Field[Any], ...]:
     return fields(kind)
 
 
-def _annotation(kind: type, name: str, found: Declared, *, is_optional: bool) -> Any:
+def _annotation(kind: type, name: str, found: DeclaredOption, *, is_optional: bool) -> Any:
     """Returns the annotation for Typer, which supports fewer types."""
     option, of_type = found.option, found.type
     if _mapping(of_type) is not None:
@@ -88,7 +88,7 @@ def _annotation(kind: type, name: str, found: Declared, *, is_optional: bool) ->
     return Annotated[of_type, typer.Option(flag(kind, name), metavar=metavar, help=option.help, min=option.minimum)]
 
 
-def _value(flag: str, found: Declared, given: Any) -> Any:
+def _value(flag: str, found: DeclaredOption, given: Any) -> Any:
     """Converts a value of Typer to the field's type. Raises CommandError."""
     mapping = _mapping(found.type)
     if mapping is None:

@@ -125,7 +125,7 @@ def _read(line: HistoryLine, config: ClientConfig, journal: Journal, writers: Wr
     with progress("Reading", total, "records") as advance:
         for batch in stream_offset_history(config, group=line.group, advance=advance, coverage=journal.coverage):
             journal.add(batch)
-            writers.take_in(batch, line.since_us)
+            writers.add_batch(batch, line.since_us)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class Writers:
         self._directory = directory
         self._open: dict[str, pq.ParquetWriter] = {}
 
-    def take_in(self, batch: pa.RecordBatch, since_us: int | None) -> None:
+    def add_batch(self, batch: pa.RecordBatch, since_us: int | None) -> None:
         """Writes the rows of a decoded batch that are not older than ``since_us`` to the tables of the records."""
         if self._directory is None:
             return

@@ -33,10 +33,10 @@ SCHEMA = pa.schema(
         ("incomplete_below", pa.int64()),
     ]
 )
-"""``Covered``, one row for each partition that was ever written to."""
+"""``CoverageRow``, one row for each partition that was ever written to."""
 
 
-class Covered(NamedTuple):
+class CoverageRow(NamedTuple):
     """The offsets 0 to ``end_offset`` (exclusive) of one partition. The five counts add up to ``end_offset``.
 
     ``records``: records that were read, of all groups. ``control_records``: transaction markers. ``rolled_back``:
@@ -64,7 +64,7 @@ class Covered(NamedTuple):
 class Coverage:
     """The coverage of all partitions that are read, one row a partition."""
 
-    rows: list[Covered] = field(default_factory=list)
+    rows: list[CoverageRow] = field(default_factory=list)
 
     def begin(self, partition: int, log_start_offset: int, end_offset: int) -> PartitionCoverage:
         """Starts a partition that is read up to ``end_offset``. Its ``finish`` adds the row."""
@@ -86,7 +86,7 @@ class PartitionCoverage:
     The caller notes batches before their records, both in log order.
     """
 
-    def __init__(self, rows: list[Covered], partition: int, log_start_offset: int, end_offset: int) -> None:
+    def __init__(self, rows: list[CoverageRow], partition: int, log_start_offset: int, end_offset: int) -> None:
         self._rows = rows
         self._partition, self._start, self._end = partition, log_start_offset, end_offset
         self._records = self._data = self._control = self._rolled_back = self._incomplete_below = 0
@@ -133,7 +133,7 @@ class PartitionCoverage:
             self._check_gaps(np.array([self._next]), np.array([self._end]))
         covered = self._data + self._control + self._rolled_back
         self._rows.append(
-            Covered(
+            CoverageRow(
                 self._partition,
                 self._start,
                 self._end,

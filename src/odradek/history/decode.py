@@ -15,7 +15,7 @@ import pyarrow as pa
 from odradek.core.record_schemas import RECORD_TYPES
 from odradek.core.records import UnknownRecord, decode
 from odradek.history.columns import KINDS, OFFSET_COMMIT, RARE_COLUMNS, SCHEMA, TIME, UNKNOWN
-from odradek.history.decode_kernel import COMMIT, RARE, Array, Parsed, gather
+from odradek.history.decode_kernel import COMMIT, RARE, Array, ParsedRecords, gather
 from odradek.history.group_records import Row, rare_row
 
 NEEDED = ("key", "value", "partition", "offset", "timestamp")
@@ -47,11 +47,11 @@ def decode_batch(batch: pa.RecordBatch, topic_names: Mapping[bytes, str] | None 
     """
     pairs = batch.column("key"), batch.column("value")
     (keys, key_ends, has_key), (values, value_ends, has_value) = (_flat(column) for column in pairs)
-    found = Parsed(keys, key_ends, has_key, values, value_ends, has_value)
+    found = ParsedRecords(keys, key_ends, has_key, values, value_ends, has_value)
     rare = _rare_rows(found, pairs, topic_names or {})
     texts = _texts(found, keys, values)
     if not _all_valid(texts):
-        for row in found.foreign(keys, values).tolist():
+        for row in found.rows_not_ascii(keys, values).tolist():
             if isinstance(decode(pairs[0][row].as_py(), pairs[1][row].as_py()), UnknownRecord):
                 found.status[row], found.is_mixed = RARE, True
         rare = _rare_rows(found, pairs, topic_names or {})
@@ -88,7 +88,7 @@ def _flat(column: pa.Array) -> tuple[Array, Array, Array]:
 
 
 def _rare_rows(
-    found: Parsed, pairs: tuple[pa.Array, pa.Array], topic_names: Mapping[bytes, str]
+    found: ParsedRecords, pairs: tuple[pa.Array, pa.Array], topic_names: Mapping[bytes, str]
 ) -> tuple[Array, list[Row]]:
     """Decodes the rows with status RARE one by one.
 
@@ -111,7 +111,7 @@ def _rare_rows(
     return chosen, rows
 
 
-def _texts(found: Parsed, keys: Array, values: Array) -> dict[str, pa.Array]:
+def _texts(found: ParsedRecords, keys: Array, values: Array) -> dict[str, pa.Array]:
     return {
         "group": _gathered(pa.string(), keys, found.group_at, found.group_sizes),
         "topic": _gathered(pa.string(), keys, found.topic_at, found.topic_sizes),
@@ -161,7 +161,9 @@ def _numbers(kind: pa.DataType, data: Array, is_valid: Array | None) -> pa.Array
     return pa.Array.from_buffers(kind, len(data), [bitmap, pa.py_buffer(data)], nulls)
 
 
-def _commit_columns(found: Parsed, texts: dict[str, pa.Array], values: Array, has_value: Array) -> dict[str, pa.Array]:
+def _commit_columns(
+    found: ParsedRecords, texts: dict[str, pa.Array], values: Array, has_value: Array
+) -> dict[str, pa.Array]:
     rows, mixed = found.rows, found.is_mixed
     is_commit = found.status == COMMIT if mixed else None
     is_keyed = found.status != RARE if mixed else None
@@ -181,7 +183,7 @@ def _commit_columns(found: Parsed, texts: dict[str, pa.Array], values: Array, ha
     }
 
 
-def _kinds(found: Parsed) -> pa.Array:
+def _kinds(found: ParsedRecords) -> pa.Array:
     codes = np.full(found.rows, _COMMIT_CODE, np.int8)
     if found.is_mixed:
         codes = _CODES[np.where((found.key_types >= 0) & (found.key_types < 128), found.key_types, 128)]
@@ -199,7 +201,7 @@ def _optional_numbers(kind: pa.DataType, data: Array, is_commit: Array | None) -
     return _numbers(kind, data, is_present) if is_present.any() else _nulls(len(data), kind)
 
 
-def _topic_ids(found: Parsed, values: Array) -> pa.Array:
+def _topic_ids(found: ParsedRecords, values: Array) -> pa.Array:
     has_id = found.topic_id_at >= 0
     if not has_id.any():
         return _nulls(found.rows, pa.binary())

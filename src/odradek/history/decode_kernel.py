@@ -281,7 +281,7 @@ def _parse(  # noqa: PLR0917
 
 
 @kernel(types.void(_RO, _RO, _U8S, _U8S, _I64S, _I32S, _I64S, _I32S, _I64S, _I32S))
-def _find_foreign(  # noqa: PLR0917
+def _find_not_ascii(  # noqa: PLR0917
     keys: Any, values: Any, status: Any, foreign: Any,
     group_at: Any, group_sizes: Any, topic_at: Any, topic_sizes: Any, metadata_at: Any, metadata_sizes: Any,
 ) -> Any:  # fmt: skip
@@ -310,7 +310,7 @@ def _add_up(sizes: Any, ends: Any) -> Any:
 Array = npt.NDArray[Any]
 
 
-class Parsed:
+class ParsedRecords:
     """The parsed rows of some records as flat arrays.
 
     ``*_at`` is the start of a text in the keys or values (-1: null). ``is_mixed``: not all records are commits.
@@ -345,10 +345,10 @@ class Parsed:
 
         self.has_type = np.diff(key_ends) >= 2
 
-    def foreign(self, keys: Array, values: Array) -> Array:
+    def rows_not_ascii(self, keys: Array, values: Array) -> Array:
         """Returns the rows with a text that is not ASCII."""
         found = np.empty(self.rows, np.uint8)
-        _find_foreign(
+        _find_not_ascii(
             keys, values, self.status, found,
             self.group_at, self.group_sizes, self.topic_at, self.topic_sizes, self.metadata_at, self.metadata_sizes,
         )  # fmt: skip

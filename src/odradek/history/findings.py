@@ -51,7 +51,7 @@ SCHEMA = pa.schema(
 )
 """``from_offset`` to ``to_offset`` (exclusive) are the records that are read again, skipped or waiting.
 ``history_complete`` is false where records of the offsets topic may be missing between the proofs
-(``coverage.Covered.incomplete_below``)."""
+(``coverage.CoverageRow.incomplete_below``)."""
 
 Proof = dict[str, Any]
 
@@ -160,7 +160,7 @@ def waiting_since(evidence: Evidence, records: Sequence[PartitionOffset]) -> dic
 
 def gather(journal: Journal, logs: Logs, times_of: TimesOf, rules: FindingRules) -> Evidence:
     """Returns the evidence of a journal: its commits by partition and time. No batch can be added to it afterwards."""
-    return Evidence(journal.arranged(), journal.events, journal.coverage.incomplete_below, logs, times_of, rules)
+    return Evidence(journal.sorted_commits(), journal.events, journal.coverage.incomplete_below, logs, times_of, rules)
 
 
 def as_table(findings: Iterable[Finding]) -> pa.Table:

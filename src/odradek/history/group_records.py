@@ -28,7 +28,7 @@ def rare_row(key: bytes | None, value: bytes | None, topic_names: Mapping[bytes,
     if isinstance(record, GroupRecord):
         return {"known": True, "details": _details(key, value)} | _classic(record)
     if isinstance(record, CoordinatorRecord):
-        return {"known": True, "details": _details(key, value)} | _coordinated(record, topic_names)
+        return {"known": True, "details": _details(key, value)} | _kip848_columns(record, topic_names)
     reason = record.reason if isinstance(record, UnknownRecord) else "a commit that only one of two decoders can read"
     return {"known": False, "key": key, "value": value, "reason": reason}
 
@@ -94,7 +94,7 @@ def _assignment(data: bytes) -> list[Row] | None:
     return [{"topic": topic, "topic_id": None, "partitions": numbers} for topic, numbers in by_topic.items()]
 
 
-def _coordinated(record: CoordinatorRecord, topic_names: Mapping[bytes, str]) -> Row:
+def _kip848_columns(record: CoordinatorRecord, topic_names: Mapping[bytes, str]) -> Row:
     fields, member_id = record.value, record.key.get("member_id")
     row: Row = {"member_id": member_id}
     if fields is None:

@@ -1,7 +1,7 @@
 """The records that the analysis uses: commits in flat columns, and the few group records as ``GroupEvent``.
 
 A commit takes about fifty bytes here, much less than its decoded record, so a hundred million commits fit into memory.
-Batches are added as they are read. ``arranged`` then sorts the commits by key and log order.
+Batches are added as they are read. ``sorted_commits`` then sorts the commits by key and log order.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class Journal:
         times = np.concatenate([part["times"] for part in self._parts]) if self._parts else np.empty(0, np.int64)
         return moments(times, since_us, now_us, points)
 
-    def arranged(self) -> Commits:
+    def sorted_commits(self) -> Commits:
         """Returns all commits by key and log order. Can be called once, after the last batch."""
         whole = {
             name: np.concatenate([part.pop(name) for part in self._parts]) if self._parts else np.empty(0, kind)

@@ -62,7 +62,7 @@ def classify(evidence: Evidence) -> _Rows:
     before = _commit_before(commits)
     event, members, had_members = _group_state(commits, evidence.events)
     outside = had_members & (members == 0) & ~commits.is_tombstone & ~commits.is_ours
-    is_reset = outside & _is_few(commits, event, outside)
+    is_reset = outside & _may_be_reset(commits, event, outside)
     has_before = before >= 0
     foreign = has_before & commits.is_ours[before] & ~commits.is_ours & ~commits.is_tombstone
     queries, queries_before = commits.queries, commits.queries[before]
@@ -107,7 +107,7 @@ def _group_state(commits: Commits, events: Mapping[str, list[GroupEvent]]) -> tu
     return event, members, had
 
 
-def _is_few(commits: Commits, event: Array, outside: Array) -> Array:
+def _may_be_reset(commits: Commits, event: Array, outside: Array) -> Array:
     """Returns whether a row is one of few commits from outside in a period without members, or the first of many."""
     if not outside.any():
         return outside
@@ -154,11 +154,13 @@ def _judge(evidence: Evidence, rows: _Rows, first: int, last: int) -> Finding | 
     cause = "reset" if rows.is_reset[last] else "restarted without an offset" if was_deleted else "reader"
     if cause == "reader" and rows.is_of_another_query[last]:
         cause = "another query"
-    is_open = new > old or min(ids) < 0 if was_deleted else cause == "reader" and _was_overtaken(evidence, rows, last)
+    is_open = (
+        new > old or min(ids) < 0 if was_deleted else cause == "reader" and _may_be_out_of_order(evidence, rows, last)
+    )
     return _move(evidence, rows, (before, first, last), cause)._replace(certainty="likely" if is_open else "certain")
 
 
-def _was_overtaken(evidence: Evidence, rows: _Rows, row: int) -> bool:
+def _may_be_out_of_order(evidence: Evidence, rows: _Rows, row: int) -> bool:
     """Returns whether the next commit, within a second, is at or above the offset before the move.
 
     Then the commit in ``row`` may be an asynchronous commit that a later one overtook.

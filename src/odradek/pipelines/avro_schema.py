@@ -67,7 +67,7 @@ def _add(plan: KernelSchema, schema: Any, kind: pa.DataType, named: dict[str, An
         children = []
         if schema["type"] == "enum":
             plan.symbols[node] = pa.array(schema["symbols"], pa.string())
-    plan.tie(node, children)
+    plan.set_children(node, children)
     plan.mark(node, avro_columns.NULLABLE, nullable)
     return node
 

@@ -31,13 +31,13 @@ _READERS = 16
 
 class BatchRows(Protocol):
     """The rows of one micro-batch. ``in_place``: whether the files are written directly into the table, under unique
-    names. ``covers``: the digest of their offsets (``covered``); None if unknown.
+    names. ``offsets_digest``: the digest of their offsets (``covered``); None if unknown.
     """
 
     in_place: bool
 
     @property
-    def covers(self) -> str | None: ...
+    def offsets_digest(self) -> str | None: ...
 
     @property
     def schema(self) -> StructType:
@@ -58,7 +58,7 @@ class SparkRows:
 
     frame: DataFrame
     check: Callable[[DataFrame], None] | None = None
-    covers: str | None = None
+    offsets_digest: str | None = None
     in_place = False
 
     @property
@@ -95,8 +95,8 @@ class RangeRows:
     in_place = True
 
     @property
-    def covers(self) -> str:
-        return covered(self.planned)
+    def offsets_digest(self) -> str:
+        return offsets_digest_of(self.planned)
 
     def write(self, location: Location, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
         folder = folder_of(location)
@@ -129,13 +129,13 @@ class RangeRows:
         return [[piece(item) for item in task] for task in packed]
 
 
-def covered(planned: Sequence[Range]) -> str:
+def offsets_digest_of(planned: Sequence[Range]) -> str:
     """Returns a short digest of the ranges; the same ranges have the same digest."""
     lines = sorted(f"{item.partition} {item.start} {item.end}" for item in planned if item.size)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
-def check_covers(table: str, batch_id: int, held: str | None, planned: str | None) -> None:
+def check_offsets_digest(table: str, batch_id: int, held: str | None, planned: str | None) -> None:
     """Raises StorageError if a micro-batch in the table has other offsets than the checkpoint now plans for it.
 
     Otherwise the query would skip its rows and commit the group beyond them. Versions before this check wrote no

@@ -16,7 +16,7 @@ from odradek.pipelines.sources import Source
 from odradek.spark.lookups import Lookups
 from odradek.spark.offset_ranges import Range
 from odradek.spark.options import OnGroupReset, parse_options
-from odradek.spark.plan import Settlement, ranges, settle
+from odradek.spark.plan import CommitDecision, decide_commits, ranges
 from odradek.spark.source_offset import INITIAL, Offsets, SourceOffset, TopicIds
 
 NO_BATCH = -1
@@ -95,14 +95,14 @@ def offsets_after_newest_batch(
 ) -> dict[TopicPartition, int]:
     """Returns the query's offsets after its newest micro-batch: that micro-batch's end, or the offsets of a reset of
     its group."""
-    settled = settle(planned.end, committed, OnGroupReset.FOLLOW, "any")
+    decided = decide_commits(planned.end, committed, OnGroupReset.FOLLOW, "any")
     return {
         **{partition: commit.offset for partition, commit in committed.items()},
-        **{partition: commit.offset for partition, commit in settled.commits.items()},
+        **{partition: commit.offset for partition, commit in decided.commits.items()},
     }
 
 
-def settle_group(source: Source, checkpoint: Location) -> CommitState:
+def commit_group(source: Source, checkpoint: Location) -> CommitState:
     """Commits the end of the query's last finished micro-batch to the group, as the query itself does before the next
     micro-batch.
 
@@ -123,8 +123,8 @@ def settle_group(source: Source, checkpoint: Location) -> CommitState:
             if options.offsets_in_transaction:
                 return _state_of(lookups, end)
             existing = lookups.existing_ends(end, lookups.ends(lookups.partitions()))
-            settlement = lookups.settlement(end, lookups.committed(end.positions))
-            return _committed(lookups, settlement, existing, end.query)
+            decision = lookups.commit_decision(end, lookups.committed(end.positions))
+            return _committed(lookups, decision, existing, end.query)
         except (OdradekError, OSError) as error:
             lookups.failed(error)
             return _refused(lookups)
@@ -147,39 +147,39 @@ def idle_state(source: Source, checkpoint: Location) -> CommitState | None:
             if not lookups.has_nothing_new(end, ends):
                 return None
             if options.offsets_in_transaction:
-                state, resets = _state_of(lookups, end), lookups.settlement(end, lookups.committed(ends)).resets
+                state, resets = _state_of(lookups, end), lookups.commit_decision(end, lookups.committed(ends)).resets
                 return None if resets else state
             if not options.commit_offsets:
                 return CommitState(False, "commitOffsets is false")
             existing = lookups.existing_ends(end, ends)
-            settlement = lookups.settlement(end, lookups.committed(ends))
-            if settlement.resets:
+            decision = lookups.commit_decision(end, lookups.committed(ends))
+            if decision.resets:
                 return None
-            return _committed(lookups, settlement, existing, end.query)
+            return _committed(lookups, decision, existing, end.query)
     except (OdradekError, OSError):
         return None
 
 
-def _committed(lookups: Lookups, settlement: Settlement, existing: Offsets, query: str) -> CommitState:
-    """Commits the offsets of a settlement; returns whether all of them were committed."""
-    if not lookups.commit_existing(settlement, existing, query):
+def _committed(lookups: Lookups, decision: CommitDecision, existing: Offsets, query: str) -> CommitState:
+    """Commits the offsets of a decision; returns whether all of them were committed."""
+    if not lookups.commit_existing(decision, existing, query):
         return _refused(lookups)
-    for tp, commit in settlement.commits.items():
+    for tp, commit in decision.commits.items():
         if commit.offset > existing.get(tp, -1):
             why = f"the log of {tp} no longer has the records that were read, up to offset {commit.offset}"
             return CommitState(False, why, "The next run names the missing records")
-    return _reset_state(settlement) or COMMITTED
+    return _reset_state(decision) or COMMITTED
 
 
 def _state_of(lookups: Lookups, end: SourceOffset) -> CommitState:
     """Returns whether the group has the offsets that the transactions of the query have committed."""
     committed = lookups.committed(end.positions)
-    settlement = lookups.settlement(end, committed)
-    if state := _reset_state(settlement):
+    decision = lookups.commit_decision(end, committed)
+    if state := _reset_state(decision):
         return state
-    if settlement.commits:
+    if decision.commits:
         moved = ", ".join(
-            f"{tp} has {committed[tp].offset if tp in committed else 'no offset'}" for tp in sorted(settlement.commits)
+            f"{tp} has {committed[tp].offset if tp in committed else 'no offset'}" for tp in sorted(decision.commits)
         )
         return CommitState(
             False, f"another client has changed it: {moved}", "The transaction of the next micro-batch commits it"
@@ -187,10 +187,10 @@ def _state_of(lookups: Lookups, end: SourceOffset) -> CommitState:
     return COMMITTED
 
 
-def _reset_state(settlement: Settlement) -> CommitState | None:
-    if not settlement.resets:
+def _reset_state(decision: CommitDecision) -> CommitState | None:
+    if not decision.resets:
         return None
-    moves = ", ".join(f"{tp} to {offset}" for tp, (offset, _) in sorted(settlement.resets.items()))
+    moves = ", ".join(f"{tp} to {offset}" for tp, (offset, _) in sorted(decision.resets.items()))
     return CommitState(False, f"another client has reset it meanwhile: {moves}", "The next run reads from there")
 
 

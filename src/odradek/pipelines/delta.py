@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from odradek.core.errors import ConfigError, StorageError
-from odradek.pipelines.batch_rows import check_covers
+from odradek.pipelines.batch_rows import check_offsets_digest
 from odradek.pipelines.delta_leftovers import DeltaLeftovers
 from odradek.pipelines.filesystems import FileStatus, LocalLocation, Location
 from odradek.pipelines.lake import Added, prefix_of, table_file_name
@@ -44,18 +44,18 @@ _COMMITS_LOOKED_AT = 100
 
 
 class _Batch(NamedTuple):
-    """A micro-batch that is in the log, or is to be added to it. ``covers``: the digest of its offsets, if known."""
+    """A micro-batch that is in the log, or is to be added to it. ``offsets_digest``: the digest of its offsets, if known."""
 
     number: int
     query_id: str
     added: Added
-    covers: str | None
+    offsets_digest: str | None
 
     def commit_text(self, run: str) -> str:
         """Returns the text for the micro-batch in the table commit."""
         added = self.added
         text = f"{self.number} {self.query_id} {added.rows} {added.bad} {run[:8]} {added.files} {added.size}"
-        return text if self.covers is None else f"{text} {self.covers}"
+        return text if self.offsets_digest is None else f"{text} {self.offsets_digest}"
 
 
 class DeltaTable:
@@ -121,7 +121,7 @@ class DeltaTable:
 
     def has_batches(self) -> bool:
         """Returns whether a query has added a micro-batch. (The table may also have rows of other writers.)"""
-        log = self._opened()
+        log = self._open_log()
         if log is None:
             return False
         texts = (str(commit.get("odradek.batch", "0 replay-")) for commit in log.history())
@@ -134,7 +134,7 @@ class DeltaTable:
         from deltalake.exceptions import DeltaError
 
         try:
-            log = self._opened()
+            log = self._open_log()
             if log is None:
                 return False
             commits = log.history()
@@ -156,17 +156,17 @@ class DeltaTable:
         from deltalake.exceptions import DeltaError
 
         try:
-            held = self._held(batch_id, query_id)
+            held = self._find_batch(batch_id, query_id)
         except (DeltaError, OSError) as error:
             raise StorageError(f"the Delta table {self._table.uri} cannot be read: {error}") from error
         return None if held is None else held.added
 
-    def _held(self, batch_id: int, query_id: str) -> _Batch | None:
+    def _find_batch(self, batch_id: int, query_id: str) -> _Batch | None:
         """Returns a micro-batch in the table; None if the table does not have it. Raises the errors of deltalake."""
-        log = self._opened()
+        log = self._open_log()
         if log is None:
             return None
-        return self._committed(log, batch_id, query_id) if self._has(log, batch_id, query_id) else None
+        return self._batch_in_log(log, batch_id, query_id) if self._has(log, batch_id, query_id) else None
 
     def add(self, rows: BatchRows, batch_id: int, query_id: str) -> Added:
         """Adds a micro-batch in one table commit, unless the table already has it; returns its counts. Raises
@@ -181,18 +181,18 @@ class DeltaTable:
         try:
             schema = self._schema_of(rows.schema)
             self._log(schema)
-            held = self._held(batch_id, query_id)
+            held = self._find_batch(batch_id, query_id)
             if held is not None:
-                check_covers(self._table.uri, batch_id, held.covers, rows.covers)
+                check_offsets_digest(self._table.uri, batch_id, held.offsets_digest, rows.offsets_digest)
                 return held.added
-            files = self._written(rows, batch_id, query_id)
+            files = self._write_files(rows, batch_id, query_id)
             actions = [self._add_action(file) for file in files]
-            added = self._commit(actions, schema, _Batch(batch_id, query_id, Added.of(files), rows.covers))
+            added = self._commit(actions, schema, _Batch(batch_id, query_id, Added.of(files), rows.offsets_digest))
         except (DeltaError, OSError) as error:
             raise StorageError(f"the Delta table {self._table.uri} cannot be written: {error}") from error
         return added
 
-    def _written(self, rows: BatchRows, batch_id: int, query_id: str) -> list[StagedFile]:
+    def _write_files(self, rows: BatchRows, batch_id: int, query_id: str) -> list[StagedFile]:
         """Writes the files of a micro-batch into the table's folder; no version of the table has them yet. Their names
         have the run's id, so two runs never write the same file."""
         prefix = f"{prefix_of(batch_id, query_id)}-{self._run[:8]}"
@@ -222,15 +222,15 @@ class DeltaTable:
         built_on = -1
         for _ in range(_TRIES):
             try:
-                log = self._log(schema) or self._begun(schema)
+                log = self._log(schema) or self._create_log(schema)
                 if self._has(log, batch.number, batch.query_id):
-                    return self._settled(log, actions, batch)
+                    return self._keep_earlier_commit(log, actions, batch)
             except (DeltaError, OSError) as error:
                 if failed is None:
                     raise
-                raise self._left_open(batch, "it cannot be read", failed) from error
+                raise self._unknown_outcome(batch, "it cannot be read", failed) from error
             if failed is not None and log.version() == built_on:
-                raise self._left_open(batch, "it is not there now", failed) from failed
+                raise self._unknown_outcome(batch, "it is not there now", failed) from failed
             built_on, self._is_open = log.version(), True
             try:
                 self._try_to_commit(log, actions, batch)
@@ -240,7 +240,7 @@ class DeltaTable:
                 self._is_open = False
                 return batch.added
         assert failed is not None
-        raise self._left_open(batch, "others commit all the time", failed) from failed
+        raise self._unknown_outcome(batch, "others commit all the time", failed) from failed
 
     def _try_to_commit(self, log: Log, actions: list[AddAction], batch: _Batch) -> None:
         from deltalake import CommitProperties, Transaction
@@ -257,16 +257,16 @@ class DeltaTable:
         known = log.transaction_version(query_id)
         return known is not None and known >= batch_id
 
-    def _settled(self, log: Log, actions: Sequence[AddAction], batch: _Batch) -> Added:
+    def _keep_earlier_commit(self, log: Log, actions: Sequence[AddAction], batch: _Batch) -> Added:
         """Returns the micro-batch's counts in the log. Its commit is by this run, with a lost answer, or by another
         run. Removes our files that are in no commit."""
-        held = self._committed(log, batch.number, batch.query_id)
+        held = self._batch_in_log(log, batch.number, batch.query_id)
         self._is_open = False
-        check_covers(self._table.uri, batch.number, held.covers, batch.covers)
+        check_offsets_digest(self._table.uri, batch.number, held.offsets_digest, batch.offsets_digest)
         self._leftovers.remove(FileStatus(action.path, action.size, time.time()) for action in actions)
         return held.added
 
-    def _left_open(self, batch: _Batch, found: str, error: Exception) -> StorageError:
+    def _unknown_outcome(self, batch: _Batch, found: str, error: Exception) -> StorageError:
         """Returns the error for a failed commit that may have been made, or may still be made by a late request."""
         return StorageError(
             f"the Delta table {self._table.uri} cannot be written: {error}. It is not known whether its log will have "
@@ -281,14 +281,14 @@ class DeltaTable:
         fields = [StructField(field.name, field.dataType) for field in columns.fields]
         return Schema.from_json(StructType(fields).json())
 
-    def _begun(self, schema: Schema) -> Log:
+    def _create_log(self, schema: Schema) -> Log:
         """Creates the log of a new table. This happens after the first micro-batch is staged: if it fails, there is no
         log."""
         from deltalake import DeltaTable as Log
 
         return Log.create(self.uri, schema, "ignore", self._partition_by or None, storage_options=self._options)
 
-    def _opened(self) -> Log | None:
+    def _open_log(self) -> Log | None:
         """Returns the present log; None if there is none."""
         from deltalake import DeltaTable as Log
 
@@ -298,7 +298,7 @@ class DeltaTable:
 
     def _log(self, wanted: Schema) -> Log | None:
         """Returns the table's log; None if there is none yet. Raises ConfigError if the table has other columns."""
-        log = self._opened()
+        log = self._open_log()
         if log is None:
             return None
         held = {field.name: field.type for field in log.schema().fields}
@@ -325,7 +325,7 @@ class DeltaTable:
         return AddAction(file.name, file.size, values, int(time.time() * 1000), True, statistics)
 
     @staticmethod
-    def _committed(log: Log, batch_id: int, query_id: str) -> _Batch:
+    def _batch_in_log(log: Log, batch_id: int, query_id: str) -> _Batch:
         """Returns a micro-batch in the table. Its counts are known only while its commit is one of the newest."""
         for commit in log.history(_COMMITS_LOOKED_AT):
             words = str(commit.get("odradek.batch", "")).split()
@@ -333,8 +333,8 @@ class DeltaTable:
                 files, size = (
                     map(int, words[5:7]) if len(words) > 6 else (None, None)
                 )  # commits of earlier versions have no counts
-                covers = words[7] if len(words) > 7 else None
-                return _Batch(batch_id, query_id, Added(int(words[2]), int(words[3]), files, size), covers)
+                offsets_digest = words[7] if len(words) > 7 else None
+                return _Batch(batch_id, query_id, Added(int(words[2]), int(words[3]), files, size), offsets_digest)
         return _Batch(batch_id, query_id, Added(0, 0), None)
 
 

@@ -201,7 +201,7 @@ class LocalLocation:
         path = self.path / name
         new = path.with_name(f"{path.name}.new")
         try:
-            with _opened(new) as file:
+            with _create_file(new) as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
@@ -221,7 +221,7 @@ class LocalLocation:
             self.path.rmdir()
 
 
-def _opened(path: Path) -> TextIO:
+def _create_file(path: Path) -> TextIO:
     """Creates a file. Tries several times, because another run may remove its folder while it is still empty."""
     for _ in range(_TRIES):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -36,7 +36,7 @@ from odradek.core.ids import OFFSETS_TOPIC, TopicPartition, partition_for_group
 from odradek.core.keyword_options import with_keywords
 from odradek.history.analysis import POINTS, Analysis
 from odradek.history.coverage import SCHEMA as COVERAGE
-from odradek.history.coverage import Coverage, Covered
+from odradek.history.coverage import Coverage, CoverageRow
 from odradek.history.findings import KINDS, FindingRules
 from odradek.history.findings import SCHEMA as FINDINGS
 from odradek.history.group_findings import EXPIRY_SCHEMA as EXPIRY
@@ -178,7 +178,7 @@ def analyse_on_spark(options: AnalysisOptions) -> HistoryFrames:
     config = _config(bootstrap, of_format)
     with contextlib.ExitStack() as kept:  # releases the persisted frames when a step fails
         with progress_options(spark, options.advance) as task_options:
-            read = _planned(bootstrap, options.group, of_format)
+            read = _plan_read(bootstrap, options.group, of_format)
             given = {**of_format, **read.fixed, **task_options}
             records = offset_history(spark, bootstrap, group=options.group, options=given).persist()
             kept.callback(records.unpersist)
@@ -206,7 +206,7 @@ def offset_coverage(
     """Returns the coverage of the offsets topic, or of the partition that stores ``group``: a row for each partition.
     Workers read only the headers of the record batches and the offsets of the records. Raises ConfigError,
     BrokerUnreachable."""
-    return _coverage(spark, _config(bootstrap_servers, options), _planned(bootstrap_servers, group, options))
+    return _coverage(spark, _config(bootstrap_servers, options), _plan_read(bootstrap_servers, group, options))
 
 
 def table_of(records: DataFrame, table: str) -> DataFrame:
@@ -271,7 +271,7 @@ def _config(bootstrap_servers: str, options: Mapping[str, str] | None) -> Client
     return client_config(kafka | {"bootstrap.servers": bootstrap_servers})
 
 
-class _Read(NamedTuple):
+class _OffsetsTopicRead(NamedTuple):
     """The ranges of the offsets topic to read, and the options that fix their end. The records and the coverage are
     read one after the other, while the topic grows."""
 
@@ -280,7 +280,7 @@ class _Read(NamedTuple):
     fixed: dict[str, str]
 
 
-def _planned(bootstrap_servers: str, group: str | None, options: Mapping[str, str] | None) -> _Read:
+def _plan_read(bootstrap_servers: str, group: str | None, options: Mapping[str, str] | None) -> _OffsetsTopicRead:
     given = {"kafka.bootstrap.servers": bootstrap_servers, **(options or {})}
     reading = parse_history_options(given, streaming=False).read
     if reading.starting.kind is not Start.EARLIEST:
@@ -295,7 +295,7 @@ def _planned(bootstrap_servers: str, group: str | None, options: Mapping[str, st
         log = lookups.log(lookups.ends(partitions))
         ends = planned_ends(lookups, log)
     except UnknownTopic:  # no group has been used yet
-        return _Read([], reading.isolation_level, {})
+        return _OffsetsTopicRead([], reading.isolation_level, {})
     finally:
         lookups.close()
     if not any(name.lower().startswith("ending") for name in given):
@@ -303,10 +303,10 @@ def _planned(bootstrap_servers: str, group: str | None, options: Mapping[str, st
     wanted = range(len(partitions)) if group is None else [partition_for_group(group, len(partitions))]
     # The end can be below the log start offset: then all offsets up to the end were removed.
     ranges = [Range(tp, log[tp].start, end) for tp, end in ends.items() if end > 0 and tp.partition in wanted]
-    return _Read(ranges, reading.isolation_level, fixed)
+    return _OffsetsTopicRead(ranges, reading.isolation_level, fixed)
 
 
-def _coverage(spark: SparkSession, config: ClientConfig, read: _Read) -> Coverage:
+def _coverage(spark: SparkSession, config: ClientConfig, read: _OffsetsTopicRead) -> Coverage:
     ranges, level = read.ranges, read.isolation_level
 
     def cover(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -325,4 +325,4 @@ def _coverage(spark: SparkSession, config: ClientConfig, read: _Read) -> Coverag
         return Coverage()
     tasks = min(len(ranges), 2 * spark.sparkContext.defaultParallelism)
     rows = map_in_arrow(spark.range(0, len(ranges), 1, tasks), cover, from_arrow_schema(COVERAGE)).collect()
-    return Coverage([Covered(*row) for row in rows])
+    return Coverage([CoverageRow(*row) for row in rows])

@@ -89,7 +89,7 @@ def write_tables(spark: SparkSession, frames: HistoryFrames, location: Location,
     run = Run(state.child(RUNS))
     run.begin()
     try:
-        _remove_left(location, run.dead)
+        _remove_leftovers(location, run.dead)
         run.forget_dead()
         _write(spark, frames, location, since_us, location.child(f"{_STAGED}{run.id}"))
     finally:
@@ -98,7 +98,7 @@ def write_tables(spark: SparkSession, frames: HistoryFrames, location: Location,
             folder.remove_empty()
 
 
-def _remove_left(location: Location, dead: Collection[str]) -> None:
+def _remove_leftovers(location: Location, dead: Collection[str]) -> None:
     """Removes the staged files of dead runs, and those of other runs that are older than a day."""
     for name in location.children():
         if name.startswith(_STAGED):

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.keyword_options import with_keywords
-from odradek.pipelines.batch_rows import RangeRows, SparkRows, check_decoder, covered
+from odradek.pipelines.batch_rows import RangeRows, SparkRows, check_decoder, offsets_digest_of
 from odradek.pipelines.checkpoint import (
     COMMITTED,
     CommitState,
     PlannedBatch,
     idle_state,
     planned_batch,
-    settle_group,
+    commit_group,
 )
 from odradek.pipelines.decoders import Decoder, decoder_for
 from odradek.pipelines.delta import DeltaTable, check_installed
@@ -206,9 +206,11 @@ class Table:
         if self.target.files_per_batch is not None:
             frame = frame.coalesce(self.target.files_per_batch)
         check = _refuse_bad if self.target.on_bad == "fail" else None
-        covers = None if planned is None else covered(planned.ranges)
-        with self._watched(batch.sparkSession):
-            return self._writer.add(SparkRows(frame, check, covers), batch_id, query or query_id(self.checkpoint))
+        offsets_digest = None if planned is None else offsets_digest_of(planned.ranges)
+        with self._note_other_attempts(batch.sparkSession):
+            return self._writer.add(
+                SparkRows(frame, check, offsets_digest), batch_id, query or query_id(self.checkpoint)
+            )
 
     def add_ranges(
         self,
@@ -238,11 +240,11 @@ class Table:
             fail_on_bad=self.target.on_bad == "fail",
             on_reports=on_reports,
         )
-        with self._watched(spark):
+        with self._note_other_attempts(spark):
             return self._writer.add(rows, batch_id, query or query_id(self.checkpoint))
 
     @contextlib.contextmanager
-    def _watched(self, spark: SparkSession) -> Iterator[None]:
+    def _note_other_attempts(self, spark: SparkSession) -> Iterator[None]:
         """Marks this run if a task may still write when it ends, so that later runs search for its leftover files.
 
         Such a task belongs to a failed micro-batch, or is another attempt of a task that succeeded.
@@ -331,7 +333,7 @@ def run_ingest(
         else:
             done = Ingested(rows=0, batches=0, bad=0, seconds=time.monotonic() - started, group=group)
         if watch is not None:
-            watch.ended(done.group)
+            watch.on_end(done.group)
         return done
 
 
@@ -355,11 +357,11 @@ def _run_query(
         seen.append(added)
         advance(added)
         if watch is not None:
-            watch.added(added, sum(item.size for item in planned.ranges), lag.after(planned.ends))
+            watch.on_micro_batch(added, sum(item.size for item in planned.ranges), lag.after(planned.ends))
 
     with contextlib.ExitStack() as stack:
         task_options = {} if watch is None else stack.enter_context(progress_options(spark, watch.passed))
-        source = _bounded(job, task_options)
+        source = _with_limits(job, task_options)
         options = parse_options(source.all_options(), streaming=True)
         lag = stack.enter_context(contextlib.closing(TopicLag(options)))
         trigger = None if job.trigger is None else parse_trigger(job.trigger)
@@ -369,7 +371,7 @@ def _run_query(
         table.bind()
         run_query(stream, add, table.checkpoint.spark_uri, trigger=trigger, stop=stop)
         # The planner runs in another process. It has committed each micro-batch, or failed to. So check the group here.
-        group = settle_group(source, table.checkpoint)
+        group = commit_group(source, table.checkpoint)
     added = sum_of(seen)
     return Ingested(
         rows=added.rows,
@@ -383,7 +385,7 @@ def _run_query(
     )
 
 
-def _bounded(job: Ingest, more: Mapping[str, str]) -> Source:
+def _with_limits(job: Ingest, more: Mapping[str, str]) -> Source:
     """Returns the job's source with the ``more`` options, the headers if the table has them, and the micro-batch
     limit."""
     options = dict(job.source.options)

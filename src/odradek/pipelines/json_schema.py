@@ -27,7 +27,7 @@ def _add(plan: KernelSchema, kind: pa.DataType, domain: int, name: bytes, zone: 
         inner = [(b"", kind.value_type)]
     if inner and not pa.types.is_struct(kind):
         domain = plan.open_domain(node)
-    plan.tie(node, [_add(plan, part, domain, name, zone) for name, part in inner])
+    plan.set_children(node, [_add(plan, part, domain, name, zone) for name, part in inner])
     return node
 
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from odradek.core.errors import ConfigError
 from odradek.pipelines import json_rows
 from odradek.pipelines.value_reader import ValueReader
-from odradek.pipelines.values import json_fields, what_it_should_be
+from odradek.pipelines.values import json_fields, not_json_reason
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
@@ -103,11 +103,11 @@ class JsonReader(ValueReader):
         try:
             tree = json_rows.parse(text)
         except json_rows.Unreadable:
-            return None, what_it_should_be(is_object=self._convert is not None)
+            return None, not_json_reason(is_object=self._convert is not None)
         if self._convert is None:
             return text, None
         if tree is not None and not isinstance(tree, json_rows.Object):
-            return None, what_it_should_be(is_object=True)
+            return None, not_json_reason(is_object=True)
         try:
             value = self._convert(tree)
         except json_rows.Unreadable:

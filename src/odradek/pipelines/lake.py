@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.json_depth import parse_json
-from odradek.pipelines.batch_rows import BatchRows, SparkRows, check_covers
+from odradek.pipelines.batch_rows import BatchRows, SparkRows, check_offsets_digest
 from odradek.pipelines.filesystems import LocalLocation, Location
 from odradek.pipelines.staging import StagedFile, Staging
 
@@ -106,17 +106,19 @@ class ParquetTable:
         manifest = self._find(prefix)
         if manifest is not None:
             held = manifest.get("covers")
-            check_covers(self._table.uri, batch_id, None if held is None else str(held), rows.covers)
+            check_offsets_digest(self._table.uri, batch_id, None if held is None else str(held), rows.offsets_digest)
             self._move_in(manifest)
             return _added(manifest)
         staged = self._staging.stage(rows, batch_id, prefix, self._partition_by)
         if self._find(prefix) is not None:
             raise StorageError(f"another pipeline has added micro-batch {batch_id} to {self._table.uri} meanwhile")
-        added = self.take_in(self._staging.batch(batch_id), staged, prefix, rows.covers)
+        added = self.add_staged(self._staging.batch(batch_id), staged, prefix, rows.offsets_digest)
         self._forget_old(query_id)
         return added
 
-    def take_in(self, staged_in: str, staged: Sequence[StagedFile], prefix: str, covers: str | None = None) -> Added:
+    def add_staged(
+        self, staged_in: str, staged: Sequence[StagedFile], prefix: str, offsets_digest: str | None = None
+    ) -> Added:
         """Writes the manifest of a micro-batch whose files are ready in a staging folder, and moves the files in."""
         self._remove_leftovers(prefix)
         moves = [(file.name, table_file_name(file.name, prefix, number)) for number, file in enumerate(staged)]
@@ -128,7 +130,7 @@ class ParquetTable:
             "rows": added.rows,
             "bad": added.bad,
             "bytes": added.size,
-            "covers": covers,
+            "covers": offsets_digest,
         }
         self._manifests.write_text(f"{prefix}.json", json.dumps(manifest) + "\n")
         self._move_in(manifest)

@@ -237,7 +237,7 @@ _UNLOADED = ("SparkSession", "Added", "FindingRules", "DataFrame")
 """Classes in annotations that are imported only for type checkers."""
 
 
-class Declared(NamedTuple):
+class DeclaredOption(NamedTuple):
     """The type of a field with an ``Option``, and the option."""
 
     type: Any  # a type or a union of types: these have no common class
@@ -249,21 +249,21 @@ def hints_of(kind: type) -> dict[str, Any]:
     return get_type_hints(kind, localns=dict.fromkeys(_UNLOADED, object), include_extras=True)
 
 
-def declared(kind: type) -> Mapping[str, Declared]:
+def declared_options(kind: type) -> Mapping[str, DeclaredOption]:
     """Returns the fields of a dataclass that have an ``Option``, by name."""
-    found: dict[str, Declared] = {}
+    found: dict[str, DeclaredOption] = {}
     for name, hint in hints_of(kind).items():
         if get_origin(hint) is Annotated:
             of_type, *more = get_args(hint)
             options = [one for one in more if isinstance(one, Option)]
             if options:
-                found[name] = Declared(of_type, options[0])
+                found[name] = DeclaredOption(of_type, options[0])
     return found
 
 
 def check_values(options: PipelineOptions | TransformOptions) -> None:
     """Raises ConfigError for a value that its option does not permit."""
-    for name, (_, option) in declared(type(options)).items():
+    for name, (_, option) in declared_options(type(options)).items():
         value = getattr(options, name)
         words = name.replace("_", " ")
         if option.choices and value not in option.choices:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.int64]
 PARTS = 1 << 16
-_COUNTS = "piece long, part long, count long, low long, high long"
+_COUNTS = "interval long, part long, count long, low long, high long"
 
 
 def at_ranks(values: DataFrame, ranks: Array, parts: int = PARTS) -> Array:
@@ -37,13 +37,13 @@ def at_ranks(values: DataFrame, ranks: Array, parts: int = PARTS) -> Array:
     lows, highs, below = (np.array([one], np.int64) for one in (ends.low, ends.high, 0))
     while (lows < highs).any():
         counter = partial(_count, lows, highs, max(2, parts // len(lows)))
-        counted = map_in_arrow(values, counter, _COUNTS).groupBy("piece", "part")
+        counted = map_in_arrow(values, counter, _COUNTS).groupBy("interval", "part")
         rows = counted.agg({"count": "sum", "low": "min", "high": "max"}).toArrow()
-        rows = rows.sort_by([("piece", "ascending"), ("part", "ascending")])
-        piece = rows["piece"].to_numpy()
+        rows = rows.sort_by([("interval", "ascending"), ("part", "ascending")])
+        interval = rows["interval"].to_numpy()
         count, low, high = (rows[column].to_numpy() for column in ("sum(count)", "min(low)", "max(high)"))
         before = np.cumsum(count) - count
-        before += (below - before[np.searchsorted(piece, np.arange(len(below)))])[piece]
+        before += (below - before[np.searchsorted(interval, np.arange(len(below)))])[interval]
         kept = np.searchsorted(ranks, before) < np.searchsorted(ranks, before + count)
         lows, highs, below = low[kept], high[kept], before[kept]
     chosen: Array = lows[np.searchsorted(below, ranks, side="right") - 1]
@@ -51,21 +51,21 @@ def at_ranks(values: DataFrame, ranks: Array, parts: int = PARTS) -> Array:
 
 
 def _count(lows: Array, highs: Array, parts: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Returns the count, the minimum and the maximum of each part of each piece. Runs in a worker."""
+    """Returns the count, the minimum and the maximum of each part of each interval. Runs in a worker."""
     widths = (highs - lows) // parts + 1
     count = np.zeros(len(lows) * parts, np.int64)
     least = np.full(len(count), np.iinfo(np.int64).max)
     most = np.full(len(count), np.iinfo(np.int64).min)
     for batch in batches:
         values = batch.column(0).to_numpy()
-        piece = np.maximum(np.searchsorted(lows, values, side="right") - 1, 0)
-        inside = (lows[piece] <= values) & (values <= highs[piece])
-        values, piece = values[inside], piece[inside]
-        code = piece * parts + (values - lows[piece]) // widths[piece]
+        interval = np.maximum(np.searchsorted(lows, values, side="right") - 1, 0)
+        inside = (lows[interval] <= values) & (values <= highs[interval])
+        values, interval = values[inside], interval[inside]
+        code = interval * parts + (values - lows[interval]) // widths[interval]
         count += np.bincount(code, minlength=len(count))
         np.minimum.at(least, code, values)
         np.maximum.at(most, code, values)
     seen = np.flatnonzero(count)
     columns: list[Any] = [seen // parts, seen % parts, count[seen], least[seen], most[seen]]
-    names = ("piece", "part", "count", "low", "high")
+    names = ("interval", "part", "count", "low", "high")
     yield pa.RecordBatch.from_arrays([pa.array(column, pa.int64()) for column in columns], names=names)

@@ -133,10 +133,10 @@ def replay(options: ReplayOptions) -> ReplayRanges | Replayed:
 
 def replay_of(options: ReplayOptions, found: ReplayRanges, into: Target | ReplayTopic) -> Replay:
     """Returns the replay to run."""
-    return Replay(options.bootstrap_servers, found, into, reading(options), options.again, _selection(options))
+    return Replay(options.bootstrap_servers, found, into, read_options(options), options.again, _selection(options))
 
 
-def reading(options: ReplayOptions) -> dict[str, str]:
+def read_options(options: ReplayOptions) -> dict[str, str]:
     """Returns the options of the source. A replay exactly once reads committed records unless the options say more."""
     given = dict(options.options or {})
     if options.exactly_once and _ISOLATION not in {name.lower() for name in given}:
@@ -162,7 +162,7 @@ def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Ta
             exactly_once=options.exactly_once,
             batch_bytes=parse_size("batch size", options.batch_size),
         )
-        topic.options({"kafka.bootstrap.servers": options.bootstrap_servers, **reading(options)})
+        topic.options({"kafka.bootstrap.servers": options.bootstrap_servers, **read_options(options)})
         return topic
     if options.keep_partitions or options.keep_timestamps:
         raise ConfigError(f"{shown('keep_partitions')} and {shown('keep_timestamps')} are for {to_topic}")
@@ -182,7 +182,7 @@ def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Ta
 
 def find_ranges(options: ReplayOptions) -> ReplayRanges:
     """Returns the ranges that the options select. Raises the errors of ``find``."""
-    given = {"kafka.bootstrap.servers": options.bootstrap_servers, "subscribe": "any", **reading(options)}
+    given = {"kafka.bootstrap.servers": options.bootstrap_servers, "subscribe": "any", **read_options(options)}
     parsed = parse_options(given, streaming=False)
     return find(parsed.client, _selection(options), parsed.isolation_level)
 

@@ -258,7 +258,7 @@ def available(
             start, end = starts[tp].offset, ends[tp].offset
             if low < start:
                 assert causes is not None
-                gone.append(data_loss.removed(tp, low, start, causes, end=high))
+                gone.append(data_loss.removed_message(tp, low, start, causes, end=high))
             if high > end:
                 gone.append(f"{tp}: offsets {max(low, end)} to {high - 1} do not exist ({what} at {end})")
             held.append(Range(tp, max(low, start), min(high, end)))

@@ -72,7 +72,7 @@ def into_topic_once(
     Raises ReplayRefused, ReplayFenced, ConfigError, UnknownTopic, RangeGone, QueryFailed, OdradekError.
     """
     started = time.monotonic()
-    with _started(job, into) as run:
+    with _start_run(job, into) as run:
         progress, ids = _progress(run)
         left = _readable(run, progress)
         earlier = sum(piece.size for piece in job.found.ranges) - _size(_within(left, job.found.ranges))
@@ -101,7 +101,7 @@ def _check_version() -> None:
 
 
 @contextmanager
-def _started(job: Replay, into: ReplayTopic) -> Iterator[_ReplayRun]:
+def _start_run(job: Replay, into: ReplayTopic) -> Iterator[_ReplayRun]:
     """Yields a run whose producer has fenced earlier runs and aborted their open transactions."""
     given = {"kafka.bootstrap.servers": job.bootstrap, **job.options}
     reading = parse_options({"subscribe": into.name, **given}, streaming=False)

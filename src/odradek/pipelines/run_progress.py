@@ -22,16 +22,16 @@ _SAMPLES_S = 0.5
 class Watch(Protocol):
     """Receives the progress of a run, from the run's own threads."""
 
-    def passed(self, offsets: int) -> None:
+    def on_read(self, offsets: int) -> None:
         """Notes that the tasks of the current micro-batch have read this many further offsets."""
         ...
 
-    def added(self, added: Added, offsets: int, lag: int | None) -> None:
+    def on_micro_batch(self, added: Added, offsets: int, lag: int | None) -> None:
         """Notes that a micro-batch of this many offsets is in the table. ``lag``: unread offsets of the topics, or None
         if not known."""
         ...
 
-    def ended(self, group: CommitState) -> None:
+    def on_end(self, group: CommitState) -> None:
         """Notes the end of the run; ``group`` is the state of its group."""
         ...
 
@@ -72,13 +72,13 @@ class RunProgress:
         self._samples: deque[tuple[float, int]] = deque()
         self._group: CommitState | None = None
 
-    def passed(self, offsets: int) -> None:
+    def on_read(self, offsets: int) -> None:
         """See ``Watch``."""
         with self._lock:
             self._reading += offsets
             self._sample()
 
-    def added(self, added: Added, offsets: int, lag: int | None) -> None:
+    def on_micro_batch(self, added: Added, offsets: int, lag: int | None) -> None:
         """See ``Watch``."""
         with self._lock:
             self._batches += 1
@@ -88,7 +88,7 @@ class RunProgress:
             self._reading = 0
             self._sample()
 
-    def ended(self, group: CommitState) -> None:
+    def on_end(self, group: CommitState) -> None:
         """See ``Watch``."""
         with self._lock:
             self._group = group

@@ -218,7 +218,7 @@ def found_files(location: Location) -> list[StagedFile]:
         return found
     assert isinstance(location, HadoopLocation)
     with ThreadPoolExecutor(_READERS) as readers:
-        return list(readers.map(lambda file: _look_far(location, file), location.data_files()))
+        return list(readers.map(lambda file: _look_in_hadoop(location, file), location.data_files()))
 
 
 def _look(root: Path, name: str, size: int) -> StagedFile:
@@ -242,7 +242,7 @@ def staged_file(name: str, size: int, footer: pq.FileMetaData) -> StagedFile:
     return StagedFile(name, size, footer.num_rows, bad, file_statistics(footer))
 
 
-def _look_far(location: HadoopLocation, file: FileStatus) -> StagedFile:
+def _look_in_hadoop(location: HadoopLocation, file: FileStatus) -> StagedFile:
     rows = bad = 0
     for block in location.footer(file.name).getBlocks():
         rows += block.getRowCount()

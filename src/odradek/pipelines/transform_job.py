@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from odradek.client.admin import Admin
 from odradek.core.errors import ConfigError
 from odradek.core.keyword_options import with_keywords
-from odradek.pipelines.checkpoint import COMMITTED, CommitState, idle_state, planned_batch, settle_group
+from odradek.pipelines.checkpoint import COMMITTED, CommitState, idle_state, planned_batch, commit_group
 from odradek.pipelines.filesystems import Location, is_uri, location_of
 from odradek.pipelines.ingest_job import LIMIT, parse_trigger, start_spark
 from odradek.pipelines.lake import Added
@@ -27,7 +27,7 @@ from odradek.pipelines.queries import run_query
 from odradek.pipelines.run_progress import Watch
 from odradek.pipelines.sources import Source, TopicLag, check_topics, with_short_timeouts
 from odradek.pipelines.topic_writer import sending_options
-from odradek.pipelines.transform_step import Step, check_rows, step_of
+from odradek.pipelines.transform_step import TransformStep, check_rows, step_of
 from odradek.pipelines.value_formats import Framing, ValueFormat
 from odradek.pipelines.values import Values, read_schema
 from odradek.spark.options import parse_options, parse_size
@@ -58,7 +58,7 @@ class Transform:
     one run to the present end of the topics."""
 
     source: Source
-    step: Step
+    step: TransformStep
     topic: str
     writing: Mapping[str, str]
     checkpoint: str
@@ -79,7 +79,7 @@ class Transform:
         )
         values.check()
         step = step_of(values, options.on_bad, options.sql, options.function)
-        reading = _reading(options)
+        reading = _source_options(options)
         source = Source(
             options.bootstrap_servers, options.group, names(options.topics), options.subscribe_pattern, reading
         )
@@ -108,7 +108,7 @@ class Transform:
         return self.source.check()
 
 
-def _reading(options: TransformOptions) -> dict[str, str]:
+def _source_options(options: TransformOptions) -> dict[str, str]:
     """Returns the options of the source: the user's, and ours where the user has none. Raises ConfigError."""
     given = dict(options.options or {})
     lowered = {name.lower(): value for name, value in given.items()}
@@ -159,7 +159,7 @@ def run_transform(
     else:
         done = Transformed(0, 0, time.monotonic() - started, group)
     if watch is not None:
-        watch.ended(done.group)
+        watch.on_end(done.group)
     return done
 
 
@@ -183,7 +183,7 @@ def _run_query(
         advance(rows)
         if watch is not None:
             planned = planned_batch(checkpoint, batch_id)
-            watch.added(Added(rows, 0), sum(item.size for item in planned.ranges), lag.after(planned.ends))
+            watch.on_micro_batch(Added(rows, 0), sum(item.size for item in planned.ranges), lag.after(planned.ends))
 
     with contextlib.ExitStack() as stack:
         stack.callback(write.close)
@@ -195,5 +195,5 @@ def _run_query(
         rows = job.step.rows(source.stream(spark))
         check_rows(rows, write.options)
         run_query(rows, add, checkpoint.spark_uri, trigger=trigger, stop=stop)
-        group = settle_group(source, checkpoint)
+        group = commit_group(source, checkpoint)
     return Transformed(sum(seen), len(seen), time.monotonic() - started, group)

@@ -26,7 +26,7 @@ VIEW = "records"
 
 
 @dataclass(frozen=True)
-class Step:
+class TransformStep:
     """The step: ``sql``, or a ``function`` with its ``name`` for messages. ``values``: how the values become columns.
     ``on_bad``: ``fail`` ends the query at an unreadable value, ``keep`` passes its row on."""
 
@@ -43,7 +43,7 @@ class Step:
         frame = self.records(records)
         with _without_logs():
             if self.sql is None:
-                return self._called(frame)
+                return self._call_function(frame)
             frame.createOrReplaceTempView(VIEW)
             try:
                 return records.sparkSession.sql(self.sql)
@@ -59,7 +59,7 @@ class Step:
         frame = self.values.table(records)
         return _without_bad(frame) if self.on_bad == "fail" else frame
 
-    def _called(self, frame: DataFrame) -> DataFrame:
+    def _call_function(self, frame: DataFrame) -> DataFrame:
         from pyspark.sql import DataFrame as AnyFrame
 
         assert self.function is not None
@@ -98,22 +98,22 @@ def check_rows(rows: DataFrame, writing: WriteOptions) -> None:
         raise ConfigError(f"{error}{hint}") from None
 
 
-def step_of(values: Values, on_bad: str, sql: str | None, function: object) -> Step:
+def step_of(values: Values, on_bad: str, sql: str | None, function: object) -> TransformStep:
     """Returns the step for the options. Raises ConfigError."""
     if (sql is None) == (function is None):
         raise ConfigError("say how records become rows: either sql or function")
     if sql is not None:
         if not sql.strip():
             raise ConfigError(f"sql: the query is empty; for example SELECT key, value FROM {VIEW}")
-        return Step(values, on_bad, sql=sql)
+        return TransformStep(values, on_bad, sql=sql)
     if isinstance(function, str):
-        return Step(values, on_bad, function=_loaded(function), name=function)
+        return TransformStep(values, on_bad, function=_load_function(function), name=function)
     if not callable(function):
         raise ConfigError(f"function: expected module:name or a function, not {function!r}")
-    return Step(values, on_bad, function=function, name=getattr(function, "__name__", repr(function)))
+    return TransformStep(values, on_bad, function=function, name=getattr(function, "__name__", repr(function)))
 
 
-def _loaded(given: str) -> Callable[[DataFrame], DataFrame]:
+def _load_function(given: str) -> Callable[[DataFrame], DataFrame]:
     """Imports ``module:name``; modules of the current directory are found, too. Raises ConfigError."""
     module_name, colon, name = given.partition(":")
     if not (module_name and colon and name):

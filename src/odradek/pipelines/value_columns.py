@@ -82,7 +82,7 @@ class KernelSchema:
     def mark(self, node: int, field: int, value: int) -> None:
         self._rows[node][field] = value
 
-    def tie(self, node: int, children: list[int]) -> None:
+    def set_children(self, node: int, children: list[int]) -> None:
         """Sets the children of a node, in their order."""
         if not children:
             return

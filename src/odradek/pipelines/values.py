@@ -86,9 +86,9 @@ class Values:
 
                 assert self.schema is not None
                 read = AvroDecoder(self.schema, self.framing, self.writer_schemas).read(records.select(*names, "value"))
-        return self._shaped(read, names)
+        return self._table_columns(read, names)
 
-    def _shaped(self, read: DataFrame, names: list[str]) -> DataFrame:
+    def _table_columns(self, read: DataFrame, names: list[str]) -> DataFrame:
         """Returns the table's columns from ``names``, ``value``, ``raw`` (the bytes) and ``error``."""
         from pyspark.sql import functions as f
 
@@ -121,7 +121,7 @@ def _read_json(records: DataFrame, names: list[str], schema: str | None) -> Data
     second = f.get("_odradek_whole", f.lit(1))
     second = second if schema is None else second[_MARK]
     is_one = (f.size("_odradek_whole") == 2) & (second == _MARK)
-    problem = problem.when(~f.coalesce(is_one, f.lit(False)), what_it_should_be(is_object=schema is not None))
+    problem = problem.when(~f.coalesce(is_one, f.lit(False)), not_json_reason(is_object=schema is not None))
     read_value = f.col("_odradek_read")
     if schema is not None:
         problem = problem.when(read_value.isNull() | read_value[_BAD].isNotNull(), "it does not fit the schema")
@@ -131,7 +131,7 @@ def _read_json(records: DataFrame, names: list[str], schema: str | None) -> Data
     return read.withColumn("value", f.when(f.col(ERROR).isNull() & f.col(RAW).isNotNull(), f.col("value")))
 
 
-def what_it_should_be(*, is_object: bool) -> str:
+def not_json_reason(*, is_object: bool) -> str:
     """Returns the error for a value that is not JSON."""
     return "it is not one JSON object" if is_object else "it is not one JSON value"
 

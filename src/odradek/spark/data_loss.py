@@ -81,7 +81,9 @@ def removed_by(settings: Mapping[str, str | None]) -> str:
     return f"retention ({limits}) or DeleteRecords"
 
 
-def removed(partition: TopicPartition, first: int, log_start: int, causes: Causes, *, end: int | None = None) -> str:
+def removed_message(
+    partition: TopicPartition, first: int, log_start: int, causes: Causes, *, end: int | None = None
+) -> str:
     """Returns the message that offsets from ``first`` to the log start offset no longer exist.
 
     ``end``: the end of the read range.
@@ -93,7 +95,7 @@ def removed(partition: TopicPartition, first: int, log_start: int, causes: Cause
     )
 
 
-def truncated(partition: TopicPartition, position: int, log_end: int, *, same_topic: bool) -> str:
+def truncated_message(partition: TopicPartition, position: int, log_end: int, *, same_topic: bool) -> str:
     """Returns the message that the log ends below the offset that was read or committed."""
     cause = "it was truncated: a replica without them became leader"
     if not same_topic:
@@ -104,7 +106,7 @@ def truncated(partition: TopicPartition, position: int, log_end: int, *, same_to
     )
 
 
-def diverged(partition: TopicPartition, position: int, epoch_end: int, bounds: LogBounds) -> str:
+def diverged_message(partition: TopicPartition, position: int, epoch_end: int, bounds: LogBounds) -> str:
     """Returns the message that a new leader's log diverges at ``epoch_end`` from the log that was read or committed."""
     first = max(epoch_end, bounds.start)
     others = f"other records at offsets {first} to {bounds.end - 1}" if bounds.end > first else "no other records there"
@@ -116,7 +118,7 @@ def diverged(partition: TopicPartition, position: int, epoch_end: int, bounds: L
     )
 
 
-def diverged_reset(partition: TopicPartition, offset: int, epoch_end: int, bounds: LogBounds) -> str:
+def diverged_reset_message(partition: TopicPartition, offset: int, epoch_end: int, bounds: LogBounds) -> str:
     """Returns the message that a query follows a reset at another offset, because the log diverges below its offset.
 
     No record that the query read is lost.
@@ -128,7 +130,7 @@ def diverged_reset(partition: TopicPartition, offset: int, epoch_end: int, bound
     )
 
 
-def diverged_after_plan(partition: TopicPartition, epoch_end: int, end: int) -> str:
+def diverged_after_plan_message(partition: TopicPartition, epoch_end: int, end: int) -> str:
     """Returns the message that the log diverged after a micro-batch up to ``end`` was planned under an earlier
     leader."""
     return (
@@ -138,7 +140,7 @@ def diverged_after_plan(partition: TopicPartition, epoch_end: int, end: int) -> 
     )
 
 
-def missing(partition: TopicPartition, position: int, causes: Causes) -> str:
+def missing_message(partition: TopicPartition, position: int, causes: Causes) -> str:
     """Returns the message that a partition is no longer among those to read."""
     is_there = causes.is_there(partition.topic)
     if is_there is None:
@@ -150,7 +152,7 @@ def missing(partition: TopicPartition, position: int, causes: Causes) -> str:
     return f"{partition} is missing (it was read up to offset {position}): {why}"
 
 
-def former_leader(partition: TopicPartition, bounds: LogBounds, known_epoch: int) -> str:
+def former_leader_message(partition: TopicPartition, bounds: LogBounds, known_epoch: int) -> str:
     """Returns the message that the log end offset came from a former leader. This is no loss."""
     return (
         f"{partition}: leader epoch {bounds.leader_epoch} of the log end offset is older than the known leader epoch "

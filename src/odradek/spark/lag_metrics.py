@@ -50,7 +50,7 @@ class _Report:
     count: int = 0
 
 
-class _Ages:
+class _UnreadTimes:
     """The timestamps of the first unread records of one source. Each position is looked up once."""
 
     def __init__(self, lookups: Lookups) -> None:
@@ -86,7 +86,7 @@ class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySp
         self._lock = threading.Lock()
         self._queries: dict[str, QueryLag] = {}
         self._path = None if path is None else Path(path)
-        self._ages: dict[str, dict[int, _Ages]] = {}
+        self._unread_times: dict[str, dict[int, _UnreadTimes]] = {}
         self._reports: queue.SimpleQueue[_Report | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="odradek-lag", daemon=True)
         self._server: ThreadingHTTPServer | None = None
@@ -158,7 +158,7 @@ class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySp
                 if report.sources:
                     self._add(report, with_ages=report is last[report.query_id])
                 else:
-                    self._ages.pop(report.query_id, None)
+                    self._unread_times.pop(report.query_id, None)
                     with self._lock:
                         self._queries.pop(report.query_id, None)
                 self._write()
@@ -168,7 +168,7 @@ class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySp
         for number, progress in report.sources.items():
             ages: dict[TopicPartition, int] = {}
             if with_ages and progress.is_ours and progress.unread:
-                source_ages = self._ages_of(report.query_id, report.count).get(number)
+                source_ages = self._unread_times_of(report.query_id, report.count).get(number)
                 ages = {} if source_ages is None else source_ages.of(progress.unread)
             sources[number] = progress.lag(report.at_ms, ages)
         with self._lock:
@@ -179,9 +179,9 @@ class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySp
         for number, lag in sources.items():
             log.info("query %s, source %d, micro-batch %d: %s", report.query, number, report.batch, lag)
 
-    def _ages_of(self, query_id: str, count: int) -> dict[int, _Ages]:
+    def _unread_times_of(self, query_id: str, count: int) -> dict[int, _UnreadTimes]:
         """Returns the ages by source number; empty if the plan is unreadable or has another number of sources."""
-        if query_id not in self._ages:
+        if query_id not in self._unread_times:
             try:
                 query = None if is_connect(self._spark) else self._spark.streams._jsqm.get(query_id)
                 options = [] if query is None else source_options(query.streamingQuery(), LISTENER_TIMEOUT_MS)
@@ -189,8 +189,8 @@ class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySp
                 log.debug("cannot read the sources of query %s: %s", query_id, error)
                 options = []
             known = enumerate(options) if len(options) == count else ()
-            self._ages[query_id] = {number: _Ages(Lookups(one)) for number, one in known if one is not None}
-        return self._ages[query_id]
+            self._unread_times[query_id] = {number: _UnreadTimes(Lookups(one)) for number, one in known if one is not None}
+        return self._unread_times[query_id]
 
     def _write(self) -> None:
         """Replaces the file atomically: until then, readers see the old content."""

@@ -19,7 +19,7 @@ from odradek.spark.data_loss import UNKNOWN_CAUSES
 from odradek.spark.offset_ranges import LogRange, Range
 from odradek.spark.options import OnGroupReset, ReadOptions
 from odradek.spark.patterns import java_pattern
-from odradek.spark.plan import Commits, NoCommittedOffset, Settlement, disorder_ms
+from odradek.spark.plan import Commits, NoCommittedOffset, CommitDecision, disorder_ms
 from odradek.spark.source_offset import Offsets, SourceOffset
 from odradek.spark.zookeeper_start import offsets_in_zookeeper
 
@@ -346,7 +346,7 @@ class Lookups:
         """Whether the last commit failed."""
         return self._cause is not None
 
-    def settlement(self, done: SourceOffset, committed: Commits) -> Settlement:
+    def commit_decision(self, done: SourceOffset, committed: Commits) -> CommitDecision:
         """Returns the meaning of the group's commits for the query. Raises GroupReset.
 
         Only members may commit to a group that has members, so commits of that time are theirs and no resets. This
@@ -355,9 +355,9 @@ class Lookups:
         on_reset = self.options.on_group_reset
         if on_reset is OnGroupReset.FOLLOW and self._had_members:
             on_reset = OnGroupReset.ASKED
-        found = plan.settle(done, committed, on_reset, uuid.uuid4().hex[:12])
+        found = plan.decide_commits(done, committed, on_reset, uuid.uuid4().hex[:12])
         if found.resets and on_reset is OnGroupReset.FOLLOW and self.warn_of_members():
-            found = plan.settle(done, committed, OnGroupReset.ASKED, "")
+            found = plan.decide_commits(done, committed, OnGroupReset.ASKED, "")
         return found
 
     @property
@@ -378,36 +378,36 @@ class Lookups:
             if not done.is_of_another_topic(tp.topic, ids)
         }
 
-    def commit_existing(self, settlement: Settlement, existing: Offsets, query: str) -> bool:
+    def commit_existing(self, decision: CommitDecision, existing: Offsets, query: str) -> bool:
         """Commits the offsets that exist in the logs, and returns whether that succeeded.
 
         Offsets that a log does not have are left out, as in ``plan.existing_commits``.
         """
-        commits = plan.existing_commits(settlement, existing)
+        commits = plan.existing_commits(decision, existing)
         if not self.commit(commits):
             return False
-        self.warn_of_overwritten(settlement, commits, query)
+        self.warn_of_overwritten(decision, commits, query)
         return True
 
-    def warn_of_overwritten(self, settlement: Settlement, commits: Commits, query: str) -> None:
+    def warn_of_overwritten(self, decision: CommitDecision, commits: Commits, query: str) -> None:
         """Logs a warning once for each other query whose commits ``commits`` have overwritten, and once for each
         partition with an overwritten commit of any other client.
         """
-        unasked = {tp: offset for tp, offset in settlement.unasked.items() if tp in commits}
-        if unasked.keys() - self._overwritten:
-            self._overwritten |= unasked.keys()
-            positions = {tp: commits[tp].offset for tp in unasked}
-            log.warning("%s", plan.overwritten(self.group_id, unasked, positions))
-        for other in sorted({settlement.others[tp] for tp in commits if tp in settlement.others} - self._other_queries):
+        overwritten = {tp: offset for tp, offset in decision.overwritten.items() if tp in commits}
+        if overwritten.keys() - self._overwritten:
+            self._overwritten |= overwritten.keys()
+            positions = {tp: commits[tp].offset for tp in overwritten}
+            log.warning("%s", plan.overwritten_message(self.group_id, overwritten, positions))
+        for other in sorted({decision.others[tp] for tp in commits if tp in decision.others} - self._other_queries):
             self._other_queries.add(other)
-            theirs = [tp for tp in commits if settlement.others.get(tp) == other]
-            log.warning("%s", plan.two_queries(self.group_id, query, other, theirs))
+            theirs = [tp for tp in commits if decision.others.get(tp) == other]
+            log.warning("%s", plan.two_queries_message(self.group_id, query, other, theirs))
 
     def warn_of_no_transaction(self, behind: Iterable[TopicPartition]) -> None:
         """Logs once that nothing has committed a finished micro-batch although ``commitOffsets=transaction``."""
         if not self._has_warned_of_no_transaction:
             self._has_warned_of_no_transaction = True
-            log.warning("%s", plan.no_transaction(self.group_id, behind))
+            log.warning("%s", plan.no_transaction_message(self.group_id, behind))
 
     def warn_of_members(self) -> bool:
         """Returns whether the group has live members, and names them in a warning."""

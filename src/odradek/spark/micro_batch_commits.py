@@ -2,7 +2,7 @@
 
 The planner learns that a micro-batch is finished only when Spark requests the next micro-batch. That may be ten minutes
 later, or never if the query ends with this micro-batch. Spark reports the micro-batch to the driver at once, so the
-driver commits by the planner's rules (``plan.settle``). Where the next trigger begins at once, the planner commits and
+driver commits by the planner's rules (``plan.decide_commits``). Where the next trigger begins at once, the planner commits and
 the listener does nothing.
 
 The listener reads the source's options from the query's plan in Spark's Java process. It writes them to no log and no
@@ -57,7 +57,7 @@ class _Run:
     count: int
     due_s: float = _NEVER
     is_over: bool = False
-    settled: dict[int, str] = field(default_factory=dict)
+    committed_ends: dict[int, str] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -108,7 +108,7 @@ class GroupCommits:
         run = self._runs.get(run_id)
         if run is not None:
             try:
-                _settle(run)
+                _commit_run(run)
             finally:
                 with self._changed:
                     del self._runs[run_id]
@@ -121,7 +121,7 @@ class GroupCommits:
     def finish(self) -> None:
         """Commits, at the end of the process, the micro-batches that Spark has not reported yet."""
         for run in list(self._runs.values()):
-            _settle(run)
+            _commit_run(run)
 
     class Java:
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
@@ -145,7 +145,7 @@ class GroupCommits:
             for run in due:
                 delay_s = _TRIGGER_RETRY_S
                 if not _is_in_a_trigger(run):
-                    delay_s = _COMMIT_RETRY_S if _settle(run) else _NEVER
+                    delay_s = _COMMIT_RETRY_S if _commit_run(run) else _NEVER
                 with self._changed:
                     if run.due_s == _NEVER:  # else another micro-batch was finished in the meantime
                         run.due_s = time.monotonic() + delay_s
@@ -161,14 +161,14 @@ def commit_finished_batches(spark: SparkSession) -> None:
         session_id = str(spark._jsparkSession.sessionUUID())
         with _lock:
             if session_id not in _listeners:
-                _listeners[session_id] = _added_listener(spark)
+                _listeners[session_id] = _add_listener(spark)
     except Exception as error:
         log.warning(
             "cannot listen for finished micro-batches; each is committed when the next one is planned: %s", error
         )
 
 
-def _added_listener(spark: SparkSession) -> GroupCommits:
+def _add_listener(spark: SparkSession) -> GroupCommits:
     from pyspark import SparkContext
     from pyspark.java_gateway import ensure_callback_server_started
 
@@ -211,7 +211,7 @@ def _is_in_a_trigger(run: _Run) -> bool:
         return False
 
 
-def _settle(run: _Run) -> bool:
+def _commit_run(run: _Run) -> bool:
     """Commits the end of the last finished micro-batch. Returns whether a commit failed.
 
     Raises nothing: a failed commit must end neither the query nor the listener, nor prevent commits of other queries.
@@ -222,8 +222,10 @@ def _settle(run: _Run) -> bool:
         try:
             ends = _ends_of_last_batch(run)
             for number, end in ends.items():
-                _settle_source(run, number, end)
-            return any(run.sources[number].is_behind and run.settled.get(number) != end for number, end in ends.items())
+                _commit_source(run, number, end)
+            return any(
+                run.sources[number].is_behind and run.committed_ends.get(number) != end for number, end in ends.items()
+            )
         except Exception as error:
             _log_failure(error)
             return False
@@ -236,7 +238,7 @@ def _log_failure(error: Exception) -> None:
         log.warning("could not commit the offsets of a finished micro-batch", exc_info=error)
 
 
-def _settle_source(run: _Run, number: int, end: str) -> None:
+def _commit_source(run: _Run, number: int, end: str) -> None:
     def is_last() -> bool:
         try:
             return not _is_in_a_trigger(run) and _ends_of_last_batch(run).get(number) == end
@@ -246,8 +248,8 @@ def _settle_source(run: _Run, number: int, end: str) -> None:
 
     lookups = run.sources[number]
     try:
-        if settle_finished(lookups, SourceOffset.from_json(json.loads(end)), is_last):
-            run.settled[number] = end
+        if commit_finished(lookups, SourceOffset.from_json(json.loads(end)), is_last):
+            run.committed_ends[number] = end
     except (OdradekError, OSError) as error:
         lookups.failed(error)
 
@@ -261,10 +263,10 @@ def _ends_of_last_batch(run: _Run) -> dict[int, str]:
     if len(reported) != run.count:  # Spark reports other sources than the plan has; the planner commits
         return {}
     ends = {number: reported[number].endOffset() for number in run.sources}
-    return {number: end for number, end in ends.items() if end is not None and end != run.settled.get(number)}
+    return {number: end for number, end in ends.items() if end is not None and end != run.committed_ends.get(number)}
 
 
-def settle_finished(lookups: Lookups, done: SourceOffset, is_last: Callable[[], bool]) -> bool:
+def commit_finished(lookups: Lookups, done: SourceOffset, is_last: Callable[[], bool]) -> bool:
     """Commits a finished micro-batch as the planner does before the next micro-batch.
 
     Returns False if the planner has to commit instead, in three cases: a reset with ``onGroupReset=fail``; the next
@@ -276,11 +278,11 @@ def settle_finished(lookups: Lookups, done: SourceOffset, is_last: Callable[[], 
     existing = lookups.existing_ends(done, lookups.ends(lookups.partitions()))
     committed = lookups.committed(done.positions)
     try:
-        settlement = lookups.settlement(done, committed)
+        decision = lookups.commit_decision(done, committed)
     except GroupReset:
         return False
-    if not settlement.commits:
+    if not decision.commits:
         return True
     if not is_last():
         return False
-    return lookups.commit_existing(settlement, existing, done.query)
+    return lookups.commit_existing(decision, existing, done.query)

@@ -40,7 +40,7 @@ class _OverwrittenCommits:
     """Other clients' commits that a transaction overwrites, for a warning after its commit."""
 
     lookups: Lookups
-    settlement: plan.Settlement
+    decision: plan.CommitDecision
     commits: plan.Commits
     query: str
 
@@ -119,7 +119,7 @@ class MicroBatchGroups:
     def warn_of_overwritten(self) -> None:
         """Warns of other clients' commits that the transaction has overwritten. Call it after the commit."""
         for one in self._overwritten:
-            one.lookups.warn_of_overwritten(one.settlement, one.commits, one.query)
+            one.lookups.warn_of_overwritten(one.decision, one.commits, one.query)
         self._overwritten = []
 
     def _add(self, producer: Producer, lookups: Lookups, end: SourceOffset) -> None:
@@ -128,16 +128,16 @@ class MicroBatchGroups:
         existing = lookups.existing_ends(end, lookups.ends(lookups.partitions()))
         found, added = lookups.committed(end.positions), set[TopicPartition]()
         for _ in range(MAX_LOOKS):
-            settlement = lookups.settlement(end, found)
-            commits = plan.existing_commits(settlement, existing)
+            decision = lookups.commit_decision(end, found)
+            commits = plan.existing_commits(decision, existing)
             # A reset that is noticed late takes the place of the offset that the transaction has for its partition.
-            late = {tp: found[tp] for tp in settlement.resets if tp in added}
+            late = {tp: found[tp] for tp in decision.resets if tp in added}
             producer.send_offsets_to_transaction({**commits, **late}, ConsumerGroupMetadata(group))
             added.update(commits)
             # Without require_stable: the transaction's own offsets are pending, and this is what they overwrite.
             now = lookups.admin.list_group_offsets(group, end.positions)
             if now == found:
-                self._overwritten.append(_OverwrittenCommits(lookups, settlement, commits, end.query))
+                self._overwritten.append(_OverwrittenCommits(lookups, decision, commits, end.query))
                 return
             found = now
         raise MicroBatchRefused(

@@ -40,7 +40,7 @@ class MicroBatchOutputs:
         """Returns whether no other writer has begun to write the output since. Another one has fenced this one."""
         return self._of(query, run).writers.get(output) is writer
 
-    def begun(self, query: str, run: str, output: Output, writer: object) -> None:
+    def set_last_writer(self, query: str, run: str, output: Output, writer: object) -> None:
         self._of(query, run).writers[output] = writer
 
     def check(self, query: str, run: str, output: Output, batch: int, groups: Sequence[str]) -> None:
@@ -63,7 +63,7 @@ class MicroBatchOutputs:
                 "only: with several topics set commitOffsets=true on the source, which commits after the micro-batch"
             )
 
-    def written(self, query: str, run: str, output: Output, batch: int) -> None:
+    def set_last_batch(self, query: str, run: str, output: Output, batch: int) -> None:
         self._of(query, run).batches[output] = batch
 
     def forget_ended(self, is_active: Callable[[str], bool]) -> None:

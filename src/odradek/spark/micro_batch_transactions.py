@@ -138,7 +138,7 @@ class TransactionalWriter:
                 log.info("%s: micro-batch %d is in topic %s already", run.transactional_id, batch, self.topic)
             else:
                 self._write(run, frame, batch)
-            _outputs.written(run.query, run.run, run.output, batch)
+            _outputs.set_last_batch(run.query, run.run, run.output, batch)
         except BaseException:
             self.close()
             raise
@@ -163,12 +163,12 @@ class TransactionalWriter:
             or not _outputs.is_last_writer(query, run.run, run.output, self)
         ):
             self.close()
-            run = self._run = self._started(query, str(number), _execution_of(spark, query), batch)
-            _outputs.begun(query, run.run, run.output, self)
+            run = self._run = self._start_run(query, str(number), _execution_of(spark, query), batch)
+            _outputs.set_last_writer(query, run.run, run.output, self)
             _outputs.forget_ended(lambda other: _execution_of(spark, other) is not None)
         return run
 
-    def _started(self, query: str, number: str, execution: Any, batch: int) -> _WriterRun:
+    def _start_run(self, query: str, number: str, execution: Any, batch: int) -> _WriterRun:
         """Returns a new run. It fences an earlier driver and aborts its open transaction. ``execution``: Java's
         StreamExecution. ``batch``: the run's first micro-batch."""
         own: dict[str, Any] = {

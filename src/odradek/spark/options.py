@@ -156,7 +156,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
     auto_offset_reset = _auto_offset_reset(kafka.pop("auto.offset.reset", None), starting)
     isolation_level = _one_of("kafka.isolation.level", kafka.pop("isolation.level", "read_uncommitted"), _ISOLATION)
     _check_positions(options, starting, ending, group_id, streaming)
-    committing = _committing(options, group_id, streaming)
+    committing = _commit_offsets(options, group_id, streaming)
     subscription = _subscription(options)
     return ReadOptions(
         client=client_config(kafka, strict=flag(options, "strictOptions", True)),
@@ -367,7 +367,7 @@ def _auto_offset_reset(given: str | None, starting: Position) -> str:
     return _one_of("kafka.auto.offset.reset", given, ("earliest", "latest", "none"))
 
 
-def _committing(options: Mapping[str, str], group_id: str | None, streaming: bool | None) -> str:
+def _commit_offsets(options: Mapping[str, str], group_id: str | None, streaming: bool | None) -> str:
     """Returns the value of ``commitOffsets``."""
     given = options.get("commitoffsets", str(group_id is not None))
     chosen = _one_of("commitOffsets", given, ("true", "false", "transaction"))

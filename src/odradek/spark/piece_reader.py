@@ -58,7 +58,9 @@ def _read_piece(options: ReadOptions, piece: Piece, progress: PieceProgress) -> 
             progress.note_lost(progress.position, min(error.log_start_offset, end))
             progress.position = error.log_start_offset
         except LogTruncated as error:
-            _fail_or_warn(options, data_loss.diverged_after_plan(partition, error.divergence_offset, end), error)
+            _fail_or_warn(
+                options, data_loss.diverged_after_plan_message(partition, error.divergence_offset, end), error
+            )
             progress.note_lost(max(progress.position, error.divergence_offset), end)
             end = min(end, error.divergence_offset)  # the records before it are the planned ones
         except (TopicRecreated, UnknownTopic) as error:
@@ -70,7 +72,7 @@ def _read_piece(options: ReadOptions, piece: Piece, progress: PieceProgress) -> 
             log_end = _log_end(options, partition)
             if log_end >= end:
                 raise
-            _fail_or_warn(options, data_loss.truncated(partition, end, log_end, same_topic=True), error)
+            _fail_or_warn(options, data_loss.truncated_message(partition, end, log_end, same_topic=True), error)
             progress.note_lost(progress.position, end)
             return
 
@@ -108,9 +110,9 @@ def _log_end(options: ReadOptions, partition: TopicPartition) -> int:
 def _loss_message(options: ReadOptions, error: OffsetOutOfRange, end: int) -> str:
     """Returns the message about the lost records of a piece that ends at ``end``, with the cause."""
     if error.log_start_offset <= error.offset:
-        return data_loss.truncated(error.partition, end, error.log_end_offset, same_topic=True)
+        return data_loss.truncated_message(error.partition, end, error.log_end_offset, same_topic=True)
     lookups = Lookups(options)
     try:
-        return data_loss.removed(error.partition, error.offset, error.log_start_offset, lookups, end=end)
+        return data_loss.removed_message(error.partition, error.offset, error.log_start_offset, lookups, end=end)
     finally:
         lookups.close()

@@ -86,26 +86,26 @@ class NoCommittedOffset(OdradekError):
 
 
 @dataclass(frozen=True, slots=True)
-class Settlement:
+class CommitDecision:
     """The meaning of the group's commits for a query that is done up to a source offset.
 
     ``commits``: to be written. ``resets``: to be followed by the next micro-batch, partition → (offset, reset id).
-    ``others``: the queries whose commits are to be overwritten. ``unasked``: the offsets of other clients' commits that
+    ``others``: the queries whose commits are to be overwritten. ``overwritten``: the offsets of other clients' commits that
     are to be overwritten.
     """
 
     commits: Commits
     resets: Mapping[TopicPartition, tuple[int, str]]
     others: Mapping[TopicPartition, str] = field(default_factory=dict)
-    unasked: Offsets = field(default_factory=dict)
+    overwritten: Offsets = field(default_factory=dict)
 
 
-def settle(done: SourceOffset, committed: Commits, on_reset: OnGroupReset, new_id: str) -> Settlement:
+def decide_commits(done: SourceOffset, committed: Commits, on_reset: OnGroupReset, new_id: str) -> CommitDecision:
     """Compares the group with the checkpoint by the table in the module's docstring. Raises GroupReset."""
     commits: dict[TopicPartition, OffsetAndMetadata] = {}
     resets: dict[TopicPartition, tuple[int, str]] = {}
     others: dict[TopicPartition, str] = {}
-    unasked: dict[TopicPartition, int] = {}
+    overwritten: dict[TopicPartition, int] = {}
     for partition, position in done.positions.items():
         commit = committed.get(partition)
         mark = None if commit is None else mark_of(commit)
@@ -123,24 +123,24 @@ def settle(done: SourceOffset, committed: Commits, on_reset: OnGroupReset, new_i
             if other:
                 others[partition] = other
             elif moved and commit is not None and on_reset is OnGroupReset.ASKED:
-                unasked[partition] = commit.offset
+                overwritten[partition] = commit.offset
     if resets and on_reset is OnGroupReset.FAIL:
         raise GroupReset(_reset_message(done.positions, {tp: offset for tp, (offset, _) in resets.items()}))
-    return Settlement(commits, resets, others, unasked)
+    return CommitDecision(commits, resets, others, overwritten)
 
 
-def existing_commits(settlement: Settlement, existing: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
+def existing_commits(decision: CommitDecision, existing: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
     """Returns the commits of offsets that the logs have up to ``existing``.
 
     A log may have been truncated, or its topic deleted or created again.
     """
-    return {tp: commit for tp, commit in settlement.commits.items() if commit.offset <= existing.get(tp, -1)}
+    return {tp: commit for tp, commit in decision.commits.items() if commit.offset <= existing.get(tp, -1)}
 
 
-def uncommitted(settlement: Settlement, committed: Commits, existing: Offsets) -> list[TopicPartition]:
+def uncommitted(decision: CommitDecision, committed: Commits, existing: Offsets) -> list[TopicPartition]:
     """Returns the partitions whose group is behind a finished micro-batch, although no other client has moved it."""
-    moved = settlement.unasked.keys() | settlement.others.keys()
-    commits = existing_commits(settlement, existing)
+    moved = decision.overwritten.keys() | decision.others.keys()
+    commits = existing_commits(decision, existing)
     return [
         tp
         for tp, commit in commits.items()
@@ -163,7 +163,7 @@ def _reset_message(positions: Offsets, targets: Offsets) -> str:
     )
 
 
-def overwritten(group: str, targets: Offsets, positions: Offsets) -> str:
+def overwritten_message(group: str, targets: Offsets, positions: Offsets) -> str:
     moves = ", ".join(f"{tp} at {targets[tp]} (now {positions[tp]})" for tp in sorted(targets))
     return (
         f"group {group} had commits that neither this query nor `odradek groups reset` made; the checkpoint decides, "
@@ -172,7 +172,7 @@ def overwritten(group: str, targets: Offsets, positions: Offsets) -> str:
     )
 
 
-def two_queries(group: str, query: str, other: str, partitions: Iterable[TopicPartition]) -> str:
+def two_queries_message(group: str, query: str, other: str, partitions: Iterable[TopicPartition]) -> str:
     return (
         f"group {group} had commits of another query ({other}), which this query ({query}) has overwritten: "
         f"{_names(partitions)}. If both run, they overwrite each other. Use one group per query: give each its own "
@@ -180,7 +180,7 @@ def two_queries(group: str, query: str, other: str, partitions: Iterable[TopicPa
     )
 
 
-def no_transaction(group: str, partitions: Iterable[TopicPartition]) -> str:
+def no_transaction_message(group: str, partitions: Iterable[TopicPartition]) -> str:
     return (
         f"the last micro-batch is finished, and group {group} does not have its offsets: {_names(partitions)}. If they "
         "were deleted, the next micro-batch commits its own. Otherwise no transaction has committed them: "
@@ -189,7 +189,7 @@ def no_transaction(group: str, partitions: Iterable[TopicPartition]) -> str:
     )
 
 
-def adopt(
+def acknowledge_start(
     begin: Offsets, committed: Commits, new_id: str, query: str = ""
 ) -> tuple[dict[TopicPartition, OffsetAndMetadata], dict[TopicPartition, str]]:
     """Returns commits that acknowledge the group's offsets of new partitions, and the reset ids for the checkpoint.
@@ -358,12 +358,12 @@ def lost_of_committed(
         offset = committed[partition].offset if partition in committed else bounds.start
         epoch_end = (epoch_ends or {}).get(partition)
         if offset < bounds.start:
-            lost.append(data_loss.removed(partition, offset, bounds.start, causes))
+            lost.append(data_loss.removed_message(partition, offset, bounds.start, causes))
         elif epoch_end is not None:
             if epoch_end < offset:
-                lost.append(data_loss.diverged(partition, offset, epoch_end, bounds))
+                lost.append(data_loss.diverged_message(partition, offset, epoch_end, bounds))
         elif offset > bounds.end:
-            lost.append(data_loss.truncated(partition, offset, bounds.end, same_topic=False))
+            lost.append(data_loss.truncated_message(partition, offset, bounds.end, same_topic=False))
     return lost
 
 
@@ -464,7 +464,7 @@ def plan_batch(
     if not start.is_initial and not resets and not origins and ends == dict(start.positions):
         return None
     query = start.query or group.query
-    acknowledge, followed = adopt(fresh, group.committed, group.new_id, query)
+    acknowledge, followed = acknowledge_start(fresh, group.committed, group.new_id, query)
     for partition, (offset, reset_id) in resets.items():
         commit = group.committed.get(partition)
         followed[partition] = reset_id
@@ -519,7 +519,7 @@ def _next_offsets(
     for partition, position in start.positions.items():
         bounds = log.get(partition)
         if bounds is None:
-            lost.append(data_loss.missing(partition, position, causes))
+            lost.append(data_loss.missing_message(partition, position, causes))
         elif partition in resets:
             continue  # the query leaves the old position, so a loss there does not matter
         elif start.is_of_another_topic(partition.topic, ids):
@@ -529,17 +529,17 @@ def _next_offsets(
             )
             kept[partition] = origins[partition] = bounds.start
         elif position < bounds.start:
-            lost.append(data_loss.removed(partition, position, bounds.start, causes))
+            lost.append(data_loss.removed_message(partition, position, bounds.start, causes))
             kept[partition] = origins[partition] = bounds.start
         elif (epoch_end := topics.epoch_ends.get(partition)) is not None:
             if epoch_end < position:
-                lost.append(data_loss.diverged(partition, position, epoch_end, bounds))
+                lost.append(data_loss.diverged_message(partition, position, epoch_end, bounds))
                 kept[partition] = origins[partition] = resume_offset(position, epoch_end, bounds)
             else:  # the records exist, but a new leader may not know its high watermark yet
                 kept[partition] = position
         elif position > bounds.end:
             same_topic = start.ids.get(partition.topic) is not None and ids.get(partition.topic) is not None
-            lost.append(data_loss.truncated(partition, position, bounds.end, same_topic=same_topic))
+            lost.append(data_loss.truncated_message(partition, position, bounds.end, same_topic=same_topic))
             kept[partition] = origins[partition] = bounds.start
         else:
             kept[partition] = position
@@ -554,7 +554,7 @@ def lost_of_named(
     for partition, bounds in sorted(log.items()):
         low, high = begin[partition], end[partition]
         if low < bounds.start and low < high:
-            lost.append(data_loss.removed(partition, low, bounds.start, causes, end=high))
+            lost.append(data_loss.removed_message(partition, low, bounds.start, causes, end=high))
         if high > bounds.end:
             lost.append(f"{partition}: offset {high - 1} does not exist yet (its log ends at {bounds.end})")
     return lost

@@ -66,7 +66,7 @@ _COMPARED: Mapping[type[Filter], Callable[[Any, Any], bool]] = {
 
 
 @dataclass(slots=True)
-class Pushed:
+class PushedFilters:
     """The bounds of the pushed filters. ``low`` ≤ offset < ``high``; ``since_ms`` ≤ timestamp < ``before_ms``."""
 
     partition_tests: list[Callable[[TopicPartition], bool]] = field(default_factory=list)
@@ -79,13 +79,13 @@ class Pushed:
         return all(test(partition) for test in self.partition_tests)
 
 
-def push(filters: Sequence[Filter]) -> tuple[Pushed, list[Filter]]:
+def push(filters: Sequence[Filter]) -> tuple[PushedFilters, list[Filter]]:
     """Returns the bounds of ``filters`` (all must be true), and the filters that Spark still has to apply."""
-    pushed = Pushed()
+    pushed = PushedFilters()
     return pushed, [item for item in filters if not _take(pushed, item)]
 
 
-def _take(pushed: Pushed, item: Filter) -> bool:
+def _take(pushed: PushedFilters, item: Filter) -> bool:
     """Adds a filter's bounds; returns whether they express the whole filter."""
     if isinstance(item, IsNotNull):
         return _column(item) in _NEVER_NULL
@@ -107,7 +107,7 @@ def _column(item: Filter) -> str | None:
     return path[0] if len(path) == 1 else None
 
 
-def _take_partition_test(pushed: Pushed, item: Filter, *, wanted: bool) -> bool:
+def _take_partition_test(pushed: PushedFilters, item: Filter, *, wanted: bool) -> bool:
     compare, column, value = _COMPARED.get(type(item)), _column(item), getattr(item, "value", None)
     if compare is None or column not in ("topic", "partition") or value is None:
         return False
@@ -130,13 +130,13 @@ def _bounds(item: Filter, value: Any) -> tuple[int | None, int | None]:
     return None, None
 
 
-def _take_offset(pushed: Pushed, item: Filter, value: Any) -> bool:
+def _take_offset(pushed: PushedFilters, item: Filter, value: Any) -> bool:
     low, high = _bounds(item, value)
     pushed.low, pushed.high = _later(pushed.low, low), _earlier(pushed.high, high)
     return not isinstance(item, In)  # the bounds include values that are not in the list
 
 
-def _take_time(pushed: Pushed, item: Filter, value: Any) -> None:
+def _take_time(pushed: PushedFilters, item: Filter, value: Any) -> None:
     """Adds the bounds of a filter on timestamps, which are microseconds in Spark and milliseconds in Kafka."""
     times = [_micros(one) for one in value] if isinstance(item, In) else _micros(value)
     low, high = _bounds(item, times)
@@ -159,7 +159,7 @@ def _earlier(one: int | None, other: int | None) -> int | None:
 
 def narrow(
     whole: Iterable[Range],
-    pushed: Pushed,
+    pushed: PushedFilters,
     since: Mapping[TopicPartition, int],
     before: Mapping[TopicPartition, int],
 ) -> list[Range]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Written(WriterCommitMessage):  # type: ignore[misc]
+class WriteResult(WriterCommitMessage):  # type: ignore[misc]
     """The result of a finished task, whose rows are in their topics."""
 
     rows: int
@@ -34,7 +34,7 @@ class OdradekWriter(DataSourceArrowWriter):  # type: ignore[misc]
     def __init__(self, options: WriteOptions) -> None:
         self.options = options
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteResult:
         return _write(self.options, iterator)
 
 
@@ -44,11 +44,11 @@ class OdradekStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     def __init__(self, options: WriteOptions) -> None:
         self.options = options
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteResult:
         return _write(self.options, iterator)
 
 
-def _write(options: WriteOptions, iterator: Iterator[pa.RecordBatch]) -> Written:
+def _write(options: WriteOptions, iterator: Iterator[pa.RecordBatch]) -> WriteResult:
     from odradek.spark.write_task import write_task
 
-    return Written(write_task(options, iterator))
+    return WriteResult(write_task(options, iterator))

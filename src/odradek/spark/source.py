@@ -198,7 +198,7 @@ class OdradekReader(DataSourceReader):  # type: ignore[misc]
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
-        self.pushed = pushdown.Pushed()
+        self.pushed = pushdown.PushedFilters()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.options,)  # workers only need the options
@@ -210,7 +210,7 @@ class OdradekReader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> Sequence[InputPartition]:
         lookups = Lookups(self.options)
         try:
-            wanted = narrowed(lookups, batch_ranges(lookups), self.pushed)
+            wanted = narrow_by_filters(lookups, batch_ranges(lookups), self.pushed)
             epochs = {one.partition: lookups.leader_epoch(one.partition) for one in wanted}
             return _tasks(wanted, lookups, self.options.topic_ids, epochs)
         finally:
@@ -245,7 +245,7 @@ def planned_ends(
     return {tp: min(end[tp], bounds.end) for tp, bounds in log.items()}
 
 
-def narrowed(lookups: Lookups, whole: list[Range], pushed: pushdown.Pushed) -> list[Range]:
+def narrow_by_filters(lookups: Lookups, whole: list[Range], pushed: pushdown.PushedFilters) -> list[Range]:
     """Returns the ranges without offsets that the pushed filters exclude. It looks up the offsets of times."""
     wanted = [item.partition for item in whole if pushed.takes(item.partition)]
     since: dict[TopicPartition, int] = {}
@@ -319,7 +319,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._reached: dict[str, Any] = {}  # the end of the micro-batch that Spark has asked for last
         self._ends: dict[TopicPartition, int] = {}
         # Other clients' commits at which partitions started and which are not acknowledged yet: these are no resets.
-        self._adopted: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._unacknowledged: dict[TopicPartition, OffsetAndMetadata] = {}
         self._last_batch_s: float | None = None
         self._waited: set[TopicPartition] = set()
         self._new_query = uuid.uuid4().hex[:12]  # the id for a query without one
@@ -374,7 +374,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             if self._lookups.acknowledge(batch.acknowledge):
                 break
             if not resets:
-                self._adopted |= {tp: (committed or {})[tp] for tp in batch.acknowledge if tp in (committed or {})}
+                self._unacknowledged |= {tp: (committed or {})[tp] for tp in batch.acknowledge if tp in (committed or {})}
                 break
             follow = False  # without the acknowledgement it would be followed twice, so it stays in the group for now
         data_loss.warn(batch.lost)
@@ -425,16 +425,16 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             return None, {}
         existing = self._lookups.existing_ends(done, ends)
         committed = self._lookups.committed(ends)
-        seen = {tp: commit for tp, commit in committed.items() if commit != self._adopted.get(tp)}
-        settlement = self._lookups.settlement(done, seen)
+        seen = {tp: commit for tp, commit in committed.items() if commit != self._unacknowledged.get(tp)}
+        decision = self._lookups.commit_decision(done, seen)
         if options.offsets_in_transaction:
-            if start == self._planned and (behind := plan.uncommitted(settlement, committed, existing)):
+            if start == self._planned and (behind := plan.uncommitted(decision, committed, existing)):
                 self._lookups.warn_of_no_transaction(behind)
             self._settled = start
-        elif self._lookups.commit_existing(settlement, existing, done.query):
+        elif self._lookups.commit_existing(decision, existing, done.query):
             self._settled = start
-            self._adopted = {tp: commit for tp, commit in self._adopted.items() if tp not in settlement.commits}
-        return (None if options.on_group_reset is OnGroupReset.IGNORE else committed), dict(settlement.resets)
+            self._unacknowledged = {tp: commit for tp, commit in self._unacknowledged.items() if tp not in decision.commits}
+        return (None if options.on_group_reset is OnGroupReset.IGNORE else committed), dict(decision.resets)
 
     def _plan(
         self,
@@ -449,11 +449,11 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             return None
         ids = self._lookups.topic_ids({tp.topic for tp in ends})
         log = self._lookups.log(ends, done.positions)
-        waiting = self._waiting(done, log, ids)
+        waiting = self._waiting_partitions(done, log, ids)
         resets = {tp: reset for tp, reset in resets.items() if tp not in waiting}
-        begin, commits = self._begin(done, log, committed)
+        begin, commits = self._start_offsets_of_new(done, log, committed)
         found = {tp: commit for tp, commit in (committed or {}).items() if tp in resets}
-        usable = self._usable(resets, log, found)
+        usable = self._usable_resets(resets, log, found)
         group = GroupOffsets(
             begin, committed or {}, usable, _epochs_of({**commits, **found}), uuid.uuid4().hex[:12], self._new_query
         )
@@ -473,17 +473,17 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             return None
         return batch
 
-    def _waiting(
+    def _waiting_partitions(
         self, done: SourceOffset, log: Mapping[TopicPartition, LogRange], ids: TopicIds
     ) -> set[TopicPartition]:
         """Returns partitions that wait for the current leader. Logs a warning when their wait begins."""
         waiting = plan.with_former_leader(done, log, ids)
         for tp in sorted(waiting - self._waited):
-            data_loss.note(data_loss.former_leader(tp, log[tp], done.epochs[tp]))
+            data_loss.note(data_loss.former_leader_message(tp, log[tp], done.epochs[tp]))
         self._waited = waiting
         return waiting
 
-    def _usable(
+    def _usable_resets(
         self, resets: Mapping[TopicPartition, tuple[int, str]], log: Mapping[TopicPartition, LogRange], found: Commits
     ) -> dict[TopicPartition, tuple[int, str]]:
         """Returns the resets with offsets that exist in the logs."""
@@ -495,10 +495,10 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                 back = plan.resume_offset(offset, epoch_end, bounds)
                 usable[tp] = plan.usable_offset(tp, back, bounds, self.options.auto_offset_reset, epoch_end), reset_id
                 if epoch_end is not None and back != offset:
-                    data_loss.note(data_loss.diverged_reset(tp, offset, epoch_end, bounds))
+                    data_loss.note(data_loss.diverged_reset_message(tp, offset, epoch_end, bounds))
         return usable
 
-    def _begin(
+    def _start_offsets_of_new(
         self, done: SourceOffset, log: dict[TopicPartition, LogRange], committed: Commits | None
     ) -> tuple[dict[TopicPartition, int], Commits]:
         """Returns the start offsets of partitions without a position, and the commits that decide them.

@@ -48,10 +48,10 @@ def pack(
     if count > slots:
         count = math.ceil(count / slots) * slots
     count = min(count, most or count)
-    return _filled(wanted, sizes, total / count, count)
+    return _fill(wanted, sizes, total / count, count)
 
 
-def _filled(wanted: Sequence[Range], sizes: Mapping[Range, float], target: float, count: int) -> list[list[Range]]:
+def _fill(wanted: Sequence[Range], sizes: Mapping[Range, float], target: float, count: int) -> list[list[Range]]:
     """Fills tasks of ``target`` bytes one after another; the last task gets the rest."""
     tasks: list[list[Range]] = [[]]
     room = target

@@ -200,11 +200,11 @@ class ConsumerSession:
             for change in changes
             if change.group_partition.tp not in self.owned
         ]
-        borrowed: list[Operation] = [Create(path, self._thread, True) for path in unowned]
+        temporary: list[Operation] = [Create(path, self._thread, True) for path in unowned]
         return [
             *([Check(self._id_path, -1)] if self.owned else []),
             *self._store.missing_parents(unowned),
-            *borrowed,
+            *temporary,
             *self._store.operations(changes),
             *(Delete(path) for path in unowned),
         ]

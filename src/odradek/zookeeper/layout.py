@@ -108,7 +108,7 @@ class OffsetLayout:
             raise ConfigError(
                 f"the path template is for group {self.group or group} and topic {self.topic or tp.topic} only"
             )
-        return _filled(self.template, {"group": group, "topic": tp.topic, "partition": str(tp.partition)})
+        return _fill(self.template, {"group": group, "topic": tp.topic, "partition": str(tp.partition)})
 
     def matcher(self, segment: str) -> re.Pattern[str]:
         """Returns the pattern of one part of the template; its groups are the placeholders."""
@@ -206,7 +206,7 @@ def _shown(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
 
 
-def _filled(template: str, values: Mapping[str, str]) -> str:
+def _fill(template: str, values: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda found: values[found[1]], template)
 
 

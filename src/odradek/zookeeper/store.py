@@ -197,7 +197,7 @@ class OffsetStore:
                 return match["topic"] in topics
         return True
 
-    def _walk(self, segments: Sequence[str], given: Mapping[str, str]) -> _Walked:
+    def _walk(self, segments: Sequence[str], given: Mapping[str, str]) -> _WalkResult:
         """Lists the paths that match the parts of a template, level by level."""
         level: list[tuple[str, dict[str, str]]] = [("", dict(given))]
         others: list[tuple[str, str]] = []
@@ -218,10 +218,10 @@ class OffsetStore:
                     elif all(known.get(name, value) == value for name, value in match.groupdict().items()):
                         following.append((f"{path}/{child}", known | match.groupdict()))
             level = following
-        return _Walked(level, others)
+        return _WalkResult(level, others)
 
 
-class _Walked(NamedTuple):
+class _WalkResult(NamedTuple):
     matches: list[tuple[str, dict[str, str]]]
     others: list[tuple[str, str]]
 

@@ -212,10 +212,10 @@ def _report(
         if any(row.target is not None for plan in ready for row in plan.written):
             note(f"Undo: odradek {back} {undo} --execute …")
     if ready:
-        note(*(_of_expiry(admin) if line.to == "kafka" else _left_behind(plans)))
+        note(*(_expiry_lines(admin) if line.to == "kafka" else _not_copied_lines(plans)))
 
 
-def _of_expiry(admin: Admin) -> list[str]:
+def _expiry_lines(admin: Admin) -> list[str]:
     from odradek.zookeeper.migration import retention_minutes
 
     minutes = retention_minutes(admin)
@@ -226,7 +226,7 @@ def _of_expiry(admin: Admin) -> list[str]:
     ]
 
 
-def _left_behind(plans: list[GroupMigration]) -> list[str]:
+def _not_copied_lines(plans: list[GroupMigration]) -> list[str]:
     found = [one for plan in plans for one in plan.left_behind.values()]
     texts = sum(bool(one.metadata) for one in found)
     epochs = sum(one.leader_epoch >= 0 for one in found)

@@ -31,7 +31,7 @@ from odradek.cli.zookeeper.scope import (
     group_names,
     refuse_live_members,
 )
-from odradek.cli.zookeeper.write_plan import Asked, carry_out, changes_of
+from odradek.cli.zookeeper.write_plan import WriteOptions, carry_out, changes_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -73,13 +73,13 @@ def reset(line: ZooKeeperResetLine) -> None:
     Shows the offsets before and after. With --execute, writes an undo file, then all offsets in one transaction. An
     offset outside the log becomes its nearest end.
     """
-    (group,) = _one(group_names(line.group))
+    (group,) = _only_group(group_names(line.group))
     given = targets_of(line)
     kind = only_target(given, "zookeeper reset")
     scenario = scenario_for(kind, given[kind])
     check_partitions(line.topic, line.all_topics)
     parse_partitions(line.topic or [])
-    asked = Asked(line.execute, line.undo_file, line.as_json)
+    asked = WriteOptions(line.execute, line.undo_file, line.as_json)
     with line.store() as store, line.admin("it knows where the logs start and end") as admin:
         refuse_live_members(store, [group])
         offsets = _offsets(store, admin, group, scenario, line)
@@ -91,7 +91,7 @@ def reset(line: ZooKeeperResetLine) -> None:
             note(f"Group {group}: nothing to reset.")
 
 
-def _one(names: list[str]) -> list[str]:
+def _only_group(names: list[str]) -> list[str]:
     if len(names) > 1:
         raise CommandError("--group: one group at a time")
     return names

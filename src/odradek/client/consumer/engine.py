@@ -340,7 +340,9 @@ class ConsumerEngine:
         position = fetch.next_offset if is_last else max(before, offset_at(piece, -1) + 1)
         known = self.unfinished.get(fetch.tp)
         if known is None or state.position_version > known.version:
-            self.unfinished[fetch.tp] = FormerPosition(fetch.version, before, before_epoch)  # first, as an interrupt may follow
+            self.unfinished[fetch.tp] = FormerPosition(
+                fetch.version, before, before_epoch
+            )  # first, as an interrupt may follow
         if not state.advance(fetch.version, position, fetch.leader_epoch):
             self.fetcher.buffer.remove_returned(fetch)  # the position was changed while the fetch was decoded
             return 0

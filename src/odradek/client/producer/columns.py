@@ -259,7 +259,9 @@ def pack_columns(
     heads, times = _headers(batch), _times(batch, now_ms)
     chosen = _chosen(batch, key, partition_count)
     names, contents = heads[1].offsets[heads[0]], heads[2].offsets[heads[0]]
-    _assign_sticky_partitions(chosen, np.diff(value.offsets) + np.diff(names) + np.diff(contents) + _OVERHEAD_BYTES, limit, sticky)
+    _assign_sticky_partitions(
+        chosen, np.diff(value.offsets) + np.diff(names) + np.diff(contents) + _OVERHEAD_BYTES, limit, sticky
+    )
     order = np.argsort(chosen, kind="stable").astype(np.int64)
     edges = np.searchsorted(chosen[order], np.arange(partition_count + 1))
     ends, names_of, contents_of = heads

@@ -21,7 +21,7 @@ MAX_OFFSETS_PER_TRIGGER = 60_000
 
 
 @dataclass(frozen=True)
-class Filled:
+class FillResult:
     """``rows``: rows added to the table in ``batches`` micro-batches. ``seconds``: the duration."""
 
     rows: int
@@ -44,7 +44,7 @@ def parse_events(records: DataFrame) -> DataFrame:
     return parsed.select("e.*", "key", "partition", "offset", "timestamp")
 
 
-def fill(spark: SparkSession, source: Source, lake: Lake, advance: Callable[[int], None]) -> Filled:
+def fill(spark: SparkSession, source: Source, lake: Lake, advance: Callable[[int], None]) -> FillResult:
     """Reads all unread records of the group into the table; calls ``advance`` with each micro-batch's rows.
 
     Raises QueryFailed.
@@ -59,4 +59,4 @@ def fill(spark: SparkSession, source: Source, lake: Lake, advance: Callable[[int
 
     started = time.monotonic()
     run_query(source.stream(spark), add, LocalLocation(lake.checkpoint).spark_uri)
-    return Filled(rows=sum(batches), batches=len(batches), seconds=time.monotonic() - started)
+    return FillResult(rows=sum(batches), batches=len(batches), seconds=time.monotonic() - started)

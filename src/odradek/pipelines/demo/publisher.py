@@ -42,7 +42,7 @@ class PublishError(OdradekError):
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishResult:
     """``found``: events that were in the topic before. ``sent``: added events. ``seconds``: the time to send them."""
 
     found: int
@@ -59,7 +59,7 @@ def prepare_topic(bootstrap: str, feed: Feed) -> list[int]:
     return find_published(bootstrap, feed)
 
 
-def publish(bootstrap: str, feed: Feed, found: Sequence[int], advance: Callable[[int], None]) -> Published:
+def publish(bootstrap: str, feed: Feed, found: Sequence[int], advance: Callable[[int], None]) -> PublishResult:
     """Adds the missing events of the feed to the topic. ``advance`` is called with the number of events in the topic.
 
     Raises PublishError. Then each partition has a prefix of its sequence.
@@ -70,7 +70,7 @@ def publish(bootstrap: str, feed: Feed, found: Sequence[int], advance: Callable[
         sent = _send(bootstrap, feed, missing_events(feed.sequences, found), advance)
     except KafkaException as error:
         raise PublishError(f"publishing to {feed.topic} failed: {error.args[0].str()}") from error
-    return Published(found=sum(found), sent=sent, seconds=time.monotonic() - started)
+    return PublishResult(found=sum(found), sent=sent, seconds=time.monotonic() - started)
 
 
 def create_topic(bootstrap: str, topic: str, partition_count: int) -> None:
