@@ -91,7 +91,7 @@ def child(mode: str, bootstrap: str) -> dict[str, float]:
             rows += batch.num_rows
             if mode == "analysed":
                 journal.add(batch)
-        journal.arranged()
+        journal.sorted_commits()
     return {"seconds": time.perf_counter() - began, "cpu": time.process_time() - worked, "rows": rows}
 
 

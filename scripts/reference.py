@@ -33,7 +33,7 @@ from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.producer import settings as producer_settings
 from odradek.client.producer.config import ProducerConfig
 from odradek.core.errors import OdradekError
-from odradek.pipelines.options import declared
+from odradek.pipelines.options import declared_options
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
@@ -431,7 +431,7 @@ def _options_class(found: Any) -> type | None:
 
 
 def _keywords_table(found: Any, kind: type) -> str:
-    options = declared(kind)
+    options = declared_options(kind)
     rows = ["| keyword | type | default | meaning |", "| --- | --- | --- | --- |"]
     for name, parameter in inspect.signature(found).parameters.items():
         text = str(parameter.annotation)

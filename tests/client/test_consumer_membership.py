@@ -11,7 +11,7 @@ import pytest
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.errors import FencedInstance, UnreleasedInstance
 from odradek.client.errors import UnsupportedVersion
-from odradek.client.group.kip848_membership import NextHeartbeat, Kip848Membership, Kip848State
+from odradek.client.group.kip848_membership import Kip848Membership, Kip848State, NextHeartbeat
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
 A, B = UUID(int=1), UUID(int=2)
@@ -203,7 +203,7 @@ def test_a_removed_member_loses_all_partitions_and_rejoins_with_its_id(code: str
     ("not_coordinator", NextHeartbeat.FIND_COORDINATOR), ("coordinator_not_available", NextHeartbeat.FIND_COORDINATOR),
     ("coordinator_load_in_progress", NextHeartbeat.BACK_OFF),
 ])  # fmt: skip
-def test_after_a_transient_error_the_heartbeat_is_complete(code: str, after: After) -> None:
+def test_after_a_transient_error_the_heartbeat_is_complete(code: str, after: NextHeartbeat) -> None:
     one = joined(2)
     assert answer(one, code=ErrorCode[code]) is after
     assert (one.state, one.epoch) == (Kip848State.STABLE, 2)

@@ -23,7 +23,7 @@ from odradek.client.admin import Admin
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.pipelines import report_history
 from odradek.pipelines.history_options import ReportOptions
-from odradek.pipelines.options import declared
+from odradek.pipelines.options import declared_options
 
 EVIL = "<script>alert(1)</script>"
 TABLES = {

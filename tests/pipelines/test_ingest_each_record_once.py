@@ -30,7 +30,7 @@ from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.lag import reset
 from odradek.pipelines import Ingested, ingest
-from odradek.pipelines.checkpoint import CommitState, idle_state, commit_group
+from odradek.pipelines.checkpoint import CommitState, commit_group, idle_state
 from odradek.pipelines.filesystems import location_of
 from odradek.pipelines.ingest_job import Ingest, Table, Target, parse_trigger, run_ingest
 from odradek.pipelines.lake import Added

@@ -26,7 +26,7 @@ from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines import Replayed, ingest, replay
 from odradek.pipelines.ingest_job import Target
-from odradek.pipelines.options import IngestOptions, PipelineOptions, ReplayOptions, declared
+from odradek.pipelines.options import IngestOptions, PipelineOptions, ReplayOptions, declared_options
 from odradek.pipelines.ranges import (
     Commit,
     Range,

@@ -32,7 +32,7 @@ def irregular(count: int = DENSE, at_ms: int = T0, first: int = 0, **options: An
     return keyed(*pairs, at_ms=at_ms, **options)
 
 
-def set_last_writer(log: Log, data: bytes, now_ms: int = T0) -> BatchSteps[AppendInfo]:
+def begun(log: Log, data: bytes, now_ms: int = T0) -> BatchSteps[AppendInfo]:
     """An append after its first step."""
     steps = log.begin_append(data, now_ms=lambda: now_ms, leader_epoch=0)
     assert not isinstance(steps, AppendInfo)

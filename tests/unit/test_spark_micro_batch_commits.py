@@ -15,7 +15,7 @@ from odradek.spark import micro_batch_commits
 from odradek.spark.commit_marks import mark_commit
 from odradek.spark.micro_batch_commits import GroupCommits, commit_finished
 from odradek.spark.options import OnGroupReset
-from odradek.spark.plan import Commits, CommitDecision, settle
+from odradek.spark.plan import CommitDecision, Commits, decide_commits
 from odradek.spark.source_offset import SourceOffset
 
 P0 = TopicPartition("t", 0)
@@ -71,16 +71,16 @@ class Group:
         self.asked.append("committed")
         return dict(self.commits)
 
-    def settlement(self, done: SourceOffset, committed: Commits) -> CommitDecision:
-        return settle(done, committed, self.options.on_group_reset, "any")
+    def commit_decision(self, done: SourceOffset, committed: Commits) -> CommitDecision:
+        return decide_commits(done, committed, self.options.on_group_reset, "any")
 
-    def commit_existing(self, settlement: CommitDecision, held: Any, query: str) -> bool:
+    def commit_existing(self, decision: CommitDecision, held: Any, query: str) -> bool:
         self.asked.append("commit")
         self.is_behind = self.refusals > 0
         if self.is_behind:
             self.refusals -= 1
             return False
-        self.commits.update(settlement.commits)
+        self.commits.update(decision.commits)
         self.written.set()
         return True
 
@@ -139,10 +139,10 @@ def test_the_driver_leaves_the_commits_of_a_continuing_query_to_its_planner(move
         query.in_trigger = iter([True])
     group = Group()
     run = run_of(query, group)
-    micro_batch_commits._settle(run)
+    micro_batch_commits._commit_run(run)
     assert group.asked[-1] == "committed"
-    assert not run.settled
-    micro_batch_commits._settle(run)
+    assert not run.committed_ends
+    micro_batch_commits._commit_run(run)
     assert group.asked[-1] == "commit"
 
 
@@ -172,7 +172,7 @@ def test_a_failed_commit_is_retried_without_another_micro_batch(
 def test_a_query_that_has_ended_has_no_active_trigger() -> None:
     query, group = Query(is_active=False), Group()
     query.in_trigger = iter([True])
-    micro_batch_commits._settle(run_of(query, group))
+    micro_batch_commits._commit_run(run_of(query, group))
     assert group.written.is_set()
 
 

@@ -139,7 +139,7 @@ def test_a_checkpoint_with_the_names_of_previous_queries_is_read() -> None:
 
 # --- the table at the top of plan.py, line by line
 
-SETTLED = [
+DECISIONS = [
     # the group's commit, ids followed, commit expected, reset expected
     pytest.param(None, {}, mark_commit(500), None, id="none"),
     pytest.param(mark_commit(500), {}, None, None, id="ours-there"),
@@ -158,8 +158,8 @@ SETTLED = [
 ]
 
 
-@pytest.mark.parametrize(("commit", "followed", "expected", "reset"), SETTLED)
-def test_settle_follow_follows_each_reset(
+@pytest.mark.parametrize(("commit", "followed", "expected", "reset"), DECISIONS)
+def test_a_query_that_follows_resets_decides_by_the_table(
     commit: OffsetAndMetadata | None,
     followed: dict[TopicPartition, str],
     expected: OffsetAndMetadata | None,
@@ -171,8 +171,8 @@ def test_settle_follow_follows_each_reset(
     assert dict(result.resets) == ({} if reset is None else {P0: reset})
 
 
-@pytest.mark.parametrize(("commit", "followed", "expected", "reset"), SETTLED)
-def test_settle_ignore_keeps_the_position_of_the_checkpoint(
+@pytest.mark.parametrize(("commit", "followed", "expected", "reset"), DECISIONS)
+def test_a_query_that_ignores_resets_keeps_the_position_of_the_checkpoint(
     commit: OffsetAndMetadata | None,
     followed: dict[TopicPartition, str],
     expected: OffsetAndMetadata | None,
@@ -202,7 +202,7 @@ HERE, ELSEWHERE = UUID(int=1), UUID(int=2)
         pytest.param(foreign(100, mark_commit(99, "a").metadata), False, id="mark-carried-over"),
     ],
 )
-def test_settle_asked_follows_only_resets_that_ask_for_it(commit: OffsetAndMetadata, follows: bool) -> None:
+def test_a_query_that_follows_only_asked_resets_follows_no_other_commit(commit: OffsetAndMetadata, follows: bool) -> None:
     done = at(positions={P0: 500}, ids={"flights": HERE})
     result = plan.decide_commits(done, {P0: commit}, OnGroupReset.ASKED, "new")
     assert dict(result.resets) == ({P0: (100, mark_of(commit) or "new")} if follows else {})
@@ -221,8 +221,8 @@ def test_a_range_without_a_sample_is_assumed_to_have_the_largest_records() -> No
     )
 
 
-@pytest.mark.parametrize(("commit", "followed", "expected", "reset"), SETTLED)
-def test_settle_fail_names_partition_and_offsets(
+@pytest.mark.parametrize(("commit", "followed", "expected", "reset"), DECISIONS)
+def test_a_query_that_fails_on_resets_names_partition_and_offsets(
     commit: OffsetAndMetadata | None,
     followed: dict[TopicPartition, str],
     expected: OffsetAndMetadata | None,
@@ -257,7 +257,7 @@ def test_a_query_keeps_its_position_when_another_one_starts_in_its_group(start: 
     assert plan.ranges(running, batch.end) == [Range(P0, 100, 1000)]
 
 
-def test_settle_treats_each_partition_separately() -> None:
+def test_each_partition_is_decided_separately() -> None:
     done = at(positions={P0: 500, P1: 500, P2: 500}, followed={P1: "a"})
     committed = {P0: foreign(3), P1: mark_commit(1, "a")}
     result = plan.decide_commits(done, committed, FOLLOW, "new")
@@ -616,11 +616,11 @@ class Query:
         start = self.offset(batch - 1)
         log = {P0: LogRange(0, self.end)}
         committed = {} if self.commit is None else {P0: self.commit}
-        settlement = plan.decide_commits(start, committed, FOLLOW, self.new_id())
-        self.commit = settlement.commits.get(P0, self.commit)
+        decision = plan.decide_commits(start, committed, FOLLOW, self.new_id())
+        self.commit = decision.commits.get(P0, self.commit)
         point()  # type: ignore[operator]
         begin = plan.starting_offsets(Position(Start.COMMITTED), log, committed=committed) if start.is_initial else {}
-        resets = {tp: (plan.usable_offset(tp, to, log[tp], "earliest"), i) for tp, (to, i) in settlement.resets.items()}
+        resets = {tp: (plan.usable_offset(tp, to, log[tp], "earliest"), i) for tp, (to, i) in decision.resets.items()}
         planned = plan.plan_batch(
             start,
             log,

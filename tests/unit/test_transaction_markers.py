@@ -90,7 +90,7 @@ class Broker:
         self.world.settle()
         return answer
 
-    def set_last_writer(self, *partitions: tuple[str, int]) -> ProducerIdentity:
+    def begun(self, *partitions: tuple[str, int]) -> ProducerIdentity:
         """Begins a transaction with a record in each data partition."""
         producer = self.ask(InitProducerId("t", 60_000)).value.producer
         assert self.ask(AddPartitions("t", producer, partitions, 2)).value is ErrorCode.none
@@ -128,7 +128,7 @@ COMMIT, ABORT = b"\0\0\0\1", b"\0\0\0\0"
 @pytest.mark.parametrize(("commit", "key"), [(True, COMMIT), (False, ABORT)])
 def test_each_partition_gets_a_marker_before_the_reply(commit: bool, key: bytes) -> None:
     broker = Broker()
-    answer = broker.end(broker.set_last_writer(A, B, GROUP), commit=commit)
+    answer = broker.end(broker.begun(A, B, GROUP), commit=commit)
     assert answer.value == ProducerReply(producer=ProducerIdentity(1000, 1))
     assert broker.markers("a") == broker.markers("b") == [(1000, 1, key)]
     assert broker.group_markers == [(3, EndTransactionMarker(1000, 1, 0, commit, 2))]
@@ -138,7 +138,7 @@ def test_each_partition_gets_a_marker_before_the_reply(commit: bool, key: bytes)
 
 def test_the_marker_of_an_offline_partition_follows_the_reply() -> None:
     broker = Broker()
-    producer = broker.set_last_writer(A, B)
+    producer = broker.begun(A, B)
     broker.logs["a"].log.offline = "is offline"
     assert broker.end(producer).value == ProducerReply(producer=ProducerIdentity(1000, 1))
     assert (broker.state, broker.markers("b")) == ("PrepareCommit", [(1000, 1, COMMIT)])
@@ -152,7 +152,7 @@ def test_the_marker_of_an_offline_partition_follows_the_reply() -> None:
 
 def test_the_reply_waits_for_groups_that_still_load() -> None:
     broker = Broker()
-    producer = broker.set_last_writer(A, GROUP)
+    producer = broker.begun(A, GROUP)
     broker.group_load = Deferred()
     answer = broker.end(producer)
     broker.world.advance(10 * MAX_RETRY_MS)
@@ -165,7 +165,7 @@ def test_the_reply_waits_for_groups_that_still_load() -> None:
 
 def test_the_reply_waits_for_groups_that_load_while_another_partition_is_offline() -> None:
     broker = Broker()
-    producer = broker.set_last_writer(A, GROUP)
+    producer = broker.begun(A, GROUP)
     broker.logs["a"].log.offline = "is offline"
     broker.group_load = Deferred()
     answer = broker.end(producer)
@@ -178,7 +178,7 @@ def test_the_reply_waits_for_groups_that_load_while_another_partition_is_offline
 
 def test_the_reply_waits_for_a_group_coordinator_that_has_failed_and_loads_again() -> None:
     broker = Broker()
-    producer = broker.set_last_writer(GROUP)
+    producer = broker.begun(GROUP)
     broker.group_errors = [ErrorCode.not_coordinator]
     answer = broker.runtime.ask("t", EndTransaction("t", producer, True, 2))
     broker.group_load = Deferred()
@@ -190,7 +190,7 @@ def test_the_reply_waits_for_a_group_coordinator_that_has_failed_and_loads_again
 
 def test_an_unloaded_shard_writes_no_marker_at_the_end_of_a_load_of_groups() -> None:
     broker = Broker()
-    producer = broker.set_last_writer(GROUP)
+    producer = broker.begun(GROUP)
     broker.group_load = Deferred()
     broker.end(producer)
     broker.runtime.unload(0)
@@ -204,7 +204,7 @@ def test_an_unloaded_shard_writes_no_marker_at_the_end_of_a_load_of_groups() -> 
 def test_an_unreadable_log_of_groups_gets_the_marker_later(error: ErrorCode, *, is_answered: bool) -> None:
     """Only a log that cannot be read is offline. After another error the reply waits."""
     broker = Broker()
-    producer = broker.set_last_writer(GROUP)
+    producer = broker.begun(GROUP)
     broker.group_errors = [error, error]
     assert broker.end(producer).resolved is is_answered
     assert broker.state == "PrepareCommit"
@@ -218,7 +218,7 @@ def test_the_time_between_two_attempts_doubles_until_an_attempt_writes_a_marker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broker = Broker()
-    producer = broker.set_last_writer(A, B)
+    producer = broker.begun(A, B)
     broker.logs["a"].log.offline = broker.logs["b"].log.offline = "is offline"
     attempts: list[int] = []
     write = MarkerWriter.write_marker
@@ -249,11 +249,11 @@ def test_the_time_between_two_attempts_doubles_until_an_attempt_writes_a_marker(
 
 def test_a_deleted_topic_needs_no_marker() -> None:
     broker = Broker()
-    producer = broker.set_last_writer(A, B)
+    producer = broker.begun(A, B)
     del broker.topics["a"], broker.logs["a"]
     assert broker.end(producer).value.error is ErrorCode.none
     assert (broker.state, broker.markers("b")) == ("CompleteCommit", [(1000, 1, COMMIT)])
-    producer = broker.set_last_writer(B)
+    producer = broker.begun(B)
     broker.logs["b"].log.offline = "is offline"
     broker.end(producer)
     assert broker.state == "PrepareCommit"
@@ -264,7 +264,7 @@ def test_a_deleted_topic_needs_no_marker() -> None:
 
 def test_a_load_writes_the_markers_of_a_decision_again() -> None:
     broker = Broker()
-    producer = broker.set_last_writer(A)
+    producer = broker.begun(A)
     broker.logs["a"].log.offline = "is offline"
     broker.end(producer)
     broker.restart()
@@ -276,7 +276,7 @@ def test_a_load_writes_the_markers_of_a_decision_again() -> None:
 
 def test_an_unloaded_shard_writes_no_markers() -> None:
     broker = Broker()
-    producer = broker.set_last_writer(A)
+    producer = broker.begun(A)
     broker.logs["a"].log.offline = "is offline"
     broker.end(producer)
     broker.runtime.unload(0)
@@ -287,7 +287,7 @@ def test_an_unloaded_shard_writes_no_markers() -> None:
 
 def test_the_reply_waits_for_the_replicas_of_a_marker() -> None:
     broker = Broker()
-    producer = broker.set_last_writer(A)
+    producer = broker.begun(A)
     broker.logs["a"].move_high_watermark(1)
     answer = broker.end(producer)
     assert (answer.resolved, broker.markers("a")) == (False, [(1000, 1, COMMIT)])
@@ -303,7 +303,7 @@ NEWER = EndTransactionMarker(1000, 0, 7, False, 0)
 def test_a_refused_marker_holds_the_transaction_for_the_longest_timeout(caplog: pytest.LogCaptureFixture) -> None:
     """In Apache Kafka it holds the transaction for ever."""
     broker = Broker()
-    producer = broker.set_last_writer(A)
+    producer = broker.begun(A)
     broker.logs["a"].append_marker(NEWER)
     with caplog.at_level(logging.ERROR):
         assert broker.end(producer).value.error is ErrorCode.none
@@ -319,7 +319,7 @@ def test_a_refused_marker_holds_the_transaction_for_the_longest_timeout(caplog: 
 
 def test_a_refused_marker_delays_no_other_marker() -> None:
     broker = Broker()
-    producer = broker.set_last_writer(A, B)
+    producer = broker.begun(A, B)
     broker.logs["a"].append_marker(NEWER)
     broker.logs["b"].log.offline = "is offline"
     assert broker.end(producer).value.error is ErrorCode.none
@@ -330,7 +330,7 @@ def test_a_refused_marker_delays_no_other_marker() -> None:
 
 def test_a_partition_that_refuses_a_marker_is_deleted() -> None:
     broker = Broker()
-    producer = broker.set_last_writer(A)
+    producer = broker.begun(A)
     broker.logs["a"].append_marker(NEWER)
     broker.end(producer)
     del broker.topics["a"], broker.logs["a"]
@@ -341,7 +341,7 @@ def test_a_partition_that_refuses_a_marker_is_deleted() -> None:
 def test_an_open_transaction_that_refuses_its_coordinator_ends_after_the_longest_timeout() -> None:
     """In Apache Kafka it holds readers for ever. Here no successor can have the larger coordinator epoch."""
     broker = Broker()
-    producer = broker.set_last_writer(A, B)
+    producer = broker.begun(A, B)
     broker.logs["a"].append_marker(NEWER)
     broker.send("a", producer, base_sequence=1)
     assert broker.end(producer).resolved
@@ -358,7 +358,7 @@ def test_an_open_transaction_that_refuses_its_coordinator_ends_after_the_longest
 
 def test_a_refused_marker_is_overdue_from_its_decision_on_despite_restarts() -> None:
     broker = Broker()
-    producer = broker.set_last_writer(A)
+    producer = broker.begun(A)
     broker.logs["a"].append_marker(NEWER)
     broker.end(producer)
     for _ in range(3):
@@ -373,7 +373,7 @@ def test_a_transaction_without_a_decision_is_not_ended_by_a_refused_marker() -> 
     """The records of the transaction have the epoch of the marker, so they are later than the decision. Readers wait
     for its end."""
     broker = Broker()
-    producer = broker.set_last_writer(A, B)
+    producer = broker.begun(A, B)
     broker.logs["a"].append_marker(NEWER)
     broker.send("a", ProducerIdentity(1000, 1))
     broker.end(producer)

@@ -262,7 +262,7 @@ def test_wrong_input_is_one_line_with_exit_code_2(tool: Tool, connect: str, caps
     assert run(["zookeeper", "groups"]) == 2
     assert "missing option '--zookeeper'" in capsys.readouterr().err
     assert run(["zookeeper", "compare", "--group", "g", "-z", connect]) == 2
-    assert "missing option '--bootstrap-server': it has the other offsets" in capsys.readouterr().err
+    assert "missing option '--bootstrap-server': Kafka has the other offsets" in capsys.readouterr().err
 
 
 def test_the_session_comes_from_a_file(connect: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],

@@ -44,7 +44,7 @@ _COMMITS_LOOKED_AT = 100
 
 
 class _Batch(NamedTuple):
-    """A micro-batch that is in the log, or is to be added to it. ``offsets_digest``: the digest of its offsets, if known."""
+    """A micro-batch that is in the log or is to be added to it."""
 
     number: int
     query_id: str
@@ -77,7 +77,7 @@ class DeltaTable:
         self._is_open = False  # whether a table commit may still appear in the log
         self._partition_by = list(partition_by)
         self._options = dict(options or {})
-        self._leftovers = DeltaLeftovers(table, self._opened)
+        self._leftovers = DeltaLeftovers(table, self._open_log)
         self._adding = threading.Lock()
         self._dead: frozenset[str] = frozenset()
 
@@ -258,8 +258,9 @@ class DeltaTable:
         return known is not None and known >= batch_id
 
     def _keep_earlier_commit(self, log: Log, actions: Sequence[AddAction], batch: _Batch) -> Added:
-        """Returns the micro-batch's counts in the log. Its commit is by this run, with a lost answer, or by another
-        run. Removes our files that are in no commit."""
+        """Returns the counts of a micro-batch that the log has already, and removes our files that are in no commit.
+
+        Either another run has made the commit, or this run has, and the answer was lost."""
         held = self._batch_in_log(log, batch.number, batch.query_id)
         self._is_open = False
         check_offsets_digest(self._table.uri, batch.number, held.offsets_digest, batch.offsets_digest)
@@ -289,7 +290,7 @@ class DeltaTable:
         return Log.create(self.uri, schema, "ignore", self._partition_by or None, storage_options=self._options)
 
     def _open_log(self) -> Log | None:
-        """Returns the present log; None if there is none."""
+        """Returns the log in its newest version; None if there is none."""
         from deltalake import DeltaTable as Log
 
         if not Log.is_deltatable(self.uri, self._options):

@@ -26,9 +26,9 @@ from odradek.pipelines.checkpoint import (
     COMMITTED,
     CommitState,
     PlannedBatch,
+    commit_group,
     idle_state,
     planned_batch,
-    commit_group,
 )
 from odradek.pipelines.decoders import Decoder, decoder_for
 from odradek.pipelines.delta import DeltaTable, check_installed
@@ -360,7 +360,7 @@ def _run_query(
             watch.on_micro_batch(added, sum(item.size for item in planned.ranges), lag.after(planned.ends))
 
     with contextlib.ExitStack() as stack:
-        task_options = {} if watch is None else stack.enter_context(progress_options(spark, watch.passed))
+        task_options = {} if watch is None else stack.enter_context(progress_options(spark, watch.on_read))
         source = _with_limits(job, task_options)
         options = parse_options(source.all_options(), streaming=True)
         lag = stack.enter_context(contextlib.closing(TopicLag(options)))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from odradek.client.admin import Admin
 from odradek.core.errors import ConfigError
 from odradek.core.keyword_options import with_keywords
-from odradek.pipelines.checkpoint import COMMITTED, CommitState, idle_state, planned_batch, commit_group
+from odradek.pipelines.checkpoint import COMMITTED, CommitState, commit_group, idle_state, planned_batch
 from odradek.pipelines.filesystems import Location, is_uri, location_of
 from odradek.pipelines.ingest_job import LIMIT, parse_trigger, start_spark
 from odradek.pipelines.lake import Added
@@ -187,7 +187,7 @@ def _run_query(
 
     with contextlib.ExitStack() as stack:
         stack.callback(write.close)
-        task_options = {} if watch is None else stack.enter_context(progress_options(spark, watch.passed))
+        task_options = {} if watch is None else stack.enter_context(progress_options(spark, watch.on_read))
         source = dataclasses.replace(job.source, options=dict(job.source.options) | task_options)
         lag = stack.enter_context(contextlib.closing(TopicLag(parse_options(source.all_options(), streaming=True))))
         trigger = None if job.trigger is None else parse_trigger(job.trigger)

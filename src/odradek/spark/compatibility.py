@@ -36,7 +36,7 @@ def require(what: str, since: tuple[int, int]) -> None:
 
 
 def check_stream(options: ReadOptions) -> None:
-    """Refuses the limits of a micro-batch where Spark has none for Python sources."""
+    """Raises ConfigError for options that limit a micro-batch if this PySpark has no limits for Python sources."""
     limits = {
         "maxOffsetsPerTrigger": options.max_offsets_per_trigger,
         "maxBytesPerTrigger": options.max_bytes_per_trigger,

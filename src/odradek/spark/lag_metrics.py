@@ -189,7 +189,9 @@ class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySp
                 log.debug("cannot read the sources of query %s: %s", query_id, error)
                 options = []
             known = enumerate(options) if len(options) == count else ()
-            self._unread_times[query_id] = {number: _UnreadTimes(Lookups(one)) for number, one in known if one is not None}
+            self._unread_times[query_id] = {
+                number: _UnreadTimes(Lookups(one)) for number, one in known if one is not None
+            }
         return self._unread_times[query_id]
 
     def _write(self) -> None:

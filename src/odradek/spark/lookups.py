@@ -19,7 +19,7 @@ from odradek.spark.data_loss import UNKNOWN_CAUSES
 from odradek.spark.offset_ranges import LogRange, Range
 from odradek.spark.options import OnGroupReset, ReadOptions
 from odradek.spark.patterns import java_pattern
-from odradek.spark.plan import Commits, NoCommittedOffset, CommitDecision, disorder_ms
+from odradek.spark.plan import CommitDecision, Commits, NoCommittedOffset, disorder_ms
 from odradek.spark.source_offset import Offsets, SourceOffset
 from odradek.spark.zookeeper_start import offsets_in_zookeeper
 

@@ -2,8 +2,8 @@
 
 The planner learns that a micro-batch is finished only when Spark requests the next micro-batch. That may be ten minutes
 later, or never if the query ends with this micro-batch. Spark reports the micro-batch to the driver at once, so the
-driver commits by the planner's rules (``plan.decide_commits``). Where the next trigger begins at once, the planner commits and
-the listener does nothing.
+driver commits by the planner's rules (``plan.decide_commits``). Where the next trigger begins at once, the planner
+commits and the listener does nothing.
 
 The listener reads the source's options from the query's plan in Spark's Java process. It writes them to no log and no
 file.

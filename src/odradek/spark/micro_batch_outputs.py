@@ -37,7 +37,7 @@ class MicroBatchOutputs:
         self._runs: dict[str, _QueryRun] = {}
 
     def is_last_writer(self, query: str, run: str, output: Output, writer: object) -> bool:
-        """Returns whether no other writer has begun to write the output since. Another one has fenced this one."""
+        """Returns whether this writer was the last one to begin. A writer that began later has fenced this one."""
         return self._of(query, run).writers.get(output) is writer
 
     def set_last_writer(self, query: str, run: str, output: Output, writer: object) -> None:

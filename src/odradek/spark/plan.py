@@ -29,10 +29,10 @@ Rules
   | the group's commit        | and the checkpoint | means                                         | action       |
   |---------------------------|--------------------|-----------------------------------------------|--------------|
   | none                      |                    | never committed, expired or deleted           | commit       |
-  | ours, plain               | at that offset     | the group is up to date                       | none         |
-  | ours, plain               | at another offset  | killed after a micro-batch, before its commit | commit       |
-  | ours, with an id          | has followed it    | the same; the reset is done                   | commit       |
-  | ours, with an id          | has not            | killed before the micro-batch was planned     | follow it    |
+  | ours, without an id       | at that offset     | the group is up to date                       | none         |
+  | ours, without an id       | at another offset  | killed after a micro-batch, before its commit | commit       |
+  | ours, with a reset's id   | has followed it    | the same; the reset is done                   | commit       |
+  | ours, with a reset's id   | has not            | killed before the micro-batch was planned     | follow it    |
   | another client's          | at that offset     | no move                                       | commit       |
   | another client's, a reset | at another offset  | always a new reset                            | follow it    |
   | another client's, no reset| at another offset  | a consumer's, a mirror's or a person's        | commit       |
@@ -87,11 +87,11 @@ class NoCommittedOffset(OdradekError):
 
 @dataclass(frozen=True, slots=True)
 class CommitDecision:
-    """The meaning of the group's commits for a query that is done up to a source offset.
+    """What a query does about the group's commits, after it has read up to a source offset.
 
     ``commits``: to be written. ``resets``: to be followed by the next micro-batch, partition → (offset, reset id).
-    ``others``: the queries whose commits are to be overwritten. ``overwritten``: the offsets of other clients' commits that
-    are to be overwritten.
+    ``others``: the other query whose commit in a partition is overwritten. ``overwritten``: the offset of any other
+    client's commit that is overwritten.
     """
 
     commits: Commits
@@ -138,7 +138,7 @@ def existing_commits(decision: CommitDecision, existing: Offsets) -> dict[TopicP
 
 
 def uncommitted(decision: CommitDecision, committed: Commits, existing: Offsets) -> list[TopicPartition]:
-    """Returns the partitions whose group is behind a finished micro-batch, although no other client has moved it."""
+    """Returns the partitions in which the group is behind a finished micro-batch and no other client has committed."""
     moved = decision.overwritten.keys() | decision.others.keys()
     commits = existing_commits(decision, existing)
     return [

@@ -374,7 +374,9 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             if self._lookups.acknowledge(batch.acknowledge):
                 break
             if not resets:
-                self._unacknowledged |= {tp: (committed or {})[tp] for tp in batch.acknowledge if tp in (committed or {})}
+                self._unacknowledged |= {
+                    tp: (committed or {})[tp] for tp in batch.acknowledge if tp in (committed or {})
+                }
                 break
             follow = False  # without the acknowledgement it would be followed twice, so it stays in the group for now
         data_loss.warn(batch.lost)
@@ -433,7 +435,9 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             self._settled = start
         elif self._lookups.commit_existing(decision, existing, done.query):
             self._settled = start
-            self._unacknowledged = {tp: commit for tp, commit in self._unacknowledged.items() if tp not in decision.commits}
+            self._unacknowledged = {
+                tp: commit for tp, commit in self._unacknowledged.items() if tp not in decision.commits
+            }
         return (None if options.on_group_reset is OnGroupReset.IGNORE else committed), dict(decision.resets)
 
     def _plan(

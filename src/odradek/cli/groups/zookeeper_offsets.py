@@ -37,7 +37,7 @@ class GroupsInZooKeeper:
         return read_members(self._store.connection, group).live()
 
     def changes(self, plan: GroupResetPlan) -> list[OffsetChange]:
-        """Returns what a plan changes in ZooKeeper. Raises CommandError if a znode is in the way, or has changed."""
+        """Returns the changes of a plan in ZooKeeper. Raises CommandError if a znode is invalid or has changed."""
         from odradek.cli.zookeeper.write_plan import changes_of
 
         made = changes_of(self._store, plan.group, {(row.topic, row.partition): row.after for row in plan.rows})

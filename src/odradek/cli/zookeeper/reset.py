@@ -80,7 +80,7 @@ def reset(line: ZooKeeperResetLine) -> None:
     check_partitions(line.topic, line.all_topics)
     parse_partitions(line.topic or [])
     asked = WriteOptions(line.execute, line.undo_file, line.as_json)
-    with line.store() as store, line.admin("it knows where the logs start and end") as admin:
+    with line.store() as store, line.admin("Kafka knows where the logs start and end") as admin:
         refuse_live_members(store, [group])
         offsets = _offsets(store, admin, group, scenario, line)
         if offsets:

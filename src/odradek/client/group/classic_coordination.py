@@ -114,7 +114,7 @@ class ClassicCoordination(Coordination):
             failure, self.failure = self.failure, None
             raise failure
         member = self.membership
-        if (ended := self.end_error) is not None:
+        if (end_error := self.end_error) is not None:
             raise end_error
         if member.lost:
             await self._give_up_lost()

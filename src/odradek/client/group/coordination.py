@@ -270,7 +270,7 @@ class Coordination(ABC):
         """Sends one commit, or stores it in ZooKeeper within ``timeout_ms``. Raises its error."""
         sent_as = Identity()
         if self._subscription.subscribed:
-            if (ended := self.end_error) is not None:
+            if (end_error := self.end_error) is not None:
                 raise end_error
             sent_as = self.member_of()
             if not sent_as.member_id:

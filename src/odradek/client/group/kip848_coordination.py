@@ -14,7 +14,7 @@ from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.errors import UnsupportedVersion
 from odradek.client.group.coordination import Coordination, Identity, now_ms
-from odradek.client.group.kip848_membership import NO_PROTOCOL, NextHeartbeat, Kip848Membership, Kip848State, Partitions
+from odradek.client.group.kip848_membership import NO_PROTOCOL, Kip848Membership, Kip848State, NextHeartbeat, Partitions
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.net.connection import BrokerConnection
@@ -112,7 +112,7 @@ class Kip848Coordination(Coordination):
         member = self.membership
         if self.lost:
             await self._give_up_lost()
-        if (ended := self.end_error) is not None:
+        if (end_error := self.end_error) is not None:
             raise end_error
         if member.state is Kip848State.OUTSIDE:
             self.subscription_changed("joining")

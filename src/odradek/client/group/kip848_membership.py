@@ -7,7 +7,7 @@ state          meaning                                                    transi
 OUTSIDE        not a member                                               ``join`` → JOINING
 JOINING        the next heartbeat, at once, has epoch 0                   ``on_heartbeat`` → STABLE, RECONCILING
 STABLE         owns its target assignment                                 ``on_heartbeat`` → RECONCILING
-RECONCILING    has a target assignment that it does not own yet           ``begin_reconciliation`` … ``end_reconciliation`` → ACKNOWLEDGING
+RECONCILING    has a target assignment that it does not own yet           ``end_reconciliation`` → ACKNOWLEDGING
 ACKNOWLEDGING  the next heartbeat, at once, has the owned partitions      ``on_heartbeat`` → STABLE, RECONCILING
 LOST           removed; other members may own its partitions              ``on_lost_given_up`` → OUTSIDE
 FATAL          ended by the error ``failure``                             final
@@ -142,9 +142,10 @@ class Kip848Membership:
         self.state = Kip848State.JOINING
 
     def begin_reconciliation(self) -> int:
-        """Starts the reconciliation with ``target``; returns ``join_number``, for ``set_owned`` and ``end_reconciliation``.
+        """Starts the reconciliation with ``target``. Returns ``join_number``.
 
-        If the coordinator removes the member meanwhile, these two do nothing."""
+        ``set_owned`` and ``end_reconciliation`` need it: if the coordinator has removed the member since, they do
+        nothing."""
         self._is_reconciling = True
         return self.join_number
 

@@ -286,7 +286,7 @@ class ProducerTransaction:
         0."""
         is_new = producer.producer_id >= 0 and producer != self.producer
         if is_new:
-            self.renewed(producer)
+            self.on_new_epoch(producer)
         self.state, self.failure = TransactionPhase.READY, None
         return is_new
 
