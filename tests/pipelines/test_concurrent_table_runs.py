@@ -461,7 +461,7 @@ def test_a_run_in_another_container_of_the_same_name_is_live_while_it_renews_its
     given = {"host": socket.gethostname(), "process": "999999999@1", "machine": "another container"}
     record(location, **given)
     with pytest.raises(
-        StorageError, match=r"another pipeline is writing.*wait for 90 s of silence, or remove .*f\.json"
+        StorageError, match=r"another pipeline is writing.*wait until it was last seen 90 s ago, or remove .*f\.json"
     ):
         Run(location).begin()
     record(location, **given, seen_s=time.time() - 100)

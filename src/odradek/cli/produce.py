@@ -173,7 +173,7 @@ def _no_rows(names: list[str]) -> pa.RecordBatch:
 
 
 def _whole_rows(source: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yields the input in pieces of whole rows, each with the number of its first line.
+    """Yields the input in parts of whole rows, each with the number of its first line.
 
     A line feed in quotes does not end a row.
     """
@@ -196,7 +196,7 @@ def _whole_rows(source: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 class _RowScanner:
-    """The position up to which rows are scanned. A row in many pieces is scanned only once."""
+    """The position up to which rows are scanned. A row in many parts is scanned only once."""
 
     def __init__(self) -> None:
         self.at = 0
@@ -271,7 +271,7 @@ def _cells(names: list[str], rows: bytes, line: int) -> pa.RecordBatch:
             ),
         )
     except pa.ArrowInvalid as error:
-        # pyarrow counts rows from the start of this piece.
+        # pyarrow counts rows from the start of this part.
         message = re.sub(r"Row #(\d+)", lambda row: f"line {_line_of(rows, int(row[1]) - 1, line)}", str(error))
         raise ValueError(message) from error
     columns = {name: column.combine_chunks() for name, column in zip(names, table.columns, strict=True)}

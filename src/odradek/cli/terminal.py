@@ -2,8 +2,8 @@
 
 An error is one line on stderr, ``odradek: what is wrong, and what to do``. Exit codes: 0 done, 1 the work or a check
 failed, 2 wrong input (an option, a directory, an address, a topic) or a package that is not installed, 130 interrupted,
-143 ended by SIGTERM (pipelines).
-This module imports rich only when something is drawn, so ``odradek serve`` starts without it.
+143 ended by SIGTERM (pipelines). This module imports rich only when something is drawn, so ``odradek serve`` starts
+without it.
 
 Every line that a command prints is made here or by ``options.columns``. Names and messages of a cluster may contain
 control characters; these are shown as escapes (``core.printable``).
@@ -29,7 +29,7 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 
-# Errors of a cluster for user input: the named thing does not exist, or its name is not allowed.
+# Error codes of brokers that mean wrong input: what the user named does not exist, or the name is not allowed.
 _BAD_INPUT_CODES = frozenset(
     {
         ErrorCode.unknown_topic_or_partition,

@@ -21,7 +21,7 @@ class Terminated(BaseException):
 @contextmanager
 def terminable() -> Iterator[None]:
     """Makes SIGTERM raise Terminated in the main thread. If the block ends by that or by Ctrl-C, marks the runs of its
-    tables as ended; otherwise a run on another machine would wait for a sign of life from them.
+    tables as ended; otherwise a run on another machine would wait until these runs have been silent for long.
 
     Installs no handler in a thread other than the main one, or in a process that already handles or ignores SIGTERM.
     """

@@ -33,7 +33,7 @@ SCHEMA = pa.schema(
         ("incomplete_below", pa.int64()),
     ]
 )
-"""``CoverageRow``, one row for each partition that was ever written to."""
+"""The columns of ``CoverageRow``: one row for each partition that was ever written to."""
 
 
 class CoverageRow(NamedTuple):

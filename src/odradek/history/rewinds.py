@@ -108,7 +108,9 @@ def _group_state(commits: Commits, events: Mapping[str, list[GroupEvent]]) -> tu
 
 
 def _may_be_reset(commits: Commits, event: Array, outside: Array) -> Array:
-    """Returns whether a row is one of few commits from outside in a period without members, or the first of many."""
+    """Returns whether a row is one of few commits from outside in a period without members, or the first of many.
+
+    Only such a commit counts as a reset."""
     if not outside.any():
         return outside
     begins = np.ones(len(commits), bool)
@@ -163,7 +165,7 @@ def _judge(evidence: Evidence, rows: _Rows, first: int, last: int) -> Finding | 
 def _may_be_out_of_order(evidence: Evidence, rows: _Rows, row: int) -> bool:
     """Returns whether the next commit, within a second, is at or above the offset before the move.
 
-    Then the commit in ``row`` may be an asynchronous commit that a later one overtook.
+    Then the commit in ``row`` may be an asynchronous commit that was stored after a later one.
     """
     commits, before, after = evidence.commits, int(rows.before[row]), row + 1
     if after >= len(commits) or commits.key[after] != commits.key[row] or commits.is_tombstone[after]:

@@ -116,8 +116,9 @@ def rows(
     logs: Mapping[TopicPartition, PartitionBounds],
     starts: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
 ) -> tuple[ResetRow, ...]:
-    """Returns the row of each partition, in the order of ``wished``. ``starts``: where consumers would resume now, if
-    not at ``committed``."""
+    """Returns the row of each partition, in the order of ``wished``.
+
+    ``starts``: the offsets at which consumers would resume now; None: those in ``committed``."""
     made = []
     for tp, wish in wished.items():
         log = logs[tp]

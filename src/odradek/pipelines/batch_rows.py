@@ -31,7 +31,7 @@ _READERS = 16
 
 class BatchRows(Protocol):
     """The rows of one micro-batch. ``in_place``: whether the files are written directly into the table, under unique
-    names. ``offsets_digest``: the digest of their offsets (``covered``); None if unknown.
+    names. ``offsets_digest``: the digest of their offsets (``offsets_digest_of``); None if unknown.
     """
 
     in_place: bool

@@ -1,7 +1,8 @@
 """Exact quantiles: the values at given ranks of a column, without a sort.
 
-Each pass counts the values in many narrow pieces. The next pass divides only the pieces with a requested rank. Two or
-three passes find sixty ranks among a hundred million timestamps. A worker's task returns about ten thousand counts.
+Each pass divides intervals of values into parts and counts the values in each part. The next pass divides only the
+parts with a requested rank. Two or three passes find sixty ranks among a hundred million timestamps. A worker's task
+returns about ten thousand counts.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _COUNTS = "interval long, part long, count long, low long, high long"
 def at_ranks(values: DataFrame, ranks: Array, parts: int = PARTS) -> Array:
     """Returns the values at these ranks (from 0, ascending) of a frame with one column of longs without nulls.
 
-    ``parts``: the largest number of pieces in one pass. The frame must have at least as many values as the largest rank
+    ``parts``: the largest number of parts in one pass. The frame must have at least as many values as the largest rank
     requires.
     """
     if not len(ranks):

@@ -281,7 +281,8 @@ def _options(config: ClientConfig, asked: Sequence[TopicPartition]) -> ReadOptio
 @dataclass(frozen=True)
 class Replay:
     """A replay to run. ``options``: for ``format("odradek")``, without those that select the records. ``again``: run it
-    even if the destination already has it. ``chosen``: where the ranges come from; it identifies a replay into a topic.
+    even if the destination already has it. ``chosen``: the selection from which the ranges come; it identifies a replay
+    into a topic.
     """
 
     bootstrap: str

@@ -1,11 +1,11 @@
-"""The runs that write to a table: one record each, ``_odradek/runs/<id>.json``, with its machine, its process and the
-time of its last sign of life.
+"""The runs that write to a table. Each run has a record, ``_odradek/runs/<id>.json``, with its machine, its process and
+the time at which the run last renewed the record.
 
 A run first writes its record and then reads the others. If another run is alive, the new run is refused with the name
 of the other run. A run of this machine is alive while its process is. A run of another machine is alive while it renews
 its record. The leftovers of a dead run, beside or in the table, are removed at once if this machine knows that the run
-is dead, else after a day. The record of a dead run stays for that day. Until then each run looks for its leftovers at
-its begin and at its end, because a task of the dead run may still be writing.
+is dead, else after a day. The record of a dead run stays for that day. During that day each run looks for leftovers of
+the dead run at its own begin and end, because a task of the dead run may still be writing.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _DECIDED_S = 10.0
 
 class RunRecord(NamedTuple):
     """The record of a run. ``process``: the pid and its start time; empty after the run has ended. ``seen_s``: the time
-    of the last sign of life, in seconds since 1970. ``machine``: the machine and namespace of the pid; earlier versions
-    did not write it.
+    at which the run last renewed the record, in seconds since 1970. ``machine``: the machine and namespace of the pid;
+    earlier versions did not write it.
     """
 
     run: str
@@ -63,7 +63,7 @@ class Run:
         """Runs whose leftovers can be removed."""
 
     def begin(self) -> None:
-        """Raises StorageError if another run of this table is alive."""
+        """Writes this run's record. Raises StorageError if another run of this table is alive."""
         _active_runs.add(self)  # before the record exists: a signal may end the process at any line from now on
         try:
             self._write(holds=False)
@@ -74,7 +74,7 @@ class Run:
                 if first.holds or _order(first) < _order(self._record) or time.monotonic() > until:
                     raise StorageError(
                         f"another pipeline is writing to this table: {_description(first)}. If that run is dead, wait "
-                        f"for {SILENT_S:.0f} s of silence, or remove {self._runs.uri}/{first.run}.json"
+                        f"until it was last seen {SILENT_S:.0f} s ago, or remove {self._runs.uri}/{first.run}.json"
                     )
                 self._ended.wait(0.2)
                 others = self._others()

@@ -1,4 +1,4 @@
-"""The link between a table and a query's checkpoint, so that neither is used with the wrong other one.
+"""The link between a table and a query's checkpoint, so that a table is not used with another table's checkpoint.
 
 ``_odradek/table.json`` in the table has the shape of its rows and the table's id; ``odradek-table`` in the checkpoint
 has the same id. Both files are written before the query's first run and after all checks: a mistyped schema begins no

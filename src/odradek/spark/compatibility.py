@@ -1,7 +1,7 @@
-"""What the installed PySpark lacks. The source works with PySpark 4.0 and newer.
+"""The parts of PySpark that the installed version may lack. The source works with PySpark 4.0 and newer.
 
-A part of PySpark that a version does not have is an empty class here, which Spark never makes an object of. What needs
-such a part is refused with ``require`` when a query asks for it.
+A class that this PySpark does not have is an empty class here, of which Spark never makes an object. A query that needs
+a missing part is refused with ``require``.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Three kinds of processes take part:
 * The planner, which Spark starts once per query, looks up offsets, plans each micro-batch (``plan.py``) and commits
   finished ones. Because it starts with every query, this module and ``lookups.py`` import only what planning needs;
   producers, codecs and decoders are imported where they are used.
-* Workers read one range each.
+* Workers run tasks; a task reads one piece or several.
 * The driver commits a finished micro-batch if no next micro-batch is requested at once (``micro_batch_commits.py``).
 """
 
@@ -246,7 +246,7 @@ def planned_ends(
 
 
 def narrow_by_filters(lookups: Lookups, whole: list[Range], pushed: pushdown.PushedFilters) -> list[Range]:
-    """Returns the ranges without offsets that the pushed filters exclude. It looks up the offsets of times."""
+    """Returns the ranges without the offsets that the pushed filters exclude. Looks up the offsets of times."""
     wanted = [item.partition for item in whole if pushed.takes(item.partition)]
     since: dict[TopicPartition, int] = {}
     before: dict[TopicPartition, int] = {}

@@ -33,7 +33,9 @@ _ATTEMPTS = 10
 
 
 class ConsumerSession:
-    """Blocks; one thread at a time may use it. Raises the errors of ZooKeeperConnection."""
+    """The registration, the partitions and the commits of one consumer, in one session after another.
+
+    Its methods block and raise the errors of ZooKeeperConnection. One thread at a time may use it."""
 
     def __init__(self, connection: ZooKeeperConnection, group: str) -> None:
         self.connection = connection
@@ -45,14 +47,14 @@ class ConsumerSession:
         self._topics: frozenset[str] = frozenset()
         self._seen: dict[TopicPartition, StoredOffset | None] = {}
         self._possible: dict[TopicPartition, set[int]] = {}
-        """Offsets of commits without an answer; each may be in the znode that follows the one in ``_seen``."""
+        """Offsets of commits without an answer; each may be in the next version of the znode in ``_seen``."""
 
     # --- owners -----------------------------------------------------------------------------------------------
 
     def take_ownership(self, partitions: Sequence[TopicPartition], topics: Iterable[str]) -> dict[TopicPartition, str]:
         """Registers this consumer and makes it the owner of all partitions, or of none, in one transaction.
 
-        Returns the owners of the partitions that others own; empty after a success."""
+        Returns the other owners by partition; empty after a success."""
         wanted = frozenset(topics) | {tp.topic for tp in partitions}
         failure: ZnodeChanged | None = None
         for _ in range(_ATTEMPTS):
@@ -89,7 +91,7 @@ class ConsumerSession:
             return
 
     def _begin_session(self) -> None:
-        """After an expired session nothing of the previous one is left: this consumer gets a new id."""
+        """Gives this consumer a new id if the previous session has expired: none of its znodes is left."""
         session = self.connection.session_id
         if session == self._session:
             return
@@ -118,7 +120,7 @@ class ConsumerSession:
         return {tp: znode for tp, znode in zip(partitions, found, strict=True) if znode is not None}
 
     def _registration(self, topics: frozenset[str]) -> list[Operation]:
-        """What registers this consumer with a subscription, or changes its subscription."""
+        """Returns the operations that register this consumer with a subscription, or change its subscription."""
         subscription = dict.fromkeys(sorted(topics), 1)
         made = {"version": 1, "subscription": subscription, "pattern": "static"}
         data = json.dumps(made | {"timestamp": str(round(time.time() * 1000))}, separators=(",", ":")).encode()
@@ -194,7 +196,10 @@ class ConsumerSession:
         return [OffsetChange(GroupPartition(self.group, tp), offset, self._seen[tp]) for tp, offset in offsets.items()]
 
     def _operations(self, changes: Sequence[OffsetChange]) -> list[Operation]:
-        """An unowned partition is owned for the moment of the transaction, so that it has no other owner."""
+        """Returns the operations of a commit.
+
+        A partition that this consumer does not own gets it as the owner within the transaction only. So the transaction
+        fails if another consumer owns the partition."""
         unowned = [
             self._owner_path(change.group_partition.tp)
             for change in changes
@@ -240,7 +245,7 @@ class ConsumerSession:
             raise OffsetsChanged(frozenset(reasons), "; ".join(reasons[tp] for tp in sorted(reasons)))
 
     def _after(self, change: OffsetChange) -> StoredOffset:
-        """The znode after a transaction that succeeded."""
+        """Returns the offset as it is stored after a transaction that succeeded."""
         path = self._store.layout.path(*change.group_partition)
         return StoredOffset(change.offset, path, _version(change.before) + 1, 0, b"%d" % change.offset)
 

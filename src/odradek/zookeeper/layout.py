@@ -48,7 +48,7 @@ def name_problem(name: str) -> str | None:
 
 
 def parse_partition(text: str) -> int | str:
-    """Returns a partition's number, or why the text is none."""
+    """Returns a partition's number, or why the text is not the number of a partition."""
     if _NUMBER.fullmatch(text) and int(text) <= MAX_PARTITION:
         return int(text)
     if _BYTE_POSITION.fullmatch(text):
@@ -176,7 +176,7 @@ class OffsetLayout:
 
 
 def _field_of(text: str, name: str) -> int | str:
-    """Returns the whole number in a field of a JSON object, or why there is none."""
+    """Returns the whole number in a field of a JSON object, or why the field has none."""
     try:
         found: Any = json.loads(text)
     except (ValueError, RecursionError):

@@ -168,7 +168,7 @@ def _unwritable(store: OffsetStore, stored: StoredOffsets, rows: Iterable[Migrat
 
 
 def live_members(store: OffsetStore, admin: Admin, group: str) -> list[str]:
-    """Returns a line for each side on which a group has live members, with their names."""
+    """Returns a line with the names of a group's live members in ZooKeeper, and one for those in Kafka."""
     found = []
     if store.layout.is_kafkas and (names := read_members(store.connection, group).live()):
         found.append(f"group {group} has live members in ZooKeeper: {', '.join(names)}: stop them first")

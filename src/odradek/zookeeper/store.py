@@ -117,7 +117,7 @@ class OffsetStore:
     def write(self, changes: Sequence[OffsetChange]) -> None:
         """Writes offsets in one transaction: all of them, if every znode still is as it was read, or none.
 
-        If the answer is lost, it reads whether the offsets were written, and repeats the transaction if they were not.
+        If the answer is lost, this method reads whether the offsets were written; if not, it repeats the transaction.
         Raises ZnodeChanged for a second writer, ConfigError for a name that no path can hold."""
         if not changes:
             return
@@ -178,8 +178,8 @@ class OffsetStore:
         return made
 
     def _outcome(self, changes: Sequence[OffsetChange]) -> str:
-        """Returns the outcome of a transaction without an answer: ``written``, ``not``, or ``changed`` by another
-        writer."""
+        """Returns the outcome of a transaction without an answer: ``written``, ``not`` written, or ``changed`` by
+        another writer."""
         found = self.connection.get_many([self.layout.path(*change.group_partition) for change in changes])
         if all(_is_after(self.layout, znode, change) for znode, change in zip(found, changes, strict=True)):
             return "written"
@@ -236,7 +236,7 @@ def _stored(znode: Znode, offset: int) -> StoredOffset:
 
 
 def _is_after(layout: OffsetLayout, znode: Znode | None, change: OffsetChange) -> bool:
-    """Returns whether a znode is as a transaction leaves it."""
+    """Returns whether a znode has the data and the version that a transaction with this change gives it."""
     if znode is None or layout.offset(znode.data) != change.offset:
         return False
     return znode.version == (0 if change.before is None else change.before.version + 1)

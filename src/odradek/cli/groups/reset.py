@@ -73,7 +73,7 @@ EPILOG = (
 
 @dataclass(frozen=True, kw_only=True)
 class ResetLine:
-    """The command line."""
+    """The options of the command."""
 
     bootstrap: Bootstrap
     group: Groups = None

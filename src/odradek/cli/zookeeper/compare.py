@@ -36,7 +36,7 @@ _HEAD = ("GROUP", "TOPIC", "PARTITION", "ZOOKEEPER", "KAFKA", "DIFFERENCE")
 
 @dataclass(frozen=True, kw_only=True)
 class CompareLine(KafkaLine):
-    """The command line."""
+    """The options of the command."""
 
     group: Groups = None
     all_groups: AllGroups = False

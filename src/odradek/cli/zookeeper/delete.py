@@ -33,7 +33,7 @@ EPILOG = (
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteLine(ZooKeeperLine):
-    """The command line."""
+    """The options of the command."""
 
     group: Groups = None
     topic: Topics = None
@@ -46,7 +46,7 @@ def delete(line: DeleteLine) -> None:
     """Delete groups without live members from ZooKeeper, or their offsets of some topics.
 
     Shows the offsets. With --execute, writes them to an undo file, then deletes each group in one transaction. Znodes
-    that are no offsets are deleted, too, and listed: no undo file can hold them.
+    without a valid offset are deleted, too, and listed: an undo file cannot contain them.
     """
     from odradek.zookeeper.export_file import format_offsets
 

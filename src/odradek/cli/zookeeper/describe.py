@@ -28,7 +28,7 @@ _HEAD = ("TOPIC", "PARTITION", "OFFSET", "LOG-END", "LAG", "OWNER", "MODIFIED")
 
 @dataclass(frozen=True, kw_only=True)
 class DescribeLine(KafkaLine):
-    """The command line."""
+    """The options of the command."""
 
     group: Groups = None
     all_groups: AllGroups = False
@@ -39,7 +39,8 @@ class DescribeLine(KafkaLine):
 def describe(line: DescribeLine) -> None:
     """Show the offsets of groups in ZooKeeper, with owners, and with lag if -b names the brokers.
 
-    Every znode that is no offset is listed with the reason; so is an offset outside its log. Then the exit code is 1.
+    Every znode without a valid offset is listed with the reason, and so is an offset outside its log. Then the exit
+    code is 1.
     """
     with line.store() as store, line.optional_admin() as admin:
         names = chosen_groups(store, line.group, line.all_groups)

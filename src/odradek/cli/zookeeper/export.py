@@ -23,7 +23,7 @@ EPILOG = (
 
 @dataclass(frozen=True, kw_only=True)
 class ExportLine(ZooKeeperLine):
-    """The command line."""
+    """The options of the command."""
 
     group: Groups = None
     all_groups: AllGroups = False
@@ -37,7 +37,7 @@ class ExportLine(ZooKeeperLine):
 def export(line: ExportLine) -> None:
     """Write the offsets of groups to a file that `odradek zookeeper import` and Kafka's ImportZkOffsets read.
 
-    A znode that is no offset is listed on standard error and is not in the file; then the exit code is 1.
+    A znode without a valid offset is listed on standard error and is not in the file; then the exit code is 1.
     """
     from odradek.zookeeper.export_file import format_offsets
 

@@ -22,7 +22,7 @@ EPILOG = (
 
 @dataclass(frozen=True, kw_only=True)
 class ImportLine(KafkaLine):
-    """The command line."""
+    """The options of the command."""
 
     file: Annotated[Path, typer.Option("--file", metavar="FILE", help="A line PATH:OFFSET for each offset.")]
     execute: Execute = False

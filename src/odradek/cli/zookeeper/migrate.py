@@ -52,7 +52,7 @@ _HEAD = ("GROUP", "TOPIC", "PARTITION", "SOURCE", "BEFORE", "AFTER")
 
 @dataclass(frozen=True, kw_only=True)
 class MigrateLine(KafkaLine):
-    """The command line."""
+    """The options of the command."""
 
     to: Annotated[str, typer.Option("--to", metavar="kafka|zookeeper", help="The store that is written.")]
     group: Groups = None

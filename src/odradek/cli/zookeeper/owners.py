@@ -20,7 +20,7 @@ EPILOG = (
 
 @dataclass(frozen=True, kw_only=True)
 class OwnersLine(KafkaLine):
-    """The command line."""
+    """The options of the command."""
 
     group: Groups = None
 

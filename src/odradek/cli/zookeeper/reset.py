@@ -51,7 +51,7 @@ EPILOG = (
 
 @dataclass(frozen=True, kw_only=True)
 class ZooKeeperResetLine(KafkaLine):
-    """The command line."""
+    """The options of the command."""
 
     group: Groups = None
     topic: ResetTopic = None

@@ -71,7 +71,7 @@ class ZooKeeperLine:
     as_json: AsJson = False
 
     def layout(self) -> OffsetLayout:
-        """Returns the layout of --path and its companions. Raises ConfigError."""
+        """Returns the layout that --path and the options after it describe. Raises ConfigError."""
         from odradek.zookeeper.layout import KAFKA_TEMPLATE, OffsetLayout
 
         template = KAFKA_TEMPLATE if self.path is None else self.path

@@ -26,7 +26,7 @@ class WriteOptions(NamedTuple):
 
 
 def changes_of(store: OffsetStore, group: str, offsets: dict[tuple[str, int], int]) -> list[OffsetChange]:
-    """Returns the changes of a group that make its offsets these. Raises CommandError for an invalid znode."""
+    """Returns the changes after which a group has these offsets. Raises CommandError for an invalid znode."""
     from odradek.core.ids import TopicPartition
     from odradek.zookeeper.layout import GroupPartition
     from odradek.zookeeper.store import OffsetChange

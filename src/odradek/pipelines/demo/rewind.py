@@ -2,7 +2,7 @@
 
 The target is the start or end of the log, a time, or N records back.
 
-Only the group's offsets change. The pipeline notices that they differ from its own and follows.
+Only the group's offsets change. The pipeline notices that they differ from its own offsets, and follows the reset.
 """
 
 from __future__ import annotations

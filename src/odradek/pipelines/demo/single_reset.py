@@ -1,9 +1,9 @@
 """A rewind that is made once, even if the run that makes it is killed several times.
 
-The new offsets are first decided and saved in the demo's state. Then the group is reset. Then the query follows. If a
-run dies in between, the decision remains. The next run carries it out if it is asked for the same rewind or for none,
-and makes no new decision: otherwise ``-100`` would be 200 after a kill. The reset can be repeated as long as the query
-has not followed it; the query's checkpoint shows whether it has.
+The new offsets are first decided and saved in the demo's state. Then the group is reset. Then the query follows the
+reset. If a run dies in between, the decision remains. The next run carries it out if it is asked for the same rewind or
+for none, and makes no new decision: otherwise ``-100`` would be 200 after a kill. The reset can be repeated as long as
+the query has not followed it; the query's checkpoint shows whether it has.
 """
 
 from __future__ import annotations

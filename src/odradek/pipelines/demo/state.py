@@ -31,7 +31,7 @@ class PendingRewind:
     """A rewind in the user's words, and its effect on each partition.
 
     ``batch``: the newest micro-batch in the query's checkpoint at that time. A newer micro-batch means that the query
-    has followed.
+    has followed the rewind.
     """
 
     asked: str
