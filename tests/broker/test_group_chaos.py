@@ -206,7 +206,7 @@ def history(bootstrap: str, group: str, topic: str) -> dict[int, list[int]]:
     """All committed offsets of the group, by partition and in order."""
     found: dict[int, list[int]] = {}
     with odradek.Admin(bootstrap) as admin:
-        for entry in offsets_topic.read_records(admin, group):
+        for entry in offsets_topic.entries(admin, group):
             record = decode(entry.key, entry.value)
             if isinstance(record, OffsetCommitRecord):
                 assert record.value is not None, "no offset was deleted"

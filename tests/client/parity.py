@@ -262,7 +262,7 @@ def _offsets_text(offsets: dict[TopicPartition, Any]) -> str:
 def written(admin: Admin, group: str) -> dict[str, list[str]]:
     """The commits of a group in the offsets topic: by partition, in order, without consecutive repetitions."""
     found: dict[str, list[str]] = {}
-    for entry in offsets_topic.read_records(admin, group):
+    for entry in offsets_topic.entries(admin, group):
         record = records.decode(entry.key, entry.value)
         if not isinstance(record, records.OffsetCommitRecord):
             continue

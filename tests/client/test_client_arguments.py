@@ -352,8 +352,8 @@ def test_the_poll_interval_counts_from_the_start_of_a_poll(
     one.position(TopicPartition(topic, 0))
     one.poll(0.0)
     engine, order = one._engine, []
-    polled, wait_in_thread = engine.group.polled, engine.wait_in_thread
-    monkeypatch.setattr(engine.group, "polled", lambda: (order.append("polled"), polled())[1])
+    note_poll, wait_in_thread = engine.group.note_poll, engine.wait_in_thread
+    monkeypatch.setattr(engine.group, "note_poll", lambda: (order.append("polled"), note_poll())[1])
     monkeypatch.setattr(engine, "wait_in_thread", lambda timeout: (order.append("waits"), wait_in_thread(timeout))[1])
     one.poll(0.2)
     assert order[:2] == ["polled", "waits"]

@@ -206,5 +206,5 @@ def test_all_records_of_a_group_are_in_its_partition(admin: Admin, committed: st
     from odradek.client.admin import offsets_topic
 
     count = len(offsets_topic.partitions(admin))
-    found = {entry.partition for entry in offsets_topic.read_records(admin, committed)}
+    found = {entry.partition for entry in offsets_topic.entries(admin, committed)}
     assert found == {partition_for_group(committed, count)}

@@ -96,9 +96,9 @@ def test_the_first_heartbeat_is_complete_and_later_ones_have_the_changes() -> No
     }  # fmt: skip
     assert one.heartbeat_request() == nothing
     one.subscribe(["a", "c"])
-    assert one.urgent
+    assert one.is_due_at_once
     assert one.heartbeat_request() == nothing | {"subscribed_topic_names": ["a", "c"]}
-    assert not one.urgent
+    assert not one.is_due_at_once
 
 
 def test_topics_replace_a_pattern_and_a_pattern_replaces_topics() -> None:
@@ -118,7 +118,7 @@ def test_an_assignment_is_acknowledged_after_its_reconciliation() -> None:
     assert answer(one, 1, {A: [0, 1]}) is NextHeartbeat.INTERVAL
     assert one.state is Kip848State.RECONCILING
     settle(one)
-    assert one.urgent
+    assert one.is_due_at_once
     assert one.heartbeat_request()["topic_partitions"] == [{"topic_id": A, "partitions": [0, 1]}]
     assert apply(one, one.join_number, 1) is NextHeartbeat.INTERVAL
     assert one.state is Kip848State.STABLE
@@ -162,7 +162,7 @@ def test_a_partition_withdrawn_before_its_reconciliation_is_reported() -> None:
     answer(one, 1)
     assert answer(one, 2, {A: [0, 1]}) is NextHeartbeat.INTERVAL
     assert answer(one, 2, {A: [0]}) is NextHeartbeat.AT_ONCE
-    assert one.urgent
+    assert one.is_due_at_once
     assert one.heartbeat_request()["topic_partitions"] == [{"topic_id": A, "partitions": [0]}]
     assert apply(one, one.join_number, 3, {A: [0]}) is NextHeartbeat.INTERVAL  # the same partitions in the next epoch
     assert one.state is Kip848State.STABLE
@@ -188,7 +188,7 @@ def test_a_removed_member_loses_all_partitions_and_rejoins_with_its_id(code: str
     settle(one)
     before, in_flight = one.join_number, one.begin_reconciliation()
     assert answer(one, code=ErrorCode[code]) is NextHeartbeat.AT_ONCE
-    assert (one.state, one.in_group, one.beats) == (Kip848State.LOST, False, False)
+    assert (one.state, one.in_group, one.sends_heartbeats) == (Kip848State.LOST, False, False)
     assert not one.set_owned({A: frozenset({0})}, in_flight)
     one.end_reconciliation(in_flight)
     apply(one, before, 8, {B: [1]})  # a late reply for the old membership

@@ -289,15 +289,15 @@ def test_replies_for_an_old_position_change_nothing() -> None:
     again.set_position(5)
     assert state.version != again.version, "a partition that is unassigned and assigned again"
     before = state.version
-    assert state.fetched(before, 5, 9, 3)
-    assert not state.fetched(before, 5, 9, 3), "the fetch offset has moved on"
+    assert state.note_fetched(before, 5, 9, 3)
+    assert not state.note_fetched(before, 5, 9, 3), "the fetch offset has moved on"
     assert state.truncate(before, 7, 2)
     assert (state.position, state.fetch_offset, state.fetch_epoch) == (5, 5, 2), "no record beyond 7 was returned"
     assert not state.advance(before, 9, 3)
-    assert not state.fetched(before, 9, 12, 3)
+    assert not state.note_fetched(before, 9, 12, 3)
     assert not state.truncate(before, 0, 0)
     assert state.advance(state.version, 6, 2)
-    assert state.fetched(state.version, 5, 8, 2)
+    assert state.note_fetched(state.version, 5, 8, 2)
     state.fetch_again()
     assert (state.position, state.fetch_offset) == (6, 6)
 
@@ -380,7 +380,7 @@ def test_returned_records_count_although_later_fetched_ones_are_dropped() -> Non
     state = PartitionState()
     state.set_position(0)
     taken = state.version
-    assert state.fetched(taken, 0, 9, 3)
+    assert state.note_fetched(taken, 0, 9, 3)
     assert state.advance(taken, 5, 3)
     state.fetch_again()
     assert state.set_returned(taken, 2, 3), "only records fetched beyond it are dropped"

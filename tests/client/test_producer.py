@@ -332,14 +332,14 @@ def test_a_batch_that_cannot_be_packed_fails_alone(
     bootstrap: str, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admin.create_topics([NewTopic(topic, 2, 1)])
-    sealed = ProducerBatch.sealed
+    sealed = ProducerBatch.seal
 
     def broken(self: ProducerBatch, codec: int, producer_id: int, attributes: int = 0) -> bytes:
         if b"odd" in self.body:
             raise ArithmeticError("no room for it")
         return sealed(self, codec, producer_id, attributes)
 
-    monkeypatch.setattr(ProducerBatch, "sealed", broken)
+    monkeypatch.setattr(ProducerBatch, "seal", broken)
     deliveries: list[tuple[bytes, str | None]] = []
     with Producer(bootstrap) as producer:
         producer.send(topic, b"odd", partition=0, on_delivery=lambda m, e: deliveries.append((b"odd", str(e))))

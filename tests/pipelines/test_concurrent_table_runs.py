@@ -41,10 +41,10 @@ class Rows:
     in_place = True
     schema = COLUMNS
 
-    def __init__(self, rows: int, during: Callable[[], None] = lambda: None, covers: str | None = None) -> None:
+    def __init__(self, rows: int, during: Callable[[], None] = lambda: None, offsets_digest: str | None = None) -> None:
         self.rows = rows
         self.during = during
-        self.covers = covers
+        self.offsets_digest = offsets_digest
 
     def write(self, location: Location, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
         assert isinstance(location, LocalLocation)
@@ -369,14 +369,14 @@ def test_a_repeated_micro_batch_with_other_offsets_is_refused(tmp_path: Path, ki
     Skipping it would lose rows, and commit the group beyond them."""
     table = delta_table(tmp_path, "a" * 32) if kind == "delta" else parquet_table(tmp_path)
     table.prepare()
-    added = table.add(Rows(5, covers="0-5"), 0, QUERY)
-    assert table.add(Rows(5, covers="0-5"), 0, QUERY) == added
+    added = table.add(Rows(5, offsets_digest="0-5"), 0, QUERY)
+    assert table.add(Rows(5, offsets_digest="0-5"), 0, QUERY) == added
     with pytest.raises(StorageError, match=r"batch 0 is in .*t with other offsets.*Nothing was added"):
-        table.add(Rows(9, covers="0-9"), 0, QUERY)
+        table.add(Rows(9, offsets_digest="0-9"), 0, QUERY)
     assert len(files(tmp_path)) == 1
     # Versions before this check did not store the offsets.
     earlier = table.add(Rows(3), 1, QUERY)
-    assert table.add(Rows(3, covers="5-8"), 1, QUERY) == earlier
+    assert table.add(Rows(3, offsets_digest="5-8"), 1, QUERY) == earlier
 
 
 def test_the_same_ranges_in_another_order_are_equal() -> None:

@@ -83,7 +83,7 @@ def test_the_whole_log_is_covered_up_to_the_planned_end(monkeypatch: pytest.Monk
 
     def planned(start: int, **options: str) -> list[Range]:
         with serving(COMPACTED._replace(start=start)) as made:
-            return history._planned(made.bootstrap, None, options).ranges
+            return history._plan_read(made.bootstrap, None, options).ranges
 
     offsets = TopicPartition("__consumer_offsets", 0)
     assert planned(4) == [Range(offsets, 4, 22)]

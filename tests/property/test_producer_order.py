@@ -105,14 +105,14 @@ class Scenario:
 
     def decide_commits(self, batch: ProducerBatch, code: ErrorCode | None) -> None:
         if code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
-            self.queue.done(batch, appended=True)
+            self.queue.remove_answered(batch, appended=True)
             self.appended += self.numbers[id(batch)]
         elif self.now_ms >= batch.created_ms + DELIVERY_TIMEOUT_MS:
-            self.queue.done(batch, appended=False)
+            self.queue.remove_answered(batch, appended=False)
             self.given_up += self.numbers[id(batch)]
         else:
             assert code is None or code in RETRIABLE or is_refused(code), code
-            self.queue.failed(batch, self.now_ms, 20, code)
+            self.queue.put_back(batch, self.now_ms, 20, code)
             self.retried += 1
 
     def break_off(self) -> None:
@@ -124,7 +124,7 @@ class Scenario:
             self.settle(sent.batch, None)
 
     def expire(self) -> None:
-        for batch in self.queue.expired(self.now_ms, DELIVERY_TIMEOUT_MS):
+        for batch in self.queue.remove_expired(self.now_ms, DELIVERY_TIMEOUT_MS):
             self.given_up += self.numbers[id(batch)]
 
     def pass_time(self) -> None:

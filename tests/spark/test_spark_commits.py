@@ -160,7 +160,7 @@ def test_a_query_that_ends_before_its_commit_is_harmless(running: Running) -> No
     eventually(lambda: run.is_over, what="its connections closed")
     run.settled.clear()
     assert micro_batch_commits._ends_of_last_batch(run), "there is a micro-batch to commit"
-    micro_batch_commits._settle(run)
+    micro_batch_commits._commit_run(run)
     assert [lookups._admin for lookups in run.sources.values()] == [None], "its connections stay closed"
     assert not run.settled
 

@@ -448,12 +448,12 @@ def test_options_that_could_lose_or_duplicate_a_micro_batch_are_refused(bootstra
     without_sources = SimpleNamespace(analyzedPlan=lambda: SimpleNamespace(collectLeaves=lambda: no_leaves))
     no_leaves = SimpleNamespace(size=lambda: 0)
     with pytest.raises(MicroBatchRefused, match=r"above the broker's transaction\.max\.timeout\.ms: pass a smaller"):
-        late._started(query, "", without_sources, 0)
+        late._start_run(query, "", without_sources, 0)
     with Consumer(bootstrap, group_id=f"odradek-{query}") as member:
         member.subscribe([target])
         member.poll(5)
         with pytest.raises(MicroBatchRefused, match="has live members"):
-            transactional_writer(bootstrap, target)._started(query, "", without_sources, 0)
+            transactional_writer(bootstrap, target)._start_run(query, "", without_sources, 0)
     with pytest.raises(ConfigError, match="does not support Spark Connect"):
         pickle.dumps(transactional_writer(bootstrap, target))
     with pytest.raises(ConfigError, match=r"an id of its own for each topic, odradek-<query id>-<topic>"):

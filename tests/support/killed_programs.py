@@ -80,7 +80,7 @@ class Commit(NamedTuple):
 def commits_of(bootstrap: str, group: str) -> list[Commit]:
     """All commits of a group, in the order of the log."""
     with Admin(bootstrap) as admin:
-        found = [records.decode(entry.key, entry.value) for entry in offsets_topic.read_records(admin, group)]
+        found = [records.decode(entry.key, entry.value) for entry in offsets_topic.entries(admin, group)]
     return [
         Commit(one.key.topic, one.key.partition, one.value.offset, one.value.commit_timestamp_ms)
         for one in found

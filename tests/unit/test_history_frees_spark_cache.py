@@ -53,7 +53,7 @@ def test_a_failed_analysis_releases_its_cached_frames(monkeypatch: pytest.Monkey
         return run
 
     monkeypatch.setattr(history, "progress_options", progress_options)
-    monkeypatch.setattr(history, "_planned", lambda *given: history._Read([], "read_committed", {}))
+    monkeypatch.setattr(history, "_plan_read", lambda *given: history._OffsetsTopicRead([], "read_committed", {}))
     monkeypatch.setattr(history, "offset_history", lambda *given, **named: records)
     for name in ("_logs", "_coverage", "_analyser", "HistoryFrames"):
         monkeypatch.setattr(history, name, step(name))

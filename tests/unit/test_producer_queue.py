@@ -37,7 +37,7 @@ def queue(records: int, *, idempotent: bool = True, in_flight: int = MAX_IN_FLIG
     made = PartitionQueue(TP, idempotent=idempotent, in_flight=in_flight)
     made.append(0, 1, (None, b"the first", (), 0), None)
     (first,) = all_of(made)
-    made.done(first, appended=True)
+    made.remove_answered(first, appended=True)
     made._next_sequence = 0
     for n in range(records):
         made.append(0, 1, (None, b"%d" % n, (), n), None)  # a limit of one byte: one batch per record
@@ -61,10 +61,10 @@ def test_a_batch_is_sent_when_it_is_full_old_or_flushed() -> None:
     assert made.take(4, 5, flushing=False, limit=1_000) is None
     batch = made.take(4, 5, flushing=True, limit=1_000)
     assert batch is not None
-    (row,) = iter_records(batch.sealed(4, 9))
+    (row,) = iter_records(batch.seal(4, 9))
     assert (row.key, row.value, row.headers, row.timestamp) == (b"k", b"v", (("h", None),), 7)
     assert (row.producer_id, row.producer_epoch, row.sequence) == (9, 0, 0)
-    made.done(batch, appended=True)
+    made.remove_answered(batch, appended=True)
     made.append(0, 1_000, (None, None, (), 7), None)
     assert made.take(5, 5, flushing=False, limit=1_000) is not None
 
@@ -73,7 +73,7 @@ def test_five_batches_are_in_flight_with_increasing_sequences() -> None:
     made = queue(7)
     batches = all_of(made)
     assert [batch.sequence for batch in batches] == list(range(MAX_IN_FLIGHT))
-    made.done(batches[0], appended=True)
+    made.remove_answered(batches[0], appended=True)
     assert [batch.sequence for batch in all_of(made)] == [5]
     assert len(all_of(queue(3, idempotent=False))) == 1
     assert len(all_of(queue(5, in_flight=2))) == 2
@@ -86,11 +86,11 @@ def test_the_first_batch_is_in_flight_alone_until_it_is_appended() -> None:
     for n in range(4):
         made.append(0, 1, (None, b"%d" % n, (), n), None)
     (first,) = all_of(made)
-    made.failed(first, 0, 0, ErrorCode.unknown_topic_or_partition)
+    made.put_back(first, 0, 0, ErrorCode.unknown_topic_or_partition)
     assert all_of(made) == [first]
-    made.done(first, appended=False)  # the batch is dropped: the broker does not know the producer yet
+    made.remove_answered(first, appended=False)  # the batch is dropped: the broker does not know the producer yet
     (second,) = all_of(made)
-    made.done(second, appended=True)
+    made.remove_answered(second, appended=True)
     assert [batch.sequence for batch in all_of(made)] == [2, 3]
 
 
@@ -98,13 +98,13 @@ def test_failed_batches_are_sent_again_in_order_one_at_a_time() -> None:
     made = queue(4)
     a, b, c, d = all_of(made)
     for batch, code in ((c, ErrorCode.out_of_order_sequence_number), (a, None), (d, None)):
-        made.failed(batch, 0, 0, code)
+        made.put_back(batch, 0, 0, code)
         assert take(made) is None  # b is still in flight
-    made.done(b, appended=True)
+    made.remove_answered(b, appended=True)
     for batch in (a, c, d):
         assert take(made) is batch
         assert take(made) is None
-        made.done(batch, appended=True)
+        made.remove_answered(batch, appended=True)
     assert [batch.sequence for batch in (a, c, d)] == [0, 2, 3]
 
 
@@ -113,9 +113,9 @@ def test_a_retried_batch_is_in_flight_alone() -> None:
     made = queue(4)
     first = take(made)
     assert first is not None
-    made.failed(first, 0, 0, None)
+    made.put_back(first, 0, 0, None)
     assert all_of(made) == [first]
-    made.done(first, appended=True)
+    made.remove_answered(first, appended=True)
     assert [batch.sequence for batch in all_of(made)] == [1, 2, 3]
 
 
@@ -123,14 +123,14 @@ def test_a_missing_sequence_before_the_first_batch_starts_the_next_epoch() -> No
     made = queue(3)
     _, b, c = all_of(made)
     a = made.in_flight[0]
-    made.failed(a, 0, 0, None)
-    made.failed(b, 0, 0, ErrorCode.out_of_order_sequence_number)
-    made.failed(c, 0, 0, ErrorCode.out_of_order_sequence_number)
-    assert made.expired(5, 10) == []
+    made.put_back(a, 0, 0, None)
+    made.put_back(b, 0, 0, ErrorCode.out_of_order_sequence_number)
+    made.put_back(c, 0, 0, ErrorCode.out_of_order_sequence_number)
+    assert made.remove_expired(5, 10) == []
     a.created_ms = -10
-    assert made.expired(5, 10) == [a]  # it is dropped: b and c can never follow it in this epoch
+    assert made.remove_expired(5, 10) == [a]  # it is dropped: b and c can never follow it in this epoch
     assert take(made) is b
-    made.done(b, appended=True)
+    made.remove_answered(b, appended=True)
     assert take(made) is c
     assert [(batch.epoch, batch.sequence) for batch in (b, c)] == [(1, 0), (1, 1)]
 
@@ -138,6 +138,6 @@ def test_a_missing_sequence_before_the_first_batch_starts_the_next_epoch() -> No
 def test_a_retry_waits_for_its_backoff() -> None:
     made = queue(1)
     (batch,) = all_of(made)
-    made.failed(batch, 100, 50, None)
+    made.put_back(batch, 100, 50, None)
     assert take(made, 149) is None
     assert take(made, 150) is batch

@@ -111,7 +111,7 @@ def test_a_leader_that_has_the_read_records_but_cannot_serve_them_yet_is_no_loss
 
 def test_a_commit_above_the_high_watermark_is_no_loss() -> None:
     committed, epoch_ends = {P0: foreign(620), P1: foreign(10)}, {P0: 650}
-    assert plan.lost_of_committed(committed, GROWN, epoch_ends=epoch_ends) == []
+    assert plan.losses_of_committed(committed, GROWN, epoch_ends=epoch_ends) == []
     begin = plan.starting_offsets(Position(Start.COMMITTED), GROWN, committed=committed, epoch_ends=epoch_ends)
     assert begin == {P0: 620, P1: 10}
     batch = plan.plan_batch(INITIAL, GROWN, GroupOffsets(begin=begin, origin_epochs={P0: 3}))

@@ -226,7 +226,7 @@ def test_a_failure_to_add_a_listener_is_harmless_and_retried(
             raise OSError("no port")
         return "listener"
 
-    monkeypatch.setattr(micro_batch_commits, "_added_listener", add)
+    monkeypatch.setattr(micro_batch_commits, "_add_listener", add)
     micro_batch_commits.commit_finished_batches(spark)
     assert "no port" in caplog.text
     assert not listeners

@@ -202,7 +202,9 @@ HERE, ELSEWHERE = UUID(int=1), UUID(int=2)
         pytest.param(foreign(100, mark_commit(99, "a").metadata), False, id="mark-carried-over"),
     ],
 )
-def test_a_query_that_follows_only_asked_resets_follows_no_other_commit(commit: OffsetAndMetadata, follows: bool) -> None:
+def test_a_query_that_follows_only_asked_resets_follows_no_other_commit(
+    commit: OffsetAndMetadata, follows: bool
+) -> None:
     done = at(positions={P0: 500}, ids={"flights": HERE})
     result = plan.decide_commits(done, {P0: commit}, OnGroupReset.ASKED, "new")
     assert dict(result.resets) == ({P0: (100, mark_of(commit) or "new")} if follows else {})
@@ -445,11 +447,11 @@ def test_a_reset_replaces_a_lost_position_without_an_error() -> None:
 
 
 def test_batch_reads_report_missing_records() -> None:
-    (removed,) = plan.lost_of_named({P0: 0, P1: 3}, {P0: 600, P1: 20}, LOG)
+    (removed,) = plan.losses_of_named({P0: 0, P1: 3}, {P0: 600, P1: 20}, LOG)
     assert removed.startswith("flights-1: offsets 3 to 9 are lost")
-    (ahead,) = plan.lost_of_named({P0: 0, P1: 10}, {P0: 700, P1: 20}, LOG)
+    (ahead,) = plan.losses_of_named({P0: 0, P1: 10}, {P0: 700, P1: 20}, LOG)
     assert ahead.startswith("flights-0: offset 699 does not exist yet")
-    assert plan.lost_of_named({P0: 0, P1: 10}, {P0: 600, P1: 20}, LOG) == []
+    assert plan.losses_of_named({P0: 0, P1: 10}, {P0: 600, P1: 20}, LOG) == []
 
 
 # --- where to start and end
@@ -793,12 +795,12 @@ def test_every_loss_has_its_range_and_its_cause() -> None:
 
 @pytest.mark.claim(57, part=True)
 def test_committed_records_that_no_longer_exist_are_a_loss() -> None:
-    assert plan.lost_of_committed({P0: foreign(50), P1: foreign(10)}, LOG) == []
-    assert plan.lost_of_committed({}, LOG) == []
-    (removed,) = plan.lost_of_committed({P1: foreign(5)}, LOG)
+    assert plan.losses_of_committed({P0: foreign(50), P1: foreign(10)}, LOG) == []
+    assert plan.losses_of_committed({}, LOG) == []
+    (removed,) = plan.losses_of_committed({P1: foreign(5)}, LOG)
     assert removed.startswith("flights-1: offsets 5 to 9 are lost (its log starts at 10), removed by")
-    (cut,) = plan.lost_of_committed({P0: foreign(601)}, LOG)
+    (cut,) = plan.losses_of_committed({P0: foreign(601)}, LOG)
     assert cut.startswith("flights-0: it was read up to offset 601 but ends at 600")
-    assert plan.lost_of_committed({P0: foreign(50)}, LOG, epoch_ends={P0: 50}) == []
-    (parted,) = plan.lost_of_committed({P0: foreign(50)}, LOG, epoch_ends={P0: 40})
+    assert plan.losses_of_committed({P0: foreign(50)}, LOG, epoch_ends={P0: 50}) == []
+    (parted,) = plan.losses_of_committed({P0: foreign(50)}, LOG, epoch_ends={P0: 40})
     assert "the records that were read at offsets 40 to 49 are lost" in parted

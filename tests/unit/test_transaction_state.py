@@ -37,15 +37,15 @@ NEXT = ProducerIdentity(7, 1)
 def ready() -> ProducerTransaction:
     made = ProducerTransaction("x")
     made.init()
-    made.initialized(FIRST)
+    made.on_initialized(FIRST)
     return made
 
 
 def opened(version: int = 2) -> ProducerTransaction:
     made = ready()
     made.begin(version)
-    made.sending()
-    made.added([T0])
+    made.on_send()
+    made.on_added([T0])
     return made
 
 

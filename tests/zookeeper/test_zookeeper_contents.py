@@ -22,7 +22,7 @@ def test_zookeeper_keeps_the_offset_and_the_topic_more(
     path = f"/consumers/{group}/offsets/{filled}/0"
     assert kazoo.get(path)[0] == b"3"
     assert kazoo.get_children(path) == []
-    found = [records.decode(entry.key, entry.value) for entry in offsets_topic.read_records(admin, group)]
+    found = [records.decode(entry.key, entry.value) for entry in offsets_topic.entries(admin, group)]
     (commit,) = [one for one in found if isinstance(one, records.OffsetCommitRecord)]
     assert commit.value is not None
     assert (commit.value.offset, commit.value.metadata, commit.value.leader_epoch) == (3, "why", 0)

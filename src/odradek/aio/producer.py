@@ -258,7 +258,7 @@ class Producer(AsyncCloseable):
             async with asyncio.timeout(self.producer_config.max_block_ms / 1000):
                 await self._until(lambda: engine.fits(size))
         except TimeoutError:
-            raise engine.exhausted() from None
+            raise engine.exhausted_error() from None
 
     async def _until(self, condition: Any) -> None:
         """Waits for replies until ``condition()``. Raises the error that has ended the sender."""

@@ -24,7 +24,7 @@ from odradek.cli.terminal import (
     note_table,
     print_data,
     progress,
-    waiting,
+    spinner,
 )
 from odradek.core.printable import printable_json
 
@@ -92,7 +92,7 @@ def run_demo(options: DemoOptions) -> int:
     timing = _Timing()
     broker = DemoBroker(data_dir / "broker", data_dir / "broker.log")
     try:
-        with timing.step("start the broker"), waiting("starting a broker") as say:
+        with timing.step("start the broker"), spinner("starting a broker") as say:
             bootstrap = broker.start(say)
 
         from odradek.client.admin import Admin
@@ -197,7 +197,7 @@ class _DemoJob:
         state.save(self._data_dir)
         feed = Feed(flights, state.target)
         heading("2. Publish flights")
-        with self._timing.step("prepare the topic"), waiting("checking the topic"):
+        with self._timing.step("prepare the topic"), spinner("checking the topic"):
             found = self._workers.submit(prepare_topic, self._bootstrap, feed).result()
         if promised > sum(found):
             then = f", then {more:,} more" if more else ""
@@ -249,7 +249,7 @@ class _DemoJob:
         from odradek.pipelines.sources import unread_offsets
 
         heading(f"3. Spark reads as group {GROUP}")
-        with self._timing.step("start Spark (rest)"), waiting("starting Spark"):
+        with self._timing.step("start Spark (rest)"), spinner("starting Spark"):
             spark = starting.result()
         limit = self._options.batch_events or MAX_OFFSETS_PER_TRIGGER
         source = flight_source(self._bootstrap, feed.topic, limit)
@@ -271,7 +271,7 @@ class _DemoJob:
         from odradek.pipelines.demo.checks import check
 
         heading("4. Check against the input file")
-        with self._timing.step("check"), waiting("counting with pyarrow and with Spark"):
+        with self._timing.step("check"), spinner("counting with pyarrow and with Spark"):
             report = self._workers.submit(check, spark, self._lake, feed, state.skipped).result()
         note(f"{'':<20} {'EVENTS':>12} {'MILES':>16}")
         note(f"{'input file':<20} {report.expected_distinct:>12,} {report.expected_distance:>16,}")

@@ -65,7 +65,7 @@ def dump(
         if not offsets_topic.partitions(admin):
             error_line("this cluster has no __consumer_offsets topic yet: no client has looked up a group coordinator")
             return
-        entries = (e for e in offsets_topic.read_records(admin, group) if kind == "all" or kind == _kind(e.key))
+        entries = (e for e in offsets_topic.entries(admin, group) if kind == "all" or kind == _kind(e.key))
         for entry in islice(entries, max_lines):
             with writing_out():
                 print(form(entry.key, entry.value))

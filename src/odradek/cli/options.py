@@ -70,7 +70,7 @@ def connect(bootstrap: str, timeout_ms: int, command_config: Path | None = None)
     return Admin(client_config(bootstrap, timeout_ms, command_config))
 
 
-def names_given(names: list[str], option: str) -> list[str]:
+def given_names(names: list[str], option: str) -> list[str]:
     """Returns the names sorted and without duplicates. Raises CommandError for an empty name."""
     if "" in names:
         what = "a group's" if option == "--group" else "a topic's"
@@ -100,7 +100,9 @@ def terminal_columns() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def fitting(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: frozenset[int] = frozenset()) -> str:
+def table_or_blocks(
+    head: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: frozenset[int] = frozenset()
+) -> str:
     """Returns the table of ``columns``. If it is wider than the terminal, returns a block of lines for each row."""
     table = columns(head, rows, right=right)
     width = terminal_columns()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from odradek.cli.history_output import check_report, print_findings, write_report
 from odradek.cli.pipeline_options import HistoryLine
-from odradek.cli.terminal import progress, waiting
+from odradek.cli.terminal import progress, spinner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,14 +22,14 @@ def run_history_on_spark(line: HistoryLine, config: ClientConfig) -> None:
     from odradek.history.read import history_ranges
 
     check_report(line)
-    with waiting("checking the cluster"), Admin(config) as admin:
+    with spinner("checking the cluster"), Admin(config) as admin:
         total = sum(end - start for start, end in history_ranges(admin, line.group).values())
     # Java handles Ctrl-C badly. So the work runs in a thread, and Ctrl-C interrupts the main thread, which only waits.
     workers = ThreadPoolExecutor(1, "history")
     try:
         with progress("Reading", total, "records") as advance:
             analysing = workers.submit(_begin, line, advance).result()
-        with waiting("analysing"):
+        with spinner("analysing"):
             found = workers.submit(analysing).result()
     finally:
         workers.shutdown(wait=False, cancel_futures=True)

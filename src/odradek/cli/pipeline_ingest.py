@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from odradek.cli.ingest_progress import check_kind, reasons, shown
 from odradek.cli.pipeline_options import IngestLine, check_pyspark
 from odradek.cli.query_runs import check_end, group_line, run_query_in_thread
-from odradek.cli.terminal import counted, error_line, note, print_json, waiting
+from odradek.cli.terminal import counted, error_line, note, print_json, spinner
 from odradek.cli.termination import EXIT_TERMINATED
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def run_ingest_command(request: IngestLine) -> int:
 
     check_kind(request.progress)
     job = _job(request)
-    with waiting("checking the cluster"):
+    with spinner("checking the cluster"):
         unread = job.check()
 
     def get_spark() -> SparkSession:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.cli.option_fields import flag
 from odradek.cli.options import columns
 from odradek.cli.pipeline_options import ReplayLine, check_pyspark
-from odradek.cli.terminal import EXIT_OK, counted, note, note_table, print_json, progress, waiting
+from odradek.cli.terminal import EXIT_OK, counted, note, note_table, print_json, progress, spinner
 
 if TYPE_CHECKING:
     from odradek.pipelines.replay_ranges import Replayed, ReplayRanges
@@ -24,7 +24,7 @@ def run_replay_command(request: ReplayLine) -> int:
 
     request = dataclasses.replace(request, options=request.source_options())
     into = destination(request, partial(flag, ReplayLine))
-    with waiting("checking the cluster"):
+    with spinner("checking the cluster"):
         found = find_ranges(request)
     if request.dry_run or not request.as_json:
         _show(request, found)

@@ -325,13 +325,13 @@ def _lines(source: BinaryIO, form: str) -> Sized:
     with source:
         while piece := source.read1(PIECE_BYTES):  # type: ignore[attr-defined]  # files of bytes have it
             *lines, rest = (rest + piece).split(b"\n")
-            yield from _parsed(lines, read, count)
+            yield from _parse_lines(lines, read, count)
             count += len(lines)
         if rest:
-            yield from _parsed([rest], read, count)
+            yield from _parse_lines([rest], read, count)
 
 
-def _parsed(lines: list[bytes], read: Callable[[bytes], dict[str, Any] | None], before: int) -> Sized:
+def _parse_lines(lines: list[bytes], read: Callable[[bytes], dict[str, Any] | None], before: int) -> Sized:
     """Yields the rows before the first invalid line; then raises ValueError with that line's number."""
     rows: list[dict[str, Any]] = []
     failure: ValueError | None = None

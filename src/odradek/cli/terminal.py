@@ -174,7 +174,7 @@ def bar_columns(unit: str) -> tuple[ProgressColumn, ...]:
 
 
 @contextmanager
-def waiting(label: str) -> Iterator[Callable[[str], None]]:
+def spinner(label: str) -> Iterator[Callable[[str], None]]:
     """Shows a spinner during a wait of unknown length; shows nothing if stdout is not a terminal.
 
     Yields a function that changes the label.

@@ -15,10 +15,10 @@ from odradek.cli.options import (
     CommandConfig,
     Timeout,
     connect,
-    fitting,
+    given_names,
     named_values,
-    names_given,
     parse_partitions,
+    table_or_blocks,
 )
 from odradek.cli.terminal import CommandError, note, note_table, print_json, progress
 
@@ -86,7 +86,7 @@ def list_(
         print_json([_summary(topic) for topic in found], indent=2)
         return
     rows = [(t.name, str(len(t.partitions)), str(_replicas(t)), "yes" if t.internal else "") for t in found]
-    note_table(fitting(("TOPIC", "PARTITIONS", "REPLICAS", "INTERNAL"), rows, right=frozenset({1, 2})))
+    note_table(table_or_blocks(("TOPIC", "PARTITIONS", "REPLICAS", "INTERNAL"), rows, right=frozenset({1, 2})))
 
 
 def _replicas(topic: TopicDescription) -> int:
@@ -127,7 +127,7 @@ def create(
     settings = _settings(config)
     made: list[str] = []
     with connect(bootstrap, timeout_ms, command_config) as admin:
-        for name in names_given(names, "TOPIC"):
+        for name in given_names(names, "TOPIC"):
             try:
                 admin.create_topics([NewTopic(name, partitions or -1, replication_factor or -1, settings)])
                 made.append(name)
@@ -157,7 +157,7 @@ def describe(
     """Show the partitions of topics with leaders, replicas and offsets, and the topics' own settings."""
     from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 
-    chosen = names_given(names, "TOPIC")
+    chosen = given_names(names, "TOPIC")
     with connect(bootstrap, timeout_ms, command_config) as admin:
         found = admin.describe_topics(chosen)
         led = [TopicPartition(t.name, p.partition) for t in found.values() for p in t.partitions if p.leader >= 0]
@@ -192,7 +192,7 @@ def _print_topic(topic: TopicDescription, rows: list[dict[str, object]], shown: 
         note(f"  {config.name}={'(secret)' if config.value is None else config.value}  ({config.source})")
     head = ("PARTITION", "LEADER", "REPLICAS", "ISR", "LOG-START", "LOG-END")
     lines = [tuple(_cell(value) for value in row.values()) for row in rows]
-    note_table(fitting(head, lines, right=frozenset({0, 1, 4, 5})))
+    note_table(table_or_blocks(head, lines, right=frozenset({0, 1, 4, 5})))
 
 
 def _cell(value: object) -> str:
@@ -234,7 +234,7 @@ def alter(
         changes[setting] = None
     if partitions is None and not changes:
         raise CommandError("topics alter: nothing to change: give --partitions, --config or --delete-config")
-    names_given([name], "TOPIC")
+    given_names([name], "TOPIC")
     with connect(bootstrap, timeout_ms, command_config) as admin:
         try:
             if changes:
@@ -264,7 +264,7 @@ def delete(
     timeout_ms: Timeout = TIMEOUT_MS,
 ) -> None:
     """Delete topics with all their records, and the offsets of groups in these topics."""
-    chosen = names_given(names, "TOPIC")
+    chosen = given_names(names, "TOPIC")
     with connect(bootstrap, timeout_ms, command_config) as admin:
         admin.describe_topics(chosen)  # reports an unknown topic before the question
         if not confirm(f"Delete {', '.join(chosen)} with all records?", yes):
@@ -317,4 +317,4 @@ def delete_records(
         print_json([{"topic": t, "partition": p, "log_start": at} for (t, p), at in sorted(starts.items())])
         return
     rows = [(tp.topic, str(tp.partition), str(at)) for tp, at in sorted(starts.items())]
-    note_table(fitting(("TOPIC", "PARTITION", "LOG-START"), rows, right=frozenset({1, 2})))
+    note_table(table_or_blocks(("TOPIC", "PARTITION", "LOG-START"), rows, right=frozenset({1, 2})))

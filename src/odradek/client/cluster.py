@@ -117,7 +117,7 @@ class Cluster:
 
     # --- retries ----------------------------------------------------------------------------------------------
 
-    async def retrying(self, what: str, attempt: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
+    async def retry(self, what: str, attempt: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
         """Awaits ``attempt()`` until it succeeds, with backoff between two attempts.
 
         Raises at once an error that a retry cannot solve. Raises RequestTimedOut at the deadline, and BrokerUnreachable
@@ -305,7 +305,7 @@ class Cluster:
         if everything:
             known.topics = {}
         for name, topic in reply.topics.items():
-            known.topics[name] = known.newest[name] = _merged(topic, known.newest.get(name))
+            known.topics[name] = known.newest[name] = _merge(topic, known.newest.get(name))
         for name in reply.errors:
             known.topics.pop(name, None)
         if everything:
@@ -337,7 +337,7 @@ class Cluster:
             chosen = known if wanted is None else {name: known[name] for name in wanted if name in known}
             return {name: topic.description for name, topic in sorted(chosen.items())}
 
-        return await self.retrying("listing topics", attempt, deadline)
+        return await self.retry("listing topics", attempt, deadline)
 
     async def topic_names(self, topic_ids: Iterable[UUID]) -> dict[UUID, str]:
         """Looks up the names of topic ids with one Metadata request; the result leaves out unknown ids."""
@@ -460,7 +460,7 @@ class Cluster:
                     self.forget_coordinator(key, key_type)
                 raise
 
-        return await self.retrying(what, attempt, deadline)
+        return await self.retry(what, attempt, deadline)
 
 
 def _metadata_request(topics: list[dict[str, Any]] | None, *, create: bool = False) -> dict[str, Any]:
@@ -481,7 +481,7 @@ def _unknown_text(names: list[str]) -> str:
     return f"unknown topic {names[0]}" if len(names) == 1 else f"unknown topics {', '.join(sorted(names))}"
 
 
-def _merged(topic: TopicMetadata, before: TopicMetadata | None) -> TopicMetadata:
+def _merge(topic: TopicMetadata, before: TopicMetadata | None) -> TopicMetadata:
     """Merges a topic's new metadata with ``before``: a partition with an older leader epoch keeps its old metadata."""
     if before is None or before.description.topic_id != topic.description.topic_id:
         return topic

@@ -146,7 +146,7 @@ class ClientConfig:
                 raise ConfigError(f"{name} is set twice")
             if key == "bootstrap_servers" and isinstance(value, list | tuple):
                 value = ",".join(map(str, value))
-            values[key] = typed(name, str(kinds[key]), value)
+            values[key] = convert(name, str(kinds[key]), value)
         if "bootstrap_servers" not in values:
             raise ConfigError("bootstrap_servers is required, for example 127.0.0.1:9092")
         return cls(**values)
@@ -172,7 +172,7 @@ def check_whole(name: str, value: object, least: int) -> None:
         raise ConfigError(f"{name}: expected a whole number of at least {least}, not {value!r}")
 
 
-def typed(name: str, kind: str, value: Any) -> Any:
+def convert(name: str, kind: str, value: Any) -> Any:
     """Converts a setting's value, text or typed, to a str, bool or int (``kind``). Raises ConfigError."""
     if kind == "str":
         if not isinstance(value, str):

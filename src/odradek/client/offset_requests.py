@@ -51,7 +51,7 @@ async def list_offsets(
         left = {tp: when for tp, when in wanted.items() if tp not in found}
         await try_list_offsets(cluster, left, isolation_level, found, deadline)
 
-    await cluster.retrying("listing offsets", attempt, deadline)
+    await cluster.retry("listing offsets", attempt, deadline)
     return {tp: found[tp] for tp in wanted}
 
 
@@ -180,7 +180,7 @@ async def epoch_ends(
         left = {tp: epoch for tp, epoch in wanted.items() if tp not in found}
         await try_epoch_ends(cluster, left, found, deadline)
 
-    await cluster.retrying("looking up leader epochs", attempt, deadline)
+    await cluster.retry("looking up leader epochs", attempt, deadline)
     return {tp: found[tp] for tp in wanted}
 
 

@@ -76,7 +76,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_after_fork)
 
 
-class _Decoded(NamedTuple, Generic[T]):
+class _DecodedFetch(NamedTuple, Generic[T]):
     """The records of one fetch: ``content`` decodes them, ``leader_epoch`` is that of the last batch."""
 
     content: Iterator[T]
@@ -84,7 +84,7 @@ class _Decoded(NamedTuple, Generic[T]):
     leader_epoch: int
 
 
-_Decode = Callable[[FetchReplyPartition, int, int], _Decoded[T]]
+_Decode = Callable[[FetchReplyPartition, int, int], _DecodedFetch[T]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class PartitionReader:
         limits = (reply.high_watermark, reply.last_stable_offset, reply.log_start_offset)
         if not reply.records:
             return Fetched((), offset, *limits, NO_EPOCH)
-        found = self._decoded(self._arrow, reply, offset, 1 << 62)
+        found = self._decode(self._arrow, reply, offset, 1 << 62)
         return Fetched(tuple(found.content), found.next_offset, *limits, found.leader_epoch)
 
     def read(
@@ -193,7 +193,7 @@ class PartitionReader:
                     if passed is not None:
                         passed(position, end)
                     return
-                found = self._decoded(decode, reply, position, end)
+                found = self._decode(decode, reply, position, end)
                 if found.next_offset < end:
                     source.last_epoch = found.leader_epoch
                     pending = loop.start(source.advance(found.next_offset, end))
@@ -224,7 +224,7 @@ class PartitionReader:
             self.config.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms,
         )
 
-    def _decoded(self, decode: _Decode[T], reply: FetchReplyPartition, position: int, end: int) -> _Decoded[T]:
+    def _decode(self, decode: _Decode[T], reply: FetchReplyPartition, position: int, end: int) -> _DecodedFetch[T]:
         try:
             found = decode(reply, position, end)
         except CorruptRecord as error:
@@ -237,7 +237,7 @@ class PartitionReader:
 
     def _arrow(
         self, reply: FetchReplyPartition, position: int, end: int, surveyed: Callable[[BatchSpans], None] | None = None
-    ) -> _Decoded[pa.RecordBatch]:
+    ) -> _DecodedFetch[pa.RecordBatch]:
         kind = record_set() if surveyed is None else _kernel_record_set()
         records = kind(reply.records)
         aborted = [AbortedTransaction(*row) for row in reply.aborted or ()]
@@ -252,14 +252,14 @@ class PartitionReader:
             check_crcs=self.config.check_crcs,
             aborted=aborted,
         )
-        return _Decoded(batches, records.next_offset, records.leader_epoch)
+        return _DecodedFetch(batches, records.next_offset, records.leader_epoch)
 
-    def _rows(self, reply: FetchReplyPartition, position: int, end: int) -> _Decoded[Row]:
+    def _rows(self, reply: FetchReplyPartition, position: int, end: int) -> _DecodedFetch[Row]:
         batches = list(scan(reply.records))
         if not batches:
-            return _Decoded(iter(()), -1, NO_EPOCH)
+            return _DecodedFetch(iter(()), -1, NO_EPOCH)
         last = batches[-1][1]
-        return _Decoded(self._row_by_row(reply, batches, position, end), last.last_offset + 1, last.leader_epoch)
+        return _DecodedFetch(self._row_by_row(reply, batches, position, end), last.last_offset + 1, last.leader_epoch)
 
     def _row_by_row(
         self, reply: FetchReplyPartition, batches: list[tuple[int, BatchHeader]], position: int, end: int
@@ -428,7 +428,7 @@ class _Source:
                 self._leave_follower()
                 raise
 
-        return await self.cluster.retrying(f"reading {self.partition}", attempt, deadline)
+        return await self.cluster.retry(f"reading {self.partition}", attempt, deadline)
 
     def _leave_follower(self) -> None:
         if self._follower is not None:

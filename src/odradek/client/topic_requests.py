@@ -40,4 +40,4 @@ async def is_compacted(cluster: Cluster, topic: str, deadline: Deadline) -> bool
             return False  # TOPIC_AUTHORIZATION_FAILED: this client may have the right to read the topic
         return any("compact" in (config.value or "") for config in row.configs if config.name == "cleanup.policy")
 
-    return await cluster.retrying(f"settings of topic {topic}", attempt, deadline)
+    return await cluster.retry(f"settings of topic {topic}", attempt, deadline)

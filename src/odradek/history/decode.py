@@ -113,9 +113,9 @@ def _rare_rows(
 
 def _texts(found: ParsedRecords, keys: Array, values: Array) -> dict[str, pa.Array]:
     return {
-        "group": _gathered(pa.string(), keys, found.group_at, found.group_sizes),
-        "topic": _gathered(pa.string(), keys, found.topic_at, found.topic_sizes),
-        "metadata": _gathered(pa.string(), values, found.metadata_at, found.metadata_sizes),
+        "group": _gather_texts(pa.string(), keys, found.group_at, found.group_sizes),
+        "topic": _gather_texts(pa.string(), keys, found.topic_at, found.topic_sizes),
+        "metadata": _gather_texts(pa.string(), values, found.metadata_at, found.metadata_sizes),
     }
 
 
@@ -136,7 +136,7 @@ def _all_valid(texts: Mapping[str, pa.Array]) -> bool:
     return True
 
 
-def _gathered(kind: pa.DataType, buffer: Array, at: Array, sizes: Array) -> pa.Array:
+def _gather_texts(kind: pa.DataType, buffer: Array, at: Array, sizes: Array) -> pa.Array:
     ends, content = gather(buffer, at, sizes)
     bitmap, nulls = _validity(at >= 0)
     return pa.Array.from_buffers(kind, len(at), [bitmap, pa.py_buffer(ends), pa.py_buffer(content)], nulls)
@@ -205,7 +205,7 @@ def _topic_ids(found: ParsedRecords, values: Array) -> pa.Array:
     has_id = found.topic_id_at >= 0
     if not has_id.any():
         return _nulls(found.rows, pa.binary())
-    return _gathered(pa.binary(), values, found.topic_id_at, np.where(has_id, 16, 0).astype(np.int32))
+    return _gather_texts(pa.binary(), values, found.topic_id_at, np.where(has_id, 16, 0).astype(np.int32))
 
 
 def _rare_columns(rows: int, chosen: Array, decoded: list[Row]) -> dict[str, pa.Array]:

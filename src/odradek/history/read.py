@@ -68,7 +68,7 @@ def stream_offset_history(
         done = start
         covering = None if coverage is None else coverage.begin(tp.partition, start, end)
         surveyed = None if covering is None else covering.note_batches
-        for batch, decoded in _decoded(reader.read(start, end, surveyed=surveyed), names):
+        for batch, decoded in _decode_ahead(reader.read(start, end, surveyed=surveyed), names):
             if covering is not None:
                 covering.note_records(batch.column("offset"))
             if group is not None:
@@ -83,7 +83,7 @@ def stream_offset_history(
         advance(end - done)
 
 
-def _decoded(
+def _decode_ahead(
     batches: Iterator[pa.RecordBatch], names: dict[bytes, str]
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
     """Yields each batch with its decoded batch, in order.

@@ -241,7 +241,7 @@ class _Steps:
             i for i in far if self.rates[i] > rules.jump_factor * _high_rate(self.rates[moved & _all_but(moved, i)])
         ]
 
-    def compared(self, suspects: list[int]) -> list[int]:
+    def comparison_steps(self, suspects: list[int]) -> list[int]:
         """Returns the steps to compare the suspects with: the fastest others and a sample of the rest."""
         order = [i for i in np.argsort(-self.rates).tolist() if self.advanced[i] > 0 and i not in suspects]
         rest = order[_COMPARED:]
@@ -265,7 +265,7 @@ def _fast_moves(evidence: Evidence, rows: _Rows) -> Iterator[Finding]:
         suspects = steps.suspects(evidence.rules)
         if not suspects or budget <= 0:
             continue
-        compared = steps.compared(suspects)
+        compared = steps.comparison_steps(suspects)
         records = sorted({record for i in (*suspects, *compared) for record in _ends_of(evidence, steps, i)})
         budget -= len(records)
         waits_since = waiting_since(evidence, records)

@@ -47,7 +47,8 @@ _WIDER = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "d
 
 
 class AvroDecoder:
-    """Reads values of one schema; they may be written with older schemas. The pickle has text: workers parse it.
+    """Reads values of one schema; they may be written with older schemas. The pickle has the schemas as text, which
+    workers parse.
 
     Raises ConfigError for an invalid schema, and for a type that a column cannot represent.
     """

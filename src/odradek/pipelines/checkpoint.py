@@ -124,10 +124,10 @@ def commit_group(source: Source, checkpoint: Location) -> CommitState:
                 return _state_of(lookups, end)
             existing = lookups.existing_ends(end, lookups.ends(lookups.partitions()))
             decision = lookups.commit_decision(end, lookups.committed(end.positions))
-            return _committed(lookups, decision, existing, end.query)
+            return _commit(lookups, decision, existing, end.query)
         except (OdradekError, OSError) as error:
-            lookups.failed(error)
-            return _refused(lookups)
+            lookups.note_refusal(error)
+            return _refused_state(lookups)
 
 
 def idle_state(source: Source, checkpoint: Location) -> CommitState | None:
@@ -155,15 +155,15 @@ def idle_state(source: Source, checkpoint: Location) -> CommitState | None:
             decision = lookups.commit_decision(end, lookups.committed(ends))
             if decision.resets:
                 return None
-            return _committed(lookups, decision, existing, end.query)
+            return _commit(lookups, decision, existing, end.query)
     except (OdradekError, OSError):
         return None
 
 
-def _committed(lookups: Lookups, decision: CommitDecision, existing: Offsets, query: str) -> CommitState:
+def _commit(lookups: Lookups, decision: CommitDecision, existing: Offsets, query: str) -> CommitState:
     """Commits the offsets of a decision; returns whether all of them were committed."""
     if not lookups.commit_existing(decision, existing, query):
-        return _refused(lookups)
+        return _refused_state(lookups)
     for tp, commit in decision.commits.items():
         if commit.offset > existing.get(tp, -1):
             why = f"the log of {tp} no longer has the records that were read, up to offset {commit.offset}"
@@ -194,7 +194,7 @@ def _reset_state(decision: CommitDecision) -> CommitState | None:
     return CommitState(False, f"another client has reset it meanwhile: {moves}", "The next run reads from there")
 
 
-def _refused(lookups: Lookups) -> CommitState:
+def _refused_state(lookups: Lookups) -> CommitState:
     why, remedy = lookups.refusal or ("", "")
     return CommitState(False, why, f"{remedy}: the table has its rows, and the next run commits")
 

@@ -95,7 +95,7 @@ class _Commits:
             words = str(commit.get("odradek.batch", "")).split()
             if len(words) < 5 or (batch := BatchFiles(prefix_of(int(words[0]), words[1]), words[4])) not in batches:
                 continue
-            files = _added(log.read_text(f"{commit['version']:020}.json"), commit["odradek.batch"])
+            files = _files_added_by(log.read_text(f"{commit['version']:020}.json"), commit["odradek.batch"])
             if files is None:
                 self._unknown.add(batch)
             else:
@@ -109,7 +109,7 @@ class _Commits:
         return not is_whole and file.written_s < self._oldest_s + _SKEW_S
 
 
-def _added(text: str | None, batch_text: str) -> set[str] | None:
+def _files_added_by(text: str | None, batch_text: str) -> set[str] | None:
     """Returns the file names in a commit, without folders. Returns None if the commit's file is missing or is another
     commit's: deltalake's history counts only commits with a ``commitInfo`` action, and not all commits have one."""
     if text is None:

@@ -298,7 +298,7 @@ def _string(tree: Any) -> str | None:
         return None
     if isinstance(tree, str) and not isinstance(tree, Number):
         return _encodable(tree)
-    return "".join(_written(tree))
+    return "".join(_write_value(tree))
 
 
 def _encodable(text: str) -> str:
@@ -350,7 +350,7 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f
 _ESCAPED = re.compile('["\\\\\x00-\x1f\ud800-\udfff\U00010000-\U0010ffff]')
 
 
-def _written(tree: Any) -> Iterator[str]:
+def _write_value(tree: Any) -> Iterator[str]:
     """Writes a non-string value for a field of type string, as Spark does: without blanks, numbers in Java's form."""
     left = [_Part(tree)]
     while left:
@@ -368,7 +368,7 @@ def _written(tree: Any) -> Iterator[str]:
                 inner += [_Text(","), value] if number else [value]
             left += map(_Part, reversed([*inner, _Text("]")]))
         else:
-            yield _written_scalar(part)
+            yield _write_scalar(part)
 
 
 class _Text(str):
@@ -384,7 +384,7 @@ class _Part:
         self.tree = tree
 
 
-def _written_scalar(tree: Any) -> str:
+def _write_scalar(tree: Any) -> str:
     if tree is None or isinstance(tree, bool):
         return {None: "null", True: "true", False: "false"}[tree]
     if not isinstance(tree, Number):

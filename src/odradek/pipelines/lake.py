@@ -96,7 +96,7 @@ class ParquetTable:
     def find_added(self, batch_id: int, query_id: str) -> Added | None:
         """Returns the counts of a micro-batch in the table; None if the table does not have it."""
         manifest = self._find(prefix_of(batch_id, query_id))
-        return None if manifest is None else _added(manifest)
+        return None if manifest is None else _counts_in(manifest)
 
     def add(self, rows: BatchRows, batch_id: int, query_id: str) -> Added:
         """Adds a micro-batch, unless the table already has it; returns its counts. Raises StorageError, and what
@@ -108,7 +108,7 @@ class ParquetTable:
             held = manifest.get("covers")
             check_offsets_digest(self._table.uri, batch_id, None if held is None else str(held), rows.offsets_digest)
             self._move_in(manifest)
-            return _added(manifest)
+            return _counts_in(manifest)
         staged = self._staging.stage(rows, batch_id, prefix, self._partition_by)
         if self._find(prefix) is not None:
             raise StorageError(f"another pipeline has added micro-batch {batch_id} to {self._table.uri} meanwhile")
@@ -155,12 +155,12 @@ class ParquetTable:
         """Returns the manifest of a micro-batch; None if there is none."""
         name = f"{prefix}.json"
         text = self._manifests.read_text(name)
-        return None if text is None else self._parsed(name, text)
+        return None if text is None else self._parse_manifest(name, text)
 
     def _read(self, name: str) -> dict[str, object]:
-        return self._parsed(name, self._manifests.read_text(name) or "")
+        return self._parse_manifest(name, self._manifests.read_text(name) or "")
 
-    def _parsed(self, name: str, text: str) -> dict[str, object]:
+    def _parse_manifest(self, name: str, text: str) -> dict[str, object]:
         try:
             manifest = parse_json(text)
             if manifest["version"] != 1 or not {"staged", "moves", "rows", "bad"} <= manifest.keys():
@@ -181,7 +181,7 @@ class ParquetTable:
             old.unlink()
 
 
-def _added(manifest: dict[str, object]) -> Added:
+def _counts_in(manifest: dict[str, object]) -> Added:
     """Returns the counts in a manifest; manifests of earlier versions have no ``bytes``."""
     moves, size = manifest["moves"], manifest.get("bytes")
     assert isinstance(moves, list)

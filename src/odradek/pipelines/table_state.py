@@ -49,7 +49,7 @@ def check_table(table: Location, shape: TableLayout, log_has_records: Callable[[
         check_not_foreign(table, shape)
         return None
     table_id, held = _parse(table, text)
-    wanted = _stored(shape)
+    wanted = _as_stored(shape)
     for name, value in wanted.items():
         if held.get(name) != value and _has_records(table, held, wanted, log_has_records):
             option = name.replace("_", " ")
@@ -77,9 +77,9 @@ def begin_table(table: Location, shape: TableLayout, log_has_records: Callable[[
     table_id = check_table(table, shape, log_has_records)
     state = table.child(STATE)
     text = state.read_text(_FILE)
-    if table_id is None or text is None or _parse(table, text)[1] != _stored(shape):
+    if table_id is None or text is None or _parse(table, text)[1] != _as_stored(shape):
         table_id = table_id or uuid.uuid4().hex
-        content = {"version": 1, "id": table_id, "shape": _stored(shape)}
+        content = {"version": 1, "id": table_id, "shape": _as_stored(shape)}
         state.write_text(_FILE, json.dumps(content, indent=1) + "\n")
     return table_id
 
@@ -98,7 +98,7 @@ def _parse(table: Location, text: str) -> tuple[str, dict[str, object]]:
     return found, held
 
 
-def _stored(shape: TableLayout) -> dict[str, object]:
+def _as_stored(shape: TableLayout) -> dict[str, object]:
     """Returns the shape as JSON returns it."""
     held: dict[str, object] = json.loads(json.dumps(vars(shape)))
     return held

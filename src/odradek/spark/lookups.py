@@ -311,14 +311,14 @@ class Lookups:
         except OdradekError as error:
             if self._closed.is_set():
                 raise
-            self.failed(error)
+            self.note_refusal(error)
             return False
         if self._cause is not None:
             log.info("offsets are committed to group %s again", self.group_id)
         self._cause = self.refusal = None
         return True
 
-    def failed(self, error: Exception) -> None:
+    def note_refusal(self, error: Exception) -> None:
         """Stores why offsets cannot be committed now, and logs a warning if the cause is new."""
         cause = type(error), getattr(error, "code", None)
         if cause == self._cause:
@@ -413,7 +413,7 @@ class Lookups:
         """Returns whether the group has live members, and names them in a warning."""
         if not self._members():
             return False
-        self.failed(GroupNotEmpty(f"group {self.group_id} has live members"))
+        self.note_refusal(GroupNotEmpty(f"group {self.group_id} has live members"))
         return True
 
     def _members(self) -> tuple[MemberDescription, ...]:

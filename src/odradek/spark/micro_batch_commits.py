@@ -251,7 +251,7 @@ def _commit_source(run: _Run, number: int, end: str) -> None:
         if commit_finished(lookups, SourceOffset.from_json(json.loads(end)), is_last):
             run.committed_ends[number] = end
     except (OdradekError, OSError) as error:
-        lookups.failed(error)
+        lookups.note_refusal(error)
 
 
 def _ends_of_last_batch(run: _Run) -> dict[int, str]:

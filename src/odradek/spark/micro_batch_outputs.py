@@ -38,17 +38,17 @@ class MicroBatchOutputs:
 
     def is_last_writer(self, query: str, run: str, output: Output, writer: object) -> bool:
         """Returns whether this writer was the last one to begin. A writer that began later has fenced this one."""
-        return self._of(query, run).writers.get(output) is writer
+        return self._run_of(query, run).writers.get(output) is writer
 
     def set_last_writer(self, query: str, run: str, output: Output, writer: object) -> None:
-        self._of(query, run).writers[output] = writer
+        self._run_of(query, run).writers[output] = writer
 
     def check(self, query: str, run: str, output: Output, batch: int, groups: Sequence[str]) -> None:
         """Raises MicroBatchRefused if the micro-batch cannot be written to the output any more.
 
         ``groups``: the groups of the sources whose offsets are in the output's transaction.
         """
-        written = [one for one, last in self._of(query, run).batches.items() if last == batch]
+        written = [one for one, last in self._run_of(query, run).batches.items() if last == batch]
         if output in written:
             raise MicroBatchRefused(
                 f"this query's function has written micro-batch {batch} to topic {output.topic} already, in a "
@@ -64,7 +64,7 @@ class MicroBatchOutputs:
             )
 
     def set_last_batch(self, query: str, run: str, output: Output, batch: int) -> None:
-        self._of(query, run).batches[output] = batch
+        self._run_of(query, run).batches[output] = batch
 
     def forget_ended(self, is_active: Callable[[str], bool]) -> None:
         """Forgets the queries that do not run any more, so that a driver of many queries keeps no more than it runs."""
@@ -73,7 +73,7 @@ class MicroBatchOutputs:
             if not is_active(query) and self._runs.get(query) is found:
                 del self._runs[query]
 
-    def _of(self, query: str, run: str) -> _QueryRun:
+    def _run_of(self, query: str, run: str) -> _QueryRun:
         found = self._runs.get(query)
         if found is None or found.run != run:
             found = self._runs[query] = _QueryRun(run)

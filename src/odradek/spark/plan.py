@@ -343,7 +343,7 @@ def _by_time(
     return {tp: bounds.end if tp in missing else found[tp] for tp, bounds in log.items()}
 
 
-def lost_of_committed(
+def losses_of_committed(
     committed: Commits,
     log: Mapping[TopicPartition, LogRange],
     causes: Causes = UNKNOWN_CAUSES,
@@ -546,7 +546,7 @@ def _next_offsets(
     return kept, origins, lost
 
 
-def lost_of_named(
+def losses_of_named(
     begin: Offsets, end: Offsets, log: Mapping[TopicPartition, LogRange], causes: Causes = UNKNOWN_CAUSES
 ) -> list[str]:
     """Returns the losses of a batch read: named offsets that are deleted or do not exist yet."""

@@ -19,7 +19,7 @@ def source_options(execution: Any, timeout_ms: int | None = None) -> list[ReadOp
     ``execution`` is Java's StreamExecution. ``timeout_ms``: the longest time of the client's calls. Raises Py4JError.
     """
     found = [_options_of(relation) for relation in _relations(execution.analyzedPlan())]
-    return found if timeout_ms is None else [None if one is None else _limited(one, timeout_ms) for one in found]
+    return found if timeout_ms is None else [None if one is None else _with_limit(one, timeout_ms) for one in found]
 
 
 def _relations(analyzed: Any) -> Iterator[Any]:
@@ -54,7 +54,7 @@ def _history_options(given: dict[str, str]) -> ReadOptions:
     return parse_history_options(given, streaming=True).read
 
 
-def _limited(options: ReadOptions, timeout_ms: int) -> ReadOptions:
+def _with_limit(options: ReadOptions, timeout_ms: int) -> ReadOptions:
     client = dataclasses.replace(
         options.client,
         default_api_timeout_ms=min(options.client.default_api_timeout_ms, timeout_ms),

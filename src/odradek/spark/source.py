@@ -142,8 +142,8 @@ def _tasks(
 ) -> list[InputPartition]:
     """Makes tasks from ranges.
 
-    ``planned``: the topic ids of the plan, which may be some time ago. ``epochs``: the epochs of the leaders whose logs
-    reached the ends of the ranges at that time.
+    ``planned``: the topic ids when the ranges were planned, which may be some time ago. ``epochs``: the epochs of the
+    leaders whose logs reached the ends of the ranges at that time.
     """
     options = lookups.options
     ids = {**lookups.topic_ids({item.partition.topic for item in wanted}), **planned}
@@ -241,7 +241,7 @@ def planned_ends(
     found = lookups.at_times(plan.wanted_times(options.ending, log))
     end = plan.ending_offsets(options.ending, log, found=found)
     begin = {tp: bounds.start for tp, bounds in log.items()} if begin is None else begin
-    data_loss.fail_or_warn(plan.lost_of_named(begin, end, log, lookups), fail=options.fail_on_data_loss)
+    data_loss.fail_or_warn(plan.losses_of_named(begin, end, log, lookups), fail=options.fail_on_data_loss)
     return {tp: min(end[tp], bounds.end) for tp, bounds in log.items()}
 
 
@@ -303,7 +303,7 @@ def _epochs_of(committed: Commits) -> dict[TopicPartition, int]:
 def _check_committed(
     lookups: Lookups, committed: Commits, log: Mapping[TopicPartition, LogRange], epoch_ends: Offsets
 ) -> None:
-    lost = plan.lost_of_committed(committed, log, lookups, epoch_ends)
+    lost = plan.losses_of_committed(committed, log, lookups, epoch_ends)
     data_loss.fail_or_warn(lost, fail=lookups.options.fail_on_data_loss)
 
 

@@ -143,11 +143,11 @@ class ZooKeeperConnection:
 
     def sync(self) -> None:
         """Waits until this node has all that was written before the call; it may be behind the leader otherwise."""
-        self._retried("/", self._client.sync, "/")
+        self._retry("/", self._client.sync, "/")
 
     def exists(self, path: str) -> bool:
         """Returns whether there is such a node."""
-        return self._retried(path, self._client.exists, path) is not None
+        return self._retry(path, self._client.exists, path) is not None
 
     def children(self, path: str) -> list[str] | None:
         """Returns the names of the nodes below a node, in the server's order; None if it does not exist."""
@@ -213,14 +213,14 @@ class ZooKeeperConnection:
                     with self._errors(path):
                         found.append(answer.get(self.config.timeout_ms / 1000))
                 except ZooKeeperUnreachable:
-                    found.append(self._retried(path, lambda path=path: call(path).get(self.config.timeout_ms / 1000)))
+                    found.append(self._retry(path, lambda path=path: call(path).get(self.config.timeout_ms / 1000)))
                 except ZnodeChanged as error:
                     if not isinstance(error.__cause__, NoNodeError):
                         raise
                     found.append(None)
         return found
 
-    def _retried(self, path: str, call: Callable[..., Any], *arguments: Any) -> Any:
+    def _retry(self, path: str, call: Callable[..., Any], *arguments: Any) -> Any:
         """Repeats a read while kazoo reconnects, for at most the timeout."""
         from kazoo.exceptions import NoNodeError
         from kazoo.retry import KazooRetry

@@ -81,7 +81,7 @@ class ZooKeeperOffsets:
 
     # --- the connection ---------------------------------------------------------------------------------------
 
-    async def _connected(self, timeout_ms: float) -> ConsumerSession:
+    async def _wait_for_session(self, timeout_ms: float) -> ConsumerSession:
         """Waits for the connection. Raises OffsetStoreUnreachable, and ConfigError or NoPermission for good."""
         if self._opening is None and self._session is None:
             self._failure = None
@@ -151,7 +151,7 @@ class ZooKeeperOffsets:
 
     async def _run(self, work: Callable[[ConsumerSession], T], timeout_ms: float | None = None) -> T:
         """Does blocking work on the thread. Raises OffsetStoreUnreachable."""
-        session = await self._connected(self._config.timeout_ms if timeout_ms is None else timeout_ms)
+        session = await self._wait_for_session(self._config.timeout_ms if timeout_ms is None else timeout_ms)
         try:
             return await self._loop.run_in_executor(self._thread, work, session)
         except ZooKeeperUnreachable as error:

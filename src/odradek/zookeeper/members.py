@@ -33,11 +33,11 @@ class ConsumerRegistration(NamedTuple):
         """Returns the ids of the consumer's threads for each of these topics that it subscribes to."""
         found: dict[str, list[str]] = {}
         for wanted, count in self.subscription.items():
-            for topic in [wanted] if self.pattern == "static" else self._matching(wanted, topics):
+            for topic in [wanted] if self.pattern == "static" else self._matching_topics(wanted, topics):
                 found[topic] = [f"{self.consumer_id}-{number}" for number in range(count)]
         return found
 
-    def _matching(self, pattern: str, topics: Sequence[str]) -> list[str]:
+    def _matching_topics(self, pattern: str, topics: Sequence[str]) -> list[str]:
         """Returns the topics that match. As in Kafka, a comma separates alternatives, and the pattern matches whole
         names."""
         compiled = re.compile(pattern.strip().strip("\"'").replace(",", "|").replace(" ", ""))

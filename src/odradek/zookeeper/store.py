@@ -94,7 +94,7 @@ class OffsetStore:
             if isinstance(offset, str):
                 invalid.append(InvalidZnode(znode.path, offset, znode.data, znode.version))
             else:
-                offsets[partitions[znode.path]] = _stored(znode, offset)
+                offsets[partitions[znode.path]] = _stored_offset(znode, offset)
         if wanted is not None:
             offsets = {tp: stored for tp, stored in offsets.items() if tp.topic in wanted}
             invalid = [one for one in invalid if self._may_be_of(one.path, wanted)]
@@ -111,7 +111,7 @@ class OffsetStore:
             if isinstance(offset, str):
                 invalid.append(InvalidZnode(znode.path, offset, znode.data, znode.version))
             else:
-                offsets[tp] = _stored(znode, offset)
+                offsets[tp] = _stored_offset(znode, offset)
         return StoredOffsets(group, offsets, tuple(invalid))
 
     def write(self, changes: Sequence[OffsetChange]) -> None:
@@ -231,7 +231,7 @@ def _parents(path: str) -> list[str]:
     return ["/".join(parts[:n]) for n in range(2, len(parts))]
 
 
-def _stored(znode: Znode, offset: int) -> StoredOffset:
+def _stored_offset(znode: Znode, offset: int) -> StoredOffset:
     return StoredOffset(offset, znode.path, znode.version, znode.modified_ms, znode.data or b"")
 
 

@@ -14,7 +14,7 @@ from odradek.cli.options import (
     CommandConfig,
     Timeout,
     connect,
-    names_given,
+    given_names,
     parse_partitions,
 )
 from odradek.cli.terminal import note, print_json
@@ -42,7 +42,7 @@ def delete_offsets(
     """Delete a group's offsets in topics that none of its live members read."""
     from odradek.core.ids import TopicPartition
 
-    names_given([group], "--group")
+    given_names([group], "--group")
     topics, single = parse_partitions(topic)
     with connect(bootstrap, timeout_ms, command_config) as admin:
         chosen = {TopicPartition(*one) for one in single}

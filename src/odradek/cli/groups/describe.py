@@ -12,7 +12,7 @@ from odradek.cli.options import (
     CommandConfig,
     Timeout,
     connect,
-    fitting,
+    table_or_blocks,
     terminal_columns,
 )
 from odradek.cli.terminal import note_table, print_json, progress, warning_lines
@@ -79,7 +79,7 @@ def _table(rows: Sequence[LagRow]) -> str:
         tuple("-" if cell is None else str(cell) for cell in (*row[1:6], row.client_id))
         for row in sorted(rows, key=lambda row: (row.topic, row.partition))
     ]
-    return f"Group {printable(rows[0].group)}\n{fitting(head, cells, right=frozenset({1, 2, 3, 4}))}"
+    return f"Group {printable(rows[0].group)}\n{table_or_blocks(head, cells, right=frozenset({1, 2, 3, 4}))}"
 
 
 def _as_json(one: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect, names_given
+from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect, given_names
 from odradek.cli.terminal import note, print_json
 
 EPILOG = (
@@ -30,7 +30,7 @@ def locate(
     """
     from odradek.core.ids import OFFSETS_TOPIC, partition_for_group
 
-    names_given([group], "--group")
+    given_names([group], "--group")
     with connect(bootstrap, timeout_ms, command_config) as admin:
         node = admin.coordinator(group)
         count = len(admin.describe_topics([OFFSETS_TOPIC])[OFFSETS_TOPIC].partitions)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from odradek.cli.groups.scope import AllGroups, Groups, check_scope, chosen_groups
-from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect, fitting
+from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect, table_or_blocks
 from odradek.cli.terminal import note, note_table, print_json, warning_lines
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _print_members(one: GroupDescription, verbose: bool) -> None:
     for m in sorted(one.members, key=lambda m: (-len(m.assignment), m.member_id)):
         middle = [m.instance_id or "-"] if static else []
         rows.append((one.group_id, m.member_id, *middle, m.host, m.client_id, str(len(m.assignment))))
-    note_table(fitting(tuple(head), rows), "")
+    note_table(table_or_blocks(tuple(head), rows), "")
     if verbose:
         for m in one.members:
             note(f"{m.member_id}: {', '.join(map(str, sorted(m.assignment))) or '-'}")

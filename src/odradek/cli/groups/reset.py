@@ -19,9 +19,9 @@ from odradek.cli.options import (
     CommandConfig,
     Timeout,
     connect,
-    fitting,
-    names_given,
+    given_names,
     parse_partitions,
+    table_or_blocks,
 )
 from odradek.cli.reset_targets import (
     AllTopics,
@@ -111,7 +111,7 @@ class ResetLine:
 
     def groups(self) -> list[str]:
         """Returns the names of --group. Raises CommandError."""
-        return names_given(self.group or [], "--group")
+        return given_names(self.group or [], "--group")
 
 
 @of_fields()
@@ -272,7 +272,7 @@ def _show(plans: list[GroupResetPlan]) -> None:
         head = ("TOPIC", "PARTITION", *(["KAFKA", "ZOOKEEPER"] if both else ["BEFORE"]), "AFTER", "RECORDS")
         again = -sum(row.distance for row in plan.rows if row.distance < 0)
         skipped = sum(row.distance for row in plan.rows if row.distance > 0)
-        note_table(fitting(head, lines, right=frozenset(range(1, len(head) - 1))), "", f"Group {plan.group}")
+        note_table(table_or_blocks(head, lines, right=frozenset(range(1, len(head) - 1))), "", f"Group {plan.group}")
         note(f"Total: {counted(again, 'record')} read again, {skipped:,} skipped.")
 
 

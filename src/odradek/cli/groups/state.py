@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek.cli.groups.scope import AllGroups, Groups, check_scope, chosen_groups
-from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect, fitting
+from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect, table_or_blocks
 from odradek.cli.terminal import note_table, print_json
 
 EPILOG = (
@@ -37,4 +37,4 @@ def state(
         keys = ("group", "coordinator", "assignment_strategy", "state", "members")
         print_json([dict(zip(keys, (*row[:4], int(row[4])), strict=True)) for row in rows], indent=2)
         return
-    note_table(fitting(("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"), rows))
+    note_table(table_or_blocks(("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"), rows))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect, fitting
+from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect, table_or_blocks
 from odradek.cli.terminal import note_table, print_json
 from odradek.cli.transactions.scope import TransactionalId, given, shown
 
@@ -42,4 +42,4 @@ def describe(
         found.coordinator.node_id, name, found.producer_id, found.producer_epoch, found.state, found.timeout_ms,
         start_ms, duration_ms, ",".join(map(str, found.partitions)),
     )  # fmt: skip
-    note_table(fitting(_HEAD, [tuple(map(shown, row))]))
+    note_table(table_or_blocks(_HEAD, [tuple(map(shown, row))]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect, fitting
+from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect, table_or_blocks
 from odradek.cli.terminal import note_table, print_json
 from odradek.cli.transactions.scope import BrokerId, Partition, Topic, given, shown
 
@@ -39,4 +39,4 @@ def describe_producers(
         )
         for row in found
     ]  # fmt: skip
-    note_table(fitting(_HEAD, [tuple(map(shown, row)) for row in rows]))
+    note_table(table_or_blocks(_HEAD, [tuple(map(shown, row)) for row in rows]))

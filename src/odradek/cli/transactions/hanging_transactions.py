@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect, fitting
+from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect, table_or_blocks
 from odradek.cli.terminal import CommandError, note_table, print_json
 from odradek.cli.transactions.scope import BrokerId
 
@@ -75,4 +75,4 @@ def find_hanging(
         )
         for one in found
     ]  # fmt: skip
-    note_table(fitting(_HEAD, [tuple(map(str, row)) for row in table]))
+    note_table(table_or_blocks(_HEAD, [tuple(map(str, row)) for row in table]))

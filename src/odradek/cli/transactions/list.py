@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect, fitting
+from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect, table_or_blocks
 from odradek.cli.terminal import note_table, print_json
 from odradek.cli.transactions.scope import LAST_INT64
 
@@ -45,4 +45,4 @@ def list_(
     if as_json:
         print_json([row._asdict() for row in found], indent=2)
         return
-    note_table(fitting(_HEAD, [tuple(map(str, row)) for row in found]))
+    note_table(table_or_blocks(_HEAD, [tuple(map(str, row)) for row in found]))

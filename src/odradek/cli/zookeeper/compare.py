@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from odradek.cli.option_fields import of_fields
-from odradek.cli.options import fitting
+from odradek.cli.options import table_or_blocks
 from odradek.cli.terminal import EXIT_FAILED, CommandError, note, note_table, print_json, progress
 from odradek.cli.zookeeper.scope import (
     AllGroups,
@@ -83,7 +83,7 @@ def compare(line: CompareLine) -> None:
             for group, tp, ours, kafkas in rows
         ]
         if cells:
-            note_table(fitting(_HEAD, cells, right=frozenset({2, 3, 4, 5})))
+            note_table(table_or_blocks(_HEAD, cells, right=frozenset({2, 3, 4, 5})))
         else:
             note("Neither store has an offset.")
         warn_of_invalid(invalid)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.cli.option_fields import of_fields
-from odradek.cli.options import fitting
+from odradek.cli.options import table_or_blocks
 from odradek.cli.terminal import CommandError, counted, note, note_table, print_json
 from odradek.cli.undo_file import write_undo
 from odradek.cli.zookeeper.scope import (
@@ -64,7 +64,9 @@ def delete(line: DeleteLine) -> None:
         ]
         if not line.as_json:
             if rows:
-                note_table(fitting(("GROUP", "TOPIC", "PARTITION", "OFFSET"), sorted(rows), right=frozenset({2, 3})))
+                note_table(
+                    table_or_blocks(("GROUP", "TOPIC", "PARTITION", "OFFSET"), sorted(rows), right=frozenset({2, 3}))
+                )
             warn_of_invalid([invalid for one in found for invalid in one.invalid])
         undo, deleted = None, []
         if line.execute:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from odradek.cli.option_fields import of_fields
-from odradek.cli.options import fitting
+from odradek.cli.options import table_or_blocks
 from odradek.cli.terminal import EXIT_FAILED, note, note_table, print_json, warning_lines
 from odradek.cli.zookeeper.scope import AllGroups, Groups, KafkaLine, Topics, ZooKeeperLine, chosen_groups
 
@@ -44,7 +44,7 @@ def describe(line: DescribeLine) -> None:
     """
     with line.store() as store, line.optional_admin() as admin:
         names = chosen_groups(store, line.group, line.all_groups)
-        found = [_described(store, admin, name, line.topic) for name in names]
+        found = [_describe(store, admin, name, line.topic) for name in names]
     if line.as_json:
         print_json(found, indent=2)
     else:
@@ -56,7 +56,7 @@ def describe(line: DescribeLine) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _described(store: OffsetStore, admin: Admin | None, group: str, topics: list[str] | None) -> dict[str, Any]:
+def _describe(store: OffsetStore, admin: Admin | None, group: str, topics: list[str] | None) -> dict[str, Any]:
     from odradek.core.ids import TopicPartition
     from odradek.zookeeper.bounds import cluster_logs
     from odradek.zookeeper.members import read_members
@@ -95,7 +95,7 @@ def _show(one: Mapping[str, Any], topics: list[str] | None) -> None:
     ]
     title = f"Group {one['group']}"
     if cells:
-        note_table(fitting(_HEAD, cells, right=frozenset({1, 2, 3, 4})), title)
+        note_table(table_or_blocks(_HEAD, cells, right=frozenset({1, 2, 3, 4})), title)
     else:
         of = f" of topic {', '.join(topics)}" if topics else ""
         note(f"{title}: no offsets{of} in ZooKeeper.")

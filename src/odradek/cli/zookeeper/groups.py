@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek.cli.option_fields import of_fields
-from odradek.cli.options import fitting
+from odradek.cli.options import table_or_blocks
 from odradek.cli.terminal import note, note_table, print_json, progress
 from odradek.cli.zookeeper.scope import ZooKeeperLine
 
@@ -35,6 +35,6 @@ def groups(line: ZooKeeperLine) -> None:
         print_json([dict(zip(head, row, strict=True)) for row in rows], indent=2)
     elif rows:
         cells = [tuple(map(str, row)) for row in rows]
-        note_table(fitting(tuple(name.upper() for name in head), cells, right=frozenset({1, 2, 3, 4})))
+        note_table(table_or_blocks(tuple(name.upper() for name in head), cells, right=frozenset({1, 2, 3, 4})))
     else:
         note("No groups.")

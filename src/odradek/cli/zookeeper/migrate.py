@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from odradek.cli.option_fields import of_fields
-from odradek.cli.options import fitting, names_given
+from odradek.cli.options import given_names, table_or_blocks
 from odradek.cli.terminal import (
     EXIT_FAILED,
     CommandError,
@@ -117,7 +117,7 @@ def migrate(line: MigrateLine) -> None:
 def _plans(store: OffsetStore, admin: Admin, line: MigrateLine, rules: MigrationRules) -> list[GroupMigration]:
     from odradek.zookeeper import migration
 
-    names = names_given(line.group or [], "--group")
+    names = given_names(line.group or [], "--group")
     if line.all_groups:
         kafkas = [row.group_id for row in admin.list_groups() if row.type.lower() in _TYPES]
         names = store.groups() if rules.to == "kafka" else kafkas
@@ -184,7 +184,7 @@ def _show(plans: list[GroupMigration]) -> None:
         for row in plan.rows
     ]
     if cells:
-        note_table(fitting(_HEAD, cells, right=frozenset({2, 3, 4, 5})))
+        note_table(table_or_blocks(_HEAD, cells, right=frozenset({2, 3, 4, 5})))
     for plan in plans:
         if _is_empty(plan):
             note(f"Group {plan.group}: no offsets in the source.")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import typer
 
 from odradek.cli.option_fields import of_fields
-from odradek.cli.options import fitting
+from odradek.cli.options import table_or_blocks
 from odradek.cli.terminal import EXIT_FAILED, note, note_table, print_json
 from odradek.cli.zookeeper.scope import Groups, KafkaLine, ZooKeeperLine, group_names, known_groups, warn_of_invalid
 
@@ -63,7 +63,7 @@ def owners(line: OwnersLine) -> None:
             note(f"Group {members.group}: members: {', '.join(members.live()) or 'none'}")
             if rows:
                 cells = [(row.tp.topic, str(row.tp.partition), row.owner or "-", row.problem or "ok") for row in rows]
-                note_table(fitting(("TOPIC", "PARTITION", "OWNER", "CHECK"), cells, right=frozenset({1})))
+                note_table(table_or_blocks(("TOPIC", "PARTITION", "OWNER", "CHECK"), cells, right=frozenset({1})))
             warn_of_invalid(list(members.invalid))
     if any(members.invalid or any(row.problem for row in rows) for members, rows in found):
         raise typer.Exit(EXIT_FAILED)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from odradek.cli.options import TIMEOUT_MS, AsJson, CommandConfig, Timeout, connect, names_given
+from odradek.cli.options import TIMEOUT_MS, AsJson, CommandConfig, Timeout, connect, given_names
 from odradek.cli.terminal import CommandError, warning_lines
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def group_names(groups: list[str] | None) -> list[str]:
     """Returns the names of --group. Raises CommandError for a name that no path can hold, or without a name."""
     from odradek.zookeeper.layout import name_problem
 
-    names = names_given(groups or [], "--group")
+    names = given_names(groups or [], "--group")
     if not names:
         raise CommandError("missing option '--group'")
     for name in names:

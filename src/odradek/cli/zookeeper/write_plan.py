@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from odradek.cli.options import fitting
+from odradek.cli.options import table_or_blocks
 from odradek.cli.terminal import EXIT_FAILED, CommandError, counted, note, note_table, print_json
 from odradek.cli.undo_file import write_undo
 
@@ -104,7 +104,7 @@ def _show(changes: Sequence[OffsetChange]) -> None:
         )
         for change in sorted(changes, key=lambda change: change.group_partition)
     ]
-    note_table(fitting(("GROUP", "TOPIC", "PARTITION", "BEFORE", "AFTER"), cells, right=frozenset({2, 3, 4})))
+    note_table(table_or_blocks(("GROUP", "TOPIC", "PARTITION", "BEFORE", "AFTER"), cells, right=frozenset({2, 3, 4})))
 
 
 def _as_json(changes: Sequence[OffsetChange], executed: bool, undo: Path | None) -> dict[str, object]:

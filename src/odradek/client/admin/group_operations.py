@@ -45,7 +45,7 @@ async def list_groups(cluster: Cluster, states: Iterable[str], types: Iterable[s
         parts = await asyncio.gather(*(at(node) for node in cluster.nodes()))
         return sorted({row.group_id: row for part in parts for row in part}.values(), key=lambda row: row.group_id)
 
-    return await cluster.retrying("listing groups", attempt, deadline)
+    return await cluster.retry("listing groups", attempt, deadline)
 
 
 async def find_coordinator(cluster: Cluster, group_id: str) -> Node:
@@ -55,7 +55,7 @@ async def find_coordinator(cluster: Cluster, group_id: str) -> Node:
         cluster.forget_coordinator(group_id)
         return await cluster.coordinator(group_id)
 
-    return await cluster.retrying(f"coordinator of group {group_id}", attempt, cluster.deadline())
+    return await cluster.retry(f"coordinator of group {group_id}", attempt, cluster.deadline())
 
 
 async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:

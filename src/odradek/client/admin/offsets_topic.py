@@ -12,7 +12,7 @@ from odradek.core import records
 from odradek.core.ids import EARLIEST, LATEST, OFFSETS_TOPIC, TopicPartition, partition_for_group
 
 
-class OffsetsTopicRecord(NamedTuple):
+class Entry(NamedTuple):
     """One record of the offsets topic. ``value`` is None for a tombstone; ``timestamp`` in ms since 1970."""
 
     partition: int
@@ -32,7 +32,7 @@ def partitions(admin: Admin, group: str | None = None) -> list[TopicPartition]:
     return [TopicPartition(OFFSETS_TOPIC, row.partition) for row in found.partitions]
 
 
-def read_records(admin: Admin, group: str | None = None) -> Iterator[OffsetsTopicRecord]:
+def entries(admin: Admin, group: str | None = None) -> Iterator[Entry]:
     """Yields all records that the log has now, partition by partition; only those of ``group`` unless it is None.
 
     Records with a newer record of their key are included, and so are records of open or aborted transactions."""
@@ -42,7 +42,7 @@ def read_records(admin: Admin, group: str | None = None) -> Iterator[OffsetsTopi
     for tp in chosen:
         for row in PartitionReader(admin.config, tp).read_rows(starts[tp].offset, ends[tp].offset):
             if group is None or group_of(row) == group:
-                yield OffsetsTopicRecord(tp.partition, row.offset, row.timestamp, row.key, row.value)
+                yield Entry(tp.partition, row.offset, row.timestamp, row.key, row.value)
 
 
 def group_of(row: Row) -> str | None:

@@ -42,7 +42,7 @@ async def at_controller(
         connection = await (cluster.connection(controller) if controller >= 0 else cluster.any_connection())
         return await call(connection)
 
-    return await cluster.retrying(what, attempt, deadline)
+    return await cluster.retry(what, attempt, deadline)
 
 
 async def create_topics(cluster: Cluster, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
@@ -158,7 +158,7 @@ async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int])
             cluster.forget_topics({tp.topic for tp in left if tp not in found})
             raise failures[0]
 
-    await cluster.retrying("deleting records", attempt, deadline)
+    await cluster.retry("deleting records", attempt, deadline)
     return found
 
 
@@ -182,7 +182,7 @@ async def describe_configs(cluster: Cluster, kind: str, names: Sequence[str]) ->
                     raise error_for(row.error_code, f"{kind} {row.resource_name}: {row.error_message or 'no settings'}")
                 found[row.resource_name] = tuple(sorted(_entry(config) for config in row.configs))
 
-    await cluster.retrying(f"settings of {kind}s", attempt, deadline)
+    await cluster.retry(f"settings of {kind}s", attempt, deadline)
     return found
 
 
@@ -245,4 +245,4 @@ async def describe_cluster(cluster: Cluster) -> ClusterDescription:
         nodes = tuple(sorted(cluster.nodes(), key=lambda node: node.node_id))
         return ClusterDescription(cluster.cluster_id, cluster.node(cluster.controller_id), nodes)
 
-    return await cluster.retrying("describing the cluster", attempt, cluster.deadline())
+    return await cluster.retry("describing the cluster", attempt, cluster.deadline())

@@ -72,7 +72,7 @@ async def list_transactions(cluster: Cluster, wanted: TransactionFilter) -> list
         parts = await asyncio.gather(*(at(node) for node in cluster.nodes()))
         return sorted(row for part in parts for row in part)
 
-    return await cluster.retrying("listing transactions", attempt, cluster.deadline())
+    return await cluster.retry("listing transactions", attempt, cluster.deadline())
 
 
 async def describe_transactions(cluster: Cluster, ids: Iterable[str]) -> dict[str, TransactionDescription]:
@@ -133,7 +133,7 @@ async def describe_producers(
             for start in range(0, len(chosen), _PARTITIONS_AT_ONCE):
                 await at(node_id, chosen[start : start + _PARTITIONS_AT_ONCE])
 
-    await cluster.retrying("describing producers", attempt, cluster.deadline())
+    await cluster.retry("describing producers", attempt, cluster.deadline())
     return {tp: found[tp] for tp in wanted if tp in found}
 
 
@@ -199,7 +199,7 @@ async def abort_transaction(
         if code is not ErrorCode.none:
             raise _abort_error(code, what, producer, coordinator_epoch)
 
-    await cluster.retrying(what, attempt, cluster.deadline())
+    await cluster.retry(what, attempt, cluster.deadline())
 
 
 def _abort_error(code: ErrorCode, what: str, producer: ProducerIdentity, coordinator_epoch: int) -> KafkaError:

@@ -11,9 +11,9 @@ from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.client.config import (
     ClientConfig,
     check_whole,
+    convert,
     parse_addresses,
     reply_bytes,
-    typed,
     unknown_setting,
 )
 from odradek.client.durations import duration_ms
@@ -179,7 +179,7 @@ class ConsumerConfig:
                 raise unknown_setting(name, kinds)
             if key in values:
                 raise ConfigError(f"{name} is set twice")
-            values[key] = _typed(name, kinds[key], value)
+            values[key] = _convert(name, kinds[key], value)
         required = [one.name for one in fields(cls) if one.default is MISSING and one.default_factory is MISSING]
         if any(name not in values for name in required):
             raise ConfigError("bootstrap_servers is required, for example 127.0.0.1:9092")
@@ -193,7 +193,7 @@ class ConsumerConfig:
         return made
 
 
-def _typed(name: str, kind: str, value: Any) -> Any:
+def _convert(name: str, kind: str, value: Any) -> Any:
     if kind.startswith("str"):
         if isinstance(value, list | tuple) and name.replace(".", "_") == "bootstrap_servers":
             return ",".join(map(str, value))
@@ -202,7 +202,7 @@ def _typed(name: str, kind: str, value: Any) -> Any:
         return value
     if kind.startswith("tuple"):
         return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else tuple(value)
-    return value if kind == "Any" else typed(name, kind, value)
+    return value if kind == "Any" else convert(name, kind, value)
 
 
 def reset_timestamp(policy: str, now_ms: int) -> int | None:

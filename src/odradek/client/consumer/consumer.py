@@ -72,7 +72,7 @@ class _Task:
 
 
 class _Call(Generic[T]):
-    """A call of the engine. The loop makes the coroutine: after an interrupt no coroutine stays without an await."""
+    """A call of the engine. Its coroutine is made on the loop, so an interrupt before that leaves none unawaited."""
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, T]], done: Callable[[], None]) -> None:
         self._make, self._done = make, done
@@ -83,7 +83,7 @@ class _Call(Generic[T]):
         """Starts the coroutine. Runs on the loop."""
         if not self._cancelled:
             self._task = asyncio.ensure_future(self._make())
-            self._task.add_done_callback(self._ended)
+            self._task.add_done_callback(self._on_end)
 
     def cancel(self) -> None:
         """Cancels the coroutine. Runs on the loop."""
@@ -91,7 +91,7 @@ class _Call(Generic[T]):
         if self._task is not None:
             self._task.cancel()
 
-    def _ended(self, task: asyncio.Task[T]) -> None:
+    def _on_end(self, task: asyncio.Task[T]) -> None:
         if not task.cancelled():
             task.exception()  # an interrupted caller does not read the error: this avoids asyncio's warning
         self._done()
@@ -167,7 +167,7 @@ class Consumer:
         inbox: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         call = _Call(lambda: work(*args, **named), lambda: inbox.put(None))
         self._inboxes.append(inbox)
-        with self._called():
+        with self._mark_call():
             try:
                 loop.client_loop().call_soon_threadsafe(call.begin)
                 while (task := inbox.get()) is not None:
@@ -180,7 +180,7 @@ class Consumer:
                 self._inboxes.remove(inbox)
 
     @contextmanager
-    def _called(self) -> Iterator[None]:
+    def _mark_call(self) -> Iterator[None]:
         """Marks this thread as inside a call, so that calls of other threads are refused."""
         outermost = self._owner is None
         self._owner = threading.get_ident()
@@ -261,9 +261,9 @@ class Consumer:
     def _poll_on(self, timeout: float, columns: tuple[str, ...] | None) -> Polled:
         engine = self._engine
         end = time.monotonic() + check_timeout(timeout)
-        engine.group.polled()
+        engine.group.note_poll()
         if timeout > 0 and engine.must_wait():
-            with self._called():
+            with self._mark_call():
                 engine.wait_in_thread(timeout)
         if engine.can_take() and (polled := engine.take(columns)):
             return polled

@@ -104,7 +104,7 @@ class ConsumerEngine:
                 return
             self.subscription.subscribe(names)
         self.group.on_assigned, self.group.on_revoked, self.group.on_lost = callbacks
-        self.group.subscription_changed("the subscription has changed")
+        self.group.on_subscription_changed("the subscription has changed")
         if self._watch_task is None:
             self._watch_task = asyncio.ensure_future(self._watch())
 
@@ -173,7 +173,7 @@ class ConsumerEngine:
             return
         names = await self._cluster.topics(None, self._cluster.deadline(), missing_ok=True)
         if self.subscription.match(name for name, topic in names.items() if not topic.internal):
-            self.group.subscription_changed("the topics that match the pattern have changed")
+            self.group.on_subscription_changed("the topics that match the pattern have changed")
             self._wakeup_signal.notify()
 
     def group_metadata(self) -> ConsumerGroupMetadata:
@@ -226,7 +226,7 @@ class ConsumerEngine:
             if self._closing:
                 raise IllegalState("this Consumer was closed while it polled")
             self._wakeup_signal.clear()
-            self.group.polled()
+            self.group.note_poll()
             self._raise_if_woken()
             self.group.auto_commit_if_due()
             await self.group.callbacks()
@@ -340,9 +340,8 @@ class ConsumerEngine:
         position = fetch.next_offset if is_last else max(before, offset_at(piece, -1) + 1)
         known = self.unfinished.get(fetch.tp)
         if known is None or state.position_version > known.version:
-            self.unfinished[fetch.tp] = FormerPosition(
-                fetch.version, before, before_epoch
-            )  # first, as an interrupt may follow
+            # This is stored before the position moves, because an interrupt may come between the two.
+            self.unfinished[fetch.tp] = FormerPosition(fetch.version, before, before_epoch)
         if not state.advance(fetch.version, position, fetch.leader_epoch):
             self.fetcher.buffer.remove_returned(fetch)  # the position was changed while the fetch was decoded
             return 0
@@ -553,8 +552,8 @@ class ConsumerEngine:
         return found
 
     def unreturn_last_poll(self) -> None:
-        """Counts the last poll's records as not returned, since the caller failed to process them: no commit covers
-        them."""
+        """Counts the last poll's records as not returned, since the caller failed to process them. So no commit is
+        beyond them."""
         for tp, before in list(self.unfinished.items()):  # a copy, since a thread may add partitions
             state = self.subscription.partitions.get(tp)
             if state is not None:

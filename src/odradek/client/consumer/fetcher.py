@@ -376,7 +376,7 @@ class Fetcher:
         size = len(row.records)
         if state.paused and records.is_small_part:
             records = records.copy()  # the records may stay in the buffer for long
-        if state.fetched(version, one.offset, after, epoch):
+        if state.note_fetched(version, one.offset, after, epoch):
             self.buffer.put(CompletedFetch(tp, version, one.offset, after, epoch, aborted, records, size))
             if size < WORTH_DECODING_BYTES:
                 self._must_wake = True

@@ -31,7 +31,7 @@ MISSING_TOPICS = "missing topics"
 
 
 @dataclass(slots=True)
-class _Expected:
+class _ExpectedLeader:
     """The expectation that a partition gets a leader of ``epoch`` or a newer one.
 
     It ends when the partition gets another position (``position_version``), or at ``until_s``."""
@@ -67,7 +67,7 @@ class PositionLookups:
         self._drop, self._fail = drop, fail
         self._schedule_fetches, self._schedule_fetches_soon = schedule_fetches, schedule_fetches_soon
         self._isolation = isolation(config.isolation_level)
-        self._expected: dict[TopicPartition, _Expected] = {}
+        self._expected: dict[TopicPartition, _ExpectedLeader] = {}
         """Partitions at committed offsets whose leader epochs are newer than those of the cached metadata."""
         self._unmatched_epochs: set[tuple[TopicPartition, int]] = set()
         """Leader epochs of committed offsets for which no leader was found."""
@@ -250,7 +250,7 @@ class PositionLookups:
                 commit.leader_epoch > self._cluster.leader_epoch(tp)
                 and (tp, commit.leader_epoch) not in self._unmatched_epochs
             ):
-                self._expected[tp] = _Expected(state.position_version, commit.leader_epoch)
+                self._expected[tp] = _ExpectedLeader(state.position_version, commit.leader_epoch)
         if not missing:
             return
         timestamp = reset_timestamp(self.config.auto_offset_reset, round(time.time() * 1000))

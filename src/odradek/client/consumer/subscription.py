@@ -128,7 +128,7 @@ class PartitionState:
                 self.position, self.position_epoch = position, leader_epoch
             return True
 
-    def fetched(self, version: int, offset: int, next_offset: int, leader_epoch: int) -> bool:
+    def note_fetched(self, version: int, offset: int, next_offset: int, leader_epoch: int) -> bool:
         """Notes a fetch of the offsets between the two. Returns False if the version or fetch offset has changed."""
         with _lock:
             if self.version != version or self.fetch_offset != offset:

@@ -21,7 +21,7 @@ from odradek.wire.api_keys import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 logger = logging.getLogger("odradek.consumer")
 
 
-class _Joined(NamedTuple):
+class _JoinResult(NamedTuple):
     """The generation and the assignment of a join."""
 
     generation: int
@@ -48,7 +48,7 @@ class ClassicCoordination(Coordination):
             instance_id=config.group_instance_id,
             rack=config.client_rack or None,
         )
-        self._join_task: asyncio.Task[_Joined] | None = None
+        self._join_task: asyncio.Task[_JoinResult] | None = None
         self._heartbeat_task: asyncio.Task[None] | None = None
         self._prepared = False
         self._counts: dict[str, int] = {}
@@ -78,13 +78,13 @@ class ClassicCoordination(Coordination):
             return Identity()
         return Identity(member.generation, member.member_id, member.instance_id)
 
-    def subscription_changed(self, reason: str) -> None:
+    def on_subscription_changed(self, reason: str) -> None:
         self.membership.request_rejoin(reason)
 
     def enforce_rebalance(self, reason: str) -> None:
         self.membership.request_rejoin(reason)
 
-    def _commit_refused(self, sent_as: Identity, code: ErrorCode) -> None:
+    def _on_commit_refused(self, sent_as: Identity, code: ErrorCode) -> None:
         if sent_as.generation != self.membership.generation:
             return
         try:
@@ -149,7 +149,7 @@ class ClassicCoordination(Coordination):
                 raise
             await self._assign([tp for tp in self._subscription.partitions if tp not in set(revoked)])
 
-    async def _complete(self, joining: asyncio.Task[_Joined]) -> None:
+    async def _complete(self, joining: asyncio.Task[_JoinResult]) -> None:
         """Takes the assignment of a join. After a Wakeup or an error of ``on_revoked`` the next poll repeats it."""
         self._join_task = None
         generation, assigned = joining.result()
@@ -173,7 +173,7 @@ class ClassicCoordination(Coordination):
 
     # --- joining ----------------------------------------------------------------------------------------------
 
-    async def _join(self) -> _Joined:
+    async def _join(self) -> _JoinResult:
         """Joins until it has an assignment. Raises errors that another join cannot solve."""
         member, config = self.membership, self.config
         while True:
@@ -192,7 +192,7 @@ class ClassicCoordination(Coordination):
                         await connection.call(SYNC_GROUP, request, timeout_ms=patience)
                     )
                     if following is NextStep.CONTINUE:
-                        return _Joined(member.generation, assigned)
+                        return _JoinResult(member.generation, assigned)
             except OdradekError as error:
                 if not worth_retrying(error):
                     raise

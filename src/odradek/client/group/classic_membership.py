@@ -137,7 +137,7 @@ class ClassicMembership:
             self.member_id = reply.member_id
             return self._again(NextStep.JOIN_AGAIN)
         if code is not ErrorCode.none:
-            return self._refused(code, "joining")
+            return self._on_refusal(code, "joining")
         self.member_id = reply.member_id
         self.generation = reply.generation_id
         self.protocol = reply.protocol_name
@@ -190,7 +190,7 @@ class ClassicMembership:
     def on_sync(self, reply: Any) -> tuple[NextStep, tuple[TopicPartition, ...]]:
         """Returns the next step and this member's partitions. Calls ``on_assigned`` of the assignor."""
         if reply.error_code is not ErrorCode.none:
-            return self._refused(reply.error_code, "syncing"), ()
+            return self._on_refusal(reply.error_code, "syncing"), ()
         try:
             assigned = decode_assignment(bytes(reply.assignment))
         except ValueError as error:
@@ -222,12 +222,12 @@ class ClassicMembership:
             if self.state is ClassicState.STABLE:
                 self.request_rejoin("the group is rebalancing")
             return NextStep.CONTINUE
-        return self._refused(code, "heartbeat")
+        return self._on_refusal(code, "heartbeat")
 
     def on_commit_refused(self, code: ErrorCode) -> None:
         """Handles the error code of a commit like that of a heartbeat."""
         if code in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation):
-            self._refused(code, "commit")
+            self._on_refusal(code, "commit")
         elif code is ErrorCode.rebalance_in_progress and self.state is ClassicState.STABLE:
             self.request_rejoin("the group is rebalancing")
         elif code is ErrorCode.fenced_instance_id:
@@ -258,7 +258,7 @@ class ClassicMembership:
         self._members = {}
         self.request_rejoin(reason)
 
-    def _refused(self, code: ErrorCode, during: str) -> NextStep:
+    def _on_refusal(self, code: ErrorCode, during: str) -> NextStep:
         if code is ErrorCode.fenced_instance_id:
             self.state = ClassicState.FENCED
             raise FencedInstance(self.instance_id or "")

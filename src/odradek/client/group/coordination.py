@@ -117,7 +117,7 @@ class Coordination(ABC):
         """Does the group work of one poll; waits for no other member. Raises the error that ends the membership."""
 
     @abstractmethod
-    def subscription_changed(self, reason: str) -> None:
+    def on_subscription_changed(self, reason: str) -> None:
         """Makes a later request report the new subscription to the coordinator."""
 
     @abstractmethod
@@ -133,7 +133,7 @@ class Coordination(ABC):
         """Returns this member's identity at the coordinator; Identity() outside the group."""
 
     @abstractmethod
-    def _commit_refused(self, sent_as: Identity, code: ErrorCode) -> None:
+    def _on_commit_refused(self, sent_as: Identity, code: ErrorCode) -> None:
         """Handles an error code of a commit, which may end or change the membership."""
 
     @abstractmethod
@@ -154,7 +154,7 @@ class Coordination(ABC):
 
     # --- polls ------------------------------------------------------------------------------------------------
 
-    def polled(self) -> None:
+    def note_poll(self) -> None:
         self._polled_s = time.monotonic()
 
     def _poll_is_late(self) -> bool:
@@ -295,7 +295,7 @@ class Coordination(ABC):
             await self.storage.copy_commit(stored)
         if failure is not None:
             if self._subscription.subscribed:
-                self._commit_refused(sent_as, failure.code)
+                self._on_commit_refused(sent_as, failure.code)
             raise failure
 
     async def commit(self, offsets: Offsets, timeout_ms: int | None = None) -> None:
@@ -320,13 +320,13 @@ class Coordination(ABC):
             except (CommitFailed, RebalanceInProgress) as error:
                 return error
             except OdradekError as error:
-                self._coordinator_failed(error)
+                self._on_coordinator_failure(error)
                 raise
             return None
 
         what = f"committing offsets of group {self.group_id}"
         with self.wakeable():
-            failure = await self._cluster.retrying(what, attempt, deadline)
+            failure = await self._cluster.retry(what, attempt, deadline)
         if failure is not None:
             raise failure
 
@@ -357,7 +357,7 @@ class Coordination(ABC):
                 if offsets:
                     await self._send_commit(offsets, self.config.request_timeout_ms)
             except OdradekError as error:
-                self._coordinator_failed(error)
+                self._on_coordinator_failure(error)
                 passing = worth_retrying(error) and not isinstance(error, RebalanceInProgress)
                 failure = RetriableCommitFailed(error) if passing else error
                 failure.__cause__ = error if passing else None
@@ -371,7 +371,7 @@ class Coordination(ABC):
         self._async_commits.add(task)
         task.add_done_callback(self._async_commits.discard)
 
-    def _coordinator_failed(self, error: OdradekError) -> None:
+    def _on_coordinator_failure(self, error: OdradekError) -> None:
         if isinstance(error, OffsetStoreUnreachable):
             return
         if not isinstance(error, KafkaError) or error.code is not ErrorCode.stale_member_epoch:

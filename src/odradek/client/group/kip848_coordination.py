@@ -77,11 +77,11 @@ class Kip848Coordination(Coordination):
         member = self.membership
         return Identity(member.epoch, member.member_id, member.instance_id) if member.in_group else Identity()
 
-    def _commit_refused(self, sent_as: Identity, code: ErrorCode) -> None:
+    def _on_commit_refused(self, sent_as: Identity, code: ErrorCode) -> None:
         if self.membership.on_commit_refused(code):
             self._request_heartbeat()
 
-    def subscription_changed(self, reason: str) -> None:
+    def on_subscription_changed(self, reason: str) -> None:
         self.membership.subscribe(self._subscription.topics, self._subscription.server_pattern)
         self._wake.set()
 
@@ -115,7 +115,7 @@ class Kip848Coordination(Coordination):
         if (end_error := self.end_error) is not None:
             raise end_error
         if member.state is Kip848State.OUTSIDE:
-            self.subscription_changed("joining")
+            self.on_subscription_changed("joining")
             member.join()
         if member.state is Kip848State.RECONCILING:
             await self._reconcile()

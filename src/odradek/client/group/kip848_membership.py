@@ -232,7 +232,7 @@ class Kip848Membership:
         if join_number != self.join_number or not self.sends_heartbeats:
             return NextHeartbeat.INTERVAL
         if reply.error_code is not ErrorCode.none:
-            return self._refused(reply.error_code, reply.error_message or "")
+            return self._on_refusal(reply.error_code, reply.error_message or "")
         self.heartbeat_interval_ms = interval_ms
         self.member_id = reply.member_id or self.member_id
         self.epoch = reply.member_epoch
@@ -262,7 +262,7 @@ class Kip848Membership:
             self._fail(FencedInstance(self.instance_id or ""))
         return self.in_group and code in (*_REMOVED, ErrorCode.stale_member_epoch)
 
-    def _refused(self, code: ErrorCode, text: str) -> NextHeartbeat:
+    def _on_refusal(self, code: ErrorCode, text: str) -> NextHeartbeat:
         self._reported = None
         if code in _MOVED:
             return NextHeartbeat.FIND_COORDINATOR

@@ -63,7 +63,7 @@ class ProducerBatch:
     def size(self) -> int:
         return HEADER_BYTES + len(self.body)
 
-    def sealed(self, codec: int, producer_id: int, attributes: int = 0) -> bytes:
+    def seal(self, codec: int, producer_id: int, attributes: int = 0) -> bytes:
         times, producer = (self.base_timestamp, self.max_timestamp), (producer_id, self.epoch, self.sequence)
         return seal_records(self.body, self.count, times, codec, producer, attributes=attributes)
 

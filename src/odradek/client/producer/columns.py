@@ -230,7 +230,7 @@ def _assign_sticky_partitions(chosen: Int64s, sizes: Int64s, limit: int, sticky:
         chosen[rows[first:last]] = sticky(int(sums[last - 1] - before))
 
 
-def _chosen(batch: pa.RecordBatch, key: _BinaryColumn, partition_count: int) -> Int64s:
+def _chosen_partitions(batch: pa.RecordBatch, key: _BinaryColumn, partition_count: int) -> Int64s:
     column = _cast(_column(batch, "partition", pa.int64()), pa.int64(), "partition", "whole numbers")
     given = np.require(column.fill_null(-1).to_numpy(zero_copy_only=False), requirements=["C", "A"])
     if len(given) and not -1 <= int(given.min()) <= int(given.max()) < partition_count:
@@ -241,7 +241,7 @@ def _chosen(batch: pa.RecordBatch, key: _BinaryColumn, partition_count: int) -> 
 
 def target_partitions(batch: pa.RecordBatch, partition_count: int) -> Int64s:
     """Returns each row's partition, by the column partition, else by the key; -1 without both. Raises ValueError."""
-    return _chosen(batch, _binary_column(_column(batch, "key", pa.large_binary()), "key"), partition_count)
+    return _chosen_partitions(batch, _binary_column(_column(batch, "key", pa.large_binary()), "key"), partition_count)
 
 
 def pack_columns(
@@ -257,7 +257,7 @@ def pack_columns(
             raise ValueError(f"unknown column {name!r}: one of {', '.join(WRITE_COLUMNS)}")
     key, value = (_binary_column(_column(batch, name, pa.large_binary()), name) for name in ("key", "value"))
     heads, times = _headers(batch), _times(batch, now_ms)
-    chosen = _chosen(batch, key, partition_count)
+    chosen = _chosen_partitions(batch, key, partition_count)
     names, contents = heads[1].offsets[heads[0]], heads[2].offsets[heads[0]]
     _assign_sticky_partitions(
         chosen, np.diff(value.offsets) + np.diff(names) + np.diff(contents) + _OVERHEAD_BYTES, limit, sticky

@@ -88,7 +88,7 @@ def split_settings(
             raise ConfigError(f"{name} is set twice")
         given[key] = name, value
     kinds = {one.name: str(one.type) for one in fields(ProducerConfig)}
-    own = {key: _typed(*given.pop(key), kinds[key]) for key in list(given) if key in kinds}
+    own = {key: _convert(*given.pop(key), kinds[key]) for key in list(given) if key in kinds}
     if own.get("acks") in (0, 1, "0", "1"):
         own.setdefault("enable_idempotence", False)
     known = [*kinds, *(one.name for one in fields(ClientConfig))]
@@ -102,7 +102,7 @@ def split_settings(
     return ProducerConfig(**own), client
 
 
-def _typed(name: str, value: Any, kind: str) -> Any:
+def _convert(name: str, value: Any, kind: str) -> Any:
     """Converts a value that is text, as in a file of settings. Raises ConfigError."""
     if not isinstance(value, str) or kind.startswith("str"):
         return value

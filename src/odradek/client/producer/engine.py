@@ -38,14 +38,14 @@ ASKING_MS = 5_000
 _MAX_REQUEST_BYTES = 1 << 20
 
 
-class _Unanswered(NamedTuple):
+class _NoReply(NamedTuple):
     """The result of a batch under acks=0, to which brokers do not reply."""
 
     error_code: ErrorCode = ErrorCode.none
     base_offset: int = -1
 
 
-_UNANSWERED = _Unanswered()
+_UNANSWERED = _NoReply()
 
 
 class BufferExhausted(OdradekError):
@@ -138,7 +138,7 @@ class ProducerEngine:
         one."""
         return self.buffered == 0 or self.buffered + size <= self.producer_config.buffer_memory
 
-    def exhausted(self) -> BufferExhausted:
+    def exhausted_error(self) -> BufferExhausted:
         limit, waited_ms = self.producer_config.buffer_memory, self.producer_config.max_block_ms
         return BufferExhausted(
             f"{self.buffered} of buffer_memory={limit} bytes are not delivered after max_block_ms={waited_ms}"
@@ -317,7 +317,7 @@ class ProducerEngine:
                 raise error_for(reply.error_code, "the cluster returned no producer id")
             return int(reply.producer_id)
 
-        return await self.cluster.retrying("asking for a producer id", attempt, self._lookup_deadline())
+        return await self.cluster.retry("asking for a producer id", attempt, self._lookup_deadline())
 
     async def _deliver(self, leader: int, batches: list[ProducerBatch]) -> None:
         outcome: dict[TopicPartition, Any] = {}
@@ -325,7 +325,7 @@ class ProducerEngine:
         topics: dict[str, list[dict[str, Any]]] = {}
         for batch in list(batches):
             try:
-                sealed = batch.sealed(self._codec, self._producer_id, self._attributes)
+                sealed = batch.seal(self._codec, self._producer_id, self._attributes)
             except Exception as error:  # reported for its records; the other batches are sent
                 batches.remove(batch)
                 self._settle(batch, None, error)

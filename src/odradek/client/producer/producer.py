@@ -292,7 +292,7 @@ class Producer(Closeable):
             return engine.fits(size) or self._sender.done()
 
         if not fits() and not engine.lock.wait_for(fits, self.producer_config.max_block_ms / 1000):
-            raise engine.exhausted()
+            raise engine.exhausted_error()
 
 
 def _engine(config: ProducerConfig, client: ClientConfig, shared: SharedTransaction | None) -> ProducerEngine:

@@ -54,7 +54,7 @@ async def _created(cluster: Cluster, topic: str, max_block_ms: int) -> int:
         raise KafkaError(ErrorCode.leader_not_available, f"unknown topic {topic}")
 
     try:
-        return await cluster.retrying("looking the topic up", attempt, deadline)
+        return await cluster.retry("looking the topic up", attempt, deadline)
     except RequestTimedOut as error:
         if not is_missing:
             raise

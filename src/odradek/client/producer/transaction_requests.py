@@ -96,29 +96,29 @@ def end(transactional_id: str, producer: ProducerIdentity, *, commit: bool, retu
     return TransactionRequest(END_TXN, message, 5 if returns_epoch else 4, text)
 
 
-class Refused(NamedTuple):
+class PartitionError(NamedTuple):
     """An error code, and the partition that it is for."""
 
     code: ErrorCode
     partition: str = ""
 
 
-def refusals(api_key: int, reply: Any) -> Sequence[Refused]:
+def refusals(api_key: int, reply: Any) -> Sequence[PartitionError]:
     """Returns the error codes in a reply; none after a success."""
     if api_key == ADD_PARTITIONS_TO_TXN:
         rows = [
-            Refused(row.partition_error_code, f"{topic.name}-{row.partition_index}")
+            PartitionError(row.partition_error_code, f"{topic.name}-{row.partition_index}")
             for topic in reply.results_by_topic_v3_and_below
             for row in topic.results_by_partition
         ]
     elif api_key == TXN_OFFSET_COMMIT:
         rows = [
-            Refused(row.error_code, f"{topic.name}-{row.partition_index}")
+            PartitionError(row.error_code, f"{topic.name}-{row.partition_index}")
             for topic in reply.topics
             for row in topic.partitions
         ]
     else:
-        rows = [Refused(reply.error_code)]
+        rows = [PartitionError(reply.error_code)]
     return [row for row in rows if row.code is not ErrorCode.none]
 
 
@@ -135,7 +135,7 @@ _WHY = {
 }
 
 
-def reason(refused: Refused) -> str:
+def reason(refused: PartitionError) -> str:
     """Returns an error code in words."""
     name = refused.code.name.upper()
     words = f"{name} ({_WHY[refused.code]})" if refused.code in _WHY else name

@@ -248,14 +248,14 @@ class TransactionalEngine(ProducerEngine):
         async with self._request_lock:
             try:
                 async with asyncio.timeout(max(deadline.left_ms, 1) / 1000):
-                    return await self._until_answered(request)
+                    return await self._send_until_answered(request)
             except TimeoutError:
                 why = f" ({self._last_refusal})" if self._last_refusal else ""
                 raise RequestTimedOut(
                     f"{request.text}: not done within max_block_ms={deadline.limit_ms}{why}{_AGAIN}"
                 ) from None
 
-    async def _until_answered(self, request: requests.TransactionRequest) -> Any:
+    async def _send_until_answered(self, request: requests.TransactionRequest) -> Any:
         backoff_ms: float = self.config.retry_backoff_ms
         self._last_refusal = ""
         while True:
@@ -358,7 +358,7 @@ class TransactionalEngine(ProducerEngine):
             deadline = self._lookup_deadline()
             try:
                 async with asyncio.timeout(max(deadline.left_ms, 1) / 1000):
-                    await self._until_answered(request)
+                    await self._send_until_answered(request)
             except TimeoutError:
                 raise RequestTimedOut(f"{request.text}: not done within {deadline.limit_ms} ms") from None
             with self.lock:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from odradek.client.admin import Admin, offsets_topic
-from odradek.client.admin.offsets_topic import OffsetsTopicRecord
+from odradek.client.admin.offsets_topic import Entry
 from odradek.core.records import OffsetCommitRecord, OffsetKey, decode
 
 
-def newest_commits(admin: Admin, group: str) -> list[OffsetsTopicRecord]:
+def newest_commits(admin: Admin, group: str) -> list[Entry]:
     """Returns the newest commit record of each partition of a group, with tombstones, by topic and partition."""
-    newest: dict[OffsetKey, OffsetsTopicRecord] = {}
-    for entry in offsets_topic.read_records(admin, group):
+    newest: dict[OffsetKey, Entry] = {}
+    for entry in offsets_topic.entries(admin, group):
         record = decode(entry.key, entry.value)
         if isinstance(record, OffsetCommitRecord):
             newest[record.key] = entry
