@@ -142,7 +142,7 @@ def test_a_coordinator_uses_the_clock_the_high_watermark_and_the_catalogue_of_th
         partition.move_high_watermark(0)
         answer = submit(broker, "t", Deposit("t", 5))
         await until(lambda: partition.log_end_offset == 1)
-        await broker.settle()
+        await broker.run_due_alarms()
         assert not answer.resolved
         partition.move_high_watermark(1)
         assert answer.value == 5

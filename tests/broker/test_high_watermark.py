@@ -221,7 +221,7 @@ def test_appends_wake_fetches_and_the_coordinator_is_told_only_of_moves(tmp_path
     class Waiter:
         committed = False
 
-        def arrived(self, size: int) -> None:
+        def count_readable(self, size: int) -> None:
             arrived.append(size)
 
     if is_awaited:
@@ -245,7 +245,7 @@ def test_bytes_are_counted_across_segments(tmp_path: Path) -> None:
     class Waiter:
         committed = False
 
-        def arrived(self, size: int) -> None:
+        def count_readable(self, size: int) -> None:
             arrived.append(size)
 
     partition.waiters.add(Waiter())  # type: ignore[arg-type]  # the methods that a partition calls

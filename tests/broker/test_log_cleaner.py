@@ -86,15 +86,15 @@ def test_claim_15_closed_segments_of_a_compacted_topic_shrink(tmp_path: Path) ->
                 fill(each, 300)
             before = newest(partition.log)
             active = partition.log.active.base_offset
-            await until(lambda: broker.cleaning.status().cleanings)
-            await until(lambda: not broker.cleaning.status().in_progress)
+            await until(lambda: broker.log_cleaner.status().cleanings)
+            await until(lambda: not broker.log_cleaner.status().in_progress)
             log = partition.log
             assert newest(log) == before
             closed = [offset for offset, _, _ in pairs(log) if offset < active]
             assert closed == list(range(active - 5, active)), "the newest record of each key, at its offset"
             assert [offset for offset, _, _ in pairs(log) if offset >= active] == list(range(active, 300))
             assert len(pairs(plain.log)) == 300
-            status = broker.cleaning.status()
+            status = broker.log_cleaner.status()
             last = status.last_cleaning
             assert last is not None
             assert (last.partition, last.first_dirty_offset, last.end_offset) == (TopicPartition("table", 0), 0, active)
@@ -112,7 +112,7 @@ def test_claim_16_the_codec_stays(tmp_path: Path) -> None:
         async with serving(tmp_path) as broker:
             (partition,) = create(broker)
             fill(partition, 300, codec="lz4")
-            await until(lambda: broker.cleaning.status().cleanings)
+            await until(lambda: broker.log_cleaner.status().cleanings)
             data = partition.read_bytes(0, 1 << 20)
             assert data[22] & 7 == 3
             assert partition.log.size < 4_000
@@ -133,9 +133,9 @@ def test_a_large_log_is_cleaned_by_a_separate_process_with_the_same_result(
                 broker.clock.now_ms = lambda: T0 + 1_000  # type: ignore[method-assign]
                 (partition,) = create(broker)
                 fill(partition, 300)
-                broker.cleaning.wake()
-                await until(lambda: broker.cleaning.status().cleanings)
-                last = broker.cleaning.status().last_cleaning
+                broker.log_cleaner.wake()
+                await until(lambda: broker.log_cleaner.status().cleanings)
+                last = broker.log_cleaner.status().last_cleaning
                 assert last is not None
                 assert last.in_process is (small == 0)
                 sizes.append({
@@ -152,8 +152,8 @@ def test_the_checkpoint_has_kafkas_format_and_is_kept_across_a_restart(tmp_path:
         async with serving(tmp_path) as broker:
             (partition,) = create(broker)
             fill(partition, 300)
-            await until(lambda: broker.cleaning.status().cleanings)
-            await until(lambda: not broker.cleaning.status().in_progress)
+            await until(lambda: broker.log_cleaner.status().cleanings)
+            await until(lambda: not broker.log_cleaner.status().in_progress)
             offset = partition.log.cleaned_offset
             text = (tmp_path / "data" / "cleaner-offset-checkpoint").read_text()
             assert text == f"0\n1\ntable 0 {offset}\n"
@@ -186,7 +186,7 @@ def test_claim_89_idle_commits_do_not_accumulate(tmp_path: Path) -> None:
             total = 43_000
             assert log.log_end_offset == total
             await until(lambda: log.cleaned_offset == log.active.base_offset)
-            await until(lambda: not broker.cleaning.status().in_progress)
+            await until(lambda: not broker.log_cleaner.status().in_progress)
             closed = [offset for offset, _, _ in pairs(log) if offset < log.active.base_offset]
             assert closed == [log.active.base_offset - 1]
             assert closed_bytes(log) < 200
@@ -203,7 +203,7 @@ def test_claim_90_segments_accumulate_without_the_cleaner_and_are_removed_with_i
             fill(partition, 600)
             await asyncio.sleep(0.2)
             assert len(pairs(partition.log)) == 600
-            status = broker.cleaning.status()
+            status = broker.log_cleaner.status()
             assert (status.thread_count, status.cleanings) == (0, 0)
             assert status.dirty_bytes[TopicPartition("table", 0)] == closed_bytes(partition.log) > 40_000
 
@@ -211,10 +211,10 @@ def test_claim_90_segments_accumulate_without_the_cleaner_and_are_removed_with_i
         async with serving(tmp_path) as broker:
             partition = broker.partition("table", 0)
             assert partition is not None
-            await until(lambda: broker.cleaning.status().cleanings)
+            await until(lambda: broker.log_cleaner.status().cleanings)
             assert closed_bytes(partition.log) < 1_000, "no full segment is left"
             fill(partition, 40)
-            await until(lambda: broker.cleaning.status().cleanings == 2)
+            await until(lambda: broker.log_cleaner.status().cleanings == 2)
             assert len(partition.log.segments) < 6, "the next round merges empty segments"
 
     run(stopped)
@@ -229,18 +229,18 @@ def test_claim_90_a_dead_task_is_counted_logged_and_can_be_restarted(
         async with serving(tmp_path) as broker:
             (partition,) = create(broker)
             with monkeypatch.context() as patch:
-                patch.setattr(type(broker.cleaning), "_dirtiest", lambda self: 1 / 0)
-                await until(lambda: broker.cleaning.status().dead_thread_count == 1)
+                patch.setattr(type(broker.log_cleaner), "_dirtiest", lambda self: 1 / 0)
+                await until(lambda: broker.log_cleaner.status().dead_thread_count == 1)
             assert "a cleaner task has died" in caplog.text
             fill(partition, 300)
             await asyncio.sleep(0.1)
-            assert broker.cleaning.status().cleanings == 0
+            assert broker.log_cleaner.status().cleanings == 0
             assert len(pairs(partition.log)) == 300
             assert closed_bytes(partition.log) > 20_000, "full segments accumulate"
-            broker.cleaning.start()
-            await until(lambda: broker.cleaning.status().cleanings)
+            broker.log_cleaner.start()
+            await until(lambda: broker.log_cleaner.status().cleanings)
             assert closed_bytes(partition.log) < 1_000, "no full segment is left"
-            assert broker.cleaning.status().dead_thread_count == 0
+            assert broker.log_cleaner.status().dead_thread_count == 0
 
     run(test)
 
@@ -272,11 +272,11 @@ def test_behaviour_37_the_offsets_topic_is_read_while_it_is_compacted(
             partition.log.roll(T0)
             steps = 0
             broker.groups.load(0, partition)
-            broker.cleaning.start()
+            broker.log_cleaner.start()
             while broker.groups.shard(0) is None:
                 steps += 1  # the test counts iterations of the loop, and not time
                 await asyncio.sleep(0)
-            await until(lambda: broker.cleaning.status().cleanings)
+            await until(lambda: broker.log_cleaner.status().cleanings)
             assert steps > 5, "the load ran while the cleaner worked"
             for _ in range(2):
                 shard = broker.groups.shard(0)
@@ -298,7 +298,7 @@ def test_running_reads_keep_their_bytes(tmp_path: Path) -> None:
             fill(partition, 300)
             held = partition.log.read(0, 1 << 20)
             expected = [row.offset for row in iter_records(held.bytes())]
-            await until(lambda: broker.cleaning.status().cleanings)
+            await until(lambda: broker.log_cleaner.status().cleanings)
             assert [row.offset for row in iter_records(held.bytes())] == expected
             await until(lambda: not list((tmp_path / "data" / "table-0").glob("*.deleted")))
             assert [row.offset for row in iter_records(held.bytes())] == expected
@@ -318,10 +318,10 @@ def test_other_requests_are_served_between_steps_of_a_cleaning(tmp_path: Path) -
             for number in range(9_000):
                 record = (b"key-%d" % (number % 900), b"v" * 20)
                 partition.log.append(keyed(record), now_ms=T0, leader_epoch=0)
-            broker.cleaning.start()
+            broker.log_cleaner.start()
             loop = asyncio.get_running_loop()
             waits = []
-            while not broker.cleaning.status().cleanings:
+            while not broker.log_cleaner.status().cleanings:
                 before = loop.time()
                 await asyncio.sleep(0)
                 waits.append(loop.time() - before)
@@ -338,10 +338,12 @@ def test_deleted_records_stay_deleted_and_their_segments_are_removed(tmp_path: P
         async with serving(tmp_path) as broker:
             (partition,) = create(broker)
             fill(partition, 300)
-            await until(lambda: broker.cleaning.status().cleanings)
+            await until(lambda: broker.log_cleaner.status().cleanings)
             partition.log.delete_before(200)
             fill(partition, 100)
-            await until(lambda: broker.cleaning.status().cleanings > 1 and not broker.cleaning.status().in_progress)
+            await until(
+                lambda: broker.log_cleaner.status().cleanings > 1 and not broker.log_cleaner.status().in_progress
+            )
             log = partition.log
             await until(lambda: log.segments[0].base_offset >= 0 and log.cleaned_offset == log.active.base_offset)
             assert log.log_start_offset == 200
@@ -359,11 +361,11 @@ def test_retention_and_compaction_apply_to_one_topic(tmp_path: Path) -> None:
         async with serving(tmp_path) as broker:
             (partition,) = create(broker, cleanup_policy="compact,delete", retention_ms="3600000")
             fill(partition, 300)
-            await until(lambda: broker.cleaning.status().cleanings)
+            await until(lambda: broker.log_cleaner.status().cleanings)
             assert len(newest(partition.log)) == 5
             partition.log.roll(broker.now_ms())
             broker.clock.advance(7_200_000)
-            broker.cleaning.wake()
+            broker.log_cleaner.wake()
             await until(lambda: partition.log.log_start_offset == 300)
             assert partition.log.size == 0
 
@@ -380,12 +382,12 @@ def test_a_topic_may_be_deleted_while_it_is_cleaned(
             (partition,) = create(broker)
             (other,) = create(broker, "other")
             fill(partition, 300)
-            broker.cleaning.wake()
-            await until(lambda: broker.cleaning.status().in_progress)
+            broker.log_cleaner.wake()
+            await until(lambda: broker.log_cleaner.status().in_progress)
             delete_topic(broker, "table")
             fill(other, 300)
-            await until(lambda: broker.cleaning.status().cleanings)
-            status = broker.cleaning.status()
+            await until(lambda: broker.log_cleaner.status().cleanings)
+            status = broker.log_cleaner.status()
             assert status.last_cleaning is not None
             assert status.last_cleaning.partition.topic == "other"
             assert status.uncleanable == {}
@@ -412,7 +414,7 @@ def test_a_broker_that_stops_ends_its_cleaner_process(
                 return run_worker(self, on_segment)  # type: ignore[arg-type]
 
             monkeypatch.setattr(log_cleaner._CleanerProcess, "run", recorded)
-            broker.cleaning.wake()
+            broker.log_cleaner.wake()
             await until(lambda: processes and processes[0]._process is not None)
 
     run(test)
@@ -423,7 +425,7 @@ def test_a_broker_that_stops_ends_its_cleaner_process(
 
     async def again() -> None:
         async with serving(tmp_path) as broker:
-            await until(lambda: broker.cleaning.status().cleanings)
+            await until(lambda: broker.log_cleaner.status().cleanings)
 
     run(again)
 
@@ -446,10 +448,10 @@ def test_a_partition_that_cannot_be_cleaned_is_skipped_and_the_others_are_cleane
             data = bytearray(path.read_bytes())
             data[-10] ^= 0xFF
             path.write_bytes(data)
-            broker.cleaning.start()
-            await until(lambda: broker.cleaning.status().cleanings and broker.cleaning.status().uncleanable)
+            broker.log_cleaner.start()
+            await until(lambda: broker.log_cleaner.status().cleanings and broker.log_cleaner.status().uncleanable)
             await asyncio.sleep(0.1)
-            status = broker.cleaning.status()
+            status = broker.log_cleaner.status()
             assert list(status.uncleanable) == [TopicPartition("table", 0)]
             assert "CRC" in status.uncleanable[TopicPartition("table", 0)]
             assert status.uncleanable_bytes == sick.log.size
@@ -460,8 +462,8 @@ def test_a_partition_that_cannot_be_cleaned_is_skipped_and_the_others_are_cleane
             assert not list(path.parent.glob("*.cleaned"))
             path.write_bytes(data[:-10] + bytes([data[-10] ^ 0xFF]) + data[-9:])
             broker.clock.advance(log_cleaner.RETRY_MS)
-            await until(lambda: broker.cleaning.status().cleanings == 2)
-            assert broker.cleaning.status().uncleanable == {}
+            await until(lambda: broker.log_cleaner.status().cleanings == 2)
+            assert broker.log_cleaner.status().uncleanable == {}
 
     with caplog.at_level(logging.ERROR):
         run(test)
@@ -478,8 +480,8 @@ def test_a_killed_cleaner_process_only_causes_a_retry(tmp_path: Path, monkeypatc
         async with serving(tmp_path) as broker:
             (partition,) = create(broker)
             fill(partition, 300)
-            await until(lambda: broker.cleaning.status().uncleanable)
-            assert "ended with code -9" in broker.cleaning.status().uncleanable[TopicPartition("table", 0)]
+            await until(lambda: broker.log_cleaner.status().uncleanable)
+            assert "ended with code -9" in broker.log_cleaner.status().uncleanable[TopicPartition("table", 0)]
             assert len(pairs(partition.log)) == 300
 
     run(test)
@@ -505,8 +507,8 @@ def test_an_offline_log_is_skipped(tmp_path: Path) -> None:
             sick, well = create(broker, count=2)
             sick.log.offline = "is offline for this test"
             fill(well, 300)
-            await until(lambda: broker.cleaning.status().cleanings)
-            assert broker.cleaning.status().uncleanable == {}
+            await until(lambda: broker.log_cleaner.status().cleanings)
+            assert broker.log_cleaner.status().uncleanable == {}
             sick.log.offline = None
 
     run(test)
@@ -519,20 +521,20 @@ def test_cleaner_settings_have_an_effect(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(tmp_path, log_cleaner_delete_retention_ms="77", log_cleaner_threads="2") as broker:
             (partition,) = create(broker, min_cleanable_dirty_ratio="1.0", min_compaction_lag_ms="5")
-            assert broker.cleaning.status().thread_count == 2
+            assert broker.log_cleaner.status().thread_count == 2
             config = partition.log.config
             assert (config.delete_retention_ms, config.min_compaction_lag_ms) == (77, 5)
             fill(partition, 300)
             await asyncio.sleep(0.2)
-            assert broker.cleaning.status().cleanings == 0, "no ratio is above 1"
+            assert broker.log_cleaner.status().cleanings == 0, "no ratio is above 1"
             request = AlterConfigs(TOPIC, "table", {"max.compaction.lag.ms": "50"})
             alter_configs(broker, request)
-            await until(lambda: broker.cleaning.status().cleanings)
+            await until(lambda: broker.log_cleaner.status().cleanings)
             for threads in (3, 1):
                 request = AlterConfigs(BROKER, "", {"log.cleaner.threads": str(threads)})
                 alter_configs(broker, request)
-                await until(lambda: broker.cleaning.status().thread_count == threads)  # noqa: B023
-                assert broker.cleaning.status().dead_thread_count == 0
+                await until(lambda: broker.log_cleaner.status().thread_count == threads)  # noqa: B023
+                assert broker.log_cleaner.status().dead_thread_count == 0
 
     run(test)
 
@@ -548,7 +550,7 @@ def test_the_broker_cleans_aborted_records_before_their_marker(tmp_path: Path) -
             log.append(data, now_ms=broker.now_ms(), leader_epoch=0)
             marker(log, 5, 0, now_ms=broker.now_ms())
             log.roll(broker.now_ms())
-            await until(lambda: broker.cleaning.status().cleanings)
+            await until(lambda: broker.log_cleaner.status().cleanings)
             assert pairs(log) == [(0, b"k", b"old")]
             assert partition.read_bytes(2, 1000), "the marker is still there"
 
@@ -564,7 +566,7 @@ def test_storage_errors_of_clients_are_no_errors_of_the_cleaner(tmp_path: Path) 
             fill(partition, 300)
             partition.log.close()
             await asyncio.sleep(0.1)
-            assert broker.cleaning.status().uncleanable == {}
+            assert broker.log_cleaner.status().uncleanable == {}
             with pytest.raises(KafkaError) as caught:
                 partition.produce(keyed((b"k", b"v")))
             assert caught.value.code is ErrorCode.kafka_storage_error

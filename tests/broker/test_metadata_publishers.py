@@ -131,9 +131,9 @@ def derived_state(broker: BrokerServer) -> dict[str, object]:
     return {
         "logs": {key: (each.leader_epoch, each.failure, each.log.config) for key, each in broker.partitions.items()},
         "settings": (config.dynamic, config.cluster_wide, config.eligible_leaders, config.max_connections),
-        "quotas": (quota and quota.limit, broker.quotas.limited("consumer_byte_rate")),
+        "quotas": (quota and quota.limit, broker.quotas.has_quota("consumer_byte_rate")),
         "groups": runtime and (runtime.partition_count, runtime.loaded()),
-        "cleaner": broker.made_cleaning and broker.made_cleaning.status().dead_thread_count,
+        "cleaner": broker.existing_log_cleaner and broker.existing_log_cleaner.status().dead_thread_count,
     }
 
 
@@ -194,7 +194,7 @@ def test_a_promise_is_resolved_after_the_last_publisher(starts: Starts) -> None:
         assert broker.partition("t", 0) is not None
         assert (made.resolved, second.resolved, waits) == (False, False, ["t"]), "the next event is not processed yet"
         go_on.resolve(None)
-        await broker.settle()
+        await broker.run_due_alarms()
         assert made.value.name == "t"
         assert second.value.name == "u"
         await broker.stop()
@@ -246,13 +246,13 @@ def test_waiting_producers_share_a_block_of_ids(starts: Starts) -> None:
         broker = await starts.start()
         end = broker.catalog.log_end_offset
         taken = [broker.scheduler.start(broker.producer_ids.next()) for _ in range(1500)]
-        await broker.settle()
+        await broker.run_due_alarms()
         assert sorted(each.value for each in taken) == list(range(1500))
         assert broker.catalog.log_end_offset == end + 2
         await broker.stop()
         broker = await starts.start()
         first = broker.scheduler.start(broker.producer_ids.next())
-        await broker.settle()
+        await broker.run_due_alarms()
         assert first.value == 2000, "the rest of the second block is never used"
         await broker.stop()
 
@@ -275,11 +275,11 @@ def test_a_block_that_cannot_be_allocated_fails_the_waiting_producers(starts: St
 
         broker.catalog.change = fails  # type: ignore[method-assign]
         taken = [broker.scheduler.start(broker.producer_ids.next()) for _ in range(3)]
-        await broker.settle()
+        await broker.run_due_alarms()
         assert [each.value.code for each in taken] == [ErrorCode.kafka_storage_error] * 3  # type: ignore[attr-defined]
         broker.catalog.change = change  # type: ignore[method-assign]
         first = broker.scheduler.start(broker.producer_ids.next())
-        await broker.settle()
+        await broker.run_due_alarms()
         assert first.value == 0
         await broker.stop()
 

@@ -46,9 +46,9 @@ def new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     shutil.copytree(handlers.__path__[0], directory, ignore=shutil.ignore_patterns("__pycache__"))
     (directory / "k66_list_transactions.py").write_text(HANDLER)
     monkeypatch.setattr(handlers, "__path__", [str(directory)])
-    handlers.served.cache_clear()
+    handlers.handler_files.cache_clear()
     yield
-    handlers.served.cache_clear()
+    handlers.handler_files.cache_clear()
     sys.modules.pop("odradek.broker.handlers.k66_list_transactions", None)
 
 
@@ -80,14 +80,14 @@ def test_an_api_in_a_new_file_is_advertised_and_served(tmp_path: Path, new_file:
 
 def test_the_versions_of_a_file_are_known_without_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An installation may have only compiled files."""
-    produce = handlers.served()[0]
+    produce = handlers.handler_files()[0]
     py_compile.compile(
         str(Path(handlers.__path__[0], f"{produce.name}.py")), cfile=str(tmp_path / f"{produce.name}.pyc")
     )
     monkeypatch.setattr(handlers, "__path__", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, f"odradek.broker.handlers.{produce.name}", raising=False)
-    handlers.served.cache_clear()
+    handlers.handler_files.cache_clear()
     try:
-        assert handlers.served() == (produce,)
+        assert handlers.handler_files() == (produce,)
     finally:
-        handlers.served.cache_clear()
+        handlers.handler_files.cache_clear()

@@ -81,12 +81,12 @@ class FastPath:
             scheduler=SimpleNamespace(clock=lambda: 0.0),
         )
         self.broker = broker
-        self.plans = CommitFastPath(broker)
+        self.fast_path = CommitFastPath(broker)
         self.take(frame(message("warm", 1)))
 
     def take(self, packed: bytes) -> bool:
         """Returns whether the fast path handles the commit."""
-        return self.plans.take(deque([packed]), 1, sys.maxsize) is not None
+        return self.fast_path.take(deque([packed]), 1, sys.maxsize) is not None
 
 
 # --- memory -----------------------------------------------------------------------------------------------------
@@ -98,12 +98,12 @@ def test_commits_are_handled_until_the_share_ends_and_the_rest_stays_in_one_buff
     assert [path.take(packed) for _ in range(3)] == [False, False, True]
     path.broker.scheduler.clock = lambda: float(next(ticks))
     backlog = deque([packed] * 500)
-    taken = path.plans.take(backlog, 1000, 3.0)
+    taken = path.fast_path.take(backlog, 1000, 3.0)
     assert taken is not None
     assert len(taken[1]) == 4 * commit_fast_path.COMMITS_PER_LOOK, (
         "the fourth read of the clock is after the end of the share"
     )
-    whole = path.plans.take(backlog, 1000, 1000.0)
+    whole = path.fast_path.take(backlog, 1000, 1000.0)
     assert whole is not None
     assert len(whole[1]) == 500
 
@@ -130,7 +130,7 @@ def test_layouts_of_many_lengths_share_one_limit() -> None:
             path.take(packed)
 
     assert bytes_kept(attack) < 6 * MIB
-    assert path.plans._layout_bytes <= commit_fast_path.MAX_LAYOUT_BYTES
+    assert path.fast_path._layout_bytes <= commit_fast_path.MAX_LAYOUT_BYTES
 
 
 def test_the_bytes_of_plans_are_limited_for_any_commits() -> None:
@@ -144,29 +144,29 @@ def test_the_bytes_of_plans_are_limited_for_any_commits() -> None:
 
     assert bytes_kept(attack) < 26 * MIB
     limit = 2 * commit_fast_path.MAX_PLAN_BYTES + commit_fast_path.MAX_LAYOUT_BYTES
-    assert path.plans.bytes_kept <= limit
+    assert path.fast_path.bytes_kept <= limit
 
 
 @pytest.mark.parametrize(("partitions", "groups"), [(1, 1500), (100, 60), (3000, 4)])
 def test_the_estimated_bytes_of_plans_are_their_real_size(partitions: int, groups: int) -> None:
     path = FastPath()
     sent = [frame(message(f"group-{number:06}", partitions)) for number in range(groups)]
-    before = path.plans.bytes_kept
+    before = path.fast_path.bytes_kept
 
     def learn() -> None:
         for packed in sent:
             assert [path.take(packed) for _ in range(3)] == [False, False, True]
 
     taken = bytes_kept(learn)
-    assert 0.5 * taken < path.plans.bytes_kept - before < 2 * taken
+    assert 0.5 * taken < path.fast_path.bytes_kept - before < 2 * taken
 
 
 def test_the_number_of_commits_seen_only_once_is_limited() -> None:
     path = FastPath()
-    path.plans._seen = set(range(commit_fast_path.MAX_SEEN))
+    path.fast_path._seen = set(range(commit_fast_path.MAX_SEEN))
     first = frame(message("group-first", 1))
     path.take(first)
-    assert len(path.plans._seen) + len(path.plans._seen_before) <= 2 * commit_fast_path.MAX_SEEN
+    assert len(path.fast_path._seen) + len(path.fast_path._seen_before) <= 2 * commit_fast_path.MAX_SEEN
     path.take(first)
     assert path.take(first)
 

@@ -74,7 +74,7 @@ def test_log_files_that_are_not_used_are_closed(tmp_path: Path) -> None:
             assert before >= 30
             for _ in range(2):  # a file used since the last check stays open until the next
                 broker.clock.advance(60_000)
-                await broker.settle()
+                await broker.run_due_alarms()
             assert len(descriptors.SHARED) <= before - 30
             partition = broker.partition("t", 7)
             assert partition is not None

@@ -524,7 +524,7 @@ class Holder:
     def __init__(self) -> None:
         self.client_host = "/h"
         self.unsent_bytes = 0
-        self.is_answering = False
+        self.is_making_reply = False
         self.aborted = False
 
     def abort(self) -> None:
@@ -535,14 +535,14 @@ def test_reply_memory_counts_replies_in_progress_and_unsent_replies() -> None:
     memory = ReplyMemory(lambda: 0.0, limit=100)
     one, other = Holder(), Holder()
     memory.begin(one)
-    one.is_answering = True
+    one.is_making_reply = True
     memory.grow(one, 60)
     memory.begin(other)
     with pytest.raises(Hangup, match="longer than 100 bytes"):
         memory.grow(other, 50)
     memory.release(other)
     assert memory.used == 60
-    one.is_answering, one.unsent_bytes = False, 20
+    one.is_making_reply, one.unsent_bytes = False, 20
     memory.begin(other)
     memory.grow(other, 70)
     assert memory.used == 90

@@ -16,7 +16,7 @@ from support.peers import until
 from test_connection_shares import connect, serving
 
 from odradek.broker import fetch_sessions
-from odradek.broker.fetch_sessions import EVICTION_MS, FetchContext, FetchSessions, Wanted
+from odradek.broker.fetch_sessions import EVICTION_MS, FetchContext, FetchSessions, RequestedPartition
 from odradek.core.errors import ErrorCode, KafkaError
 
 PARTITIONS = 100_000
@@ -33,22 +33,22 @@ class Broker:
         self._names = itertools.count()
 
     def begin(
-        self, wanted: list[Wanted], owner: int | None = None, *, now_ms: int = 0, by_id: bool = False
+        self, wanted: list[RequestedPartition], owner: int | None = None, *, now_ms: int = 0, by_id: bool = False
     ) -> FetchContext:
         named = {} if owner is None else {"owner": owner}
         return self.sessions.begin(now_ms, 0, 0, wanted, (), by_id=by_id, new_id=lambda: next(self._ids), **named)
 
-    def grow(self, context: FetchContext, wanted: list[Wanted], owner: int) -> FetchContext:
+    def grow(self, context: FetchContext, wanted: list[RequestedPartition], owner: int) -> FetchContext:
         session = context.session
         assert session is not None
         return self.sessions.begin(0, session.id, session.epoch, wanted, (), by_id=False, new_id=lambda: 0, owner=owner)
 
-    def unknown(self, count: int, *, by_id: bool = False) -> list[Wanted]:
+    def unknown(self, count: int, *, by_id: bool = False) -> list[RequestedPartition]:
         """Partitions of unused topics: each has a different topic and a different number."""
         rows = []
         for number in itertools.islice(self._names, count):
             topic: str | UUID = UUID(int=1 + number) if by_id else f"unknown-topic-{number:08}"
-            rows.append(Wanted(topic, 1000 + number, 1 << 40 | number, (1 << 20) + number))
+            rows.append(RequestedPartition(topic, 1000 + number, 1 << 40 | number, (1 << 20) + number))
         return rows
 
 
@@ -79,7 +79,7 @@ def test_the_bytes_of_a_long_name_are_counted() -> None:
 
     def attack() -> None:
         for number in range(1000):
-            broker.begin([Wanted(f"{number:05}" * 13_000, 0, 0, 0)])
+            broker.begin([RequestedPartition(f"{number:05}" * 13_000, 0, 0, 0)])
 
     assert bytes_kept(attack) < LIMIT
 
@@ -140,7 +140,7 @@ def test_bytes_are_counted_as_sessions_change_and_end() -> None:
     ids, open_ids = itertools.count(1), [0]
     for step in range(3000):
         session = sessions.find(dice.choice(open_ids))
-        wanted = [Wanted(dice.choice("abc"), dice.randrange(30), 0, 0) for _ in range(dice.randrange(8))]
+        wanted = [RequestedPartition(dice.choice("abc"), dice.randrange(30), 0, 0) for _ in range(dice.randrange(8))]
         forgotten = [(dice.choice("abc"), dice.randrange(30)) for _ in range(dice.randrange(8))]
         session_id, epoch = (session.id, session.epoch) if session and dice.random() < 0.8 else (0, 0)
         if session and dice.random() < 0.1:

@@ -387,19 +387,19 @@ def test_a_snapshot_is_due_by_age_after_a_change(tmp_path: Path) -> None:
         async with serving(tmp_path, "metadata.log.max.snapshot.interval.ms=7200000") as broker:
             for _ in range(3):
                 broker.clock.advance(3_600_000)
-                await broker.settle()
+                await broker.run_due_alarms()
             assert not made_in(tmp_path), "the log is empty"
             broker.create_topic("t", partition_count=1)
-            await broker.settle()
+            await broker.run_due_alarms()
             broker.clock.advance(60_000)
             await until_complete(broker, 1)
             for _ in range(3):
                 broker.clock.advance(7_200_000)
-                await broker.settle()
+                await broker.run_due_alarms()
             assert len(made_in(tmp_path)) == 1, "no change since the last snapshot"
             broker.create_topic("u", partition_count=1)
             broker.clock.advance(7_000_000)
-            await broker.settle()
+            await broker.run_due_alarms()
             broker.clock.advance(260_000)
             await until_complete(broker, 2)
 

@@ -48,7 +48,7 @@ def test_the_work_for_a_new_client_is_independent_of_the_number_of_clients(known
     def ask(name: str) -> None:
         quotas.record(PRODUCER_BYTE_RATE, "u", name, 100)
         quotas.mutate("u", name, 1, strict=True)
-        quotas.connected(name)
+        quotas.count_connection(name)
 
     alone = lines_run(lambda: ask("first"))
     for number in range(known):

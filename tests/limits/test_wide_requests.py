@@ -14,7 +14,7 @@ import pytest
 from hostile import places_of, versions_of
 from wide_requests import most_blocks
 
-from odradek.broker.handlers import served
+from odradek.broker.handlers import handler_files
 from odradek.wire import schemas
 from odradek.wire.api_keys import JOIN_GROUP, SYNC_GROUP
 from odradek.wire.schemas import Kind
@@ -36,7 +36,7 @@ def places(api_key: int) -> list[str]:
     return places_of(schemas.message_type(api_key, versions_of(api_key)[-1], Kind.REQUEST), "widest")
 
 
-WIDE = [(key, where) for key in (api.key for api in served()) for where in places(key)]
+WIDE = [(key, where) for key in (api.key for api in handler_files()) for where in places(key)]
 
 
 @pytest.mark.parametrize(("api_key", "where"), [case for case in WIDE if case[0] not in _ELSEWHERE])

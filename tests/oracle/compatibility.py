@@ -16,7 +16,7 @@ if __name__ == "__main__":
 
 from recording import load
 
-from odradek.broker.handlers import served
+from odradek.broker.handlers import handler_files
 from odradek.catalog.features import AT_FIRST, SUPPORTED
 from odradek.wire import schemas
 
@@ -205,7 +205,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def tables() -> dict[str, str]:
     """Name of a table → the table."""
     theirs = announced()
-    ours = {api.key: (api.advertised_oldest, api.versions[1]) for api in served()}
+    ours = {api.key: (api.advertised_oldest, api.versions[1]) for api in handler_files()}
     return {
         "announced": _table(
             ("key", "API", "Apache Kafka 4.3", "here"),

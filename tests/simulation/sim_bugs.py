@@ -267,7 +267,7 @@ BUGS: dict[str, Bug] = {
     "deleted topics keep offsets": _replacing(Offsets, "on_topics_deleted", _deleted_topics_keep_offsets),
     "offsets stay when a group is deleted": _replacing(Offsets, "partitions", _offsets_stay_when_a_group_is_deleted),
     "no rebalance timeout": _replacing(Membership, "_prepare_rebalance", _no_rebalance_timeout),
-    "a join is not answered": _replacing(Membership, "_answer_join", _pending_join_not_answered),
+    "a join is not answered": _replacing(Membership, "_reply_to_join", _pending_join_not_answered),
     "generations do not change": _replacing(ClassicGroup, "start_generation", _generation_does_not_change),
     "removed members of 848 may commit": _replacing(offsets, "refuse_consumer_commit", _stale_epochs_may_commit),
     "first commit of a block wins": _first_commit_of_a_block_wins(None),

@@ -17,7 +17,7 @@ from odradek.batches.header import HEADER_BYTES
 from odradek.broker.coordinators import Coordinator
 from odradek.broker.group_coordinator import GROUPS
 from odradek.broker.group_runtime import GroupRuntime
-from odradek.broker.handlers import served
+from odradek.broker.handlers import handler_files
 from odradek.broker.leftovers import Leftovers
 from odradek.broker.scheduler import SHARE_S, Scheduler, Task
 from odradek.core.deferred import Deferred
@@ -33,7 +33,7 @@ from support.world_log import WorldLog
 _GROUP_APIS = {8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47, 68, 69}
 HANDLERS = {
     api.key: (import_module(f"odradek.broker.handlers.{api.name}"), api.versions)
-    for api in served()
+    for api in handler_files()
     if api.key in _GROUP_APIS
 }
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from odradek.batches.compression import compress
-from odradek.broker.fetch_sessions import FetchContext, FetchSessions, Wanted
+from odradek.broker.fetch_sessions import FetchContext, FetchSessions, RequestedPartition
 from odradek.core.crc import crc32c
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
@@ -638,7 +638,7 @@ class ChanceCluster:
             name = topic.topic_id if by_id else topic.topic
             for p in topic.partitions:
                 epoch = getattr(p, "current_leader_epoch", -1)
-                wanted.append(Wanted(name, p.partition, p.fetch_offset, p.partition_max_bytes, epoch))
+                wanted.append(RequestedPartition(name, p.partition, p.fetch_offset, p.partition_max_bytes, epoch))
         for topic in getattr(message, "forgotten_topics_data", ()) or ():
             forgotten += [(topic.topic_id if by_id else topic.topic, index) for index in topic.partitions]
         self._check_bounds(message.max_bytes, wanted)
@@ -671,7 +671,7 @@ class ChanceCluster:
         ]
         return {"throttle_time": 0, "error_code": 0, "session_id": context.session_id, "responses": responses}
 
-    def _check_bounds(self, max_bytes: int, wanted: list[Wanted]) -> None:
+    def _check_bounds(self, max_bytes: int, wanted: list[RequestedPartition]) -> None:
         most, most_of_one, memory = self.limits
         if max_bytes > min(most, memory):
             self.wrongs.append(f"asked for {max_bytes} bytes, allowed are {self.limits}")
@@ -700,7 +700,7 @@ class ChanceCluster:
         return found
 
     def _read_one(
-        self, node: Node, one: Wanted, message: Any, version: int, room: int, at_least_one: bool
+        self, node: Node, one: RequestedPartition, message: Any, version: int, room: int, at_least_one: bool
     ) -> dict[str, Any]:
         row: dict[str, Any] = {
             "partition_index": one.partition, "error_code": 0, "high_watermark": -1, "last_stable_offset": -1,
@@ -737,7 +737,7 @@ class ChanceCluster:
             ]
         return row | {"records": data}
 
-    def _near(self, lead: Lead, one: Wanted, rack: str) -> int | None:
+    def _near(self, lead: Lead, one: RequestedPartition, rack: str) -> int | None:
         near = next((node for node in self.nodes.values() if f"r{node.node_id}" == rack), None)
         if near is None or near.node_id == lead.leader:
             return None

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from kio.serial._introspect import classify_field
 
-from odradek.broker.handlers import served
+from odradek.broker.handlers import handler_files
 from odradek.wire import api_keys, schemas
 from odradek.wire.schemas import Kind
 
@@ -69,14 +69,14 @@ def test_replies_use_only_fields_of_the_schemas(name: str) -> None:
 @pytest.mark.parametrize("name", APIS)
 def test_handlers_serve_only_versions_of_the_schemas(name: str) -> None:
     key = int(name[1:3])
-    ((oldest, newest),) = [api.versions for api in served() if api.name == name]
+    ((oldest, newest),) = [api.versions for api in handler_files() if api.name == name]
     known = schemas.known_versions(key)
     assert known[0] <= oldest <= newest <= known[1]
     assert name == f"k{key:02}_{schemas.api_name(key)}"
 
 
 def test_each_handler_file_is_served_and_has_a_handler() -> None:
-    assert [api.name for api in served()] == APIS
+    assert [api.name for api in handler_files()] == APIS
     for name in APIS:
         assert callable(import_module(f"odradek.broker.handlers.{name}").handle)
 
@@ -118,7 +118,7 @@ def message_classes(source: str) -> set[str]:
 def fields_of_older_versions(name: str) -> Iterator[tuple[str, set[str]]]:
     """Fields that a handler adds to the newest classes, and the types of these fields in the older versions it
     serves."""
-    ((oldest, newest),) = [api.versions for api in served() if api.name == name]
+    ((oldest, newest),) = [api.versions for api in handler_files() if api.name == name]
     modules = [
         import_module(schemas.message_type(int(name[1:3]), version, Kind.REQUEST).__module__)
         for version in range(oldest, newest + 1)
@@ -146,7 +146,7 @@ def parameters_of_any_type(source: str) -> list[str]:
 
 @pytest.mark.parametrize("name", APIS)
 def test_messages_have_the_type_of_the_newest_version(name: str) -> None:
-    ((_, newest),) = [api.versions for api in served() if api.name == name]
+    ((_, newest),) = [api.versions for api in handler_files() if api.name == name]
     newest_class = schemas.message_type(int(name[1:3]), newest, Kind.REQUEST)
     source = (HANDLERS / f"{name}.py").read_text()
     assert message_classes(source) == {f"{newest_class.__module__}.{newest_class.__name__}"}

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from odradek.broker.fetch_sessions import EVICTION_MS, FetchSessions, Wanted
+from odradek.broker.fetch_sessions import EVICTION_MS, FetchSessions, RequestedPartition
 from odradek.core.errors import ErrorCode, KafkaError
 
 
@@ -21,7 +21,7 @@ class Broker:
             self.now_ms,
             session_id,
             epoch,
-            [Wanted("t", partition, 0, 1000) for partition in wanted],
+            [RequestedPartition("t", partition, 0, 1000) for partition in wanted],
             [("t", partition) for partition in forgotten],
             by_id=by_id,
             new_id=lambda: next(self._ids),
@@ -90,8 +90,10 @@ def test_partitions_are_added_changed_and_removed() -> None:
     first = broker.fetch(0, 0, 0, 1)
     assert partitions(broker.fetch(first.session_id, 1, 2)) == [0, 1, 2]
     assert partitions(broker.fetch(first.session_id, 2, forgotten=[1])) == [0, 2]
-    changed = broker.sessions.begin(0, first.session_id, 3, [Wanted("t", 0, 77, 9)], [], by_id=False, new_id=lambda: 1)
-    assert changed.wanted[0] == Wanted("t", 0, 77, 9)
+    changed = broker.sessions.begin(
+        0, first.session_id, 3, [RequestedPartition("t", 0, 77, 9)], [], by_id=False, new_id=lambda: 1
+    )
+    assert changed.wanted[0] == RequestedPartition("t", 0, 77, 9)
 
 
 def test_a_partition_that_returned_records_moves_to_the_end() -> None:

@@ -17,15 +17,15 @@ def test_one_trim_follows_a_burst() -> None:
     loop = Loop()
     jobs: list[Callable[[], None]] = []
     heap = Heap(loop.call_later, jobs.append)
-    heap.freed(TRIM_BYTES - 1)
+    heap.count_freed(TRIM_BYTES - 1)
     loop.run(10 * PAUSE_S)
     assert jobs == [], "the C library keeps a small amount"
-    heap.freed(1)
-    heap.freed(5 * TRIM_BYTES)
+    heap.count_freed(1)
+    heap.count_freed(5 * TRIM_BYTES)
     assert jobs == []
     loop.run(PAUSE_S)
     assert jobs == [trim]
-    heap.freed(TRIM_BYTES - 1)
+    heap.count_freed(TRIM_BYTES - 1)
     loop.run(10 * PAUSE_S)
     assert jobs == [trim], "the count starts at the last trim"
 
@@ -35,7 +35,7 @@ def test_a_trim_waits_for_the_end_of_the_request_that_caused_it() -> None:
     jobs: list[Callable[[], None]] = []
     at_work = [True]
     heap = Heap(loop.call_later, jobs.append, lambda: at_work[0])
-    heap.freed(90 << 20)
+    heap.count_freed(90 << 20)
     loop.run(5 * PAUSE_S)
     assert jobs == []
     at_work[0] = False
@@ -51,7 +51,7 @@ def test_a_broker_that_is_never_idle_trims_at_intervals() -> None:
     jobs: list[Callable[[], None]] = []
     at_work = [True]
     heap = Heap(loop.call_later, jobs.append, lambda: at_work[0])
-    heap.freed(TRIM_BYTES)
+    heap.count_freed(TRIM_BYTES)
     loop.run(2 * (PATIENCE + 1) * PAUSE_S)
     assert jobs == [trim, trim]
     at_work[0] = False

@@ -25,10 +25,10 @@ def park(loop: Loop, partitions, missing: int, wait_ms: int = 500):
 def test_enough_bytes_complete_a_fetch_in_the_next_round() -> None:
     loop, partitions = Loop(), [Partition(), Partition()]
     parked, done = park(loop, partitions, 100)
-    parked.arrived(60)
+    parked.count_readable(60)
     loop.run()
     assert not done
-    parked.arrived(40)
+    parked.count_readable(40)
     assert not done, "appends of one round share a reply"
     loop.run()
     assert done == [(0.0, True)]
@@ -46,7 +46,7 @@ def test_a_timeout_completes_a_fetch_with_the_available_bytes() -> None:
 def test_bytes_below_the_minimum_are_reported_at_the_timeout() -> None:
     loop = Loop()
     parked, done = park(loop, [Partition()], 100, wait_ms=250)
-    parked.arrived(1)
+    parked.count_readable(1)
     loop.run(0.3)
     assert done == [(0.25, True)]
 
@@ -54,8 +54,8 @@ def test_bytes_below_the_minimum_are_reported_at_the_timeout() -> None:
 def test_a_fetch_completes_once_and_is_removed() -> None:
     loop, partitions = Loop(), [Partition(), Partition()]
     parked, done = park(loop, partitions, 1)
-    parked.arrived(5)
-    parked.arrived(5)
+    parked.count_readable(5)
+    parked.count_readable(5)
     parked.wake()
     loop.run(10)
     assert len(done) == 1
@@ -67,7 +67,7 @@ def test_an_abandoned_fetch_is_removed() -> None:
     loop, partitions = Loop(), [Partition()]
     parked, done = park(loop, partitions, 1)
     parked.abandon()
-    parked.arrived(5)
+    parked.count_readable(5)
     loop.run(10)
     assert not done
     assert not partitions[0].waiters

@@ -103,8 +103,8 @@ def test_the_first_existing_quota_in_kafkas_order_applies(clock: Clock, stronges
 
 def test_quotas_do_not_apply_to_other_clients(clock: Clock) -> None:
     found = quotas(clock, {(("client-id", "c"),): {PRODUCER_BYTE_RATE: 1.0}})
-    assert found.limited(PRODUCER_BYTE_RATE)
-    assert not found.limited(REQUEST_PERCENTAGE)
+    assert found.has_quota(PRODUCER_BYTE_RATE)
+    assert not found.has_quota(REQUEST_PERCENTAGE)
     assert found.binding(PRODUCER_BYTE_RATE, "u", "other") is None
     assert found.binding(PRODUCER_BYTE_RATE, "u", None) is None
     assert found.record(PRODUCER_BYTE_RATE, "u", "other", 1e9) == 0
@@ -180,11 +180,11 @@ def test_permits_may_be_overdrawn_once_and_are_refilled_over_time(clock: Clock) 
 def test_the_rate_of_connections_from_an_address_is_limited(clock: Clock) -> None:
     found = quotas(clock, {(("ip", None),): {CONNECTION_CREATION_RATE: 1.0}, (("ip", "::1"),): {
         CONNECTION_CREATION_RATE: 3.0}})  # fmt: skip
-    assert [bool(found.connected("127.0.0.1")) for _ in range(12)] == [False] * 10 + [True] * 2
-    assert [bool(found.connected("::1")) for _ in range(31)] == [False] * 30 + [True]
+    assert [bool(found.count_connection("127.0.0.1")) for _ in range(12)] == [False] * 10 + [True] * 2
+    assert [bool(found.count_connection("::1")) for _ in range(31)] == [False] * 30 + [True]
     clock.ms += 12_000
-    assert found.connected("127.0.0.1") == 0
-    assert quotas(clock, {}).connected("127.0.0.1") == 0
+    assert found.count_connection("127.0.0.1") == 0
+    assert quotas(clock, {}).count_connection("127.0.0.1") == 0
 
 
 # --- throttle times in replies ----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from support.connections import Server, connect, heartbeat, metadata, turn
 
 from odradek.broker import connection as connection_module
 from odradek.broker.api import Hangup
-from odradek.broker.handlers import served
+from odradek.broker.handlers import handler_files
 from odradek.broker.router import Router, served_apis
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
@@ -42,7 +42,7 @@ def raising(error: Exception) -> Any:
 
 def test_handlers_are_in_order_of_number_and_serve_existing_versions() -> None:
     router = Router(SimpleNamespace(), served_apis())  # type: ignore[arg-type]
-    assert [api.key for api in served()] == list(router.apis)
+    assert [api.key for api in handler_files()] == list(router.apis)
     for key, api in router.apis.items():
         oldest, newest = schemas.known_versions(key)
         assert oldest <= api.oldest <= api.newest <= newest

@@ -69,7 +69,7 @@ SAME_CONSTANT = {
     "SMALL_BYTES": "each module's limit for its short way",
 }
 """Constants that several modules under ``src`` give one name and one value, each with the reason."""
-CONSTANTS_OF_APIS = {"VERSIONS", "IS_FREQUENT", "ADVERTISED_OLDEST", "ANSWERS_ANY_VERSION", "KEEPS_REQUESTS"}
+CONSTANTS_OF_APIS = {"VERSIONS", "IS_FREQUENT", "ADVERTISED_OLDEST", "REPLIES_TO_ANY_VERSION", "KEEPS_REQUESTS"}
 """The router reads these names from each handler."""
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
 MACHINES = (

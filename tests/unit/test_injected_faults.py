@@ -16,8 +16,8 @@ from odradek.broker.api import Hangup
 from odradek.broker.fault_injection.error_replies import refusal
 from odradek.broker.fault_injection.middleware import FaultInjection
 from odradek.broker.fault_injection.rules import find_api, find_code, kafka_name, names_topics
-from odradek.broker.fetch_sessions import FetchSessions, Wanted
-from odradek.broker.handlers import served
+from odradek.broker.fetch_sessions import FetchSessions, RequestedPartition
+from odradek.broker.handlers import handler_files
 from odradek.broker.router import Api, Router
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
@@ -25,7 +25,7 @@ from odradek.wire import schemas
 from odradek.wire.produce_fetch_replies import FetchedPartition, fetch_reply
 from odradek.wire.schemas import Kind
 
-APIS = {api.key: api for api in map(Api.of, served())}
+APIS = {api.key: api for api in map(Api.of, handler_files())}
 CODE = ErrorCode.not_coordinator
 T_ID = UUID(int=7)
 
@@ -255,7 +255,7 @@ def test_topics_match_by_name_by_id_and_by_session() -> None:
     assert isinstance(harness.ask(0, message, version=13), Deferred)
     harness.faults.clear()
     # A fetch without topics reads the partitions of its session.
-    wanted = [Wanted(T_ID, 0, 0, 1)]
+    wanted = [RequestedPartition(T_ID, 0, 0, 1)]
     harness.broker.fetch_sessions.begin(0, 0, 0, wanted, (), by_id=True, new_id=lambda: 5)
     harness.faults.add("drop", "Fetch", topic="by-id")
     fetch = request(1, 17, FETCH | {"session_id": 5, "session_epoch": 1})
@@ -278,7 +278,13 @@ def test_a_refused_fetch_keeps_its_session_and_refuses_its_partitions() -> None:
 
     harness = FaultsHarness(serve)
     harness.broker.fetch_sessions.begin(
-        0, 0, 0, [Wanted(T_ID, 0, 0, 1), Wanted(T_ID, 3, 0, 1)], (), by_id=True, new_id=lambda: 5
+        0,
+        0,
+        0,
+        [RequestedPartition(T_ID, 0, 0, 1), RequestedPartition(T_ID, 3, 0, 1)],
+        (),
+        by_id=True,
+        new_id=lambda: 5,
     )
     harness.faults.add("error", "Fetch", code="NOT_LEADER_OR_FOLLOWER")
     reply = harness.ask(1, request(1, 17, FETCH | {"session_id": 5, "session_epoch": 1}), version=17)

@@ -145,7 +145,7 @@ def test_a_long_request_passes_through_the_middleware(loop) -> None:  # noqa: F8
     server.router.install(Wrapper("one", notes))
     names = [{"name": f"topic-{number}"} for number in range(5000)]
     connection.data_received(frames.encode_request(3, 1, 1, "c", {"topics": names}) + metadata(2))
-    assert connection.is_answering, "the request is still being read"
+    assert connection.is_making_reply, "the request is still being read"
     for _ in range(20_000):
         turn(loop)
         if len(transport.replies()) == 2:
@@ -168,19 +168,19 @@ def test_the_request_quota_throttles_its_client() -> None:
 
 def test_quotas_report_changed_limits() -> None:
     quotas, changes = Quotas(SimpleNamespace(), lambda: 0), []  # type: ignore[arg-type]
-    quotas.on_replaced = lambda: changes.append(quotas.limited(REQUEST_PERCENTAGE))
+    quotas.on_replaced = lambda: changes.append(quotas.has_quota(REQUEST_PERCENTAGE))
     quotas.replace({(("client-id", "c"),): {REQUEST_PERCENTAGE: 1.0}})
     quotas.replace({(("client-id", "c"),): {CONSUMER_BYTE_RATE: 1.0}})
     assert changes == [True, False]
 
 
 def test_an_api_declares_its_special_properties() -> None:
-    from odradek.broker.handlers import served
+    from odradek.broker.handlers import handler_files
 
-    said = {api.key: api for api in served()}
-    assert [key for key, api in said.items() if api.answers_any_version] == [18]
+    said = {api.key: api for api in handler_files()}
+    assert [key for key, api in said.items() if api.replies_to_any_version] == [18]
     assert [key for key, api in said.items() if api.keeps_requests] == [9]
-    assert Api.of(said[18]).answers_any_version
+    assert Api.of(said[18]).replies_to_any_version
     assert Api.of(said[9]).keeps_requests
     assert {key for key, api in said.items() if api.is_frequent} >= {0, 1, 3, 8, 9, 18}
     assert (said[0].versions, said[0].advertised_oldest) == ((3, 13), 0)

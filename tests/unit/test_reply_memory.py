@@ -15,7 +15,7 @@ class Client:
     def __init__(self) -> None:
         self.client_host = "/127.0.0.1"
         self.unsent_bytes = 0
-        self.is_answering = False
+        self.is_making_reply = False
         self.aborted = False
 
     def abort(self) -> None:

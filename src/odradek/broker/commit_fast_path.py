@@ -61,7 +61,7 @@ class PlanEntry(NamedTuple):
     reply_rest: bytes  # and the bytes after it
 
 
-class CommitRun:
+class CommitReplies:
     """The replies to commits of one plan. ``resolve`` passes all of them to ``send`` at once."""
 
     __slots__ = ("_correlation_ids", "_planned", "_send")
@@ -168,8 +168,8 @@ class CommitFastPath:
             first_epochs = commits[0][2]
             epochs = None if first_epochs is None else _concatenated([commit[2] for commit in commits])
         request = PlannedCommits(planned.plan, offsets, epochs)
-        run = CommitRun(planned, correlation_ids, send)
-        self._broker.groups.submit_for(planned.shard, request, run)
+        replies = CommitReplies(planned, correlation_ids, send)
+        self._broker.groups.submit_for(planned.shard, request, replies)
 
     @property
     def bytes_kept(self) -> int:

@@ -194,7 +194,7 @@ class Connection(asyncio.Protocol):
             self._closing = True
             transport.abort() if isinstance(transport, asyncio.WriteTransport) else transport.close()
             return
-        if hold_ms := self._host.quotas.connected(peer_host):
+        if hold_ms := self._host.quotas.count_connection(peer_host):
             log.info("refused a connection from %s: the quota connection_creation_rate is exceeded", self.client_host)
             self._closing = True
             self._transport.pause_reading()
@@ -495,7 +495,7 @@ class Connection(asyncio.Protocol):
         self._host.reply_memory.grow(self, size)
 
     @property
-    def is_answering(self) -> bool:
+    def is_making_reply(self) -> bool:
         return self._task is not None
 
     @property

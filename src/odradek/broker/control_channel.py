@@ -1,6 +1,6 @@
 """Commands from the parent process to the broker: moves of its clock, faults, and checks of its state.
 
-A command is one line of JSON, ``{"do": "advance", "by_ms": 1000}``. Its answer is one line, ``{"result": …}`` or
+A command is one line of JSON, ``{"do": "advance", "by_ms": 1000}``. Its reply is one line, ``{"result": …}`` or
 ``{"error": "…"}``. The broker inherits one end of a Unix socket pair as its stdin, so no other process can send
 commands, and the end of the stream shows that the parent has died. A broker in a thread gets the commands as calls.
 
@@ -61,7 +61,7 @@ class Control:
         do = arguments.pop("do", None)
         if do == "advance":
             self._broker.clock.advance(arguments["by_ms"])
-            await self._broker.settle()
+            await self._broker.run_due_alarms()
             return self._broker.now_ms()
         if do == "now_ms":
             return self._broker.now_ms()
@@ -83,7 +83,7 @@ class Control:
         raise ValueError(f"unknown command {do!r}")
 
     def _cleaner(self) -> dict[str, Any]:
-        status = self._broker.cleaning.status()
+        status = self._broker.log_cleaner.status()
         return {
             "thread_count": status.thread_count,
             "dead_thread_count": status.dead_thread_count,
@@ -122,7 +122,7 @@ class ControlChannel(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.WriteTransport, transport)
-        self._work = asyncio.get_running_loop().create_task(self._answer_all(), name="control")
+        self._work = asyncio.get_running_loop().create_task(self._reply_to_all(), name="control")
 
     def data_received(self, data: bytes) -> None:
         *lines, self._buffer = (self._buffer + data).split(b"\n")
@@ -135,15 +135,15 @@ class ControlChannel(asyncio.Protocol):
         self._work.cancel()
         self._on_end()
 
-    async def _answer_all(self) -> None:
+    async def _reply_to_all(self) -> None:
         while True:
             line = await self._commands.get()
-            answer: dict[str, Any]
+            reply: dict[str, Any]
             try:
-                answer = {"result": await self._control.execute(json.loads(line))}
+                reply = {"result": await self._control.execute(json.loads(line))}
             except Exception as error:
-                answer = {"error": f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"}
-            self._transport.write(json.dumps(answer).encode() + b"\n")
+                reply = {"error": f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"}
+            self._transport.write(json.dumps(reply).encode() + b"\n")
 
 
 async def open_channel(broker: BrokerServer, descriptor: int, on_end: Callable[[], None]) -> None:

@@ -194,7 +194,7 @@ class Controller:
             scheduler,
             steps,
             must_finish=lambda: event.is_written,
-            on_share=partial(quotas.charge_time, context) if quotas.limited(REQUEST_PERCENTAGE) else None,
+            on_share=partial(quotas.charge_time, context) if quotas.has_quota(REQUEST_PERCENTAGE) else None,
         )
         parked.add(task)
         task.promise.then(lambda _: parked.discard(task))

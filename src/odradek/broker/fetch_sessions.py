@@ -41,7 +41,7 @@ Key = tuple[TopicKey, int]
 
 
 @dataclass(slots=True)
-class Wanted:
+class RequestedPartition:
     """A partition that a client reads. In a session, it also has the offsets of the last reply."""
 
     topic: TopicKey
@@ -69,12 +69,12 @@ class Session:
         self.last_used_ms = now_ms
         self.bytes = 0
         self.owner: Hashable = None
-        self._partitions: dict[Key, Wanted] = {}
+        self._partitions: dict[Key, RequestedPartition] = {}
 
     def __len__(self) -> int:
         return len(self._partitions)
 
-    def add(self, wanted: Iterable[Wanted]) -> None:
+    def add(self, wanted: Iterable[RequestedPartition]) -> None:
         partitions = self._partitions
         for item in wanted:
             key = (item.topic, item.partition)
@@ -91,7 +91,7 @@ class Session:
                 self.bytes -= _bytes_of(key[0])
 
     @property
-    def wanted(self) -> list[Wanted]:
+    def wanted(self) -> list[RequestedPartition]:
         return list(self._partitions.values())
 
     def note(
@@ -126,7 +126,7 @@ class Session:
 class FetchContext(NamedTuple):
     """The partitions and session of one request. Without a session, ``wanted`` are the partitions of the request."""
 
-    wanted: list[Wanted]
+    wanted: list[RequestedPartition]
     session: Session | None
     full: bool
 
@@ -173,7 +173,7 @@ class FetchSessions:
         now_ms: int,
         session_id: int,
         epoch: int,
-        wanted: list[Wanted],
+        wanted: list[RequestedPartition],
         forgotten: Iterable[Key],
         *,
         by_id: bool,
@@ -199,7 +199,7 @@ class FetchSessions:
         now_ms: int,
         session_id: int,
         epoch: int,
-        wanted: list[Wanted],
+        wanted: list[RequestedPartition],
         forgotten: list[Key],
         *,
         by_id: bool,
@@ -253,7 +253,7 @@ class FetchSessions:
         self._own(session, owner)
         return session
 
-    def _add(self, session: Session, wanted: list[Wanted], now_ms: int, *, full: bool) -> bool:
+    def _add(self, session: Session, wanted: list[RequestedPartition], now_ms: int, *, full: bool) -> bool:
         """Adds partitions to a session and returns True. If they do not fit, removes the session.
 
         Then it returns False if the session is new (``full``); for an older session it raises KafkaError.

@@ -39,7 +39,7 @@ class GroupRuntime(Runtime[GroupShard]):
         shard.limit_batches(batch_bytes)
         return shard
 
-    def refused(self, request: Request, error: ErrorCode) -> Any:
+    def error_reply(self, request: Request, error: ErrorCode) -> Any:
         """Returns the reply. The error of a bad request comes first, as in Kafka."""
         refusal = early_refusal(self.config, request)
         return request.failed(error) if refusal is None else refusal

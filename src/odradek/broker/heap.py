@@ -39,7 +39,7 @@ class Heap:
         self._is_due = False
         self._waited = 0
 
-    def freed(self, size: int) -> None:
+    def count_freed(self, size: int) -> None:
         """Counts ``size`` freed bytes of a long request or reply. A request in progress may still use them."""
         self._freed += size
         if self._freed >= TRIM_BYTES:

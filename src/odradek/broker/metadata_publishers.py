@@ -36,10 +36,10 @@ if TYPE_CHECKING:
         """The log cleaner, which is made at its first use."""
 
         @property
-        def cleaning(self) -> BrokerLogCleaner: ...
+        def log_cleaner(self) -> BrokerLogCleaner: ...
 
         @property
-        def made_cleaning(self) -> BrokerLogCleaner | None: ...
+        def existing_log_cleaner(self) -> BrokerLogCleaner | None: ...
 
     class PublishedBroker(LateServices, Protocol):
         """The parts of a broker that its publishers use."""
@@ -177,11 +177,11 @@ class LogCleaner:
             return
         directory = self._directory
         has_work = directory.has_compacted or (delta.is_initial and directory.was_cleaned())
-        if self._late.made_cleaning is None and not has_work:
+        if self._late.existing_log_cleaner is None and not has_work:
             return
-        self._late.cleaning.forget_dropped()
+        self._late.log_cleaner.forget_dropped()
         if self._config.log_cleaner_enable:
-            self._late.cleaning.start()
+            self._late.log_cleaner.start()
 
 
 class CoordinatorResignations:

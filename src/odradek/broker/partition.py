@@ -173,7 +173,7 @@ class Partition:
         for waiter in tuple(self._waiters or ()):
             size = stable_bytes if waiter.committed else readable_bytes
             if size:
-                waiter.arrived(size)
+                waiter.count_readable(size)
 
     def wait_for(self, offset: int, end: Callable[[ErrorCode], None]) -> Wait | None:
         """Calls ``end`` with NONE when the high watermark reaches ``offset``, else with an error.

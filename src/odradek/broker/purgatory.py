@@ -183,7 +183,7 @@ class ParkedFetch(ParkedRequest):
         """Starts the timer that completes the fetch at the latest."""
         self._timer = self._purgatory.loop.call_later(max_wait_ms / 1000, self._end)
 
-    def arrived(self, size: int) -> None:
+    def count_readable(self, size: int) -> None:
         """Counts ``size`` more readable bytes of one of the partitions."""
         self._missing -= size
         self._changed = True

@@ -27,13 +27,13 @@ class Bucket(NamedTuple):
     client_id: Name
 
 
-class Used(Protocol):
+class QuotaUse(Protocol):
     @property
     def ends_at_ms(self) -> int:
         """The time at which the use has expired."""
 
 
-V = TypeVar("V", bound=Used)
+V = TypeVar("V", bound=QuotaUse)
 
 
 def short_name(name: str | None) -> Name:

@@ -153,7 +153,7 @@ class Quotas:
         if delta.quotas:
             self.replace(image.quotas())
 
-    def limited(self, key: str) -> bool:
+    def has_quota(self, key: str) -> bool:
         """Returns whether any quota of this kind is set."""
         return key in self._keys
 
@@ -254,7 +254,7 @@ class Quotas:
         missing = -bucket.tokens(self._now_ms(), bound.limit, float("inf"))
         return max(round(missing / bound.limit * 1000), 0)
 
-    def connected(self, host: str) -> int:
+    def count_connection(self, host: str) -> int:
         """Counts a connection from an address. Returns 0, or the delay in ms before the connection is refused."""
         if CONNECTION_CREATION_RATE not in self._keys:
             return 0
@@ -289,7 +289,7 @@ class Permits:
         already overdrawn. Otherwise never refuses, and throttles the client once the permits are overdrawn.
         """
         quotas, context = self._quotas, self._context
-        if not quotas.limited(CONTROLLER_MUTATION_RATE):
+        if not quotas.has_quota(CONTROLLER_MUTATION_RATE):
             return
         refused = True
         try:

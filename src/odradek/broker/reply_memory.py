@@ -34,7 +34,7 @@ class Sender(Protocol):
         """The bytes of finished replies that the client has not received."""
 
     @property
-    def is_answering(self) -> bool:
+    def is_making_reply(self) -> bool:
         """Whether a reply is in progress."""
 
     def abort(self) -> None:
@@ -123,7 +123,7 @@ class ReplyMemory:
         """Subtracts sent bytes and closes connections whose client does not read."""
         now_s = self._clock()
         for sender, held in tuple(self._held.items()):
-            if sender is asking or sender.is_answering:
+            if sender is asking or sender.is_making_reply:
                 continue
             unsent = sender.unsent_bytes
             self._shrink(held, unsent)

@@ -15,7 +15,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, cast
 
 from odradek.broker.api import Context, Handle, Hangup, Reply
-from odradek.broker.handlers import Served, served
+from odradek.broker.handlers import HandlerFile, handler_files
 from odradek.broker.middleware import CountTime, Middleware, Serve, chain, time_counter
 from odradek.broker.reply_memory import MAX_REPLY_BYTES
 from odradek.broker.scheduler import SHARE_S, Steps, Task
@@ -48,19 +48,19 @@ class Api:
     """A served API: versions ``oldest`` to ``newest`` of API ``key``. ``handlers`` documents the other attributes."""
 
     __slots__ = (
-        "advertised_oldest", "answers_any_version", "handle", "keeps_requests", "key", "load", "newest", "oldest"
+        "advertised_oldest", "handle", "keeps_requests", "key", "load", "newest", "oldest", "replies_to_any_version"
     )  # fmt: skip
 
     def __init__(self, key: int, versions: tuple[int, int], handle: Handle) -> None:
         self.key = key
         self.oldest, self.newest = versions
         self.advertised_oldest = self.oldest
-        self.answers_any_version = self.keeps_requests = False
+        self.replies_to_any_version = self.keeps_requests = False
         self.handle = handle
         self.load: Callable[[], None] = lambda: None
 
     @classmethod
-    def of(cls, file: Served) -> Api:
+    def of(cls, file: HandlerFile) -> Api:
         """Returns the API of a handler file. The first request imports the file: most brokers use only a few APIs."""
 
         def first(broker: Any, context: Context, message: Any) -> Reply | Deferred[Reply] | Steps[Reply]:
@@ -72,14 +72,14 @@ class Api:
 
         api = cls(file.key, file.versions, first)
         api.advertised_oldest = file.advertised_oldest
-        api.answers_any_version, api.keeps_requests = file.answers_any_version, file.keeps_requests
+        api.replies_to_any_version, api.keeps_requests = file.replies_to_any_version, file.keeps_requests
         api.load = load
         return api
 
 
 def served_apis() -> dict[int, Api]:
     """Returns the APIs of all handler files by key."""
-    return {file.key: Api.of(file) for file in served()}
+    return {file.key: Api.of(file) for file in handler_files()}
 
 
 class Router:
@@ -98,7 +98,7 @@ class Router:
 
     def loaders(self) -> Iterator[Callable[[], None]]:
         """Yields functions that import the handlers of frequently used APIs. A handler is imported only once."""
-        return (self.apis[file.key].load for file in served() if file.is_frequent)
+        return (self.apis[file.key].load for file in handler_files() if file.is_frequent)
 
     # --- middlewares --------------------------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class Router:
         if api is None:
             raise FrameError(f"a request for API {head.api_key}, which this broker does not serve")
         if not api.oldest <= head.version <= api.newest:
-            if not api.answers_any_version:
+            if not api.replies_to_any_version:
                 raise FrameError(
                     f"a request in version {head.version} of {schemas.api_name(head.api_key)}, which this broker does "
                     "not serve"

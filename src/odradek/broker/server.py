@@ -146,7 +146,7 @@ class BrokerServer:
         return Leftovers(self.scheduler.start)
 
     @cached_property
-    def cleaning(self) -> BrokerLogCleaner:
+    def log_cleaner(self) -> BrokerLogCleaner:
         """The log cleaner, made for the first compacted log."""
         from odradek.broker.log_cleaner import BrokerLogCleaner
 
@@ -163,8 +163,8 @@ class BrokerServer:
         return self.workers.run(steps)
 
     @property
-    def made_cleaning(self) -> BrokerLogCleaner | None:
-        return self.__dict__.get("cleaning")
+    def existing_log_cleaner(self) -> BrokerLogCleaner | None:
+        return self.__dict__.get("log_cleaner")
 
     # --- services for handlers ----------------------------------------------------------------------------------
 
@@ -221,7 +221,7 @@ class BrokerServer:
         if self._request_quota is not None:
             self.router.remove(self._request_quota)
             self._request_quota = None
-        if self.quotas.limited(REQUEST_PERCENTAGE):
+        if self.quotas.has_quota(REQUEST_PERCENTAGE):
             from odradek.broker.request_quota import RequestQuota
 
             self._request_quota = RequestQuota(self.quotas)
@@ -264,16 +264,16 @@ class BrokerServer:
         self.loader.load()
         lost = self.directory.lost_epochs()
         if lost:
-            with self._metadata_log_needed():
+            with self._metadata_log_errors():
                 finish(self.controller.raise_epochs(lost.items()))
 
     def begin_epochs(self) -> None:
         """Begins a new leader epoch for every partition, after an unclean stop. Raises StorageError."""
-        with self._metadata_log_needed():
+        with self._metadata_log_errors():
             self.catalog.apply(BeginEpochs())
 
     @contextmanager
-    def _metadata_log_needed(self) -> Iterator[None]:
+    def _metadata_log_errors(self) -> Iterator[None]:
         try:
             yield
         except KafkaError as error:
@@ -289,9 +289,11 @@ class BrokerServer:
         self.scheduler = Scheduler(loop.call_soon)
         self.purgatory = Purgatory(loop, self.scheduler)
         self.heap = Heap(loop.call_later, self.in_thread, lambda: self.is_busy)
-        freed = self.heap.freed
-        self.reply_memory = ReplyMemory(loop.time, on_freed=freed)
-        self.request_memory = RequestMemory(self.config.queued_max_request_bytes, loop.call_later, loop.time, freed)
+        count_freed = self.heap.count_freed
+        self.reply_memory = ReplyMemory(loop.time, on_freed=count_freed)
+        self.request_memory = RequestMemory(
+            self.config.queued_max_request_bytes, loop.call_later, loop.time, count_freed
+        )
         listening = self._bind()
         try:
             self.directory.acquire(self.config, self.address)
@@ -305,8 +307,8 @@ class BrokerServer:
             self._follow_catalog()
         except BaseException:
             listening.close()
-            if self.made_cleaning is not None:
-                await self.made_cleaning.stop()
+            if self.existing_log_cleaner is not None:
+                await self.existing_log_cleaner.stop()
             self.coordinators.stop()
             self.directory.abandon()
             raise
@@ -376,7 +378,7 @@ class BrokerServer:
             files = chain(
                 self.router.loaders(),
                 self.coordinators.loaders(),
-                [lambda: self.commit_fast_path, lambda: self.cleaning],
+                [lambda: self.commit_fast_path, lambda: self.log_cleaner],
             )
         load = next(files, None)
         if load is not None:
@@ -442,8 +444,8 @@ class BrokerServer:
             self._server.close()
         for connection in tuple(self.connections):
             connection.close()
-        if self.made_cleaning is not None:
-            await self.made_cleaning.stop()
+        if self.existing_log_cleaner is not None:
+            await self.existing_log_cleaner.stop()
         self.coordinators.stop()
         deadline = asyncio.get_running_loop().time() + DRAIN_S
         while any(c.busy for c in self.connections) and asyncio.get_running_loop().time() < deadline:
@@ -474,8 +476,8 @@ class BrokerServer:
             connection.abort()
         self.scheduler.stop()
         self._stop_workers()
-        if self.made_cleaning is not None:
-            await self.made_cleaning.stop()
+        if self.existing_log_cleaner is not None:
+            await self.existing_log_cleaner.stop()
         self._alarms.cancel_all()
         self.catalog.close()
         self.directory.abandon()
@@ -487,9 +489,9 @@ class BrokerServer:
     @property
     def is_busy(self) -> bool:
         """Whether a request takes more than one tick of the loop."""
-        return self.scheduler.busy or any(connection.is_answering for connection in self.connections)
+        return self.scheduler.busy or any(connection.is_making_reply for connection in self.connections)
 
-    async def settle(self) -> None:
+    async def run_due_alarms(self) -> None:
         """Returns after all alarms that are due by the broker's clock have run. A due cleaning has only begun then."""
         while self._alarms.due or self.scheduler.busy:
             await asyncio.sleep(0)

@@ -34,7 +34,7 @@ ADDS_PARTITIONS = 12
 """From this version of Produce on the broker adds partitions to transactions."""
 ABORTABLE = 11
 """From this version of Produce on clients know the error TRANSACTION_ABORTABLE."""
-Asked: TypeAlias = tuple[str, int]
+PartitionKey: TypeAlias = tuple[str, int]
 """A topic's name and a partition's number."""
 _WORK_PER_PARTITION = 4  # elements of a step
 _UNAVAILABLE = (
@@ -78,7 +78,9 @@ class PartitionVerification:
             return None
         return partition.log.begin_verification(*producer, sequence, supports_epoch_bump=self._adds)
 
-    def ask(self, producer: ProducerIdentity, asked: Collection[Asked]) -> Deferred[Callable[[Asked], ErrorCode]]:
+    def ask(
+        self, producer: ProducerIdentity, asked: Collection[PartitionKey]
+    ) -> Deferred[Callable[[PartitionKey], ErrorCode]]:
         """Returns the promise of a function that returns the coordinator's error of each partition."""
         runtime, transactional_id = self._broker.coordinators.runtime(TRANSACTIONS), self._transactional_id
         if self._adds:
@@ -98,7 +100,7 @@ class PartitionVerification:
         return code
 
 
-def _same_for_all(code: ErrorCode) -> Callable[[Asked], ErrorCode]:
+def _same_for_all(code: ErrorCode) -> Callable[[PartitionKey], ErrorCode]:
     return lambda partition: code
 
 
@@ -112,10 +114,10 @@ class BatchVerification:
             broker, transactional_id or "", adds=self._adds, knows_transaction_abortable=version >= ABORTABLE
         )
         self._producer: ProducerIdentity | None = None
-        self._guards: dict[Asked, Guard] = {}
-        self._refused: dict[Asked, KafkaError] = {}
+        self._guards: dict[PartitionKey, Guard] = {}
+        self._refused: dict[PartitionKey, KafkaError] = {}
         self._error: KafkaError | None = None
-        self._answer: Deferred[Callable[[Asked], ErrorCode]] | None = None
+        self._errors: Deferred[Callable[[PartitionKey], ErrorCode]] | None = None
 
     def ask(self, batches: Iterable[tuple[Partition, bytes] | None]) -> Generator[None, None, None]:
         """Makes the guards of all transactional batches of the request, in steps, and asks the coordinator once.
@@ -132,7 +134,7 @@ class BatchVerification:
             if pace.spend(_WORK_PER_PARTITION):
                 yield
         if self._guards and self._error is None and self._producer is not None:
-            self._answer = self._partitions.ask(self._producer, self._guards.keys())
+            self._errors = self._partitions.ask(self._producer, self._guards.keys())
 
     def _add_guard(self, partition: Partition, data: bytes) -> None:
         asked = partition.topic, partition.index
@@ -170,14 +172,14 @@ class BatchVerification:
         if refused is not None:
             raise refused
         guard = self._guards.get(asked)
-        if guard is None or self._answer is None:
+        if guard is None or self._errors is None:
             return None, None
 
-        def refusal(error_of: Callable[[Asked], ErrorCode]) -> KafkaError | None:
+        def refusal(error_of: Callable[[PartitionKey], ErrorCode]) -> KafkaError | None:
             assert self._producer is not None
             return self._refusal(self._partitions.error(partition, self._producer, guard, error_of(asked)))
 
-        return guard, self._answer.map(refusal)
+        return guard, self._errors.map(refusal)
 
     def _refusal(self, code: ErrorCode) -> KafkaError | None:
         """Returns Produce's error for an error of the coordinator, with a message where Kafka has one."""

@@ -96,7 +96,7 @@ class Driver(Generic[S]):
             self._waiting.append((request, promise))  # the flush failed, and its new shard does work in steps
             return
         if self.error is not ErrorCode.none:
-            promise.resolve(self._runtime.refused(request, self.error))
+            promise.resolve(self._runtime.error_reply(request, self.error))
             return
         now_ms = self._runtime.clock()
         # ``clock`` may change ``skew_ms``, so it is called first.
@@ -220,7 +220,7 @@ class Driver(Generic[S]):
         """Replaces a shard that has raised: its state may be incomplete, and replies may be lost."""
         request = origin.request
         log.exception("%s: %s failed", self, "a timer or an event" if request is None else type(request).__name__)
-        self._fail_and_restart(self._unanswered(origin), ErrorCode.unknown_server_error)
+        self._fail_and_restart(self._pending_replies(origin), ErrorCode.unknown_server_error)
 
     def on_timer(self, key: Hashable) -> None:
         """Passes a due timer to the shard after all earlier calls, unless one of these has cancelled the timer or set
@@ -246,7 +246,7 @@ class Driver(Generic[S]):
             self._carry_through(result, origin)
         except Exception as error:
             log.exception("%s: the effects and records of a result failed", self)
-            self._fail_and_restart(self._unanswered(origin), error_code(error))
+            self._fail_and_restart(self._pending_replies(origin), error_code(error))
 
     def _carry_through(self, result: Result, origin: Origin) -> None:
         request, promise, skew_ms, replies = origin
@@ -505,15 +505,15 @@ class Driver(Generic[S]):
         """Stops the current job and returns the requests without a reply."""
         current, self._current = self._current, None
         waiting, self._waiting = self._waiting, None
-        unanswered: list[PendingReply] = []
+        pending: list[PendingReply] = []
         if current is not None:
             with contextlib.suppress(ValueError):  # the steps run now, because their append has failed
                 current.steps.close()
-            unanswered += self._unanswered(current.origin)
-        unanswered += [(*entry, None) for entry in waiting or () if isinstance(entry, tuple)]
-        return unanswered
+            pending += self._pending_replies(current.origin)
+        pending += [(*entry, None) for entry in waiting or () if isinstance(entry, tuple)]
+        return pending
 
-    def _unanswered(self, origin: Origin) -> list[PendingReply]:
+    def _pending_replies(self, origin: Origin) -> list[PendingReply]:
         """Returns the replies of an origin, plus its request unless that is parked or has a reply already."""
         request, promise, _, replies = origin
         known = [*self._parked.values(), *replies]

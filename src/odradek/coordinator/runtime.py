@@ -164,11 +164,11 @@ class Runtime(Generic[S]):
         """Handles a request and resolves ``promise`` with the reply, once, now or later."""
         driver = self._drivers.get(index)
         if driver is None:
-            promise.resolve(self.refused(request, ErrorCode.not_coordinator))
+            promise.resolve(self.error_reply(request, ErrorCode.not_coordinator))
         else:
             driver.submit(request, promise)
 
-    def refused(self, request: Request, error: ErrorCode) -> Any:
+    def error_reply(self, request: Request, error: ErrorCode) -> Any:
         """Returns the reply to a request whose shard does not exist or does not serve requests now (``error``)."""
         return request.failed(error)
 

@@ -160,7 +160,7 @@ class Membership:
         member.session_timeout_ms = request.session_timeout_ms
         # The member has abandoned its earlier join and does not wait for that reply.
         again = JoinGroupReply(ErrorCode.rebalance_in_progress, member_id=member.member_id)
-        self._answer_join(group, member, again, out)
+        self._reply_to_join(group, member, again, out)
         group.park_join(member, self._park(JOIN, group, out))
 
     def _replace_static(self, now_ms: int, group: ClassicGroup, request: JoinGroup, out: Result) -> Iterator[None]:
@@ -171,8 +171,8 @@ class Membership:
             yield from self._return_static(now_ms, group, member, request, out)
             return
         fenced = ErrorCode.fenced_instance_id
-        self._answer_join(group, old, JoinGroupReply(fenced, member_id=old.member_id), out)
-        self._answer_sync(old, SyncGroupReply(fenced), out)
+        self._reply_to_join(group, old, JoinGroupReply(fenced, member_id=old.member_id), out)
+        self._reply_to_sync(old, SyncGroupReply(fenced), out)
         out.effects.append(CancelTimer((SESSION, group.group_id, old.member_id)))
         group.replace_static(member)
         self._renew(group, member, now_ms + old.session_timeout_ms, out)
@@ -238,7 +238,7 @@ class Membership:
         if group.state is State.COMPLETING_REBALANCE:
             for member in group.members.values():
                 member.assignment = b""
-                if self._answer_sync(member, SyncGroupReply(ErrorCode.rebalance_in_progress), out):
+                if self._reply_to_sync(member, SyncGroupReply(ErrorCode.rebalance_in_progress), out):
                     self._renew(group, member, now_ms + member.session_timeout_ms, out)
                 if self.pace.spend():
                     yield
@@ -274,11 +274,11 @@ class Membership:
             return
         yield from group.start_generation(now_ms, self.pace)
         for member in group.members.values():
-            self._answer_join(group, member, (yield from self._joined(group, member.member_id)), out)
+            self._reply_to_join(group, member, (yield from self._joined(group, member.member_id)), out)
             self._renew(group, member, now_ms + member.session_timeout_ms, out)
             member.is_new = False
             group.pending_syncs.add(member.member_id)
-            if self.pace.spend(_ANSWER_WORK):
+            if self.pace.spend(_REPLY_WORK):
                 yield
         out.effects.append(SetTimer((SYNC, group.group_id), now_ms + group.rebalance_timeout_ms))
 
@@ -292,8 +292,8 @@ class Membership:
 
     def _forget(self, group: ClassicGroup, member: Member, out: Result) -> None:
         # The client may still wait for a reply; with this error it joins again.
-        self._answer_join(group, member, JoinGroupReply(ErrorCode.unknown_member_id), out)
-        self._answer_sync(member, SyncGroupReply(ErrorCode.unknown_member_id), out)
+        self._reply_to_join(group, member, JoinGroupReply(ErrorCode.unknown_member_id), out)
+        self._reply_to_sync(member, SyncGroupReply(ErrorCode.unknown_member_id), out)
         group.remove(member.member_id)
         out.effects.append(CancelTimer((SESSION, group.group_id, member.member_id)))
 
@@ -313,7 +313,7 @@ class Membership:
             self._end_sync_phase(group, out)
             out.reply = _synced(group, member.assignment)
             return out
-        self._answer_sync(member, SyncGroupReply(ErrorCode.rebalance_in_progress), out)
+        self._reply_to_sync(member, SyncGroupReply(ErrorCode.rebalance_in_progress), out)
         member.parked_sync = self._park(SYNC, group, out)
         self._end_sync_phase(group, out)
         if group.leader == member.member_id:
@@ -324,9 +324,9 @@ class Membership:
                     reply = _synced(group, request.assignments.get(other.member_id, b""))
                 else:
                     reply = SyncGroupReply(ErrorCode.unknown_server_error)
-                if self._answer_sync(other, reply, out):
+                if self._reply_to_sync(other, reply, out):
                     self._renew(group, other, now_ms + other.session_timeout_ms, out)
-                if self.pace.spend(_ANSWER_WORK):
+                if self.pace.spend(_REPLY_WORK):
                     yield None
             if fits:
                 out.records.append(change)  # its replay makes the group Stable
@@ -379,14 +379,14 @@ class Membership:
         if group is None:
             return Result(request.failed(ErrorCode.unknown_member_id))
         out = Result()
-        answers: list[tuple[LeavingMember, ErrorCode]] = []
+        rows: list[tuple[LeavingMember, ErrorCode]] = []
         for leaving in request.members:
             member = group.members.get(leaving.member_id)
-            answers.append((leaving, self._leave(group, leaving, out)))
-            if self.pace.spend(_ANSWER_WORK + (0 if member is None else member.scan_work)):
+            rows.append((leaving, self._leave(group, leaving, out)))
+            if self.pace.spend(_REPLY_WORK + (0 if member is None else member.scan_work)):
                 yield None
-        out.reply = LeaveGroupReply(members=answers)
-        if any(error is ErrorCode.none for _, error in answers):
+        out.reply = LeaveGroupReply(members=rows)
+        if any(error is ErrorCode.none for _, error in rows):
             if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
                 yield from self._prepare_rebalance(now_ms, group, out)
             else:
@@ -438,7 +438,7 @@ class Membership:
                 member = group.members.get(member_id)
                 if member is not None:  # None: a static member rejoined under a new id
                     self._forget(group, member, out)
-                if self.pace.spend(_ANSWER_WORK + (0 if member is None else member.scan_work)):
+                if self.pace.spend(_REPLY_WORK + (0 if member is None else member.scan_work)):
                     yield None
             yield from self._prepare_rebalance(now_ms, group, out)
         return out
@@ -496,9 +496,9 @@ class Membership:
         """
         for member in group.members.values():
             again = ErrorCode.rebalance_in_progress
-            self._answer_join(group, member, JoinGroupReply(again, member_id=member.member_id), out)
-            self._answer_sync(member, SyncGroupReply(again), out)
-            if pace.spend(_ANSWER_WORK):
+            self._reply_to_join(group, member, JoinGroupReply(again, member_id=member.member_id), out)
+            self._reply_to_sync(member, SyncGroupReply(again), out)
+            if pace.spend(_REPLY_WORK):
                 yield
         for member_id in {*group.members, *group.pending_joins}:
             out.effects.append(CancelTimer((SESSION, group.group_id, member_id)))
@@ -527,12 +527,12 @@ class Membership:
         out.effects.append(Park(key))
         return key
 
-    def _answer_join(self, group: ClassicGroup, member: Member, reply: JoinGroupReply, out: Result) -> None:
+    def _reply_to_join(self, group: ClassicGroup, member: Member, reply: JoinGroupReply, out: Result) -> None:
         parked = group.take_join(member)
         if parked is not None:
             out.effects.append(Complete(parked, reply))
 
-    def _answer_sync(self, member: Member, reply: SyncGroupReply, out: Result) -> bool:
+    def _reply_to_sync(self, member: Member, reply: SyncGroupReply, out: Result) -> bool:
         if member.parked_sync is None:
             return False
         out.effects.append(Complete(member.parked_sync, reply))
@@ -540,7 +540,7 @@ class Membership:
         return True
 
 
-_ANSWER_WORK = 3
+_REPLY_WORK = 3
 """The work of one answer and one timer, in elements of a step."""
 
 

@@ -195,7 +195,7 @@ class ClassicMembers:
         """Removes classic and KIP-848 members. An administrator may remove both."""
         out = Result()
         self._membership.pace = Pace()
-        answers: list[tuple[LeavingMember, ErrorCode]] = []
+        rows: list[tuple[LeavingMember, ErrorCode]] = []
         to_remove: dict[str, ConsumerMember] = {}
         for leaving in request.members:
             try:
@@ -205,9 +205,9 @@ class ClassicMembers:
                 else:
                     member = find_member(group, leaving.member_id, leaving.group_instance_id)
                 to_remove[member.member_id] = member
-                answers.append((leaving, ErrorCode.none))
+                rows.append((leaving, ErrorCode.none))
             except KafkaError as error:
-                answers.append((leaving, error.code))
+                rows.append((leaving, error.code))
             if self._membership.pace.spend(_LEAVING_WORK):
                 yield None
         try:
@@ -216,7 +216,7 @@ class ClassicMembers:
             )
         except KafkaError as error:
             return Result(request.failed(error.code))
-        out.reply = LeaveGroupReply(members=answers)
+        out.reply = LeaveGroupReply(members=rows)
         return out
 
 

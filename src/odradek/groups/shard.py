@@ -436,13 +436,13 @@ class GroupShard:
 
     def _delete(self, now_ms: int, request: DeleteGroups) -> ResultSteps:
         out, offsets, pace = Result(), Tombstones(), Pace()
-        answers = []
+        rows = []
         limit = self._offsets.batch_bytes()
         for group_id in request.group_ids:
             if pace.spend():
                 yield None
             error = self._refuse_deletion(group_id)
-            answers.append((group_id, error))
+            rows.append((group_id, error))
             if error is not ErrorCode.none:
                 continue
             for topic, partitions in self._offsets.partitions(group_id):
@@ -458,7 +458,7 @@ class GroupShard:
                 self._consumers.delete(group, out)
         if sum(map(most_bytes, out.records)) + offsets.most_bytes > limit:
             return Result(request.failed(ErrorCode.unknown_server_error))
-        out.reply = answers
+        out.reply = rows
         if offsets.count:
             out.block = offsets
         return out

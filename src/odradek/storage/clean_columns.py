@@ -54,7 +54,7 @@ LOOK, KEEP, DISCARD = range(3)
 DROP, EMPTY, COPY, REWRITE = range(4)
 # The columns of the result of `_filter`.
 ACTION, OUT_FROM, OUT_TO, KEPT, NEW_BASE_TIME, NEW_MAX_TIME, HORIZON = range(7)
-_ANSWERS = 7
+_RESULT_COLUMNS = 7
 
 OK, FULL, BAD = range(3)
 
@@ -261,13 +261,13 @@ def _rewrite(buffer: Any, table: Any, i: int, base_ms: int, keep: Any, out: Any,
 @kernel(types.UniTuple(_I64, 2)(_RO, _TABLE, _U8S, _U8S, _I64, _I64, _I64, _U64S, _U64, _U64, _U8S, _U8S, _TABLE))
 def _filter(  # noqa: PLR0917
     buffer: Any, table: Any, tasks: Any, flags: Any, now_ms: int, horizon_ms: int, mapped_offset: int,
-    slots: Any, k0: int, k1: int, keep: Any, out: Any, answers: Any,
+    slots: Any, k0: int, k1: int, keep: Any, out: Any, results: Any,
 ) -> Any:  # fmt: skip
     """Returns (status, batch). ``flags``: 1 keeps the batch without records, 2 starts its horizon."""
     to = np.int64(0)
     for i in range(len(table)):
-        answers[i, ACTION] = EMPTY if flags[i] & 1 else DROP
-        answers[i, KEPT] = 0
+        results[i, ACTION] = EMPTY if flags[i] & 1 else DROP
+        results[i, KEPT] = 0
         if tasks[i] == DISCARD:
             continue
         has_horizon = (table[i, ATTRIBUTES] >> 6) & 1
@@ -279,10 +279,10 @@ def _filter(  # noqa: PLR0917
             return status, np.int64(i)
         if not kept:
             continue
-        answers[i, KEPT] = kept
+        results[i, KEPT] = kept
         starts_horizon = (tombstones > 0 or flags[i] & 2) and not has_horizon
         if kept == table[i, COUNT] and not starts_horizon:
-            answers[i, ACTION] = COPY
+            results[i, ACTION] = COPY
             continue
         append_time = (table[i, ATTRIBUTES] >> 3) & 1
         base_ms = table[i, MAX_TIME] if append_time else table[i, BASE_TIME] + first_ms
@@ -290,13 +290,13 @@ def _filter(  # noqa: PLR0917
             base_ms = horizon_ms
         elif has_horizon:
             base_ms = table[i, BASE_TIME]
-        answers[i, ACTION] = REWRITE
-        answers[i, OUT_FROM] = to
+        results[i, ACTION] = REWRITE
+        results[i, OUT_FROM] = to
         to, newest = _rewrite(buffer, table, i, base_ms, keep, out, to)
-        answers[i, OUT_TO] = to
-        answers[i, NEW_BASE_TIME] = base_ms
-        answers[i, NEW_MAX_TIME] = newest
-        answers[i, HORIZON] = 1 if starts_horizon or has_horizon else 0
+        results[i, OUT_TO] = to
+        results[i, NEW_BASE_TIME] = base_ms
+        results[i, NEW_MAX_TIME] = newest
+        results[i, HORIZON] = 1 if starts_horizon or has_horizon else 0
     return np.int64(OK), np.int64(-1)
 
 
@@ -370,7 +370,7 @@ class ColumnEngine:
         ends = table[:, TO].copy()
         discarded = (tasks == DISCARD).astype(np.uint8)
         buffer = _unpack(portion, table, discarded, parts)
-        answers = np.zeros((len(table), _ANSWERS), np.int64)
+        results = np.zeros((len(table), _RESULT_COLUMNS), np.int64)
         counts = table[tasks != DISCARD, COUNT]
         most = int(counts.max(initial=0))
         if most > len(buffer):
@@ -379,13 +379,13 @@ class ColumnEngine:
         out = np.empty(len(buffer) + _GROWTH_BYTES * min(int(counts.sum()), len(buffer)), np.uint8)
         status, batch = _filter(
             buffer, table, tasks, flags, rules.now_ms, rules.horizon_ms, mapped_offset, self._slots, *self._hash_key,
-            keep, out, answers,
+            keep, out, results,
         )  # fmt: skip
         if status != OK:
             raise _broken(table, batch)
-        data, appended = _assemble(portion, table, ends, answers, out)
+        data, appended = _assemble(portion, table, ends, results, out)
         size = int(ends[-1]) if len(ends) else 0
-        return Filtered(size, data, appended, int(table[:, COUNT].sum()), int(answers[:, KEPT].sum()))
+        return Filtered(size, data, appended, int(table[:, COUNT].sum()), int(results[:, KEPT].sum()))
 
 
 def _broken(table: Int64s, batch: int) -> CorruptRecord:
@@ -452,15 +452,15 @@ def _unpack(portion: bytes, table: Int64s, skipped: Bytes, unpacked: dict[int, B
 
 
 def _assemble(
-    portion: bytes, table: Int64s, ends: Int64s, answers: Int64s, out: Bytes
+    portion: bytes, table: Int64s, ends: Int64s, results: Int64s, out: Bytes
 ) -> tuple[bytes, list[AppendedBatch]]:
     """Returns the new bytes and their batches. Unchanged neighbours are copied in one piece."""
-    stays = np.flatnonzero(answers[:, ACTION] != DROP)
+    stays = np.flatnonzero(results[:, ACTION] != DROP)
     parts: list[bytes | memoryview] = []
     appended: list[AppendedBatch] = []
     view, records = memoryview(portion), out.data
     run_start = run_end = 0
-    actions = answers[stays, ACTION].tolist()
+    actions = results[stays, ACTION].tolist()
     columns = table[stays][:, (POS, BASE, LAST_DELTA, MAX_TIME)].tolist()
     for i, action, end, (pos, base, last_delta, max_time) in zip(
         stays.tolist(), actions, ends[stays].tolist(), columns, strict=True
@@ -477,7 +477,7 @@ def _assemble(
         header = read_header(portion, pos)
         if action == REWRITE:
             check_crc(portion, pos, header)
-            _, start, stop, count, base_time, max_time, horizon = answers[i].tolist()
+            _, start, stop, count, base_time, max_time, horizon = results[i].tolist()
             batch = rewritten(
                 header,
                 records[start:stop],

@@ -38,7 +38,7 @@ from odradek.core.ids import NO_TIMESTAMP
 _KEPT_BITS = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
 
-class AbortedTxn(NamedTuple):
+class AbortedTransactionSpan(NamedTuple):
     """An aborted transaction. ``first_offset`` is the base offset of its first batch, ``last_offset`` the offset of its
     marker."""
 
@@ -69,11 +69,11 @@ class ProducerStateEntry(NamedTuple):
 class Transactions:
     """The state of transactions while batches are read in order, from the list of the aborted ones."""
 
-    def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
+    def __init__(self, aborted: Iterable[AbortedTransactionSpan]) -> None:
         self._coming = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
-        self._aborted: dict[int, tuple[AbortedTxn, bool]] = {}
+        self._aborted: dict[int, tuple[AbortedTransactionSpan, bool]] = {}
         self._committed: set[int] = set()
-        self.kept: list[AbortedTxn] = []
+        self.kept: list[AbortedTransactionSpan] = []
         """Aborted transactions with remaining batches since the caller last cleared this list."""
 
     def _advance(self, offset: int) -> None:
@@ -116,7 +116,7 @@ class AbortedSearch:
 
     def __init__(self) -> None:
         self._open: dict[int, int] = {}
-        self.found: list[AbortedTxn] = []
+        self.found: list[AbortedTransactionSpan] = []
 
     @property
     def is_open(self) -> bool:
@@ -131,7 +131,7 @@ class AbortedSearch:
             return
         first = self._open.pop(header.producer_id, None)
         if control is not None and control.kind == ABORT and first is not None:
-            self.found.append(AbortedTxn(header.producer_id, first, header.last_offset))
+            self.found.append(AbortedTransactionSpan(header.producer_id, first, header.last_offset))
 
 
 class CleaningRules:
@@ -144,7 +144,7 @@ class CleaningRules:
         delete_retention_ms: int,
         end_offset: int,
         producers: Iterable[ProducerStateEntry],
-        aborted: Iterable[AbortedTxn],
+        aborted: Iterable[AbortedTransactionSpan],
     ) -> None:
         self.now_ms = now_ms
         self.horizon_ms = now_ms + delete_retention_ms

@@ -32,7 +32,7 @@ from odradek.storage.clean_jobs import Job, SourceSegment, group_sources
 from odradek.storage.clean_rows import Filtered, Mapped, RowEngine, Surveyed
 from odradek.storage.clean_rules import (
     AbortedSearch,
-    AbortedTxn,
+    AbortedTransactionSpan,
     CleaningRules,
     Transactions,
 )
@@ -173,7 +173,7 @@ class _Cleaning:
         segment.size = source.size
         return segment
 
-    def _survey(self) -> Generator[int, None, list[AbortedTxn]]:
+    def _survey(self) -> Generator[int, None, list[AbortedTransactionSpan]]:
         search = AbortedSearch()
         for source in self.job.sources:
             yield from self._survey_segment(source, search)
@@ -214,7 +214,7 @@ class _Cleaning:
                     raise TooCoarse(f"a compressed batch of {header.record_count} records")
                 yield 0
 
-    def _map(self, aborted: list[AbortedTxn]) -> Generator[int, None, int]:
+    def _map(self, aborted: list[AbortedTransactionSpan]) -> Generator[int, None, int]:
         """Fills the map and returns the offset below which all keys are in it."""
         job = self.job
         transactions = Transactions(aborted)

@@ -155,11 +155,11 @@ class BrokerProcess:
                     line += data
             except OSError as error:
                 self._control.close()  # a late reply must not be read as the next one
-                raise BrokerFailed(f"the broker did not answer: {error}\n{self.log_tail()}") from error
-        answer = json.loads(line)
-        if "error" in answer:
-            raise ValueError(answer["error"])
-        return answer["result"]
+                raise BrokerFailed(f"the broker did not reply: {error}\n{self.log_tail()}") from error
+        reply = json.loads(line)
+        if "error" in reply:
+            raise ValueError(reply["error"])
+        return reply["result"]
 
     def stop(self) -> int:
         """Stops the broker cleanly (SIGTERM) and returns its exit code. Raises BrokerFailed if it does not stop."""

@@ -305,12 +305,12 @@ def server_mode(port: int) -> str:
     try:
         with socket.create_connection((HOST, port), 5) as asked:
             asked.sendall(b"srvr")
-            answer = b""
+            reply = b""
             while data := asked.recv(4096):
-                answer += data
+                reply += data
     except OSError:
         return ""
-    found = [line for line in answer.decode(errors="replace").splitlines() if line.startswith("Mode: ")]
+    found = [line for line in reply.decode(errors="replace").splitlines() if line.startswith("Mode: ")]
     return found[0].removeprefix("Mode: ") if found else ""
 
 

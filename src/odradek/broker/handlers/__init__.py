@@ -10,8 +10,8 @@ The router has no code for a single API. A file sets these names where its API n
 
 * ``ADVERTISED_OLDEST``: the oldest advertised version, where it is older than the oldest served version.
 * ``IS_FREQUENT``: producers and consumers use the API, so the broker loads its file while it is idle.
-* ``ANSWERS_ANY_VERSION``: a request in a version that is not served is answered in the oldest version. Its message is
-  ``None``.
+* ``REPLIES_TO_ANY_VERSION``: the reply to a request in a version that is not served has the oldest version. The handler
+  gets ``None`` as the message.
 * ``KEEPS_REQUESTS``: clients repeat the same long request, so the router keeps its decoded message.
 
 A message is an instance of kio's class for the version of the request. Its type annotation is the class of the newest
@@ -35,7 +35,7 @@ _LINES = re.compile(rb"\n([A-Z_]+) = (.+)")
 _NUMBER = re.compile(rb"\d+")
 
 
-class Served(NamedTuple):
+class HandlerFile(NamedTuple):
     """An API that this broker serves, with the settings from its file."""
 
     name: str
@@ -43,18 +43,18 @@ class Served(NamedTuple):
     versions: tuple[int, int]
     advertised_oldest: int
     is_frequent: bool
-    answers_any_version: bool
+    replies_to_any_version: bool
     keeps_requests: bool
 
 
 @cache
-def served() -> tuple[Served, ...]:
+def handler_files() -> tuple[HandlerFile, ...]:
     """Returns all APIs by key."""
     names = {match[1] for entry in os.listdir(__path__[0]) if (match := _FILE.fullmatch(entry))}
     return tuple(map(_read, sorted(names)))
 
 
-def _read(name: str) -> Served:
+def _read(name: str) -> HandlerFile:
     try:
         # Unbuffered, and parsed only up to the first function: the broker reads all files before the first request.
         with open(os.path.join(__path__[0], f"{name}.py"), "rb", buffering=0) as source:
@@ -63,13 +63,13 @@ def _read(name: str) -> Served:
         module = import_module(f"{__name__}.{name}")
         lines = {line.encode(): str(value).encode() for line, value in vars(module).items() if line.isupper()}
     oldest, newest = map(int, _NUMBER.findall(lines[b"VERSIONS"]))
-    return Served(
+    return HandlerFile(
         name,
         int(name[1:3]),
         (oldest, newest),
         int(lines.get(b"ADVERTISED_OLDEST", oldest)),
         is_frequent=_is_set(lines, b"IS_FREQUENT"),
-        answers_any_version=_is_set(lines, b"ANSWERS_ANY_VERSION"),
+        replies_to_any_version=_is_set(lines, b"REPLIES_TO_ANY_VERSION"),
         keeps_requests=_is_set(lines, b"KEEPS_REQUESTS"),
     )
 
@@ -80,4 +80,4 @@ def _is_set(lines: dict[bytes, bytes], name: bytes) -> bool:
 
 def served_versions() -> dict[int, tuple[int, int]]:
     """Returns API key → oldest and newest version."""
-    return {api.key: api.versions for api in served()}
+    return {api.key: api.versions for api in handler_files()}

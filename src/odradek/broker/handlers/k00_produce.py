@@ -281,7 +281,7 @@ class _Produce:
 
     def _count_bytes(self) -> None:
         broker, context = self.broker, self.context
-        if broker.quotas.limited(PRODUCER_BYTE_RATE):
+        if broker.quotas.has_quota(PRODUCER_BYTE_RATE):
             used = context.request_bytes
             context.throttle(broker.quotas.record(PRODUCER_BYTE_RATE, context.user, context.client_id, used))
 
@@ -375,22 +375,22 @@ class _Produce:
         self, verification: BatchVerification, partition: Partition, index: int, data: bytes
     ) -> ProducedPartition | Steps[ProducedPartition]:
         try:
-            guard, answer = verification.result(partition)
+            guard, promise = verification.result(partition)
         except KafkaError as error:
             return ProducedPartition(index, error.code)
-        if answer is None:
+        if promise is None:
             return self._append(partition, index, data, guard)
-        if not answer.resolved:
-            return self._verify_later(partition, index, data, guard, answer)
-        if answer.value is not None:
-            return _failed(index, answer.value)
+        if not promise.resolved:
+            return self._verify_later(partition, index, data, guard, promise)
+        if promise.value is not None:
+            return _failed(index, promise.value)
         return self._append(partition, index, data, guard)
 
     def _verify_later(
-        self, partition: Partition, index: int, data: bytes, guard: Guard, answer: Deferred[KafkaError | None]
+        self, partition: Partition, index: int, data: bytes, guard: Guard, promise: Deferred[KafkaError | None]
     ) -> Steps[ProducedPartition]:
         """Waits for the coordinator, which is busy. The connection serves no later request meanwhile."""
-        refusal: KafkaError | None = yield answer
+        refusal: KafkaError | None = yield promise
         if refusal is not None:
             return _failed(index, refusal)
         if self.broker.partition(partition.topic, index) is not partition:

@@ -26,7 +26,7 @@ from random import getrandbits
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from odradek.broker.fetch_sessions import FetchContext, TopicKey, Wanted
+from odradek.broker.fetch_sessions import FetchContext, RequestedPartition, TopicKey
 from odradek.broker.long_lists import keyed, listed
 from odradek.broker.quotas import CONSUMER_BYTE_RATE
 from odradek.broker.scheduler import Steps, finish
@@ -137,11 +137,11 @@ def _forgotten(version: int, message: FetchRequest) -> Iterator[tuple[TopicKey, 
             yield key, index
 
 
-def _wanted(version: int, message: FetchRequest) -> Iterator[Wanted]:
+def _wanted(version: int, message: FetchRequest) -> Iterator[RequestedPartition]:
     for topic in message.topics:
         key = _key(topic, version)
         for part in topic.partitions:
-            yield Wanted(
+            yield RequestedPartition(
                 key,
                 part.partition,
                 part.fetch_offset,
@@ -177,7 +177,7 @@ class _Fetch:
         self._min_bytes = min(message.min_bytes, self._max_bytes)
         self._deferred: Deferred[list[Chunk]] = Deferred()
         self._slices: dict[tuple[TopicKey, int], Slice] = {}
-        self._fetched: list[tuple[Wanted, FetchedPartition]] = []
+        self._fetched: list[tuple[RequestedPartition, FetchedPartition]] = []
         self._size = 0
         self._left = self._max_bytes
         self._is_urgent = False  # a partition has an error or a diverging epoch, or records before its active segment
@@ -254,7 +254,7 @@ class _Fetch:
             self._read(wanted[first : first + STEP_PARTITIONS])
             yield None
 
-    def _read(self, wanted: list[Wanted]) -> None:
+    def _read(self, wanted: list[RequestedPartition]) -> None:
         """Reads these partitions and adds their rows."""
         for item in wanted:
             row = self._read_one(item, min(self._left, item.max_bytes), self._size == 0)
@@ -264,7 +264,7 @@ class _Fetch:
             if row.error_code or row.diverging is not None:
                 self._is_urgent = True
 
-    def _read_one(self, item: Wanted, max_bytes: int, min_one: bool) -> FetchedPartition:
+    def _read_one(self, item: RequestedPartition, max_bytes: int, min_one: bool) -> FetchedPartition:
         index = item.partition
         partition = self._partition(item.topic, index)
         if partition is None:
@@ -298,7 +298,7 @@ class _Fetch:
                     return FetchedPartition(index, ErrorCode.kafka_storage_error)
         return FetchedPartition(index, 0, *marks, aborted, size=records.size)
 
-    def _with_records(self, item: Wanted, row: FetchedPartition) -> FetchedPartition:
+    def _with_records(self, item: RequestedPartition, row: FetchedPartition) -> FetchedPartition:
         """Returns the row with its records: a slice of the file for ``sendfile`` if it is large, else bytes."""
         records = self._slices.get((item.topic, item.partition))
         if records is None or not row.size:
@@ -313,7 +313,7 @@ class _Fetch:
         return row._replace(records=(data,), size=len(data))
 
     def _over_quota(self) -> bool:
-        return self._broker.quotas.limited(CONSUMER_BYTE_RATE) and finish(self._over_quota_in_steps())
+        return self._broker.quotas.has_quota(CONSUMER_BYTE_RATE) and finish(self._over_quota_in_steps())
 
     def _over_quota_in_steps(self) -> Steps[bool]:
         """Counts the reply's bytes towards the client's quota.
@@ -321,7 +321,7 @@ class _Fetch:
         A client over its quota is throttled and gets an empty reply, whose bytes do not count.
         """
         quotas, context = self._broker.quotas, self._context
-        if not quotas.limited(CONSUMER_BYTE_RATE):
+        if not quotas.has_quota(CONSUMER_BYTE_RATE):
             return False
         topics: dict[TopicKey, list[FetchedPartition]] = {}
         size = 0
@@ -381,7 +381,7 @@ class _Fetch:
             self._broker.leftovers.add(topics)
 
     def _collect(
-        self, fetched: list[tuple[Wanted, FetchedPartition]], topics: dict[TopicKey, list[FetchedPartition]]
+        self, fetched: list[tuple[RequestedPartition, FetchedPartition]], topics: dict[TopicKey, list[FetchedPartition]]
     ) -> None:
         """Adds the rows of these partitions to ``topics``; in a fetch session only those that changed."""
         session = self._session.session

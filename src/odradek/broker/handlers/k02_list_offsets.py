@@ -61,7 +61,10 @@ def handle(
         _add(by_topic.setdefault(topic.name, {}), topic.partitions)
     return {
         "topics": [
-            {"name": name, "partitions": [_answer(broker, context, message, (name, *row)) for row in parts.items()]}
+            {
+                "name": name,
+                "partitions": [_partition_row(broker, context, message, (name, *part)) for part in parts.items()],
+            }
             for name, parts in by_topic.items()
         ]
     }
@@ -83,9 +86,9 @@ def _in_steps(broker: BrokerServices, context: Context, message: ListOffsetsRequ
     topics = elements(context, "topics")
     for name, parts in by_topic.items():
         partitions = elements(context, "topics", "partitions")
-        for row in parts.items():
-            answer = _answer(broker, context, message, (name, *row))
-            partitions.add(answer if isinstance(answer, dict) else (yield from answer))
+        for part in parts.items():
+            row = _partition_row(broker, context, message, (name, *part))
+            partitions.add(row if isinstance(row, dict) else (yield from row))
             yield None
         topics.add({"name": name, "partitions": partitions})
     return reply(context, {"topics": topics})
@@ -96,7 +99,7 @@ def _add(parts: Parts, more: Iterable[ListOffsetsPartition]) -> None:
         parts[part.partition_index] = None if part.partition_index in parts else part
 
 
-def _answer(
+def _partition_row(
     broker: BrokerServices,
     context: Context,
     message: ListOffsetsRequest,

@@ -45,7 +45,7 @@ NOT_ASKED = -(1 << 31)
 TOPICS_AT_ONCE, PARTITIONS_AT_ONCE = 100, 1000
 """The most topics and partitions of a reply that is made in one step."""
 
-Wanted = tuple[str | None, UUID | None]
+TopicKey = tuple[str | None, UUID | None]
 """A topic by its name or its id."""
 
 
@@ -53,7 +53,7 @@ def handle(broker: BrokerServices, context: Context, message: MetadataRequest) -
     by_id = context.version >= 10
     asked = message.topics
     if asked is not None and len(asked) > TOPICS_AT_ONCE:
-        return _answer_to_many(broker, context, message, asked)
+        return _reply_to_many(broker, context, message, asked)
     if (
         by_id
         and context.version < 12
@@ -63,24 +63,24 @@ def handle(broker: BrokerServices, context: Context, message: MetadataRequest) -
     if by_id and any(topic.name is None and topic.topic_id is None for topic in asked or ()):
         return _error_reply(_error_rows(asked or (), ErrorCode.unknown_server_error), ErrorCode.unknown_server_error)
     wants_all = asked is None or (context.version == 0 and not asked)
-    wanted: list[Wanted]
+    wanted: list[TopicKey]
     if wants_all:
         wanted = [(topic.name, None) for topic in broker.catalog.topics()]
     else:
         wanted = list(dict.fromkeys(_key(topic, by_id) for topic in asked or ()))
     if len(wanted) > TOPICS_AT_ONCE or not _is_small(broker, wanted):
-        return _answer_in_steps(broker, context, message, wanted, wants_all=wants_all)
+        return _reply_in_steps(broker, context, message, wanted, wants_all=wants_all)
     operations = _topic_operations(context, message)
     topics = [_topic_row(topic, operations) for key in wanted if (topic := _find(broker, key)) is not None]
     return metadata_reply(broker, context, message, topics)
 
 
-def _answer_to_many(
+def _reply_to_many(
     broker: BrokerServices, context: Context, message: MetadataRequest, asked: Iterable[MetadataRequestTopic]
 ) -> Steps[Any]:
     """Serves a request for more than ``TOPICS_AT_ONCE`` topics."""
     by_id = context.version >= 10
-    wanted: dict[Wanted, None] = {}
+    wanted: dict[TopicKey, None] = {}
     fault = ErrorCode.none
     for number, topic in enumerate(asked):
         if by_id and topic.name is None and topic.topic_id is None:
@@ -97,7 +97,7 @@ def _answer_to_many(
                 topics.add(_error_row(topic.name or "", topic.topic_id, fault))
                 yield None
             return reply(context, _error_reply(topics, fault))
-        return (yield from _answer_in_steps(broker, context, message, wanted, wants_all=False))
+        return (yield from _reply_in_steps(broker, context, message, wanted, wants_all=False))
     finally:
         broker.leftovers.add(wanted)
 
@@ -107,11 +107,11 @@ def _topic_operations(context: Context, message: MetadataRequest) -> int:
     return ALL_TOPIC_OPERATIONS if is_asked else NOT_ASKED
 
 
-def _key(asked: MetadataRequestTopic, by_id: bool) -> Wanted:
+def _key(asked: MetadataRequestTopic, by_id: bool) -> TopicKey:
     return asked.name, asked.topic_id if by_id else None
 
 
-def _is_small(broker: BrokerServices, wanted: list[Wanted]) -> bool:
+def _is_small(broker: BrokerServices, wanted: list[TopicKey]) -> bool:
     """Returns whether one step can describe the topics: all exist, and they have few partitions."""
     partitions = 0
     for key in wanted:
@@ -122,15 +122,15 @@ def _is_small(broker: BrokerServices, wanted: list[Wanted]) -> bool:
     return partitions <= PARTITIONS_AT_ONCE
 
 
-def _find(broker: BrokerServices, key: Wanted) -> Topic | None:
+def _find(broker: BrokerServices, key: TopicKey) -> Topic | None:
     name, topic_id = key
     if topic_id is not None:
         return broker.catalog.topic_by_id(topic_id)
     return broker.catalog.topic(name) if name is not None else None
 
 
-def _answer_in_steps(
-    broker: BrokerServices, context: Context, message: MetadataRequest, wanted: Collection[Wanted], *, wants_all: bool
+def _reply_in_steps(
+    broker: BrokerServices, context: Context, message: MetadataRequest, wanted: Collection[TopicKey], *, wants_all: bool
 ) -> Steps[list[Chunk]]:
     refused: Mapping[str, ErrorCode] = {}
     may_create = not wants_all and (context.version < 4 or message.allow_auto_topic_creation)
@@ -168,7 +168,7 @@ def metadata_reply(
     }
 
 
-def _create(broker: BrokerServices, context: Context, wanted: Collection[Wanted]) -> Steps[Mapping[str, ErrorCode]]:
+def _create(broker: BrokerServices, context: Context, wanted: Collection[TopicKey]) -> Steps[Mapping[str, ErrorCode]]:
     """Creates the missing topics. Returns the errors that the reply reports, by topic name.
 
     Kafka creates them in the background, all or none, and does not report that there were too many.

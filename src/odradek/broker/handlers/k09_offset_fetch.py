@@ -71,7 +71,7 @@ _UNSTABLE = int(ErrorCode.unstable_offset_commit.value)
 Fields = dict[str, Any]
 
 
-Asked = tuple[str, UUID | None, Sequence[int]]
+RequestedTopic = tuple[str, UUID | None, Sequence[int]]
 """Name, id and partitions of a requested topic. The name is empty if the id is unknown."""
 
 
@@ -112,7 +112,7 @@ def _fetch(
     return _submit(broker, version, asked, require_stable, requested)
 
 
-def _requested_topic(broker: BrokerServices, version: int, topic: OffsetFetchRequestTopics) -> Asked:
+def _requested_topic(broker: BrokerServices, version: int, topic: OffsetFetchRequestTopics) -> RequestedTopic:
     if version < 10:
         return topic.name, None, topic.partition_indexes
     topic_id = topic.topic_id or _NO_ID
@@ -125,7 +125,7 @@ def _submit(
     version: int,
     asked: OffsetFetchRequestGroup,
     require_stable: bool,
-    requested: list[Asked] | None,
+    requested: list[RequestedTopic] | None,
     *,
     topics: list[tuple[str, Sequence[int]]] | None = None,
 ) -> Deferred[_FetchedOffsets]:
@@ -139,7 +139,7 @@ def _submit(
     return promise.map(lambda reply: _FetchedOffsets(broker, version, asked.group_id, requested, reply))
 
 
-def _existing_topics(requested: Iterable[Asked]) -> Iterator[tuple[str, Sequence[int]]]:
+def _existing_topics(requested: Iterable[RequestedTopic]) -> Iterator[tuple[str, Sequence[int]]]:
     return ((name, partitions) for name, topic_id, partitions in requested if name or topic_id is None)
 
 
@@ -149,10 +149,10 @@ class _FetchedOffsets(NamedTuple):
     broker: BrokerServices
     version: int
     group_id: str
-    requested: list[Asked] | None
+    requested: list[RequestedTopic] | None
     reply: OffsetFetchReply
 
-    def topics(self) -> Iterator[tuple[Asked, FetchedRows | None]]:
+    def topics(self) -> Iterator[tuple[RequestedTopic, FetchedRows | None]]:
         """Yields each topic of the reply with its rows, or with None if the topic id is unknown."""
         by_id = self.version >= 10
         if self.requested is None:

@@ -37,13 +37,13 @@ def handle(broker: BrokerServices, context: Context, message: FindCoordinatorReq
     key_type = message.key_type if context.version >= 1 else GROUP
     coordinator = broker.coordinators.of_key_type(key_type)
     if coordinator is not None and not coordinator.has_topic:
-        return _answer_after_creation(broker, context, message, key_type, coordinator.topic)
+        return _reply_after_creation(broker, context, message, key_type, coordinator.topic)
     if context.version >= 4:
         return _find_all(broker, context, key_type, message.coordinator_keys)
     return _find(broker, context, key_type, message.key)
 
 
-def _answer_after_creation(
+def _reply_after_creation(
     broker: BrokerServices, context: Context, message: FindCoordinatorRequest, key_type: int, topic: str
 ) -> Steps[Any]:
     yield from value_of(broker.controller.ensure_internal_topic(topic, context))

@@ -44,7 +44,7 @@ def handle(
         members = [LeavingMember(message.member_id)]
     request = LeaveGroup(message.group_id, members)
     deferred = broker.groups.submit(broker.groups.partition_of(message.group_id), request)
-    return deferred.map(lambda answer: _pack(version, answer))
+    return deferred.map(lambda group_reply: _pack(version, group_reply))
 
 
 def _in_steps(broker: BrokerServices, context: Context, message: LeaveGroupRequest) -> Steps[list[Chunk]]:
@@ -54,20 +54,20 @@ def _in_steps(broker: BrokerServices, context: Context, message: LeaveGroupReque
         some = message.members[first : first + AT_ONCE]
         leaving = [LeavingMember(member.member_id, member.group_instance_id) for member in some]
         request = LeaveGroup(message.group_id, leaving)
-        answer = yield broker.groups.submit(broker.groups.partition_of(message.group_id), request)
-        if answer.error is not ErrorCode.none:
-            return reply(context, {"error_code": answer.error, "members": ()})
-        for row in answer.members:
+        group_reply = yield broker.groups.submit(broker.groups.partition_of(message.group_id), request)
+        if group_reply.error is not ErrorCode.none:
+            return reply(context, {"error_code": group_reply.error, "members": ()})
+        for row in group_reply.members:
             members.add(_row(*row))
         yield None
     return reply(context, {"error_code": ErrorCode.none, "members": members})
 
 
-def _pack(version: int, answer: LeaveGroupReply) -> dict[str, Any]:
-    error = answer.error
+def _pack(version: int, group_reply: LeaveGroupReply) -> dict[str, Any]:
+    error = group_reply.error
     if version < 3 and error is ErrorCode.none:
-        error = next((code for _, code in answer.members), ErrorCode.none)
-    return {"error_code": error, "members": [_row(*row) for row in answer.members]}
+        error = next((code for _, code in group_reply.members), ErrorCode.none)
+    return {"error_code": error, "members": [_row(*row) for row in group_reply.members]}
 
 
 def _row(member: LeavingMember, code: ErrorCode) -> dict[str, Any]:

@@ -37,10 +37,10 @@ def handle(broker: BrokerServices, context: Context, message: ListGroupsRequest)
     request = ListGroups(states, types)
     groups = elements(context, "groups")
     for index in broker.groups.loaded():
-        answer = yield broker.groups.submit(index, request)
-        if answer.error is not ErrorCode.none:
-            return reply(context, {"error_code": answer.error, "groups": ()})
-        for group_id, protocol_type, state, group_type in answer.groups:
+        shard_reply = yield broker.groups.submit(index, request)
+        if shard_reply.error is not ErrorCode.none:
+            return reply(context, {"error_code": shard_reply.error, "groups": ()})
+        for group_id, protocol_type, state, group_type in shard_reply.groups:
             if len(group_id) <= _SHORT or len(group_id.encode()) <= MAX_STRING_BYTES:
                 groups.add(
                     {

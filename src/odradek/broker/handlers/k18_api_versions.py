@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 VERSIONS = (0, 4)
 IS_FREQUENT = True
-ANSWERS_ANY_VERSION = True
+REPLIES_TO_ANY_VERSION = True
 API_KEY = 18
 
 _PACKED: WeakKeyDictionary[BrokerServices, dict[int, tuple[int, bytes]]] = WeakKeyDictionary()
@@ -48,7 +48,7 @@ def handle(broker: BrokerServices, context: Context, message: ApiVersionsRequest
         _NAME.fullmatch(message.client_software_name) and _NAME.fullmatch(message.client_software_version)
     ):
         return {"error_code": ErrorCode.invalid_request, "api_keys": []}
-    if broker.quotas.limited(REQUEST_PERCENTAGE):
+    if broker.quotas.has_quota(REQUEST_PERCENTAGE):
         return _reply(broker, version)  # the reply may need a throttle time
     # Every connection begins with this request and some repeat it, but the reply changes only with the catalogue.
     packed, epoch = _PACKED.setdefault(broker, {}), broker.catalog.log_end_offset

@@ -34,11 +34,11 @@ def handle(broker: BrokerServices, context: Context, message: InitProducerIdRequ
         return _row(ErrorCode.invalid_request)
     if message.transactional_id is None:
         return _row(producer_id=(yield from broker.producer_ids.next()), epoch=0)
-    answer = yield from _initialize(broker, message, known)
-    error = answer.error
+    producer_reply = yield from _initialize(broker, message, known)
+    error = producer_reply.error
     if error is ErrorCode.producer_fenced and context.version < 4:
         error = ErrorCode.invalid_producer_epoch
-    return _row(error, *answer.producer)
+    return _row(error, *producer_reply.producer)
 
 
 def _initialize(broker: BrokerServices, message: InitProducerIdRequest, known: tuple[int, int]) -> Steps[ProducerReply]:
@@ -48,8 +48,10 @@ def _initialize(broker: BrokerServices, message: InitProducerIdRequest, known: t
     yield from broker.producer_ids.ready()  # so that the coordinator need not wait for an id
     expected = None if known == (-1, -1) else ProducerIdentity(*known)
     request = InitProducerId(message.transactional_id, milliseconds(message.transaction_timeout), expected)
-    answer: ProducerReply = yield broker.coordinators.runtime(TRANSACTIONS).ask(message.transactional_id, request)
-    return answer
+    producer_reply: ProducerReply = yield broker.coordinators.runtime(TRANSACTIONS).ask(
+        message.transactional_id, request
+    )
+    return producer_reply
 
 
 def _row(error: ErrorCode = ErrorCode.none, producer_id: int = -1, epoch: int = -1) -> dict[str, Any]:

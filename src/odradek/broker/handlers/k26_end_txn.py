@@ -34,9 +34,9 @@ def handle(broker: BrokerServices, context: Context, message: EndTxnRequest) -> 
         yield from broker.producer_ids.ready()  # the last epoch of a producer id needs another id
     producer = ProducerIdentity(message.producer_id, message.producer_epoch)
     request = EndTransaction(message.transactional_id, producer, message.committed, 2 if has_own_epochs else 0)
-    answer = yield broker.coordinators.runtime(TRANSACTIONS).ask(message.transactional_id, request)
-    error = answer.error
+    producer_reply = yield broker.coordinators.runtime(TRANSACTIONS).ask(message.transactional_id, request)
+    error = producer_reply.error
     if error is ErrorCode.producer_fenced and context.version < 2:
         error = ErrorCode.invalid_producer_epoch
-    producer_id, epoch = answer.producer
+    producer_id, epoch = producer_reply.producer
     return {"error_code": error, "producer_id": producer_id, "producer_epoch": epoch}

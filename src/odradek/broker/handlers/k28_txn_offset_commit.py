@@ -47,8 +47,8 @@ def handle(broker: BrokerServices, context: Context, message: TxnOffsetCommitReq
         if known is not None and commits:
             topics.append(TopicCommit(topic.name, known.id.bytes, commits))
     if topics:
-        answer = yield from _submit(broker, context.version, message, topics)
-        yield from _add_errors(rows, topics, answer, context.version)
+        commit_reply = yield from _submit(broker, context.version, message, topics)
+        yield from _add_errors(rows, topics, commit_reply, context.version)
     asked = ((name, errors.items()) for name, errors in rows.items())
     packed = yield from rows_of_partitions(
         context, "topics", asked, lambda name, row: {"partition_index": row[0], "error_code": row[1]}
@@ -103,16 +103,18 @@ def _submit(
             return error.code
         return ErrorCode.none
 
-    answer: OffsetCommitReply = yield broker.groups.submit_checked(index, request, check)
-    return answer
+    commit_reply: OffsetCommitReply = yield broker.groups.submit_checked(index, request, check)
+    return commit_reply
 
 
-def _add_errors(rows: _Rows, topics: Iterable[TopicCommit], answer: OffsetCommitReply, version: int) -> Steps[None]:
-    refused = answer.refused or {}
+def _add_errors(
+    rows: _Rows, topics: Iterable[TopicCommit], commit_reply: OffsetCommitReply, version: int
+) -> Steps[None]:
+    refused = commit_reply.refused or {}
     for topic in topics:
         errors = rows.setdefault(topic.topic, {})
         for index, *_ in topic.partitions:
-            error = refused.get((topic.topic, index), answer.error)
+            error = refused.get((topic.topic, index), commit_reply.error)
             if error is ErrorCode.coordinator_load_in_progress and version < 2:
                 error = ErrorCode.coordinator_not_available
             errors[index] = error

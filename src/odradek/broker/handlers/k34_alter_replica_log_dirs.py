@@ -29,20 +29,20 @@ def handle(broker: BrokerServices, context: Context, message: AlterReplicaLogDir
             for partition in topic.partitions:
                 asked[topic.name, partition] = directory.path
                 yield None
-    answers: dict[str, Elements] = {}
+    rows_of: dict[str, Elements] = {}
     for (name, index), path in asked.items():
         code = ErrorCode.none
         if path != here:
             code = ErrorCode.log_dir_not_found
         elif broker.partition(name, index) is None:
             code = ErrorCode.unknown_topic_or_partition
-        if name not in answers:
-            answers[name] = elements(context, "results", "partitions")
-        answers[name].add({"partition_index": index, "error_code": code})
+        if name not in rows_of:
+            rows_of[name] = elements(context, "results", "partitions")
+        rows_of[name].add({"partition_index": index, "error_code": code})
         yield None
     results = elements(context, "results")
-    for name, partitions in answers.items():
+    for name, partitions in rows_of.items():
         results.add({"topic_name": name, "partitions": partitions})
         yield None
-    broker.leftovers.add(asked, answers)
+    broker.leftovers.add(asked, rows_of)
     return reply(context, {"results": results})

@@ -22,13 +22,13 @@ AT_ONCE = PART_RECORDS
 """The partitions of one request to the coordinator, which writes their tombstones together."""
 
 Rows = list[tuple[int, ErrorCode]]
-Asked = tuple[str, list[int]]
+RequestedTopic = tuple[str, list[int]]
 
 
 def handle(broker: BrokerServices, context: Context, message: OffsetDeleteRequest) -> Steps[list[Chunk]]:
     context.must_finish = True
     unknown: dict[str, Rows] = {}
-    existing: list[Asked] = []
+    existing: list[RequestedTopic] = []
     deleted: list[tuple[str, Rows]] = []
     for topic in message.topics:
         known = broker.catalog.topic(topic.name)
@@ -47,20 +47,20 @@ def handle(broker: BrokerServices, context: Context, message: OffsetDeleteReques
     try:
         for first, part in _parts(existing):
             request = OffsetDelete(message.group_id, part)
-            answer = yield broker.groups.submit(broker.groups.partition_of(message.group_id), request)
-            if answer.error is not ErrorCode.none:
-                return reply(context, {"error_code": answer.error, "topics": ()})
-            for number, (_, rows) in enumerate(answer.topics, first):
+            group_reply = yield broker.groups.submit(broker.groups.partition_of(message.group_id), request)
+            if group_reply.error is not ErrorCode.none:
+                return reply(context, {"error_code": group_reply.error, "topics": ()})
+            for number, (_, rows) in enumerate(group_reply.topics, first):
                 deleted[number][1].extend(rows)
-        answers = (yield from _merged(unknown, deleted)) if unknown else deleted
-        return (yield from _packed(context, answers))
+        topics = (yield from _merged(unknown, deleted)) if unknown else deleted
+        return (yield from _packed(context, topics))
     finally:
         broker.leftovers.add(existing, unknown, deleted)
 
 
-def _parts(asked: list[Asked]) -> Iterator[tuple[int, list[Asked]]]:
+def _parts(asked: list[RequestedTopic]) -> Iterator[tuple[int, list[RequestedTopic]]]:
     """Splits a request into parts, at least one. Yields each with the index of its first topic."""
-    part: list[Asked] = []
+    part: list[RequestedTopic] = []
     first = left = 0
     for number, (name, indexes) in enumerate(asked):
         for at in range(0, len(indexes), AT_ONCE):
@@ -82,9 +82,9 @@ def _merged(unknown: dict[str, Rows], deleted: list[tuple[str, Rows]]) -> Steps[
     return list(unknown.items())
 
 
-def _packed(context: Context, answers: list[tuple[str, Rows]]) -> Steps[list[Chunk]]:
+def _packed(context: Context, rows_of_topics: list[tuple[str, Rows]]) -> Steps[list[Chunk]]:
     topics = elements(context, "topics")
-    for name, rows in answers:
+    for name, rows in rows_of_topics:
         partitions = elements(context, "topics", "partitions")
         for index, error in rows:
             partitions.add({"partition_index": index, "error_code": error})

@@ -39,14 +39,14 @@ _TYPES = ({USER}, {CLIENT_ID}, {USER, CLIENT_ID}, {IP})
 def handle(broker: BrokerServices, context: Context, message: AlterClientQuotasRequest) -> Steps[list[Chunk]]:
     times = yield from counted(_key(entry) for entry in message.entries)
     try:
-        answered = yield from _alter_all(broker, context, message, times)
+        errors = yield from _alter_all(broker, context, message, times)
     except KafkaError as error:
-        answered = dict.fromkeys(times, error.kept())
+        errors = dict.fromkeys(times, error.kept())
     entries = elements(context, "entries")
-    for entity, refused in answered.items():
+    for entity, refused in errors.items():
         entries.add(_row(entity, refused))
         yield None
-    broker.leftovers.add(times, answered)
+    broker.leftovers.add(times, errors)
     return reply(context, {"entries": entries})
 
 
@@ -56,7 +56,7 @@ def _alter_all(
     """Returns for each entity the error of its change, or None. Raises KafkaError if all changes are refused."""
 
     def alter(change: Change) -> Steps[dict[Entity, KafkaError | None]]:
-        answered: dict[Entity, KafkaError | None] = {}
+        errors: dict[Entity, KafkaError | None] = {}
         for entry in message.entries:
             refused = None
             try:
@@ -67,9 +67,9 @@ def _alter_all(
                 raise
             except KafkaError as error:
                 refused = error.kept()
-            answered[_key(entry)] = refused
+            errors[_key(entry)] = refused
             yield None
-        return answered
+        return errors
 
     return (yield from value_of(broker.controller.write(alter, context, validate_only=message.validate_only)))
 

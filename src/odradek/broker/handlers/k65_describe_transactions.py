@@ -39,10 +39,10 @@ def _describe(broker: BrokerServices, context: Context, transactional_id: str) -
 
     asked = DescribeTransaction(transactional_id)
     runtime = broker.coordinators.runtime(TRANSACTIONS)
-    answer = yield runtime.ask(transactional_id, asked)
-    current = answer.transaction
+    shard_reply = yield runtime.ask(transactional_id, asked)
+    current = shard_reply.transaction
     topics = elements(context, "transaction_states", "topics")
-    row = {"error_code": answer.error, "transactional_id": transactional_id, "topics": topics}
+    row = {"error_code": shard_reply.error, "transactional_id": transactional_id, "topics": topics}
     if current is None:
         return row | {
             "transaction_state": "", "transaction_timeout": 0, "transaction_start_time": 0, "producer_id": 0,

@@ -67,10 +67,10 @@ def _find(
     # As in Kafka, one partition that still loads makes the whole reply an error. So the other partitions are not read.
     indexes = sorted(runtime.loaded(), key=lambda index: runtime.shard(index) is not None)
     for index in indexes:
-        answer = yield runtime.submit(index, request)
-        if answer.error is not ErrorCode.none:
-            return answer.error, []
-        found += answer.transactions
+        shard_reply = yield runtime.submit(index, request)
+        if shard_reply.error is not ErrorCode.none:
+            return shard_reply.error, []
+        found += shard_reply.transactions
         yield None
     if not pattern:
         return ErrorCode.none, found

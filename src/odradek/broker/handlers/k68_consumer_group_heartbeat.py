@@ -99,16 +99,16 @@ def _submit(
         owned,
         names_itself=context.version >= 1,
     )
-    answer: Deferred[Any] = Deferred()
+    packed: Deferred[Any] = Deferred()
 
     def pack(reply: ConsumerHeartbeatReply) -> None:
         if reply.assignment is None or len(reply.assignment) <= AT_ONCE:
-            answer.resolve(_packed(reply))
+            packed.resolve(_packed(reply))
         else:
-            broker.scheduler.start(_packed_in_steps(context, reply)).then(answer.resolve)
+            broker.scheduler.start(_packed_in_steps(context, reply)).then(packed.resolve)
 
     broker.groups.submit(broker.groups.partition_of(message.group_id), request).then(pack)
-    return answer
+    return packed
 
 
 def _packed(reply: ConsumerHeartbeatReply, topics: Elements | None = None) -> dict[str, Any]:
