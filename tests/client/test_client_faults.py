@@ -152,7 +152,7 @@ def test_a_silent_address_has_its_own_message() -> None:
         limits = {"bootstrap_timeout_ms": 0, "socket_connection_setup_timeout_ms": 50}
         with (
             Admin(address, **limits) as admin,
-            pytest.raises(BrokerUnreachable, match=f"cannot reach {address}: no answer within 50 ms"),
+            pytest.raises(BrokerUnreachable, match=f"cannot reach {address}: no reply within 50 ms"),
         ):
             admin.topics()
 

@@ -207,7 +207,7 @@ USES = {
     "controller": {"auto_create", "ensure_internal_topic", "new_topic", "update_features", "write"},
     "coordinators": {"of_key_type", "runtime"},
     "producer_ids": {"next", "ready"},
-    "quotas": {"limited", "most_in_window", "record", "take_back"},
+    "quotas": {"has_quota", "most_in_window", "record", "take_back"},
     "groups": {"batch_bytes", "loaded", "partition_of", "submit", "submit_checked"},
 }
 """The members of these services that handlers may use."""

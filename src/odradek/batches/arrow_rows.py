@@ -32,7 +32,7 @@ class PlainRecordSet(RowSet):
         return PlainRecordSet(bytes(self._data))
 
     def record_batches(self, *args: Any, **options: Any) -> Any:
-        """As ``RecordSet.record_batches``, with kernels if they are loaded by now."""
+        """Does the same as ``RecordSet.record_batches``, with kernels if they are loaded by now."""
         kind = kernel_loader.kernel_record_set()
         if kind is not None:
             return kind(self._data).record_batches(*args, **options)

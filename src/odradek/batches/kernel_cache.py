@@ -82,7 +82,8 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
         stored._source_stamp = (stored._source_stamp, _digest(function))
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Before it returns None, after which numba compiles, it acquires the lock of the compilation."""
+        """Returns the kernel from the cache. Before it returns None, it acquires the lock of the compilation, because
+        numba compiles then."""
         found = super().load_overload(sig, target_context)
         if found is not None:
             return found

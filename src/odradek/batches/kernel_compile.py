@@ -10,10 +10,13 @@ _NICENESS = 5
 
 
 def main() -> None:
-    """The process that starts this one holds the lock of the compilation. Ends with status 1 if no cache keeps code."""
+    """Compiles the kernels. The parent process holds the lock of the compilation.
+
+    The process ends with status 1 if no cache keeps the code.
+    """
     if hasattr(os, "nice"):
         with suppress(OSError):
-            os.nice(_NICENESS)  # the records of others come first
+            os.nice(_NICENESS)  # a compilation takes no time from processes with records
     from odradek.batches import kernel_cache
 
     with kernel_cache.loading(must_keep=True, has_lock=True):

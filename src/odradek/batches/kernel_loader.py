@@ -21,10 +21,10 @@ from odradek.batches.compile_lock import CompileLock
 logger = logging.getLogger("odradek.kernels")
 
 WORTH_LOADING_BYTES = 1 << 20
-"""Plain Python decodes so many bytes in some hundredths of a second. Each RecordBatch counts as 1 KiB more."""
+"""Plain Python decodes this number of bytes in some hundredths of a second. Each RecordBatch counts as 1 KiB more."""
 _LONGEST_LOAD_S = 2.0
 _ROUNDS = 3
-"""How often a process waits for others that compile, before it compiles by itself."""
+"""How often a process waits for other processes that compile, before it compiles by itself."""
 _COMPILE = "import sys; sys.path[:] = {path!r}; from odradek.batches.kernel_compile import main; main()"
 
 
@@ -155,7 +155,10 @@ def _compile_elsewhere() -> bool:
 
 
 def _run_compiler(lock: CompileLock) -> bool:
-    """The process ends by itself: if this process ends before, the next one finds the kernels."""
+    """Starts the process that compiles, and waits for it. Returns whether it has compiled the kernels.
+
+    If this process ends earlier, the other one continues, so that a later process finds the kernels.
+    """
     if not _is_python(sys.executable):
         return False
     own: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -172,7 +175,7 @@ def _run_compiler(lock: CompileLock) -> bool:
 
 
 def _is_python(executable: str | None) -> bool:
-    """Whether it is an interpreter, and not an application that contains one."""
+    """Returns whether the program is a Python interpreter, and not an application that contains one."""
     name = os.path.basename(executable or "").lower()
     return name.startswith("python") and not getattr(sys, "frozen", False)
 
@@ -189,7 +192,7 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    """The thread exists in the parent only."""
+    """Replaces the loader: its thread exists only in the parent."""
     global _loader
     before, _loader = _loader, _Loader()
     _loader.kernels, _loader.decoded_bytes = before.kernels, before.decoded_bytes

@@ -212,7 +212,7 @@ class RowBatches(Iterator[RowBatch]):
         at, header = self._batches[number]
         if self._check_crcs and not crc_is_valid(self._data, at, header):
             raise CorruptRecord(f"batch at offset {header.base_offset}: its CRC does not match its bytes")
-        # A name that is not UTF-8 is an error for those who asked for headers.
+        # A header name that is not UTF-8 is an error only if the headers were requested.
         names = "strict" if "headers" in self._columns else "replace"
         rows = list(batch_rows(self._data, at, header, names=names))
         offsets = [row.offset for row in rows]

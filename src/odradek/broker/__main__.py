@@ -14,7 +14,7 @@ import os
 import sys
 from pathlib import Path
 
-gc.disable()  # until the broker serves: the objects that a start creates stay in use
+gc.disable()  # until the broker serves: a collection would find nothing, because the objects of a start stay in use
 
 
 def main(arguments: list[str]) -> int:

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices
 
 MAX_PLAN_BYTES = 10 << 20
-"""The largest size of a generation of plans. There are two generations."""
+"""The largest size of the new plans in bytes. The old plans have the same limit."""
 MAX_LAYOUT_BYTES = 4 << 20
 USES_PER_PLAN = 4
-"""A full generation makes room for new plans after this average number of uses for each plan."""
+"""At the limit, the new plans become the old plans if they were used this number of times on average."""
 REFUSALS_PER_PLAN = 20
-"""A full generation also makes room after this number of refused new plans for each plan, because members with plans
-may have left."""
+"""They also become the old plans after this number of refused plans for each of them, because members with plans may
+have left."""
 MAX_SEEN = 10_000
-"""The largest number of hashes, in one generation, of frames that arrived once. There are two generations."""
+"""The largest number of hashes of frames that arrived once. The same number of older hashes is kept, too."""
 MAX_LAYOUTS_PER_LENGTH = 8
 COMMITS_PER_LOOK = 32
 """The number of commits that are read between two readings of the clock."""
@@ -45,9 +45,10 @@ Key = tuple[bytes, ConstantBytes]
 
 
 class PlanEntry(NamedTuple):
-    """A plan, the parsed commit with its topics at that time, and the constant bytes of its reply.
+    """A plan, the parsed commit from which it was made, and the constant bytes of its reply.
 
-    ``shard`` is the group's partition of the offsets topic, and ``shards`` the number of partitions at that time.
+    ``shard`` is the group's partition of the offsets topic, and ``shards`` the number of partitions of this topic when
+    the plan was made.
     """
 
     shard: int
@@ -82,10 +83,10 @@ class CommitReplies:
 class CommitFastPath:
     """The layouts and plans of one broker.
 
-    Two generations bound the memory of plans. A full young generation becomes the old generation. The plans of the
-    former old generation that were not used meanwhile are dropped. If there are more members than the plans that fit,
-    plans are seldom used, and new plans are made only at a slow rate. The memory of layouts is bounded, too: the
-    layouts of the frame length that was added first are dropped first.
+    There are new plans and old plans, each with a limit of memory. At the limit, the new plans become the old plans,
+    and the former old plans are dropped. An old plan that is used becomes a new plan again. If there are more members
+    than plans that fit, plans are seldom used, and plans are made only at a slow rate. The memory of layouts is
+    bounded, too: the layouts of the frame length that was added first are dropped first.
     """
 
     def __init__(self, broker: BrokerServices) -> None:
@@ -94,15 +95,17 @@ class CommitFastPath:
         self._layout_bytes = 0
         self._plans: dict[Key, PlanEntry] = {}
         self._old_plans: dict[Key, PlanEntry] = {}
-        self._plan_bytes = 0  # of the young generation
-        self._uses = self._refused = 0  # of the young generation
+        self._plan_bytes = 0  # of the new plans
+        self._uses = self._refused = 0  # since the last exchange of new and old plans
         self._seen: set[int] = set()
         self._seen_before: set[int] = set()
-        self._next_layout: Layout | None = None  # the layout that has read the next frame, which was not served yet
+        self._next_layout: Layout | None = (
+            None  # it has read the first frame that the last ``take`` left in the backlog
+        )
         self._next_read: tuple[bytes, tuple[ConstantBytes, CommitOffsets] | None] = (
             b"",
             None,
-        )  # it and its parts
+        )  # this frame and its parts
 
     def take(self, backlog: deque[bytes], room: int, until_s: float) -> tuple[PlanEntry, list[CommitOffsets]] | None:
         """Returns the commits at the head of the backlog that have one plan, at most ``room``, and the plan.
@@ -200,7 +203,7 @@ class CommitFastPath:
             self._plan_bytes += size
 
     def _has_room(self, size: int) -> bool:
-        """Returns whether a plan of ``size`` bytes fits. Makes room, unless the present plans have hardly been used."""
+        """Returns whether a plan of ``size`` bytes fits. Makes room, unless the new plans have hardly been used."""
         if self._plan_bytes + size > MAX_PLAN_BYTES:
             plans = len(self._plans)
             if self._uses < USES_PER_PLAN * plans and self._refused < REFUSALS_PER_PLAN * plans:
@@ -211,7 +214,7 @@ class CommitFastPath:
         return True
 
     def _old_plan(self, key: Key) -> PlanEntry | None:
-        """Returns the plan of the old generation, or None. Moves the plan to the young generation if it fits."""
+        """Returns the old plan with this key, or None. Makes it a new plan if it fits."""
         planned = self._old_plans.get(key)
         if planned is not None and self._has_room(planned.bytes_kept) and self._old_plans.pop(key, None) is not None:
             self._plans[key] = planned

@@ -69,7 +69,7 @@ class BrokerConfig:
     max_connections_per_ip: int
     max_connections_per_ip_overrides: str
     queued_max_request_bytes: int
-    """Memory for unfinished requests of all connections; 0 or less: no limit. At least the longest request."""
+    """Memory for the incomplete requests of all connections: at least the longest request; 0 or less means no limit."""
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int

@@ -10,7 +10,10 @@ OVERRIDES = "max.connections.per.ip.overrides"
 
 
 def pairs(setting: str, text: str) -> dict[str, str]:
-    """Returns name -> value. The last colon separates them, so a name may be an IPv6 address. Raises ConfigError."""
+    """Returns name -> value. The last colon of a pair separates the two, so a name may be an IPv6 address.
+
+    Raises ConfigError.
+    """
     parts = re.split(r"\s*,\s*", text.strip())
     while parts and not parts[-1]:
         parts.pop()

@@ -19,8 +19,11 @@ from odradek.core.errors import ConfigError
 
 
 class Protection(NamedTuple):
-    """A missing protection: a text with the lack, the remedy for an operator, and the settings that need the
-    protection."""
+    """A protection that this broker does not have.
+
+    ``lack``: what the broker cannot do. ``remedy``: what an operator can do. ``names``: the settings that need the
+    protection.
+    """
 
     lack: str
     remedy: str
@@ -129,7 +132,7 @@ def check(texts: Mapping[str, str]) -> None:
         if protection is not None:
             refused.setdefault(protection, []).append(name)
     for protection, names in refused.items():
-        raise ConfigError(f"{', '.join(names)}: {protection.lack}, so this would protect nothing; {protection.remedy}")
+        raise ConfigError(f"{', '.join(names)}: {protection.lack}, so it would protect nothing; {protection.remedy}")
 
 
 def _find_protection(name: str, text: str, texts: Mapping[str, str]) -> Protection | None:

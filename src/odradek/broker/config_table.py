@@ -1,8 +1,8 @@
 """Tables of settings: Kafka's name, type, default, limits and documentation.
 
 A broker setting's row is ``name | type | default | limits | documentation``. A topic setting's row is ``name | type |
-default | limits | fallbacks | documentation``. The fallbacks are broker settings. If the topic does not set the value,
-the first fallback that is set gives it. A row without documentation has that of its first fallback. A default of ``-``
+default | limits | fallbacks | documentation``. The fallbacks are broker settings. If a topic does not set the value,
+the first fallback with a value applies. A row without documentation has that of its first fallback. A default of ``-``
 means unset.
 
 Limits: ``a..b`` is a range, which may be open at either end; ``a..b or c`` also allows c. ``in x,y`` is one of these

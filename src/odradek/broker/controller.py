@@ -120,8 +120,8 @@ class TopicSpec(NamedTuple):
 
 
 class _QueueEntry:
-    """An entry of the queue of write events, for a ``with`` block. ``at_front`` is resolved when it is the first
-    entry."""
+    """An entry of the queue of write events, for a ``with`` block. ``at_front`` is resolved when the entry is the first
+    of the queue."""
 
     def __init__(self, queue: deque[_QueueEntry]) -> None:
         self.at_front: Deferred[None] = Deferred()

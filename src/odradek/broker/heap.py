@@ -11,9 +11,9 @@ from collections.abc import Callable
 TRIM_BYTES = 32 << 20
 """A trim is due after this number of freed bytes of long requests and replies."""
 PAUSE_S = 1.0
-"""Seconds from that moment to the trim, so that a burst can end. Also the time between two checks."""
+"""Seconds after which a due trim runs, so that a burst can end. Also the time between two checks."""
 PATIENCE = 24
-"""A due trim waits for a long request for at most this number of checks. It is repeated after that request."""
+"""A due trim waits for a long request for at most this number of checks. A trim during a request is repeated later."""
 
 _MALLINFO2 = (
     "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
@@ -23,7 +23,7 @@ _MALLINFO2 = (
 class Heap:
     """Counts freed bytes and trims. ``call_later`` is the event loop's. ``in_thread`` runs a job of some milliseconds.
 
-    ``is_busy`` says whether a long request is in progress. Its memory is free only at its end, so the trim waits.
+    ``is_busy`` says whether a long request is in progress. Its memory becomes free only at its end, so the trim waits.
     """
 
     def __init__(

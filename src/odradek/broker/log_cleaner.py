@@ -56,7 +56,8 @@ class _Aborted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LastCleaning:
-    """The last finished cleaning. ``seconds`` is its duration. The dirty section was [first dirty, end) offset."""
+    """The last finished cleaning. ``seconds`` is its duration. The dirty section had the offsets from
+    ``first_dirty_offset`` to ``end_offset`` (excluded)."""
 
     partition: TopicPartition
     finished_ms: int

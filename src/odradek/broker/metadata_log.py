@@ -381,7 +381,8 @@ def _open_log(path: Path, config: MetadataConfig, now_ms: int, *, clean: bool, f
     if log.log_start_offset > end_offset:
         raise StorageError(f"the log begins at {log.log_start_offset}, and no snapshot has the records before it")
     if log.log_end_offset < end_offset:
-        # The records of a snapshot are synced before, so recovery has cut a damaged end. The snapshot has its records.
+        # The log was synced before the snapshot was written, so recovery has removed a damaged end of the log. The
+        # snapshot has the removed records.
         _logger.warning(
             "%s ends at offset %d, before its snapshot: the log continues at offset %d",
             path,

@@ -44,7 +44,10 @@ class _HeldRequest:
 
 
 class RequestMemory:
-    """The bytes of the connections' incomplete requests, at most ``limit`` and one request. 0 or less: no limit."""
+    """The bytes of the connections' incomplete requests: at most ``limit`` plus one request.
+
+    A ``limit`` of 0 or less means no limit.
+    """
 
     def __init__(
         self,

@@ -252,7 +252,7 @@ class Router:
             try:
                 raise value
             finally:
-                del value, task  # otherwise they and this frame are a reference cycle, which holds the request
+                del value, task  # otherwise the exception and this frame are a reference cycle with the request
         return cast("Reply | Deferred[Reply]", value)
 
     def _keep_promise(

@@ -239,7 +239,7 @@ def value_of(promise: Deferred[T]) -> Steps[T]:
         try:
             raise value
         finally:
-            del value, promise  # otherwise they and this frame are a reference cycle
+            del value, promise  # otherwise the exception and this frame are a reference cycle
     return cast(T, value)
 
 

@@ -492,7 +492,7 @@ class BrokerServer:
         return self.scheduler.busy or any(connection.is_making_reply for connection in self.connections)
 
     async def run_due_alarms(self) -> None:
-        """Returns after all alarms that are due by the broker's clock have run. A due cleaning has only begun then."""
+        """Runs all alarms that are due by the broker's clock, and returns after them. A due cleaning may still run."""
         while self._alarms.due or self.scheduler.busy:
             await asyncio.sleep(0)
         for _ in range(_TICKS_TO_REPLAY):

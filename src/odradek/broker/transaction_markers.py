@@ -31,12 +31,12 @@ REFUSED_RETRY_MS = 10_000
 """The time before the next attempt after a refusal. Until the transaction is overdue, only a deletion of the topic or
 the expiry of the producer changes a refusal."""
 REFUSALS = (ErrorCode.invalid_producer_epoch, ErrorCode.transaction_coordinator_fenced)
-"""Refusals of a marker: the partition has one with a newer epoch of the producer or of the coordinator."""
+"""Refusals of a marker: the partition has a marker with a newer epoch of the producer or of the coordinator."""
 _REMEDIES = {
-    ErrorCode.invalid_producer_epoch: "it is complete after transaction.max.timeout.ms if its transaction is not open "
-    "there; otherwise abort that transaction with `odradek transactions abort`",
-    ErrorCode.transaction_coordinator_fenced: "after transaction.max.timeout.ms the partition gets the outcome if "
-    "its transaction is open there, and the id is complete",
+    ErrorCode.invalid_producer_epoch: "after transaction.max.timeout.ms the id is complete if its transaction is not "
+    "open in the partition; otherwise abort that transaction with `odradek transactions abort`",
+    ErrorCode.transaction_coordinator_fenced: "after transaction.max.timeout.ms the partition gets the marker if the "
+    "transaction is open there, and the id is complete",
 }
 _NOT_LOADED = (
     ErrorCode.coordinator_not_available,

@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from functools import cache
 
-# C0 and C1 controls with DEL, line and paragraph separators, Unicode's Bidi_Control, and single surrogates, which
-# cannot be encoded.
-_ACTIVE = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+# The characters that are escaped: C0 and C1 controls with DEL, line and paragraph separators, Unicode's Bidi_Control,
+# and single surrogates, which cannot be encoded.
+_ESCAPED = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def printable(text: str, *, line_feeds: bool = False) -> str:
-    """Returns ``text`` with an escape for each active character. With ``line_feeds`` line feeds stay."""
+    """Returns ``text`` with an escape for each of these characters. With ``line_feeds`` line feeds stay."""
     if text.isprintable():
         return text
     return _pattern(line_feeds).sub(_escape, text)
@@ -36,8 +36,8 @@ def shortened(text: str, most: int = 200) -> str:
 
 @cache
 def _pattern(line_feeds: bool) -> re.Pattern[str]:
-    """Returns the pattern of active characters. It is compiled at its first use, because this is slow."""
-    return re.compile(f"(?!\n)[{_ACTIVE}]" if line_feeds else f"[{_ACTIVE}]")
+    """Returns the pattern of the characters to escape. It is compiled at its first use, because this is slow."""
+    return re.compile(f"(?!\n)[{_ESCAPED}]" if line_feeds else f"[{_ESCAPED}]")
 
 
 def _escape(found: re.Match[str]) -> str:

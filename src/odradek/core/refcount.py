@@ -10,8 +10,9 @@ def _count(thing: object) -> int:
 
 
 def _alone() -> int:
-    """Returns the reference count as a called function sees it: one name in the caller and one argument. This count
-    depends on the version of Python. Returns -1 if reference counts are not reliable, e.g. without a GIL.
+    """Returns the reference count of an object with one name, as a function sees it that gets the object as argument.
+
+    This count depends on the version of Python. Returns -1 if reference counts are not reliable, e.g. without a GIL.
     """
     thing = bytearray(1)
     alone = _count(thing)
@@ -26,8 +27,8 @@ ALONE = _alone()
 
 
 def referenced_by(thing: object, references: int) -> bool:
-    """Returns whether only the caller refers to ``thing``, with ``references`` names and containers.
+    """Returns whether ``thing`` has exactly ``references`` references: names and containers of the caller.
 
-    False if reference counts are not reliable.
+    Returns False if reference counts are not reliable.
     """
     return ALONE >= 0 and sys.getrefcount(thing) == ALONE + references - 1

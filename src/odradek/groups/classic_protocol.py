@@ -490,7 +490,7 @@ class Membership:
     # --- conversion of groups ---------------------------------------------------------------------------------
 
     def dissolve(self, group: ClassicGroup, out: Result, pace: Pace) -> Iterator[None]:
-        """Answers the parked requests and cancels the timers of a group that becomes a KIP-848 group.
+        """Replies to the parked requests and cancels the timers of a group that becomes a KIP-848 group.
 
         The members join again and become members of the KIP-848 group.
         """
@@ -541,7 +541,7 @@ class Membership:
 
 
 _REPLY_WORK = 3
-"""The work of one answer and one timer, in elements of a step."""
+"""The work of one reply and one timer, in elements of a step."""
 
 
 def _synced(group: ClassicGroup, assignment: bytes) -> SyncGroupReply:

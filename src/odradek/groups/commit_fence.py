@@ -1,4 +1,4 @@
-"""The fence of offsets: who may commit and fetch them, by kind of group.
+"""The fencing of offsets: which requests may commit and fetch them, by kind of group.
 
 A commit has a member id, an epoch (a classic group's generation; -1: none) and perhaps an instance id. The first row
 that applies decides. If no row applies, the commit is accepted.

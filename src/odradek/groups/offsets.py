@@ -2,9 +2,9 @@
 
 Rules
 * The key of an offset is group, topic name and partition. Only ``replay`` changes offsets.
-* ``commit_fence`` says who may commit. A client without a generation may commit to a group without members. Consumers
-  with manual assignment and tools do this. Such a commit creates a "simple" group, which has offsets and no group
-  record.
+* ``commit_fence`` says which commits are accepted. A client without a generation may commit to a group without members.
+  Consumers with manual assignment and tools do this. Such a commit creates a "simple" group, which has offsets and no
+  group record.
 * The offset of a commit is not checked: every number is valid.
 * An offset with an expiry timestamp expires at this time. Other offsets expire after ``offsets.retention``. It counts
   from the time when the group became Empty, if the group has had members. It counts from the commit for simple and

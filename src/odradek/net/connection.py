@@ -103,13 +103,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 await connection._negotiate()
             return connection
         except TimeoutError:
-            reason = f"no answer within {setup_timeout_ms} ms"
+            reason = f"no reply within {setup_timeout_ms} ms"
         except OSError as error:
             reason = _plain_reason(error)
         except ConnectionLost as error:
             reason = f"{error} (is it a Kafka listener without TLS?)"
         except (ValueError, OverflowError) as error:  # OverflowError: the port number is out of range
-            reason = f"its answer is not that of a Kafka broker: {error}"
+            reason = f"its reply is not that of a Kafka broker: {error}"
         except BaseException:
             if connection is not None:
                 connection.close()

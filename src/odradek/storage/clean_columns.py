@@ -326,7 +326,7 @@ class ColumnEngine:
             window = view[position : min(position + _WINDOW_BYTES, segment.size)]
             table = scan(as_bytes(window))
             if not len(table):
-                raise CorruptRecord(f"{segment.path(LOG_SUFFIX)} ends inside of a batch")
+                raise CorruptRecord(f"{segment.path(LOG_SUFFIX)} ends inside a batch")
             dirty = table[:, BASE] + table[:, LAST_DELTA] >= first_dirty_offset
             records += int(table[dirty, COUNT].sum())
             found += [(position + at, read_header(window, at)) for at in table[_special(table), POS].tolist()]
@@ -416,7 +416,9 @@ def _tasks(portion: bytes, table: Int64s, rules: CleaningRules) -> tuple[Bytes, 
 
 def _fitting(portion: bytes, table: Int64s) -> tuple[Int64s, dict[int, Buffer]]:
     """Returns the first batches, at least one, whose decompressed records fit into ``UNPACKED_BYTES``, and the
-    decompressed records by row. A batch that cannot be decompressed is skipped here: ``_unpack`` raises if it needs it.
+    decompressed records by row.
+
+    A batch that cannot be decompressed is skipped here. ``_unpack`` raises the error if the batch's records are needed.
     """
     view = memoryview(portion)
     parts: dict[int, Buffer] = {}

@@ -26,7 +26,7 @@ class Surveyed(NamedTuple):
     """The contents of a segment by its batch headers."""
 
     records: int
-    """The records of batches that end in the dirty section."""
+    """The number of records in the batches that end in the dirty section."""
     packed_bytes: int
     """The size of the largest compressed batch."""
     special: list[tuple[int, BatchHeader]]

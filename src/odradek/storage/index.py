@@ -189,7 +189,7 @@ class OffsetIndex(IndexFile):
     def first_at_or_after(self, position: int) -> int | None:
         """Returns the offset of the first entry at or after ``position`` in the segment.
 
-        If ``position`` is that of the very first entry, it is the second one, as in Kafka's binary search.
+        For the position of the first entry it returns the offset of the second entry, as in Kafka's binary search.
         """
         slot = self._slot_at_most(position - 1, 1) + 1
         if not slot and self.entries and self._get(0)[1] == position:

@@ -78,7 +78,7 @@ class ProducerState:
     """The state of one producer id in this log."""
 
     __slots__ = (
-        "batches", "coordinator_epoch", "epoch", "last_timestamp", "mark", "producer_id", "transaction_start",
+        "batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "snapshot_id", "transaction_start",
     )  # fmt: skip
 
     def __init__(self, producer_id: int) -> None:
@@ -87,8 +87,8 @@ class ProducerState:
         self.coordinator_epoch = -1
         self.last_timestamp = -1
         self.transaction_start = -1
-        self.mark: object = None
-        """The mark of the last snapshot in steps that has this state, or that is older than this producer."""
+        self.snapshot_id: object = None
+        """The id of the last snapshot in steps that has this state, or that is older than this producer."""
         self.batches: list[BatchSeen] = []
 
     @property
@@ -286,7 +286,7 @@ class Producers:
         if state is None:
             state = self._states[producer_id] = ProducerState(producer_id)
             if self._snapshot is not None:
-                state.mark = self._snapshot.mark
+                state.snapshot_id = self._snapshot.id
         elif self._snapshot is not None:
             self._snapshot.keep(state)
         return state
@@ -460,11 +460,11 @@ class SnapshotSteps:
     nothing has to be copied when the snapshot begins.
     """
 
-    __slots__ = ("_entries", "_older", "_states", "mark", "offset", "parts")
+    __slots__ = ("_entries", "_older", "_states", "id", "offset", "parts")
 
     def __init__(self, states: Iterable[ProducerState], offset: int) -> None:
         self.offset = offset
-        self.mark = object()
+        self.id = object()
         self.parts: list[bytes] = []
         """The content of the file, after ``encode``."""
         self._states = tuple(states)
@@ -473,8 +473,8 @@ class SnapshotSteps:
 
     def keep(self, state: ProducerState) -> None:
         """Encodes a state, unless the snapshot has it or its producer is newer than the snapshot."""
-        if state.mark is not self.mark:
-            state.mark = self.mark
+        if state.snapshot_id is not self.id:
+            state.snapshot_id = self.id
             _encode(state, self._entries, self._older)
 
     def encode(self) -> Generator[None, None, None]:

@@ -121,13 +121,16 @@ class Broker:
         return CleanerHealth(**self._engine.command("cleaner"))
 
     def stop(self) -> None:
-        """Stops the broker cleanly: it answers requests and closes its logs. Raises BrokerFailed if it ended before."""
+        """Stops the broker cleanly: it completes its requests and closes its logs.
+
+        Raises BrokerFailed if it ended before.
+        """
         code = self._engine.stop()
         if code:
             raise BrokerFailed(f"the broker ended with code {code}\n{self._engine.log_tail()}")
 
     def kill(self) -> None:
-        """Ends the broker like a crash: kill -9; in a thread, without flushing and without closing requests."""
+        """Ends the broker like a crash: with kill -9; in a thread, without syncs and without further replies."""
         self._engine.kill()
 
     def close(self) -> None:

@@ -134,7 +134,7 @@ class ZooKeeperNode:
         self._end(_KILL)
 
     def pause(self) -> None:
-        """Stops the node's process (SIGSTOP): connections stay open, and the node answers nothing until ``resume``."""
+        """Stops the node's process (SIGSTOP): connections stay open, and the node sends nothing until ``resume``."""
         self._signal(_STOP)
 
     def resume(self) -> None:
@@ -301,7 +301,7 @@ def _end(nodes: tuple[ZooKeeperNode, ...], home: Path, owner: int) -> None:
 
 
 def server_mode(port: int) -> str:
-    """As ``ZooKeeperNode.mode``, of the server at a port of this machine."""
+    """Does the same as ``ZooKeeperNode.mode``, for the server at a port of this machine."""
     try:
         with socket.create_connection((HOST, port), 5) as asked:
             asked.sendall(b"srvr")

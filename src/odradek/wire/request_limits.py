@@ -9,9 +9,9 @@ All arrays of a request together may have ``MAX_ELEMENTS`` elements. Kafka has n
 handle fifty million empty names while other threads serve clients. Here all clients would wait.
 
 A walk is a function that is generated and compiled once for each message. It ends after the last array, so a commit of
-one topic with any number of partitions needs two length checks. Behind the last array's length, only the surplus over
-the smallest total size of its elements can be long strings. If the surplus is at most ``MAX_STRING_BYTES``, no string
-is too long. Otherwise the walk continues to the end of the request.
+one topic with any number of partitions needs two length checks. The elements of the last array have a smallest total
+size. If the rest of the request is at most ``MAX_STRING_BYTES`` longer than this size, no string in it is too long.
+Otherwise the walk continues to the end of the request.
 
 The same walk finds tagged fields that this version of a message does not have (``without_unknown_tags``).
 """
@@ -39,8 +39,8 @@ MAX_ELEMENTS = 250_000
 """The largest number of elements and tagged fields in one request: more than ten times the number of partitions that a
 broker can have."""
 MAX_REPLY_ELEMENTS = 1_000_000
-"""The largest number of them in one reply. Metadata and Fetch replies can have more; ``client/`` reads these without
-kio."""
+"""The largest number of elements and tagged fields in one reply. Metadata and Fetch replies can have more; ``client/``
+reads these without kio."""
 ELEMENTS_AT_ONCE = 2000
 """The largest number of elements and tagged fields of a request that is read in one step, a few milliseconds."""
 MAX_TAGGED_FIELDS = 1000

@@ -138,8 +138,8 @@ def _in_steps(
     begun: _Topic | None,
     append: Steps[ProducedPartition] | None,
 ) -> Steps[_Reply]:
-    """Serves the rest of a request: the steps ``append`` of a partition, the rest of the topic ``begun``, and
-    ``topics``."""
+    """Serves the rest of a request: first the steps ``append`` of the current partition, then the remaining partitions
+    of the current topic ``begun``, then the topics after it."""
     if begun is not None:
         if append is not None:
             begun[3].append((yield from append))
@@ -167,8 +167,8 @@ def _finish_topic(request: _Produce, topic: _Topic) -> Steps[None]:
 def _without_acks(request: _Produce, steps: Steps[_Reply]) -> Steps[_Reply]:
     """Serves a request with acks=0.
 
-    If all such requests have at most ``OUTLIVING_BYTES`` together, it runs to its end even after its connection has
-    closed.
+    The request runs to its end even after its connection has closed, if all requests with acks=0 in progress have at
+    most ``OUTLIVING_BYTES`` together.
     """
     context, workers = request.context, request.broker.workers
     size = context.request_bytes

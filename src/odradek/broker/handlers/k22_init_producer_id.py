@@ -30,7 +30,7 @@ IS_FREQUENT = True
 
 def handle(broker: BrokerServices, context: Context, message: InitProducerIdRequest) -> Steps[dict[str, Any]]:
     known = (message.producer_id, message.producer_epoch) if context.version >= 3 else (-1, -1)
-    if message.transactional_id == "" or known.count(-1) == 1:  # an id and its epoch come together
+    if message.transactional_id == "" or known.count(-1) == 1:  # only one of id and epoch
         return _row(ErrorCode.invalid_request)
     if message.transactional_id is None:
         return _row(producer_id=(yield from broker.producer_ids.next()), epoch=0)

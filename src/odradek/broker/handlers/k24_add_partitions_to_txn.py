@@ -5,8 +5,8 @@
 * 4: many transactions in one request, each to add or to verify. Apache Kafka's brokers send it.
 * 5: the error TRANSACTION_ABORTABLE.
 
-If one partition does not exist, none of its transaction is added: the others get OPERATION_NOT_ATTEMPTED. Until version
-3 that includes the partitions of internal topics, for which a client has AddOffsetsToTxn.
+If one partition does not exist, no partition is added to its transaction: the others get OPERATION_NOT_ATTEMPTED. Until
+version 3 a partition of an internal topic has the same effect: a client adds it with AddOffsetsToTxn.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def handle(broker: BrokerServices, context: Context, message: EndTxnRequest) -> 
 
     has_own_epochs = context.version >= _EPOCH_PER_TRANSACTION
     if has_own_epochs:
-        yield from broker.producer_ids.ready()  # the last epoch of a producer id needs another id
+        yield from broker.producer_ids.ready()  # a producer id whose epochs are exhausted is replaced
     producer = ProducerIdentity(message.producer_id, message.producer_epoch)
     request = EndTransaction(message.transactional_id, producer, message.committed, 2 if has_own_epochs else 0)
     producer_reply = yield broker.coordinators.runtime(TRANSACTIONS).ask(message.transactional_id, request)

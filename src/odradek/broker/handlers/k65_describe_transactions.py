@@ -49,7 +49,9 @@ def _describe(broker: BrokerServices, context: Context, transactional_id: str) -
             "producer_epoch": 0,
         }  # fmt: skip
     unmarked = runtime.unmarked(transactional_id) if current.state in PREPARED else None
-    listed = current.partitions if unmarked is None else unmarked  # as in Kafka: without those that have their marker
+    listed = (
+        current.partitions if unmarked is None else unmarked
+    )  # as in Kafka, partitions with the marker are left out
     in_order = yield from sorted_in_steps(tuple(listed))  # markers that are written meanwhile change the set
     for topic, partitions in groupby(in_order, lambda partition: partition[0]):
         topics.add({"topic": topic, "partitions": [index for _, index in partitions]})
