@@ -160,9 +160,9 @@ def test_metadata_requests_use_a_connection_that_is_not_throttled(cluster: Scrip
         client = Cluster(as_config(cluster.bootstrap))
         client._any, client._connections[1] = muted, free
         assert await client.any_connection() is muted
-        muted.throttled(LIST_GROUPS, 5, 60_000)
+        muted.note_throttle_time(LIST_GROUPS, 5, 60_000)
         assert await client.any_connection() is free
-        free.throttled(LIST_GROUPS, 5, 60_000)
+        free.note_throttle_time(LIST_GROUPS, 5, 60_000)
         assert await client.any_connection() is muted
         assert client.is_throttled(1)
         await client.close()

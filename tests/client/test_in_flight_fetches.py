@@ -45,7 +45,7 @@ class FakeConnection:
             raise self.send_error
         self.sent.append((version, message, reply))
 
-    def throttled(self, api_key: int, version: int, throttle_ms: int) -> None:
+    def note_throttle_time(self, api_key: int, version: int, throttle_ms: int) -> None:
         self.throttled_until_s = asyncio.get_running_loop().time() + throttle_ms / 1000
 
     @property

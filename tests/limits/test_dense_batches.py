@@ -39,7 +39,7 @@ from odradek.broker.server import BrokerServer
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.core.varints import varint
 from odradek.storage.clean_rows import RowEngine
-from odradek.storage.cleaner import TooCoarse, clean
+from odradek.storage.cleaner import TooLargeForSteps, clean
 from odradek.storage.config import LogConfig
 from odradek.storage.files import OsFiles
 from odradek.storage.log import Log
@@ -571,7 +571,7 @@ def test_a_log_with_dense_batches_is_not_cleaned_in_the_event_loop(tmp_path: Pat
         log.append(batch, now_ms=T0, leader_epoch=0, origin="coordinator")
     log.roll(T0)
     assert log.size < MIB
-    with pytest.raises(TooCoarse):
+    with pytest.raises(TooLargeForSteps):
         list(clean(job_of(log)[1], RowEngine(), OsFiles(), max_packed=64 << 10))
 
 

@@ -614,7 +614,7 @@ def replicas_stay_in_their_log_dir(run: Run) -> None:
             run.call(34, version, {"dirs": [{"path": path, "topics": rows}]}, unordered=("partitions",))
 
 
-def producers_described(run: Run) -> None:
+def describe_producers(run: Run) -> None:
     topic = run.topic()
     run.create(topic, 2)
 
@@ -707,7 +707,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     records_deleted,
     log_dirs_described,
     replicas_stay_in_their_log_dir,
-    producers_described,
+    describe_producers,
     leaders_elected,
     reassignments,
     features_and_quorum,

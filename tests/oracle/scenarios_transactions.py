@@ -324,7 +324,7 @@ def transactions_listed(run: Run) -> None:
     ask(2, "Ongoing", duration=0, pattern=f"tx.-{tag}")
 
 
-def producers_described(run: Run) -> None:
+def describe_producers(run: Run) -> None:
     topic = run.topic()
     run.create(topic, 3)
     running, ended, none = opened(run, topic, "a"), opened(run, topic, "b"), initialised(run, "c")
@@ -379,7 +379,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     offsets_committed_by_every_version,
     transactions_described,
     transactions_listed,
-    producers_described,
+    describe_producers,
     coordinators_found,
     records_produced_by_every_version,
 )

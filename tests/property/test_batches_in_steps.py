@@ -15,7 +15,7 @@ from odradek.batches import compression
 from odradek.batches.compression import CODES, GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import read_header, set_base_offset
-from odradek.batches.record_validation import Checked
+from odradek.batches.record_validation import RecordSummary
 from odradek.batches.rows import iter_records
 from odradek.batches.search import Condition, search
 from odradek.batches.steps import BatchSteps, Call, Map, Reserve, finish
@@ -163,7 +163,7 @@ def test_a_search_equals_reading_every_record(
         if row.timestamp >= wanted and row.offset >= offset
     ]
 
-    def may_be_wanted(some: Checked) -> bool:
+    def may_be_wanted(some: RecordSummary) -> bool:
         return sets_time or header.base_timestamp + some.greatest_delta >= wanted
 
     condition = Condition(lambda one: one.timestamp >= wanted and one.offset >= offset, may_be_wanted)

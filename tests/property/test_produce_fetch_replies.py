@@ -12,7 +12,7 @@ from odradek.broker.scheduler import finish
 from odradek.wire import produce_fetch_replies, schemas
 from odradek.wire.produce_fetch_replies import FetchedPartition, ProducedPartition
 from odradek.wire.schemas import Kind
-from odradek.wire.throttle_time import throttled
+from odradek.wire.throttle_time import with_throttle_time
 
 i32 = st.integers(-(2**31), 2**31 - 1)
 i64 = st.integers(-(2**63), 2**63 - 1)
@@ -93,7 +93,7 @@ def test_produce_replies_equal_those_of_the_schemas(version, topics, throttle_ms
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(produce_fetch_replies, "_STEP_PARTITIONS", 2)
         pieces = finish(produce_fetch_replies.produce_reply_in_steps(version, named))
-    assert b"".join(throttled(0, version, pieces, throttle_ms)) == expected
+    assert b"".join(with_throttle_time(0, version, pieces, throttle_ms)) == expected
 
 
 @pytest.mark.parametrize("version", range(4, 19))

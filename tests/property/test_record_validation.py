@@ -13,7 +13,7 @@ from odradek.batches import record_validation
 from odradek.batches.compression import CODES, compress
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import HEADER_BYTES, read_header
-from odradek.batches.record_validation import Checked, check_batch, records_in_steps, walk
+from odradek.batches.record_validation import RecordSummary, check_batch, records_in_steps, walk
 from odradek.batches.rows import batch_rows
 from odradek.batches.steps import finish
 from odradek.core.effects import SimpleRecord
@@ -47,24 +47,24 @@ def batch_of(records: list[bytes], codec: str = "none", count: int | None = None
     return bytes(data) + payload
 
 
-def checked(data: bytes) -> Checked:
+def checked(data: bytes) -> RecordSummary:
     """The result of the broker's check. The check in steps of a few records and headers must have the same result."""
     header = read_header(data)
     at_once = verdict(lambda: check_batch(data, header))
     assert verdict(lambda: in_small_steps(data)) == at_once
-    if isinstance(at_once, Checked):
+    if isinstance(at_once, RecordSummary):
         return at_once
     raise KafkaError(at_once)
 
 
-def verdict(check: Callable[[], Checked]) -> Checked | ErrorCode:
+def verdict(check: Callable[[], RecordSummary]) -> RecordSummary | ErrorCode:
     try:
         return check()
     except KafkaError as error:
         return error.code
 
 
-def in_small_steps(data: bytes) -> Checked:
+def in_small_steps(data: bytes) -> RecordSummary:
     header = read_header(data)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_validation, "_FEW_HEADERS", 1)

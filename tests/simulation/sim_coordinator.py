@@ -345,7 +345,7 @@ class Coordinator:
             return False
         index = runtime.partition_of(group_id)
         if not self._handled(request):
-            answer(request.failed(ErrorCode.unknown_topic_or_partition))
+            answer(request.error_reply(ErrorCode.unknown_topic_or_partition))
             return True
         settle = self._expect(index, request)
         shard = runtime.shard(index)

@@ -13,7 +13,7 @@ from odradek.core.effects import SimpleRecord
 from odradek.storage.clean_jobs import Dirt, Job, measure
 from odradek.storage.clean_jobs import job_of as job_for
 from odradek.storage.clean_rows import RowEngine
-from odradek.storage.cleaner import CleanedSegment, Engine, Finished, clean
+from odradek.storage.cleaner import CleanedSegment, CleaningResult, Engine, clean
 from odradek.storage.config import LogConfig
 from odradek.storage.files import Files, OsFiles
 from odradek.storage.log import Log
@@ -58,7 +58,7 @@ def job_of(log: Log, now_ms: int = T0, max_keys: int = MAX_KEYS) -> tuple[Dirt, 
 
 def compact(
     log: Log, now_ms: int = T0, *, engine: Engine | None = None, files: Files | None = None, max_keys: int = MAX_KEYS
-) -> Finished:
+) -> CleaningResult:
     """Cleans the section of the log that may be cleaned, like the broker for small logs."""
     files = files or OsFiles()
     _, job = job_of(log, now_ms, max_keys)

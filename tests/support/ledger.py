@@ -35,7 +35,7 @@ class Deposit:
     account: str
     amount: int
 
-    def failed(self, error: ErrorCode) -> ErrorCode:
+    def error_reply(self, error: ErrorCode) -> ErrorCode:
         return error
 
 
@@ -46,7 +46,7 @@ class Open:
     batched: ClassVar[bool] = True
     account: str
 
-    def failed(self, error: ErrorCode) -> ErrorCode:
+    def error_reply(self, error: ErrorCode) -> ErrorCode:
         return error
 
 
@@ -59,7 +59,7 @@ class Await:
     account: str
     amount: int
 
-    def failed(self, error: ErrorCode) -> ErrorCode:
+    def error_reply(self, error: ErrorCode) -> ErrorCode:
         return error
 
 
@@ -70,7 +70,7 @@ class Total:
     batched: ClassVar[bool] = False
     aside: bool = False
 
-    def failed(self, error: ErrorCode) -> ErrorCode:
+    def error_reply(self, error: ErrorCode) -> ErrorCode:
         return error
 
 
@@ -130,7 +130,7 @@ class Ledger:
         return Result((yield from self._sum()))
 
     def dropped(self, request: Request, error: ErrorCode) -> Any:
-        return request.failed(error)
+        return request.error_reply(error)
 
     def replay(self, offset: int, record: SimpleRecord) -> None:
         account = record.key.decode()

@@ -20,7 +20,7 @@ class Put:
     producer: ProducerIdentity
     balances: dict[str, int]
 
-    def failed(self, error: ErrorCode) -> ErrorCode:
+    def error_reply(self, error: ErrorCode) -> ErrorCode:
         return error
 
 

@@ -19,7 +19,7 @@ from odradek.wire import schemas
 from odradek.wire.offset_replies import CommittedTopic, offset_commit_reply
 from odradek.wire.produce_fetch_replies import ProducedPartition, fetch_reply, produce_reply
 from odradek.wire.schemas import Kind, milliseconds
-from odradek.wire.throttle_time import throttled
+from odradek.wire.throttle_time import with_throttle_time
 
 
 class Clock:
@@ -194,26 +194,26 @@ def test_the_rate_of_connections_from_an_address_is_limited(clock: Clock) -> Non
 def test_a_directly_encoded_produce_reply_has_the_throttle_time(version: int) -> None:
     topic = b"\1" * 16 if version >= 13 else "t"
     reply = produce_reply(version, [(topic, [ProducedPartition(0, base_offset=7)])])
-    found, _ = schemas.decode(0, version, Kind.RESPONSE, throttled(0, version, reply, 1234))
+    found, _ = schemas.decode(0, version, Kind.RESPONSE, with_throttle_time(0, version, reply, 1234))
     assert milliseconds(found.throttle_time) == 1234
     assert found.responses[0].partition_responses[0].base_offset == 7
 
 
 @pytest.mark.parametrize("version", range(4, 19))
 def test_a_directly_encoded_fetch_reply_has_the_throttle_time(version: int) -> None:
-    chunks = throttled(1, version, fetch_reply(version, (), session_id=9), 1234)
+    chunks = with_throttle_time(1, version, fetch_reply(version, (), session_id=9), 1234)
     found, _ = schemas.decode(1, version, Kind.RESPONSE, b"".join(chunks))
     assert milliseconds(found.throttle_time) == 1234
 
 
 @pytest.mark.parametrize("version", range(2, 11))
 def test_a_directly_encoded_commit_reply_has_the_throttle_time(version: int) -> None:
-    reply = throttled(8, version, offset_commit_reply(version, [CommittedTopic("t", None, [0, 0])]), 1234)
+    reply = with_throttle_time(8, version, offset_commit_reply(version, [CommittedTopic("t", None, [0, 0])]), 1234)
     found, _ = schemas.decode(8, version, Kind.RESPONSE, reply)
     assert version < 3 or milliseconds(found.throttle_time) == 1234
     assert found.topics[0].partitions[0].error_code == 0
 
 
 def test_other_replies_have_the_throttle_time() -> None:
-    assert throttled(12, 4, {"error_code": 0}, 5) == {"error_code": 0, "throttle_time": 5}
-    assert throttled(12, 4, b"packed", 5) == b"packed"
+    assert with_throttle_time(12, 4, {"error_code": 0}, 5) == {"error_code": 0, "throttle_time": 5}
+    assert with_throttle_time(12, 4, b"packed", 5) == b"packed"

@@ -28,7 +28,7 @@ from odradek.storage.clean_columns import ColumnEngine
 from odradek.storage.clean_jobs import Job, SourceSegment, group_sources, max_keys, measure
 from odradek.storage.clean_rows import RowEngine
 from odradek.storage.clean_rules import ProducerStateEntry
-from odradek.storage.cleaner import CleanedSegment, Engine, MapFull, TooCoarse, clean
+from odradek.storage.cleaner import CleanedSegment, Engine, MapFull, TooLargeForSteps, clean
 from odradek.storage.config import DAY_MS
 from odradek.storage.files import Crash, OsFiles
 
@@ -494,7 +494,7 @@ def test_a_batch_with_large_records_is_left_to_the_other_process(path: Path) -> 
     put(log, (b"a", random.Random(1).randbytes(5_000)), compression="zstd")
     log.roll(T0)
     _, job = job_of(log)
-    with pytest.raises(TooCoarse):
+    with pytest.raises(TooLargeForSteps):
         list(clean(job, RowEngine(), OsFiles(), max_packed=4_000))
     assert not list(path.glob("*.cleaned"))
 

@@ -198,7 +198,7 @@ def test_a_shard_that_raises_after_its_load_still_serves_requests(
 
 def _in_steps(request: Any) -> ResultSteps:
     yield None
-    return Result(request.failed(OK), [SimpleRecord(b"key", b"value")])
+    return Result(request.error_reply(OK), [SimpleRecord(b"key", b"value")])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.files import Crash, Files, MemoryFiles, OsFiles
 from odradek.storage.index import IndexCorrupt, OffsetIndex, TimeIndex
 from odradek.storage.producers import (
-    BatchSeen,
+    BatchMetadata,
     Producers,
     ProducerState,
     SnapshotCorrupt,
@@ -245,7 +245,7 @@ def test_kafkas_snapshot_is_read_and_written_back_byte_for_byte() -> None:
 def test_snapshots_keep_five_batches(tmp_path: Path) -> None:
     state = ProducerState(3)
     for number in range(7):
-        state.add(2, BatchSeen(number * 10 + 9, number * 10 + 9, 9, 1000 + number))
+        state.add(2, BatchMetadata(number * 10 + 9, number * 10 + 9, 9, 1000 + number))
     other = ProducerState(4)
     other.transaction_start = 55
     again = {found.producer_id: found for found in decode_snapshot(encode_snapshot([state, other]))}
@@ -258,7 +258,7 @@ def test_snapshots_keep_five_batches(tmp_path: Path) -> None:
 def test_damaged_snapshots_are_detected_and_skipped(files: Files, tmp_path: Path, damage: str) -> None:
     files.make_dirs(tmp_path)
     state = ProducerState(3)
-    state.add(0, BatchSeen(9, 9, 9, 1000))
+    state.add(0, BatchMetadata(9, 9, 9, 1000))
     good = encode_snapshot([state])
     bad = {"empty": b"", "cut": good[:-3], "flipped": good[:-1] + bytes([good[-1] ^ 1]), "version": b"\0\2" + good[2:]}
     with pytest.raises(SnapshotCorrupt):

@@ -68,7 +68,7 @@ def entries(log: Log) -> list[AbortedEntry]:
 
 def state_of(log: Log) -> list[Any]:
     """The state that recovery must rebuild."""
-    producers = sorted(log.producers_described())
+    producers = sorted(log.describe_producers())
     return [log.last_stable_offset, list(log.open_transactions.items()), producers, entries(log)]
 
 
@@ -96,7 +96,7 @@ def test_a_directory_of_kafka_keeps_its_producers_and_open_transactions(kafkas: 
     log = open_log(kafkas, clean=clean)
     assert (log.last_stable_offset, log.log_end_offset) == (STABLE, END)
     assert dict(log.open_transactions) == {5: STABLE}
-    assert sorted(list(producer) for producer in log.producers_described()) == sorted(FETCHES["producers"])
+    assert sorted(list(producer) for producer in log.describe_producers()) == sorted(FETCHES["producers"])
 
 
 def test_recovery_writes_the_indexes_of_kafka(kafkas: Path) -> None:

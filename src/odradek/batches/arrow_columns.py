@@ -77,8 +77,8 @@ def _validity(is_valid: Any) -> tuple[Any, int]:
     return (pa.py_buffer(np.packbits(is_valid, bitorder="little")) if nulls else None), nulls
 
 
-_ALIKE = 1 << 15
-_FEW = 16
+_MOST_SHARED_ROWS = 1 << 15
+_MOST_CACHED_ROWS = 16
 
 
 def _repeated(value: str | int, rows: int) -> pa.Array:
@@ -94,23 +94,23 @@ def _repeated(value: str | int, rows: int) -> pa.Array:
 @lru_cache(maxsize=8)
 def _topics(topic: str) -> pa.Array:
     """Returns a long column of one topic. RecordBatches share slices of it."""
-    return _repeated(topic, _ALIKE)
+    return _repeated(topic, _MOST_SHARED_ROWS)
 
 
 @lru_cache(maxsize=64)
 def _numbers(number: int) -> pa.Array:
-    return _repeated(number, _ALIKE)
+    return _repeated(number, _MOST_SHARED_ROWS)
 
 
 @lru_cache(maxsize=4096)
-def _few_alike(value: str | int, rows: int) -> pa.Array:
+def _few_equal_values(value: str | int, rows: int) -> pa.Array:
     return _repeated(value, rows)
 
 
-def _alike(value: str | int, rows: int) -> pa.Array:
-    if rows <= _FEW:
-        return _few_alike(value, rows)
-    if rows > _ALIKE:
+def _equal_values(value: str | int, rows: int) -> pa.Array:
+    if rows <= _MOST_CACHED_ROWS:
+        return _few_equal_values(value, rows)
+    if rows > _MOST_SHARED_ROWS:
         return _repeated(value, rows)
     return (_topics(value) if isinstance(value, str) else _numbers(value)).slice(0, rows)
 
@@ -162,15 +162,15 @@ def record_batch(found: FlatColumns, topic: str, partition: int, columns: tuple[
         elif name == "value":
             arrays.append(_binary(found.values, rows))
         elif name == "topic":
-            arrays.append(_alike(topic, rows))
+            arrays.append(_equal_values(topic, rows))
         elif name == "partition":
-            arrays.append(_alike(partition, rows))
+            arrays.append(_equal_values(partition, rows))
         elif name == "offset":
             arrays.append(_fixed(name, found.offsets, rows))
         elif name == "timestamp":
             arrays.append(_fixed(name, found.times, rows))
         elif name == "timestampType":
-            arrays.append(_fixed(name, found.time_types, rows) if len(found.time_types) else _alike(0, rows))
+            arrays.append(_fixed(name, found.time_types, rows) if len(found.time_types) else _equal_values(0, rows))
         else:
             arrays.append(_headers(found))
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)

@@ -68,7 +68,7 @@ def _free_block() -> tuple[Bytes, int] | None:
             block, start = _spare.pop()
         except IndexError:
             break
-        if refcount.referenced_by(block, 1):  # every array in the block refers to it
+        if refcount.has_only_references(block, 1):  # every array in the block refers to it
             found = block, start
         else:
             held.append((block, start))

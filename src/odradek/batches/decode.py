@@ -211,7 +211,7 @@ def check_crcs(data: Buffer, table: Int64s) -> None:
             raise CorruptRecord(f"batch at offset {base}: its CRC does not match its bytes")
 
 
-class Unpacked(threading.local):
+class DecompressionMemory(threading.local):
     """A thread's memory for decompressed batches. They are read before the next ones are decompressed."""
 
     def __init__(self) -> None:
@@ -253,7 +253,7 @@ class Unpacked(threading.local):
 
 
 _UNPACKED = 8 << 20
-unpacked = Unpacked()
+unpacked = DecompressionMemory()
 
 
 def runs_by_compression(table: Int64s) -> Sequence[tuple[int, int, bool]]:

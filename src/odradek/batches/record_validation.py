@@ -29,7 +29,7 @@ _FEW_HEADERS = 500
 """The headers of a record with more headers are checked in separate steps."""
 
 
-class Checked(NamedTuple):
+class RecordSummary(NamedTuple):
     """A summary of records. Timestamp deltas in ms are from the batch's base timestamp."""
 
     least_delta: int
@@ -43,19 +43,19 @@ encoded form, and whether a record has no key. The last two numbers are 0, unles
 record with many headers: then they are the number of headers and the end of the record."""
 
 
-def check_batch(data: Buffer, header: BatchHeader, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Checked:
+def check_batch(data: Buffer, header: BatchHeader, *, max_bytes: int = DEFAULT_MAX_BYTES) -> RecordSummary:
     """Checks the records of the single batch in ``data``.
 
     Raises KafkaError: INVALID_RECORD for malformed records and for a wrong number of records; UNKNOWN_SERVER_ERROR,
     like Kafka, for records that cannot be decompressed or decompress to more than ``max_bytes``.
     """
     found = begin_check(data, header, max_bytes=max_bytes)
-    return found if isinstance(found, Checked) else finish(found)
+    return found if isinstance(found, RecordSummary) else finish(found)
 
 
 def begin_check(
     data: Buffer, header: BatchHeader, *, max_bytes: int = DEFAULT_MAX_BYTES
-) -> Checked | BatchSteps[Checked]:
+) -> RecordSummary | BatchSteps[RecordSummary]:
     """Does the same as ``check_batch``. If the check takes longer than a step, it returns steps."""
     count, size = header.record_count, header.length + LOG_OVERHEAD
     codec = header.attributes & COMPRESSION_MASK
@@ -84,10 +84,10 @@ def begin_check(
     except (CorruptRecord, OverlongVarint, IndexError) as error:
         raise _broken(count, error) from None
     found = [(delta >> 1) ^ -(delta & 1) for delta in deltas]
-    return Checked(min(found), max(found), keyless)
+    return RecordSummary(min(found), max(found), keyless)
 
 
-def _check_unpacked(data: Buffer, header: BatchHeader, max_bytes: int) -> BatchSteps[Checked]:
+def _check_unpacked(data: Buffer, header: BatchHeader, max_bytes: int) -> BatchSteps[RecordSummary]:
     """Checks the batch from its start: the bytes that were decompressed at once have no reservation of memory."""
     try:
         records = yield from records_in_steps(data, header, max_bytes)
@@ -96,7 +96,7 @@ def _check_unpacked(data: Buffer, header: BatchHeader, max_bytes: int) -> BatchS
     return (yield from _check_rest(records, header.record_count, None))
 
 
-def _check_rest(records: Plain, count: int, walked: Walked | None) -> BatchSteps[Checked]:
+def _check_rest(records: Plain, count: int, walked: Walked | None) -> BatchSteps[RecordSummary]:
     extremes: list[int] = []
     has_keyless = False
     try:
@@ -113,7 +113,7 @@ def _check_rest(records: Plain, count: int, walked: Walked | None) -> BatchSteps
     except (CorruptRecord, OverlongVarint, IndexError) as error:
         raise _broken(count, error) from None
     least, greatest = extremes
-    return Checked(least, greatest, has_keyless)
+    return RecordSummary(least, greatest, has_keyless)
 
 
 def _broken(count: int, error: Exception) -> KafkaError:

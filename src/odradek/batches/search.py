@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from odradek.batches.compression import DEFAULT_MAX_BYTES
 from odradek.batches.header import LOG_APPEND_TIME, MIN_RECORD_BYTES, BatchHeader, Buffer
-from odradek.batches.record_validation import STEP_RECORDS, Checked, decoded, end_step, records_in_steps, walk
+from odradek.batches.record_validation import STEP_RECORDS, RecordSummary, decoded, end_step, records_in_steps, walk
 from odradek.batches.steps import BatchSteps
 from odradek.core.errors import CorruptRecord
 from odradek.core.varints import OverlongVarint, read_uvarint
@@ -34,7 +34,7 @@ class Condition(NamedTuple):
     """
 
     of_one: Callable[[RecordMatch], bool]
-    of_some: Callable[[Checked], bool]
+    of_some: Callable[[RecordSummary], bool]
 
 
 def search(
@@ -59,7 +59,7 @@ def search(
             if at > records.size:
                 raise IndexError(at)
             times = decoded(deltas)
-            if condition.of_some(Checked(min(times), max(times), keyless)):
+            if condition.of_some(RecordSummary(min(times), max(times), keyless)):
                 numbers = range(header.record_count - before, header.record_count - left)
                 for one in _records(records.data, start, numbers, header):
                     if condition.of_one(one):

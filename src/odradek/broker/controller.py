@@ -280,7 +280,7 @@ class Controller:
                 except ChangeTooLarge:
                     raise
                 except KafkaError as error:
-                    refused[name] = error.kept()
+                    refused[name] = error.without_traceback()
 
         for name in broker.coordinators.topics:
             if name in names:

@@ -42,7 +42,7 @@ class GroupRuntime(Runtime[GroupShard]):
     def error_reply(self, request: Request, error: ErrorCode) -> Any:
         """Returns the reply. The error of a bad request comes first, as in Kafka."""
         refusal = early_refusal(self.config, request)
-        return request.failed(error) if refusal is None else refusal
+        return request.error_reply(error) if refusal is None else refusal
 
     def on_topics_deleted(self, topics: Collection[str]) -> None:
         """Deletes the committed offsets of these topics in all groups."""

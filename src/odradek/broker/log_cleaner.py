@@ -32,7 +32,7 @@ from odradek.core.ids import TopicPartition
 from odradek.storage import checkpoints
 from odradek.storage.clean_jobs import Dirt, Job, job_of, max_keys, measure
 from odradek.storage.clean_rows import RowEngine
-from odradek.storage.cleaner import CleanedSegment, Counts, Finished, TooCoarse, clean
+from odradek.storage.cleaner import CleanedSegment, CleaningResult, Counts, TooLargeForSteps, clean
 from odradek.storage.log import Log
 from odradek.storage.segment import Segment
 
@@ -50,7 +50,7 @@ EXIT_TIMEOUT_S = 30.0
 Key = tuple[str, int]
 
 
-class _Aborted(Exception):
+class _CleaningAborted(Exception):
     """The log was removed or changed during its cleaning, or the broker stops. This is not an error."""
 
 
@@ -238,7 +238,7 @@ class BrokerLogCleaner:
             result, in_process = await self._compact(target)
             target.cleaned_offset = result.end_offset
             await self._checkpoint(target)
-        except _Aborted as reason:
+        except _CleaningAborted as reason:
             log.info("%s-%d: cleaning ended early: %s", *key, reason)
         except Exception as error:
             # A log that was deleted or went offline meanwhile has logged this itself.
@@ -261,7 +261,7 @@ class BrokerLogCleaner:
             self._in_progress.discard(key)
             target.is_being_cleaned = False
 
-    async def _compact(self, target: Log) -> tuple[Finished, bool]:
+    async def _compact(self, target: Log) -> tuple[CleaningResult, bool]:
         """Cleans a log. Also returns whether a separate process cleaned it."""
         # Only synced segments are replaced, so that the recovery point stays correct.
         end = target.active.base_offset
@@ -284,11 +284,11 @@ class BrokerLogCleaner:
         if job.size <= SMALL_JOB_BYTES:
             try:
                 return await self._clean_on_loop(job, swap), False
-            except TooCoarse:
+            except TooLargeForSteps:
                 log.debug("%s has large batches: a separate process cleans it", target.path.name)
         return await self._clean_in_process(job, swap), True
 
-    async def _clean_on_loop(self, job: Job, swap: _Swap) -> Finished:
+    async def _clean_on_loop(self, job: Job, swap: _Swap) -> CleaningResult:
         """Cleans a log on the event loop, in slices of ``SLICE_S``."""
         steps = clean(job, RowEngine(), self._directory.files, max_packed=SMALL_BATCH_BYTES)
         began, size = perf_counter(), 0
@@ -307,12 +307,12 @@ class BrokerLogCleaner:
                 ahead = size / job.bytes_per_second - (perf_counter() - began)
                 await asyncio.sleep(max(REST_S, ahead))
         except StopIteration as done:
-            finished: Finished = done.value
+            finished: CleaningResult = done.value
             return finished
         finally:
             steps.close()
 
-    async def _clean_in_process(self, job: Job, swap: _Swap) -> Finished:
+    async def _clean_in_process(self, job: Job, swap: _Swap) -> CleaningResult:
         """Cleans a log in a separate process. A thread communicates with it."""
         loop = asyncio.get_running_loop()
         worker = _CleanerProcess(job)
@@ -429,9 +429,9 @@ class _Swap:
 
     def __call__(self, base_offset: int, replaces: Sequence[int]) -> None:
         if self._log.offline is not None:
-            raise _Aborted(f"the log {self._log.offline}")
+            raise _CleaningAborted(f"the log {self._log.offline}")
         if not self._log.replace_segments(base_offset, [self._planned[base] for base in replaces]):
-            raise _Aborted("the log was truncated")
+            raise _CleaningAborted("the log was truncated")
 
 
 class _CleanerProcess:
@@ -442,10 +442,10 @@ class _CleanerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._ended = False
 
-    def run(self, on_segment: Callable[[dict[str, Any]], None]) -> Finished:
+    def run(self, on_segment: Callable[[dict[str, Any]], None]) -> CleaningResult:
         """Runs the process to its end. Raises StorageError with the process's reason, OSError if it cannot start."""
         if self._ended:
-            raise _Aborted("the broker stops")
+            raise _CleaningAborted("the broker stops")
         command = [sys.executable, "-m", "odradek.storage.cleaner"]
         last: dict[str, Any] = {}
         # In a new session, so that Ctrl-C signals only the broker, which then ends the process.
@@ -470,9 +470,9 @@ class _CleanerProcess:
             finally:
                 self.end()
         if "end_offset" in last:
-            return Finished(last["end_offset"], Counts(**last["counts"]))
+            return CleaningResult(last["end_offset"], Counts(**last["counts"]))
         if is_stopped:
-            raise _Aborted("the broker stops")
+            raise _CleaningAborted("the broker stops")
         reason = last.get("error") or last.get("gone") or f"its process ended with code {process.returncode}"
         raise StorageError(reason)
 

@@ -27,7 +27,7 @@ from odradek.wire.chunks import Chunk
 from odradek.wire.frames import FrameError, RequestHead, read_request_head, reply_head
 from odradek.wire.request_limits import TooManyElements
 from odradek.wire.schemas import Kind
-from odradek.wire.throttle_time import throttled
+from odradek.wire.throttle_time import with_throttle_time
 
 if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Client, ServedApi
@@ -303,7 +303,7 @@ class Router:
             reply = self._reply_to(head, reply)
         start = reply_head(head.api_key, head.version, head.correlation_id)
         if context.throttle_ms:
-            reply = throttled(head.api_key, head.version, reply, context.throttle_ms)
+            reply = with_throttle_time(head.api_key, head.version, reply, context.throttle_ms)
         if isinstance(reply, list):
             size = len(start) + sum(map(len, reply))
             if size >= LONG_REPLY_BYTES:

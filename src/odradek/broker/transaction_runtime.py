@@ -43,7 +43,7 @@ class TransactionRuntime(Runtime[TransactionShard]):
     def ask(self, transactional_id: str, request: Request) -> Deferred[Any]:
         """Passes a request to the shard of a transactional id. An empty id is refused in any state of the broker."""
         if not transactional_id:
-            return Deferred.of(request.failed(ErrorCode.invalid_request))
+            return Deferred.of(request.error_reply(ErrorCode.invalid_request))
         return self.submit(self.partition_of(transactional_id), request)
 
     def on_announced(self, index: int, value: Markers) -> None:

@@ -163,7 +163,7 @@ class FileSender:
 
     def _fail(self, chunk: Chunk, error: OSError) -> None:
         if isinstance(chunk, Slice) and error.errno in _FILE_ERRORS:
-            chunk.failed(error)
+            chunk.report_failure(error)
         self._abort()
 
     def _abort(self) -> None:

@@ -288,7 +288,7 @@ class Cluster:
             lambda version, data: metadata_wire.read(version, data, now_s, wanted),
             ceiling=metadata_wire.NEWEST,
         )
-        connection.throttled(METADATA, version, reply.throttle_ms)
+        connection.note_throttle_time(METADATA, version, reply.throttle_ms)
         return reply
 
     def _update_metadata(self, reply: Metadata, *, everything: bool) -> None:

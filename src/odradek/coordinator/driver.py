@@ -11,7 +11,7 @@ from typing import Any, Generic
 from odradek.batches.header import HEADER_BYTES
 from odradek.coordinator.jobs import CheckedRequest, Origin, ShardJob, Waiting, WriteMarker, no_request, without_records
 from odradek.coordinator.loader import Load, Loader, S
-from odradek.coordinator.replies import PendingReply, Promise, ReplyQueue, announcement, error_code, failed
+from odradek.coordinator.replies import PendingReply, Promise, ReplyQueue, announcement, error_code, error_replies
 from odradek.coordinator.services import Services
 from odradek.coordinator.shard import transactional
 from odradek.coordinator.shard_log import Appended, ShardLog, batch_of
@@ -30,8 +30,8 @@ from odradek.core.effects import (
     SetTimer,
     SimpleRecord,
     Work,
-    begun,
     most_bytes,
+    run_first_step,
 )
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageError
 from odradek.core.ids import ProducerIdentity
@@ -121,7 +121,7 @@ class Driver(Generic[S]):
         elif not self.flush() and self._waiting is not None:
             self._waiting.append((request, promise))  # as in ``_handle``
         elif self.error is not ErrorCode.none:
-            promise.resolve(request.failed(self.error))
+            promise.resolve(request.error_reply(self.error))
         elif isinstance(request, CheckedRequest):
             request.take(self._handle, promise)
         else:
@@ -404,7 +404,7 @@ class Driver(Generic[S]):
 
     def _run_steps(self, steps: ResultSteps, replies: list[PendingReply]) -> None:
         """Runs the first step of a write at once."""
-        rest = begun(steps)
+        rest = run_first_step(steps)
         if not isinstance(rest, Result):
             self._begin(ShardJob(rest, no_request(self._runtime.skew_ms, replies)))
 
@@ -467,7 +467,10 @@ class Driver(Generic[S]):
         self._restart(ErrorCode.not_coordinator)
 
     def release(self) -> bool:
-        """Sends the replies whose records are below the high watermark. False: it failed and the shard is new."""
+        """Sends the replies whose records are below the high watermark.
+
+        Returns False if the high watermark cannot be read. The shard is then a new one.
+        """
         if not self._uncommitted:
             return True
         try:
@@ -481,7 +484,7 @@ class Driver(Generic[S]):
         return True
 
     def _fail(self, replies: list[PendingReply], error: ErrorCode) -> None:
-        self._outgoing.send(failed(replies, error))
+        self._outgoing.send(error_replies(replies, error))
 
     def send_all_replies(self) -> None:
         """Sends all waiting replies at once."""
@@ -576,7 +579,7 @@ class Driver(Generic[S]):
             for reason, count in skipped.items():
                 log.warning("%s: records skipped in the load: %d (%s)", self, count, reason)
         self.error = ErrorCode.none
-        self.step(lambda shard, now_ms: begun(self._call_on_loaded(shard, now_ms)))
+        self.step(lambda shard, now_ms: run_first_step(self._call_on_loaded(shard, now_ms)))
         if self._is_rebuilt:  # ``catch_up`` may have failed before: a delay limits the number of rebuilds
             self._runtime.timers.set(self, _CATCH_UP, self._runtime.steady() + CATCH_UP_MS)
         else:

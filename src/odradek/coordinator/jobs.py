@@ -41,7 +41,7 @@ class WriteMarker:
     batched: ClassVar[bool] = False
     marker: EndTransactionMarker
 
-    def failed(self, error: ErrorCode) -> ErrorCode:
+    def error_reply(self, error: ErrorCode) -> ErrorCode:
         return error
 
 
@@ -57,15 +57,15 @@ class CheckedRequest:
     request: Request
     check: Callable[[], ErrorCode]
 
-    def failed(self, error: ErrorCode) -> Any:
-        return self.request.failed(error)
+    def error_reply(self, error: ErrorCode) -> Any:
+        return self.request.error_reply(error)
 
     def take(self, handle: Callable[[Request, Promise], None], promise: Promise) -> None:
         error = self.check()
         if error is ErrorCode.none:
             handle(self.request, promise)
         else:
-            promise.resolve(self.failed(error))
+            promise.resolve(self.error_reply(error))
 
 
 class ShardJob(NamedTuple):

@@ -32,7 +32,7 @@ class _NoRequest:
 
     batched: ClassVar[bool] = True
 
-    def failed(self, error: ErrorCode) -> None:
+    def error_reply(self, error: ErrorCode) -> None:
         return None
 
 
@@ -95,9 +95,9 @@ def resolve(replies: list[PendingReply]) -> None:
             log.exception("the reply to a %s request could not be sent", type(request).__name__)
 
 
-def failed(replies: list[PendingReply], error: ErrorCode) -> list[PendingReply]:
+def error_replies(replies: list[PendingReply], error: ErrorCode) -> list[PendingReply]:
     """Returns the same entries; each has its request's reply for ``error``."""
-    return [(request, promise, request.failed(error)) for request, promise, _ in replies]
+    return [(request, promise, request.error_reply(error)) for request, promise, _ in replies]
 
 
 _APPEND_ERRORS = {

@@ -170,7 +170,7 @@ class Runtime(Generic[S]):
 
     def error_reply(self, request: Request, error: ErrorCode) -> Any:
         """Returns the reply to a request whose shard does not exist or does not serve requests now (``error``)."""
-        return request.failed(error)
+        return request.error_reply(error)
 
     def write_marker(self, index: int, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
         """Ends a producer's transaction in a partition, after the records of all earlier requests.
@@ -202,7 +202,7 @@ class Runtime(Generic[S]):
         promise: Deferred[Any] = Deferred()
         driver = self._drivers.get(index)
         if driver is None:
-            promise.resolve(request.failed(ErrorCode.not_coordinator))
+            promise.resolve(request.error_reply(ErrorCode.not_coordinator))
         else:
             driver.submit_next(CheckedRequest(request, check), promise)
         return promise

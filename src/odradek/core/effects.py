@@ -88,7 +88,7 @@ class Request(Protocol):
 
     batched: ClassVar[bool]
 
-    def failed(self, error: ErrorCode) -> object:
+    def error_reply(self, error: ErrorCode) -> object:
         """Returns the reply if the coordinator is not available, is loading, or could not write."""
 
 
@@ -166,7 +166,7 @@ class Result:
 ResultSteps = Generator[list[SimpleRecord] | None, None, Result]
 
 
-def begun(result: Result | ResultSteps) -> Result | ResultSteps:
+def run_first_step(result: Result | ResultSteps) -> Result | ResultSteps:
     """Runs the first step. Returns the result if it was the last one, otherwise the rest of the steps."""
     if isinstance(result, Result):
         return result

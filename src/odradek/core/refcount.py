@@ -26,7 +26,7 @@ def _alone() -> int:
 ALONE = _alone()
 
 
-def referenced_by(thing: object, references: int) -> bool:
+def has_only_references(thing: object, references: int) -> bool:
     """Returns whether ``thing`` has exactly ``references`` references: names and containers of the caller.
 
     Returns False if reference counts are not reliable.

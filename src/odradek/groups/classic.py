@@ -108,7 +108,7 @@ class Member:
         """Returns the first of the member's protocols that is a candidate."""
         return next(name for name, _ in self.protocols if name in candidates)
 
-    def returned(self, member_id: str, request: JoinGroup) -> Member:
+    def with_new_id(self, member_id: str, request: JoinGroup) -> Member:
         """Returns the static member under its new id."""
         return Member(
             member_id,

@@ -165,7 +165,7 @@ class Membership:
 
     def _replace_static(self, now_ms: int, group: ClassicGroup, request: JoinGroup, out: Result) -> Iterator[None]:
         old = group.members[group.static_members[request.group_instance_id or ""]]
-        member = old.returned(request.new_member_id, request)
+        member = old.with_new_id(request.new_member_id, request)
         is_stable = group.state is State.STABLE
         if is_stable and (yield from group.select_protocol_with(member, self.pace)) == group.protocol:
             yield from self._return_static(now_ms, group, member, request, out)
@@ -377,7 +377,7 @@ class Membership:
             return Result(LeaveGroupReply(ErrorCode.invalid_group_id))
         group = self._groups.get(request.group_id)
         if group is None:
-            return Result(request.failed(ErrorCode.unknown_member_id))
+            return Result(request.error_reply(ErrorCode.unknown_member_id))
         out = Result()
         rows: list[tuple[LeavingMember, ErrorCode]] = []
         for leaving in request.members:
@@ -489,7 +489,7 @@ class Membership:
 
     # --- conversion of groups ---------------------------------------------------------------------------------
 
-    def dissolve(self, group: ClassicGroup, out: Result, pace: Pace) -> Iterator[None]:
+    def end_sessions(self, group: ClassicGroup, out: Result, pace: Pace) -> Iterator[None]:
         """Replies to the parked requests and cancels the timers of a group that becomes a KIP-848 group.
 
         The members join again and become members of the KIP-848 group.
@@ -506,7 +506,9 @@ class Membership:
                 yield
         out.effects += [CancelTimer((JOIN, group.group_id)), CancelTimer((SYNC, group.group_id))]
 
-    def adopt(self, now_ms: int, group: ClassicGroup, rebalances: bool, out: Result, pace: Pace) -> Iterator[None]:
+    def begin_sessions(
+        self, now_ms: int, group: ClassicGroup, rebalances: bool, out: Result, pace: Pace
+    ) -> Iterator[None]:
         """Starts the sessions of a Stable group that was a KIP-848 group.
 
         The replay of its record adds it to the groups.

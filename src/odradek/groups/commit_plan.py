@@ -182,8 +182,8 @@ class PlannedCommits:
         self.offsets = offsets
         self.leader_epochs = leader_epochs  # None: unknown
 
-    def failed(self, error: ErrorCode) -> OffsetCommitReply:
-        return self.plan.request.failed(error)
+    def error_reply(self, error: ErrorCode) -> OffsetCommitReply:
+        return self.plan.request.error_reply(error)
 
     def block(self, now_ms: int) -> CommitBlock:
         epochs = self.leader_epochs

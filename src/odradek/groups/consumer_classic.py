@@ -87,7 +87,7 @@ class ClassicMembers:
         pattern_changed, _ = self._membership.patterns.note(change, out)
         reached = yield from self._reach(change, subscription, names_changed or pattern_changed, downgrades, out)
         key = (group.group_id, member_id)
-        self._timers.joined(key, out)
+        self._timers.cancel_join(key, out)
         if not downgrades:
             self._membership.forget_replaced(change, out)
             self._timers.renew(now_ms, key, request.session_timeout_ms, out)
@@ -109,7 +109,7 @@ class ClassicMembers:
             return find_member(group, member_id, instance_id)
         if holder is None:
             return ConsumerMember(member_id)
-        return self._membership.returned(group, holder, member_id, out)
+        return self._membership.give_new_id(group, holder, member_id, out)
 
     def _downgrades(self, group: ConsumerGroup, replaced: ConsumerMember) -> bool:
         """Returns whether the rejoin of the last KIP-848 member, a static one, as a classic member converts the
@@ -166,7 +166,7 @@ class ClassicMembers:
             return Result(SyncGroupReply(error.code))
         except MalformedProtocol:
             return Result(SyncGroupReply(ErrorCode.unknown_server_error))
-        self._timers.synced(key, out)
+        self._timers.cancel_sync(key, out)
         self._timers.renew(now_ms, key, classic.session_timeout_ms, out)
         out.reply = SyncGroupReply(protocol_type=protocol_type, protocol_name=protocol_name, assignment=assignment)
         return out
@@ -215,7 +215,7 @@ class ClassicMembers:
                 now_ms, group, list(to_remove.values()), out, self._membership.batch_bytes()
             )
         except KafkaError as error:
-            return Result(request.failed(error.code))
+            return Result(request.error_reply(error.code))
         out.reply = LeaveGroupReply(members=rows)
         return out
 

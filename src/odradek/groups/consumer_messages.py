@@ -34,7 +34,7 @@ class ConsumerHeartbeat:
     owned: Mapping[bytes, Collection[int]] | None = None
     names_itself: bool = True
 
-    def failed(self, error: ErrorCode) -> ConsumerHeartbeatReply:
+    def error_reply(self, error: ErrorCode) -> ConsumerHeartbeatReply:
         return ConsumerHeartbeatReply(error)
 
 
@@ -55,7 +55,7 @@ class DescribeConsumerGroup:
     batched: ClassVar[bool] = False
     group_id: str
 
-    def failed(self, error: ErrorCode) -> DescribedConsumerGroup:
+    def error_reply(self, error: ErrorCode) -> DescribedConsumerGroup:
         return DescribedConsumerGroup(self.group_id, error)
 
 

@@ -46,7 +46,7 @@ class MemberTimers:
             session.timer_ms = deadline_ms
             out.effects.append(SetTimer((SESSION, *key), deadline_ms))
 
-    def session_ended(self, now_ms: int, key: MemberKey, out: Result) -> bool:
+    def has_session_ended(self, now_ms: int, key: MemberKey, out: Result) -> bool:
         """Returns whether a session is over when its timer fires. If it is not, the timer is set again."""
         session = self._sessions.get(key)
         if session is None:
@@ -69,7 +69,7 @@ class MemberTimers:
         self._revocation_epochs[key] = epoch
         out.effects.append(SetTimer((REVOKE, *key), now_ms + timeout_ms))
 
-    def revoked(self, key: MemberKey, out: Result) -> None:
+    def cancel_revocation(self, key: MemberKey, out: Result) -> None:
         if self._revocation_epochs.pop(key, None) is not None:
             out.effects.append(CancelTimer((REVOKE, *key)))
 
@@ -83,7 +83,7 @@ class MemberTimers:
             self._joins.add(key)
             out.effects.append(SetTimer((JOIN, *key), now_ms + timeout_ms))
 
-    def joined(self, key: MemberKey, out: Result) -> None:
+    def cancel_join(self, key: MemberKey, out: Result) -> None:
         if key in self._joins:
             self._joins.discard(key)
             out.effects.append(CancelTimer((JOIN, *key)))
@@ -91,7 +91,7 @@ class MemberTimers:
     def await_sync(self, now_ms: int, key: MemberKey, timeout_ms: int, out: Result) -> None:
         out.effects.append(SetTimer((SYNC, *key), now_ms + timeout_ms))
 
-    def synced(self, key: MemberKey, out: Result) -> None:
+    def cancel_sync(self, key: MemberKey, out: Result) -> None:
         out.effects.append(CancelTimer((SYNC, *key)))
 
     def forget(self, key: MemberKey, out: Result) -> None:

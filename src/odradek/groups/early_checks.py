@@ -28,7 +28,7 @@ def early_refusal(config: GroupConfig, request: Request) -> Any | None:
         code = join_error(config, request)
         return None if code is ErrorCode.none else JoinGroupReply(code, member_id=request.member_id)
     elif isinstance(request, _NAMES_A_GROUP) and not request.group_id:
-        return request.failed(ErrorCode.invalid_group_id)
+        return request.error_reply(ErrorCode.invalid_group_id)
     return None
 
 

@@ -155,7 +155,7 @@ class ConsumerMembership:
 
     def _upgrade(self, now_ms: int, classic: ClassicGroup, group: ConsumerGroup, out: Result) -> Iterator[None]:
         """Moves the sessions of a classic group's members to the KIP-848 group. All checks have passed before."""
-        yield from self._classic.dissolve(classic, out, self.pace)
+        yield from self._classic.end_sessions(classic, out, self.pace)
         for member in group.members.values():
             assert member.classic is not None
             self.timers.renew(now_ms, (group.group_id, member.member_id), member.classic.session_timeout_ms, out)
@@ -181,13 +181,13 @@ class ConsumerMembership:
                     f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
                     f"instance id is owned by {holder.member_id} member.",
                 )
-            return self.returned(group, holder, member_id, out)
+            return self.give_new_id(group, holder, member_id, out)
         member = find_member(group, member_id, instance_id)
         check_epoch(member, request)
         return member
 
     @staticmethod
-    def returned(group: ConsumerGroup, existing: ConsumerMember, member_id: str, out: Result) -> ConsumerMember:
+    def give_new_id(group: ConsumerGroup, existing: ConsumerMember, member_id: str, out: Result) -> ConsumerMember:
         """Writes the records that give a static member a new id, and returns the member."""
         member = existing._replace(member_id=member_id, epoch=0, previous_epoch=0)
         group_id = group.group_id
@@ -327,7 +327,7 @@ class ConsumerMembership:
         if member.state is MemberState.UNREVOKED_PARTITIONS:
             self.timers.await_revocation(now_ms, key, member.epoch, member.rebalance_timeout_ms, out)
         else:
-            self.timers.revoked(key, out)
+            self.timers.cancel_revocation(key, out)
 
     # --- leaving --------------------------------------------------------------------------------------------------
 
@@ -419,7 +419,7 @@ class ConsumerMembership:
             self.timers.forget((group.group_id, member_id), out)
             if self.pace.spend():
                 yield
-        yield from self._classic.adopt(now_ms, classic, rebalances, out, self.pace)
+        yield from self._classic.begin_sessions(now_ms, classic, rebalances, out, self.pace)
 
     def on_work(self, now_ms: int, key: Hashable, value: Any) -> ResultSteps:
         """Takes the result of patterns that were resolved in the background; ``value`` is None after a failure."""
@@ -438,7 +438,7 @@ class ConsumerMembership:
     def handle_describe(self, now_ms: int, request: DescribeConsumerGroup) -> Result:
         group_id = request.group_id
         if not group_id:
-            return Result(request.failed(ErrorCode.invalid_group_id))
+            return Result(request.error_reply(ErrorCode.invalid_group_id))
         group = self.groups.get(group_id)
         if group is None:
             why = "is not a consumer group" if group_id in self._classic_groups else "not found"
@@ -467,10 +467,10 @@ class ConsumerMembership:
             return out
         member_key = key[1:]
         member_id = key[2]
-        if kind == SESSION and not self.timers.session_ended(now_ms, member_key, out):
+        if kind == SESSION and not self.timers.has_session_ended(now_ms, member_key, out):
             return out
         if kind == JOIN:
-            self.timers.joined(member_key, out)
+            self.timers.cancel_join(member_key, out)
         group = self.groups.get(group_id)
         member = None if group is None else group.members.get(member_id)
         if kind == REVOKE:

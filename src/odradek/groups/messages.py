@@ -41,7 +41,7 @@ class OffsetCommit:
     retention_time_ms: int = -1  # only OffsetCommit v2 to v4 has it; -1: offsets.retention.minutes applies
     knows_group_id_not_found: bool = True  # from v9 on; older clients get ILLEGAL_GENERATION
 
-    def failed(self, error: ErrorCode) -> OffsetCommitReply:
+    def error_reply(self, error: ErrorCode) -> OffsetCommitReply:
         return OffsetCommitReply(error)
 
 
@@ -53,8 +53,8 @@ class TxnOffsetCommit:
     producer: ProducerIdentity
     commit: OffsetCommit
 
-    def failed(self, error: ErrorCode) -> OffsetCommitReply:
-        return self.commit.failed(error)
+    def error_reply(self, error: ErrorCode) -> OffsetCommitReply:
+        return self.commit.error_reply(error)
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class OffsetFetch:
     member_id: str | None = None  # from v9 on: the id of a KIP-848 member, with its epoch
     member_epoch: int = -1
 
-    def failed(self, error: ErrorCode) -> OffsetFetchReply:
+    def error_reply(self, error: ErrorCode) -> OffsetFetchReply:
         remapped = {
             ErrorCode.coordinator_not_available: ErrorCode.not_coordinator,  # older clients retry only on this error
         }
@@ -131,7 +131,7 @@ class OffsetDelete:
     group_id: str
     topics: Sequence[tuple[str, Sequence[int]]]
 
-    def failed(self, error: ErrorCode) -> OffsetDeleteReply:
+    def error_reply(self, error: ErrorCode) -> OffsetDeleteReply:
         return OffsetDeleteReply(error)
 
 
@@ -174,7 +174,7 @@ class JoinGroup:
     can_skip_assignment: bool = True  # from v9 on
     new_short_id: str = ""
 
-    def failed(self, error: ErrorCode) -> JoinGroupReply:
+    def error_reply(self, error: ErrorCode) -> JoinGroupReply:
         return JoinGroupReply(error)
 
 
@@ -209,7 +209,7 @@ class SyncGroup:
     protocol_type: str | None = None
     protocol_name: str | None = None
 
-    def failed(self, error: ErrorCode) -> SyncGroupReply:
+    def error_reply(self, error: ErrorCode) -> SyncGroupReply:
         return SyncGroupReply(error)
 
 
@@ -229,7 +229,7 @@ class Heartbeat:
     generation_id: int
     group_instance_id: str | None = None
 
-    def failed(self, error: ErrorCode) -> ErrorCode:
+    def error_reply(self, error: ErrorCode) -> ErrorCode:
         # A member stays in its group while the coordinator loads.
         return ErrorCode.none if error is ErrorCode.coordinator_load_in_progress else error
 
@@ -245,7 +245,7 @@ class LeaveGroup:
     group_id: str
     members: Sequence[LeavingMember]
 
-    def failed(self, error: ErrorCode) -> LeaveGroupReply:
+    def error_reply(self, error: ErrorCode) -> LeaveGroupReply:
         if error is ErrorCode.unknown_member_id:  # no such group
             return LeaveGroupReply(members=[(member, error) for member in self.members])
         return LeaveGroupReply(error)
@@ -281,7 +281,7 @@ class DescribeGroup:
     batched: ClassVar[bool] = False
     group_id: str
 
-    def failed(self, error: ErrorCode) -> DescribedGroup:
+    def error_reply(self, error: ErrorCode) -> DescribedGroup:
         return DescribedGroup(self.group_id, error)
 
 
@@ -313,7 +313,7 @@ class ListGroups:
     states: frozenset[str] = frozenset()
     types: frozenset[str] = frozenset()
 
-    def failed(self, error: ErrorCode) -> ListGroupsReply:
+    def error_reply(self, error: ErrorCode) -> ListGroupsReply:
         # The leader of a partition lists its groups.
         return ListGroupsReply(ErrorCode.none if error is ErrorCode.not_coordinator else error)
 
@@ -338,5 +338,5 @@ class DeleteGroups:
     batched: ClassVar[bool] = False
     group_ids: Sequence[str]
 
-    def failed(self, error: ErrorCode) -> list[tuple[str, ErrorCode]]:
+    def error_reply(self, error: ErrorCode) -> list[tuple[str, ErrorCode]]:
         return [(group_id, error) for group_id in self.group_ids]

@@ -58,7 +58,7 @@ from odradek.groups.messages import (
     TopicCommit,
     TxnOffsetCommit,
 )
-from odradek.groups.pending_offsets import Ended, PendingOffsets
+from odradek.groups.pending_offsets import NewlyCommittedOffsets, PendingOffsets
 
 NOTHING = (NO_OFFSET, -1, "")
 TOPICS_AT_ONCE = 1000
@@ -77,7 +77,7 @@ TopicIds = Callable[[str], bytes | None]
 """Returns the current id (16 bytes) of the topic with this name, or None if the topic does not exist."""
 
 
-class Prepared(SimpleRecord):
+class DecodedRecord(SimpleRecord):
     """A record with its decoded form, so that a replay does not read its bytes."""
 
     __slots__ = ("decoded",)
@@ -166,7 +166,7 @@ class Offsets:
                 if stored is None:
                     self.replay(OffsetKey(group_id, topic, partition), None)
 
-    def end_transaction(self, producer_id: int, *, commit: bool) -> Iterator[Ended]:
+    def end_transaction(self, producer_id: int, *, commit: bool) -> Iterator[NewlyCommittedOffsets]:
         """Ends a transaction in steps and yields the offsets that it has committed in each of them."""
         for ended in self.pending.end(producer_id, commit=commit):
             if ended.offsets:
@@ -230,7 +230,7 @@ class Offsets:
                 value = OffsetCommitValue(offset, leader_epoch, metadata or "", now_ms, expire_ms, topic_id)
                 decoded = OffsetCommitRecord(OffsetKey(group_id, topic, partition), value)
                 key = prefix + partition.to_bytes(4, "big", signed=True)
-                records.append(Prepared(key, offset_value(value), decoded))
+                records.append(DecodedRecord(key, offset_value(value), decoded))
 
     def _commit_in_steps(self, now_ms: int, request: OffsetCommit) -> ResultSteps:
         """Handles a commit of many partitions in steps. It fails at the first step that exceeds the size of a batch."""
@@ -402,7 +402,7 @@ class Offsets:
                 deleted = [number for number in partitions if number in kept or number in pending]
                 out.records += _tombstones(request.group_id, topic, deleted)
         if sum(map(most_bytes, out.records)) > self.batch_bytes():
-            return Result(request.failed(ErrorCode.unknown_server_error))
+            return Result(request.error_reply(ErrorCode.unknown_server_error))
         out.reply = OffsetDeleteReply(topics=topics)
         return out
 
@@ -514,7 +514,7 @@ def _scan_work(partitions: Collection[int]) -> int:
 def _tombstones(group_id: str, topic: str, partitions: Iterable[int]) -> Iterator[SimpleRecord]:
     prefix = offset_key_prefix(group_id, topic)
     return (
-        Prepared(
+        DecodedRecord(
             prefix + partition.to_bytes(4, "big", signed=True),
             None,
             OffsetCommitRecord(OffsetKey(group_id, topic, partition), None),

@@ -25,7 +25,7 @@ class Pending(NamedTuple):
     stored: StoredOffset
 
 
-class Ended(NamedTuple):
+class NewlyCommittedOffsets(NamedTuple):
     """The offsets of one topic that a commit makes committed ones."""
 
     group_id: str
@@ -99,7 +99,7 @@ class PendingOffsets:
                 if not by_topic:
                     del self._by_producer[producer_id]
 
-    def end(self, producer_id: int, *, commit: bool) -> Iterator[Ended]:
+    def end(self, producer_id: int, *, commit: bool) -> Iterator[NewlyCommittedOffsets]:
         """Ends a transaction and yields the offsets that it commits, some partitions at a time."""
         for (group_id, topic), by_partition in self._by_producer.pop(producer_id, {}).items():
             rows = list(by_partition.items())
@@ -110,7 +110,7 @@ class PendingOffsets:
                     if commit and pending is not None:
                         kept[partition] = pending.stored
                         self._overtake_earlier(group_id, topic, partition, pending.record_offset)
-                yield Ended(group_id, topic, kept)
+                yield NewlyCommittedOffsets(group_id, topic, kept)
 
     def _overtake_earlier(self, group_id: str, topic: str, partition: int, record_offset: int) -> None:
         for producer_id in self.partitions(group_id, topic).get(partition, ()):

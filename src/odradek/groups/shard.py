@@ -22,9 +22,9 @@ from odradek.core.effects import (
     ResultSteps,
     SetTimer,
     SimpleRecord,
-    begun,
     most_bytes,
     result_of,
+    run_first_step,
 )
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace, in_parts
@@ -73,7 +73,7 @@ from odradek.groups.messages import (
     TopicsDeleted,
     TxnOffsetCommit,
 )
-from odradek.groups.offsets import Offsets, Prepared, TopicIds
+from odradek.groups.offsets import DecodedRecord, Offsets, TopicIds
 from odradek.groups.pending_offsets import Pending
 from odradek.groups.tombstones import Tombstones
 
@@ -139,13 +139,13 @@ class GroupShard:
             part.batch_bytes = batch_bytes
 
     def handle(self, now_ms: int, request: Request) -> Result | ResultSteps:
-        return begun(self._handlers[type(request)](now_ms, request))
+        return run_first_step(self._handlers[type(request)](now_ms, request))
 
     def dropped(self, request: Request, error: ErrorCode) -> Any:
         """Returns the reply to a parked request that can no longer complete. A JoinGroup reply has the member's id."""
         if isinstance(request, JoinGroup):
-            return replace(request.failed(error), member_id=request.member_id or request.new_member_id)
-        return request.failed(error)
+            return replace(request.error_reply(error), member_id=request.member_id or request.new_member_id)
+        return request.error_reply(error)
 
     @property
     def has_pending_offsets(self) -> bool:
@@ -205,7 +205,7 @@ class GroupShard:
 
     def replay(self, offset: int, record: SimpleRecord) -> None:
         """Applies one record of the log at ``offset``."""
-        if isinstance(record, Prepared):
+        if isinstance(record, DecodedRecord):
             self._replay_offset(record.decoded)
             return
         if isinstance(record, consumer_records.GroupChange):
@@ -228,7 +228,7 @@ class GroupShard:
 
     def replay_transactional(self, offset: int, record: SimpleRecord, producer_id: int) -> None:
         """Applies a record of a producer's open transaction. Commits are pending until its end."""
-        decoded = record.decoded if isinstance(record, Prepared) else decode(record.key, record.value)
+        decoded = record.decoded if isinstance(record, DecodedRecord) else decode(record.key, record.value)
         if isinstance(decoded, OffsetCommitRecord) and decoded.value is not None:
             self._ensure_group(decoded.key.group, decoded.value.commit_timestamp_ms)
             self._offsets.pending.add(offset, producer_id, decoded.key, decoded.value[:])
@@ -315,7 +315,7 @@ class GroupShard:
     def on_loaded(self, now_ms: int) -> Result | ResultSteps:
         """Starts the sessions of all members and the expiry timer when the load has reached the end of the log."""
         self._loaded = True
-        return begun(self._begin(now_ms))
+        return run_first_step(self._begin(now_ms))
 
     def _begin(self, now_ms: int) -> ResultSteps:
         out = Result(effects=[SetTimer(EXPIRY, now_ms + self.config.offsets_retention_check_interval_ms)])
@@ -327,20 +327,20 @@ class GroupShard:
 
     def on_timer(self, now_ms: int, key: Hashable) -> Result | ResultSteps:
         if key == EXPIRY:
-            return begun(self._expire(now_ms))
+            return run_first_step(self._expire(now_ms))
         assert isinstance(key, tuple)
         kind, group_id = key[:2]
         if kind in KINDS:
-            return begun(self._consumers.on_timer(now_ms, key))
+            return run_first_step(self._consumers.on_timer(now_ms, key))
         group = self.groups.get(group_id)
         if group is None:
             return Result()
         if kind == SESSION:
-            return begun(self._membership.on_session_timer(now_ms, group, key[2]))
+            return run_first_step(self._membership.on_session_timer(now_ms, group, key[2]))
         if kind == JOIN:
-            return begun(self._membership.on_join_timer(now_ms, group))
+            return run_first_step(self._membership.on_join_timer(now_ms, group))
         assert kind == SYNC
-        return begun(self._membership.on_sync_timer(now_ms, group))
+        return run_first_step(self._membership.on_sync_timer(now_ms, group))
 
     def _expire(self, now_ms: int) -> ResultSteps:
         out = Result(effects=[SetTimer(EXPIRY, now_ms + self.config.offsets_retention_check_interval_ms)])
@@ -363,7 +363,7 @@ class GroupShard:
 
     def on_work(self, now_ms: int, key: Hashable, value: Any) -> Result | ResultSteps:
         """Takes the result of work in the background."""
-        return begun(self._consumers.on_work(now_ms, key, value))
+        return run_first_step(self._consumers.on_work(now_ms, key, value))
 
     def on_clock_jumped(self, by_ms: int) -> None:
         """Moves all session deadlines after a clock change or a pause, so that members keep the rest of their time."""
@@ -382,13 +382,13 @@ class GroupShard:
     def on_event(self, now_ms: int, event: object) -> Result | ResultSteps:
         """Deletes the offsets of deleted topics in every group."""
         assert isinstance(event, TopicsDeleted)
-        return begun(in_parts(self._offsets.on_topics_deleted(event.topics), Result()))
+        return run_first_step(in_parts(self._offsets.on_topics_deleted(event.topics), Result()))
 
     def catch_up(self, now_ms: int) -> Result | ResultSteps:
         """Deletes offsets of topics that were deleted when no shard could write the tombstones, e.g. before a crash."""
         if self._topic_id is None:
             return Result()
-        return begun(in_parts(self._offsets.of_deleted_topics(self._topic_id), Result()))
+        return run_first_step(in_parts(self._offsets.of_deleted_topics(self._topic_id), Result()))
 
     # --- administration ---------------------------------------------------------------------------------------
 
@@ -448,7 +448,7 @@ class GroupShard:
             for topic, partitions in self._offsets.partitions(group_id):
                 offsets.add_offsets(group_id, topic, partitions)
                 if offsets.most_bytes > limit:  # either all tombstones are written or none
-                    return Result(request.failed(ErrorCode.unknown_server_error))
+                    return Result(request.error_reply(ErrorCode.unknown_server_error))
                 if pace.spend(1 + len(partitions) // 2):
                     yield None
             group = self.consumer_groups.get(group_id)
@@ -457,7 +457,7 @@ class GroupShard:
             else:
                 self._consumers.delete(group, out)
         if sum(map(most_bytes, out.records)) + offsets.most_bytes > limit:
-            return Result(request.failed(ErrorCode.unknown_server_error))
+            return Result(request.error_reply(ErrorCode.unknown_server_error))
         out.reply = rows
         if offsets.count:
             out.block = offsets

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from odradek._version import __version__
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.refcount import referenced_by
+from odradek.core.refcount import has_only_references
 from odradek.net.endpoint import RECEIVE_BYTES, Address
 from odradek.net.errors import BrokerUnreachable, ConnectionLost, ReplyTooLarge, UnsupportedVersion, unreadable
 from odradek.wire import frames, schemas
@@ -182,14 +182,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
         except ValueError as error:
             raise self._unreadable(error) from error
         if throttle_time := getattr(reply, "throttle_time", None):
-            self.throttled(api_key, version, schemas.milliseconds(throttle_time))
+            self.note_throttle_time(api_key, version, schemas.milliseconds(throttle_time))
         return reply
 
     def _unreadable(self, error: ValueError) -> ConnectionLost | ReplyTooLarge:
         self._fail(f"sent a reply that cannot be read: {error}")
         return unreadable(self.address, error)
 
-    def throttled(self, api_key: int, version: int, throttle_ms: int) -> None:
+    def note_throttle_time(self, api_key: int, version: int, throttle_ms: int) -> None:
         """Notes the throttle time of a reply: the broker reads nothing from this connection for that long."""
         if throttle_ms > 0 and version >= _REPLY_BEFORE_THROTTLE_FROM.get(api_key, 0):
             # The loop's clock stays the same within one iteration of the loop. With it the throttle time would end too
@@ -270,7 +270,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 if reply.error_code is ErrorCode.unsupported_version:
                     raise UnsupportedVersion(refusal)
                 raise KafkaError(reply.error_code, refusal)
-            self.throttled(key, version, schemas.milliseconds(getattr(reply, "throttle_time", 0)))
+            self.note_throttle_time(key, version, schemas.milliseconds(getattr(reply, "throttle_time", 0)))
             self._versions = {k.api_key: (k.min_version, k.max_version) for k in reply.api_keys}
             self.features = {f.name: f.max_version_level for f in getattr(reply, "finalized_features", ())}
             return
@@ -358,7 +358,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """Returns a buffer for a large reply: the buffer of an earlier reply if no other code holds a view of it. The
         operating system clears new memory page by page, which takes as long as receiving the reply."""
         for kept in self._kept:
-            if len(kept) >= size and referenced_by(kept, 2):  # the list and this name
+            if len(kept) >= size and has_only_references(kept, 2):  # the list and this name
                 return memoryview(kept)[:size]
         memory = _allocate(size + size // 8)
         if len(memory) <= KEPT_BYTES:

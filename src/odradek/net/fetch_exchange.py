@@ -28,18 +28,18 @@ def send(
     connection.send(FETCH, version, fetch_wire.pack(version, limits, request), reply)
 
 
-def read_reply(connection: BrokerConnection, version: int, frame: memoryview, asked: int) -> FetchReply:
-    """Reads a reply and notes its throttle time. ``asked``: the number of requested partitions, including those of the
-    session.
+def read_reply(connection: BrokerConnection, version: int, frame: memoryview, requested_count: int) -> FetchReply:
+    """Reads a reply and notes its throttle time.
 
-    Closes the connection and raises ConnectionLost or ReplyTooLarge if the reply cannot be read."""
+    ``requested_count``: the number of requested partitions, including those of the session. Closes the connection and
+    raises ConnectionLost or ReplyTooLarge if the reply cannot be read."""
     try:
-        reply = fetch_wire.parse_reply(version, frame, asked)
+        reply = fetch_wire.parse_reply(version, frame, requested_count)
     except ValueError as error:
         connection.close()
         raise unreadable(connection.address, error) from error
     if reply.throttle_ms > 0:
-        connection.throttled(FETCH, version, reply.throttle_ms)
+        connection.note_throttle_time(FETCH, version, reply.throttle_ms)
     return reply
 
 

@@ -99,15 +99,15 @@ _ROW = struct.Struct(">iiqiqix")  # and no tagged fields
 _NO_REPLICA = b"\xff\xff\xff\xff"
 
 
-def pack(version: int, limits: Limits, asked: FetchRequestData) -> bytes:
+def pack(version: int, limits: Limits, request: FetchRequestData) -> bytes:
     """Encodes a request's body, version 4 or newer. ``schemas.encode`` takes ten times as long."""
     flexible = version >= 12
     head = _LIMITS.pack(limits.max_wait_ms, limits.min_bytes, limits.max_bytes, limits.isolation_level)
     out = [head] if version >= 15 else [_NO_REPLICA, head]
     if version >= 7:
-        out.append(_SESSION.pack(asked.session_id, asked.session_epoch))
+        out.append(_SESSION.pack(request.session_id, request.session_epoch))
     topics: dict[bytes, list[bytes]] = {}
-    for (name, partition), one in asked.changed.items():
+    for (name, partition), one in request.changed.items():
         if flexible:
             row = _ROW.pack(partition, one.leader_epoch, one.offset, -1, -1, one.max_bytes)
         elif version >= 9:
@@ -120,7 +120,7 @@ def pack(version: int, limits: Limits, asked: FetchRequestData) -> bytes:
     _add_topics(out, topics, flexible)
     if version >= 7:
         topics = {}
-        for (name, partition), topic_id in asked.forgotten:
+        for (name, partition), topic_id in request.forgotten:
             topics.setdefault(_packed_topic(version, name, topic_id), []).append(_INT32.pack(partition))
         _add_topics(out, topics, flexible)
     if version >= 11:
@@ -166,12 +166,12 @@ _DIVERGING = struct.Struct(">iq")
 _NOTHING: dict[int, memoryview] = {}
 
 
-def parse_reply(version: int, data: memoryview, asked: int) -> FetchReply:
+def parse_reply(version: int, data: memoryview, requested_count: int) -> FetchReply:
     """Reads a reply, correlation id first, version 4 or newer. Raises ValueError.
 
-    ``asked``: the number of requested partitions, including those of the session."""
+    ``requested_count``: the number of requested partitions, including those of the session."""
     try:
-        return _reply(version, data, 2 * asked + MORE_ROWS)
+        return _reply(version, data, 2 * requested_count + MORE_ROWS)
     except (struct.error, IndexError) as error:
         raise ValueError(f"fetch reply ends early: {error}") from error
 

@@ -42,7 +42,7 @@ from odradek.batches.header import CONTROL_BIT, TRANSACTIONAL_BIT, Buffer, read_
 from odradek.batches.kernel_cache import kernel
 from odradek.batches.varint_kernels import read_varint, varint_size, write_varint
 from odradek.core.errors import CorruptRecord
-from odradek.storage.clean_rows import Filtered, Mapped, Surveyed
+from odradek.storage.clean_rows import FilteredPart, MappedPart, SegmentSurvey
 from odradek.storage.clean_rules import CleaningRules, Transactions, check_crc, emptied, rewritten
 from odradek.storage.segment import LOG_SUFFIX, AppendedBatch, Segment
 
@@ -316,7 +316,7 @@ class ColumnEngine:
         places = max(16, min(int(keys / _LOAD_FACTOR), int(max_keys / 0.9)), min(keys, max_keys) + 1)
         self._slots = np.zeros(3 * places, np.uint64)
 
-    def survey(self, segment: Segment, first_dirty_offset: int) -> Generator[int, None, Surveyed]:
+    def survey(self, segment: Segment, first_dirty_offset: int) -> Generator[int, None, SegmentSurvey]:
         """See ``RowEngine``. Only pages with headers are read."""
         records = 0
         found = []
@@ -333,9 +333,11 @@ class ColumnEngine:
             size = int(table[-1, TO])
             position += size
             yield size
-        return Surveyed(records, 0, found)
+        return SegmentSurvey(records, 0, found)
 
-    def map(self, portion: bytes, transactions: Transactions, first_dirty_offset: int) -> Generator[int, None, Mapped]:
+    def map(
+        self, portion: bytes, transactions: Transactions, first_dirty_offset: int
+    ) -> Generator[int, None, MappedPart]:
         """See ``RowEngine``."""
         table, parts = _fitting(portion, scan(as_bytes(portion)))
         yield 0
@@ -360,9 +362,9 @@ class ColumnEngine:
         whole = int(batch) if status == FULL else len(table)
         size = int(ends[whole - 1]) if whole else 0
         mapped = last_offsets[:whole][last_offsets[:whole] >= first_dirty_offset]
-        return Mapped(size, int(mapped[-1]) if len(mapped) else -1, status == FULL)
+        return MappedPart(size, int(mapped[-1]) if len(mapped) else -1, status == FULL)
 
-    def filter(self, portion: bytes, rules: CleaningRules, mapped_offset: int) -> Generator[int, None, Filtered]:
+    def filter(self, portion: bytes, rules: CleaningRules, mapped_offset: int) -> Generator[int, None, FilteredPart]:
         """See ``RowEngine``."""
         table, parts = _fitting(portion, scan(as_bytes(portion)))
         yield 0
@@ -385,7 +387,7 @@ class ColumnEngine:
             raise _broken(table, batch)
         data, appended = _assemble(portion, table, ends, results, out)
         size = int(ends[-1]) if len(ends) else 0
-        return Filtered(size, data, appended, int(table[:, COUNT].sum()), int(results[:, KEPT].sum()))
+        return FilteredPart(size, data, appended, int(table[:, COUNT].sum()), int(results[:, KEPT].sum()))
 
 
 def _broken(table: Int64s, batch: int) -> CorruptRecord:
@@ -408,9 +410,9 @@ def _tasks(portion: bytes, table: Int64s, rules: CleaningRules) -> tuple[Bytes, 
     for i in _special(table):
         pos = int(table[i, POS])
         header = read_header(portion, pos)
-        fate = rules.fate(portion, pos, header)
-        tasks[i] = DISCARD if fate.discards else KEEP if header.is_control else LOOK
-        flags[i] = fate.keeps_empty | fate.starts_horizon << 1
+        action = rules.action(portion, pos, header)
+        tasks[i] = DISCARD if action.discards else KEEP if header.is_control else LOOK
+        flags[i] = action.keeps_empty | action.starts_horizon << 1
     return tasks, flags
 
 

@@ -22,7 +22,7 @@ NO_RECORD_TIME = -1
 """The lower bound of a batch's largest timestamp."""
 
 
-class Surveyed(NamedTuple):
+class SegmentSurvey(NamedTuple):
     """The contents of a segment by its batch headers."""
 
     records: int
@@ -33,7 +33,7 @@ class Surveyed(NamedTuple):
     """Position and header of transactional and control batches."""
 
 
-class Mapped(NamedTuple):
+class MappedPart(NamedTuple):
     """The mapped part of a portion: ``size`` bytes, up to ``last_offset`` (-1: no batch of the dirty section)."""
 
     size: int
@@ -41,7 +41,7 @@ class Mapped(NamedTuple):
     is_full: bool
 
 
-class Filtered(NamedTuple):
+class FilteredPart(NamedTuple):
     """The remaining batches of a portion's first ``size`` bytes."""
 
     size: int
@@ -81,7 +81,7 @@ class RowEngine:
     def keys(self) -> int:
         return len(self._newest)
 
-    def survey(self, segment: Segment, first_dirty_offset: int) -> Generator[int, None, Surveyed]:
+    def survey(self, segment: Segment, first_dirty_offset: int) -> Generator[int, None, SegmentSurvey]:
         """Reads the headers of a segment. Raises CorruptRecord, OSError."""
         records = packed = end = 0
         special = []
@@ -98,9 +98,11 @@ class RowEngine:
         if end != segment.size:
             raise CorruptRecord(f"{segment.path(LOG_SUFFIX)} ends inside a batch")
         yield end
-        return Surveyed(records, packed, special)
+        return SegmentSurvey(records, packed, special)
 
-    def map(self, portion: bytes, transactions: Transactions, first_dirty_offset: int) -> Generator[int, None, Mapped]:
+    def map(
+        self, portion: bytes, transactions: Transactions, first_dirty_offset: int
+    ) -> Generator[int, None, MappedPart]:
         """Notes the newest offset of each key from ``first_dirty_offset`` on. Raises CorruptRecord."""
         size, last_offset = 0, -1
         newest, max_keys = self._newest, self._max_keys
@@ -113,7 +115,7 @@ class RowEngine:
                     offset = header.base_offset + record.offset_delta
                     if record.key is not None and offset >= first_dirty_offset:
                         if len(newest) >= max_keys:
-                            return Mapped(size, last_offset, True)
+                            return MappedPart(size, last_offset, True)
                         newest[record.key] = offset
                     if number % _RECORDS_PER_STEP == _RECORDS_PER_STEP - 1:
                         yield 0
@@ -121,9 +123,9 @@ class RowEngine:
             if header.last_offset >= first_dirty_offset:
                 last_offset = header.last_offset
             yield header.size_in_bytes
-        return Mapped(size, last_offset, False)
+        return MappedPart(size, last_offset, False)
 
-    def filter(self, portion: bytes, rules: CleaningRules, mapped_offset: int) -> Generator[int, None, Filtered]:
+    def filter(self, portion: bytes, rules: CleaningRules, mapped_offset: int) -> Generator[int, None, FilteredPart]:
         """Returns the remaining batches. Records after ``mapped_offset`` all remain. Raises CorruptRecord."""
         size = read = kept = 0
         parts: list[bytes] = []
@@ -138,17 +140,17 @@ class RowEngine:
                 appended.append(AppendedBatch(header.base_offset, header.last_offset, max_timestamp, len(data)))
             size += header.size_in_bytes
             yield header.size_in_bytes
-        return Filtered(size, b"".join(parts), appended, read, kept)
+        return FilteredPart(size, b"".join(parts), appended, read, kept)
 
     def _batch(
         self, portion: bytes, pos: int, header: BatchHeader, rules: CleaningRules, mapped_offset: int
     ) -> Generator[int, None, tuple[bytes, int, int] | None]:
         """Returns the batch's new bytes, number of records and largest timestamp; None if the batch is removed."""
-        fate = rules.fate(portion, pos, header)
+        action = rules.action(portion, pos, header)
         data: bytes = b""
         kept: list[RecordSpan] = []
         tombstones = False
-        if not fate.discards:
+        if not action.discards:
             data = unpacked(portion, pos, header)
             for number, record in enumerate(records_of(data, header)):
                 if header.is_control or self._stays(record, header, rules, mapped_offset):
@@ -157,8 +159,8 @@ class RowEngine:
                 if number % _RECORDS_PER_STEP == _RECORDS_PER_STEP - 1:
                     yield 0
         if not kept:
-            return (emptied(header), 0, header.max_timestamp) if fate.keeps_empty else None
-        starts_horizon = (tombstones or fate.starts_horizon) and not header.has_delete_horizon
+            return (emptied(header), 0, header.max_timestamp) if action.keeps_empty else None
+        starts_horizon = (tombstones or action.starts_horizon) and not header.has_delete_horizon
         if len(kept) == header.record_count and not starts_horizon:
             return portion[pos : pos + header.size_in_bytes], len(kept), header.max_timestamp
         check_crc(portion, pos, header)

@@ -47,7 +47,7 @@ class AbortedTransactionSpan(NamedTuple):
     last_offset: int
 
 
-class Fate(NamedTuple):
+class BatchAction(NamedTuple):
     """The decision about a batch before its records are read."""
 
     discards: bool
@@ -165,13 +165,13 @@ class CleaningRules:
             return header.last_offset == producer.last_offset
         return header.is_control and header.producer_epoch == producer.epoch
 
-    def fate(self, buffer: Buffer, pos: int, header: BatchHeader) -> Fate:
+    def action(self, buffer: Buffer, pos: int, header: BatchHeader) -> BatchAction:
         """Returns the decision about a batch. It is called for each batch in log order."""
         empty = self.keeps_empty(header)
         if not header.is_control:
-            return Fate(self.transactions.on_data(header), empty, False)
+            return BatchAction(self.transactions.on_data(header), empty, False)
         due = self.transactions.on_control(buffer, pos, header)
-        return Fate(due and self.is_past_horizon(header), empty, due)
+        return BatchAction(due and self.is_past_horizon(header), empty, due)
 
     def is_past_horizon(self, header: BatchHeader) -> bool:
         return header.has_delete_horizon and header.base_timestamp <= self.now_ms

@@ -29,7 +29,7 @@ from odradek.batches.header import HEADER_BYTES, read_header
 from odradek.core.errors import CorruptRecord, KafkaError, OdradekError, StorageError
 from odradek.storage.aborted_index import decode_entries
 from odradek.storage.clean_jobs import Job, SourceSegment, group_sources
-from odradek.storage.clean_rows import Filtered, Mapped, RowEngine, Surveyed
+from odradek.storage.clean_rows import FilteredPart, MappedPart, RowEngine, SegmentSurvey
 from odradek.storage.clean_rules import (
     AbortedSearch,
     AbortedTransactionSpan,
@@ -51,11 +51,11 @@ class MapFull(StorageError):
     """The keys of the first dirty batch do not fit into the offset map, so the cleaning cannot proceed."""
 
 
-class TooCoarse(OdradekError):
+class TooLargeForSteps(OdradekError):
     """The batches take too long to decompress for the caller's steps. Nothing was written."""
 
 
-class Stopped(OdradekError):
+class CleaningStopped(OdradekError):
     """The broker has ended or has stopped the cleaning."""
 
 
@@ -64,12 +64,14 @@ class Engine(Protocol):
 
     @property
     def keys(self) -> int: ...
-    def survey(self, segment: Segment, first_dirty_offset: int) -> Generator[int, None, Surveyed]: ...
+    def survey(self, segment: Segment, first_dirty_offset: int) -> Generator[int, None, SegmentSurvey]: ...
     def reserve(self, keys: int, max_keys: int) -> None: ...
     def map(
         self, portion: bytes, transactions: Transactions, first_dirty_offset: int
-    ) -> Generator[int, None, Mapped]: ...
-    def filter(self, portion: bytes, rules: CleaningRules, mapped_offset: int) -> Generator[int, None, Filtered]: ...
+    ) -> Generator[int, None, MappedPart]: ...
+    def filter(
+        self, portion: bytes, rules: CleaningRules, mapped_offset: int
+    ) -> Generator[int, None, FilteredPart]: ...
 
 
 @dataclass(slots=True)
@@ -84,7 +86,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class CleaningResult:
     """The result of a cleaning. ``end_offset`` is the start of the next dirty section."""
 
     end_offset: int
@@ -113,7 +115,7 @@ class CleanedSegment(Segment):
         return self._files.modified_ms(self.directory / name)
 
 
-CleaningSteps = Generator[int | CleanedSegment, None, Finished]
+CleaningSteps = Generator[int | CleanedSegment, None, CleaningResult]
 
 
 def clean(
@@ -121,8 +123,8 @@ def clean(
 ) -> CleaningSteps:
     """Cleans a log. Yields the number of processed bytes, and each new segment after its write and before its sync.
 
-    ``max_packed``: the largest allowed compressed batch in bytes (0: no limit). With a limit it raises TooCoarse for a
-    larger batch, for a batch with more than ``compression.SMALL_BYTES`` of decompressed records, and for too many
+    ``max_packed``: the largest allowed compressed batch in bytes (0: no limit). With a limit it raises TooLargeForSteps
+    for a larger batch, for a batch with more than ``compression.SMALL_BYTES`` of decompressed records, and for too many
     records. Raises CorruptRecord, MapFull, OSError.
     """
     return _Cleaning(job, engine, files, read_bytes, max_packed).run()
@@ -166,7 +168,7 @@ class _Cleaning:
         mapped = [source for source in job.sources if source.base_offset < end_offset]
         for group in group_sources(mapped, job):
             yield from self._copy(group, rules, end_offset - 1)
-        return Finished(end_offset, self.counts)
+        return CleaningResult(end_offset, self.counts)
 
     def _open(self, source: SourceSegment) -> Segment:
         segment = Segment(self.directory, source.base_offset, self.config, self.files, 0)
@@ -198,20 +200,20 @@ class _Cleaning:
             self.dirty_records += found.records
             if self.max_packed:
                 if found.packed_bytes > self.max_packed:
-                    raise TooCoarse(f"a compressed batch of {found.packed_bytes} bytes")
+                    raise TooLargeForSteps(f"a compressed batch of {found.packed_bytes} bytes")
                 yield from self._check_size(segment)
         segment.forget()
 
     def _check_size(self, segment: Segment) -> Generator[int, None, None]:
-        """Raises TooCoarse for too many records, and for a batch whose decompression takes longer than a step."""
+        """Raises TooLargeForSteps for too many records, and for a batch that takes longer than a step to decompress."""
         for position, header in segment.batches_from(0):
             self.records += header.record_count
             if self.records > _SMALL_RECORDS:
-                raise TooCoarse(f"more than {_SMALL_RECORDS} records")
+                raise TooLargeForSteps(f"more than {_SMALL_RECORDS} records")
             if header.compression:
                 packed = memoryview(segment.read_batch(position, header))[HEADER_BYTES:]
                 if decompress_small(header.compression, packed) is None:
-                    raise TooCoarse(f"a compressed batch of {header.record_count} records")
+                    raise TooLargeForSteps(f"a compressed batch of {header.record_count} records")
                 yield 0
 
     def _map(self, aborted: list[AbortedTransactionSpan]) -> Generator[int, None, int]:
@@ -272,7 +274,7 @@ class _Cleaning:
         self._write_txn_index(cleaned, rules)
         yield cleaned
 
-    def _count(self, done: Filtered) -> None:
+    def _count(self, done: FilteredPart) -> None:
         counts = self.counts
         counts.bytes_read += done.size
         counts.bytes_written += len(done.data)
@@ -307,12 +309,12 @@ class _Throttle:
         self._bytes = 0
 
     def spend(self, size: int) -> None:
-        """Counts ``size`` bytes and waits if they exceed the limit. Raises Stopped."""
+        """Counts ``size`` bytes and waits if they exceed the limit. Raises CleaningStopped."""
         self._bytes += size
         while True:
             ahead = self._bytes / self._rate - (time.monotonic() - self._began)
             if select.select([self._descriptor], [], [], min(max(ahead, 0.0), 60.0))[0]:
-                raise Stopped("the broker has stopped the cleaning")
+                raise CleaningStopped("the broker has stopped the cleaning")
             if ahead <= 60.0:
                 return
 
@@ -327,13 +329,13 @@ def _choose_engine() -> Engine:
 
 
 def _report(message: dict[str, Any]) -> None:
-    """Writes a message to the broker. Raises Stopped if the broker has ended."""
+    """Writes a message to the broker. Raises CleaningStopped if the broker has ended."""
     try:
         sys.stdout.write(json.dumps(message) + "\n")
         sys.stdout.flush()
     except BrokenPipeError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit must not fail again
-        raise Stopped("the broker has ended") from error
+        raise CleaningStopped("the broker has ended") from error
 
 
 def main() -> int:
@@ -345,7 +347,7 @@ def main() -> int:
         os.nice(19)
     try:
         return _serve_broker()
-    except Stopped:
+    except CleaningStopped:
         return 1
 
 
@@ -364,10 +366,10 @@ def _serve_broker() -> int:
             else:
                 throttle.spend(step)
     except StopIteration as done:
-        finished: Finished = done.value
+        finished: CleaningResult = done.value
         _report({"end_offset": finished.end_offset, "counts": asdict(finished.counts)})
         return 0
-    except Stopped:
+    except CleaningStopped:
         raise
     except FileNotFoundError as error:
         _report({"gone": f"{error}"})

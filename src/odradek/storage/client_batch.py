@@ -8,7 +8,7 @@ from mmap import mmap
 from odradek.batches.compression import CODES, NONE, compress, decompress_in_steps, decompress_small
 from odradek.batches.encode import recompress, repacked, with_max_timestamp
 from odradek.batches.header import HEADER_BYTES, BatchHeader, Buffer, validate
-from odradek.batches.record_validation import Checked, begin_check
+from odradek.batches.record_validation import RecordSummary, begin_check
 from odradek.batches.search import Condition, RecordMatch, search
 from odradek.batches.steps import BatchSteps, Call, begin
 from odradek.core.errors import ErrorCode, KafkaError
@@ -31,7 +31,7 @@ def check_client_batch(data: Buffer, batches: Batches, config: LogConfig, now_ms
     if config.is_log_append_time and header.timestamp_type:
         raise KafkaError(ErrorCode.invalid_timestamp, "a producer must not set the timestamp type LogAppendTime")
     found = begin_check(data, header)
-    if not isinstance(found, Checked):
+    if not isinstance(found, RecordSummary):
         return _check_in_steps(data, batches, found, config, now_ms)
     if _fits(header, found, config, now_ms):
         return data, batches
@@ -39,7 +39,7 @@ def check_client_batch(data: Buffer, batches: Batches, config: LogConfig, now_ms
 
 
 def _check_in_steps(
-    data: Buffer, batches: Batches, check: BatchSteps[Checked], config: LogConfig, now_ms: int
+    data: Buffer, batches: Batches, check: BatchSteps[RecordSummary], config: LogConfig, now_ms: int
 ) -> BatchSteps[Ready]:
     found = yield from check
     if _fits(batches[0][1], found, config, now_ms):
@@ -47,7 +47,7 @@ def _check_in_steps(
     return (yield from _adapt(data, batches, found, config, now_ms))
 
 
-def _fits(header: BatchHeader, found: Checked, config: LogConfig, now_ms: int) -> bool:
+def _fits(header: BatchHeader, found: RecordSummary, config: LogConfig, now_ms: int) -> bool:
     """Returns whether the batch is stored without changes."""
     if found.has_keyless and config.is_compacted:
         return False
@@ -59,7 +59,7 @@ def _fits(header: BatchHeader, found: Checked, config: LogConfig, now_ms: int) -
     return config.compression_type == "producer" or _codec(config) == header.compression
 
 
-def _breaks_time_bounds(header: BatchHeader, found: Checked, config: LogConfig, now_ms: int) -> bool:
+def _breaks_time_bounds(header: BatchHeader, found: RecordSummary, config: LogConfig, now_ms: int) -> bool:
     """Returns whether a timestamp of the batch is outside of the topic's bounds."""
     return (
         header.base_timestamp + found.greatest_delta > now_ms + config.message_timestamp_after_max_ms
@@ -71,7 +71,7 @@ def _codec(config: LogConfig) -> int:
     return CODES["none" if config.compression_type == "uncompressed" else config.compression_type]
 
 
-def _adapt(data: Buffer, batches: Batches, found: Checked, config: LogConfig, now_ms: int) -> BatchSteps[Ready]:
+def _adapt(data: Buffer, batches: Batches, found: RecordSummary, config: LogConfig, now_ms: int) -> BatchSteps[Ready]:
     """Changes the batch for the topic. Raises KafkaError if the topic's settings refuse it."""
     _, header = batches[0]
     if config.is_compacted and found.has_keyless:
@@ -118,7 +118,7 @@ def refused_records(
             return True
         return not (sets_time or record.timestamp == -1 or earliest <= record.timestamp <= latest)
 
-    def may_be_refused(some: Checked) -> bool:
+    def may_be_refused(some: RecordSummary) -> bool:
         if needs_key and some.has_keyless:
             return True
         return not sets_time and (base + some.least_delta < earliest or base + some.greatest_delta > latest)

@@ -157,7 +157,7 @@ class LeaderEpochs:
             self._save()
 
     @property
-    def _is_plain(self) -> bool:
+    def _can_wait_for_sync(self) -> bool:
         """Whether the file can wait for the first sync, because the log has a single epoch, which is in every batch."""
         return self._in_file is None and len(self._entries) == 1 and not self._entries[0].start_offset
 
@@ -175,7 +175,7 @@ class LeaderEpochs:
     def _save(self, *, sync: bool = False) -> None:
         if self._held:
             return
-        if not sync and self._is_plain:
+        if not sync and self._can_wait_for_sync:
             self._unsynced = True
             return
         with self._lock():

@@ -36,7 +36,7 @@ from odradek.storage.index import IndexCorrupt
 from odradek.storage.log_transactions import LogTransactions
 from odradek.storage.offset_assignment import assign_offsets
 from odradek.storage.producers import Producers
-from odradek.storage.recovery import EndedTransaction, Loaded, begin, load, note_batch
+from odradek.storage.recovery import EndedTransaction, LoadedLog, begin, load, note_batch
 from odradek.storage.retention import Rule, count_due, rules
 from odradek.storage.segment import TXN_INDEX_SUFFIX, FoundOffset, Segment, Slice, file_name
 from odradek.storage.segment_read import read_slice
@@ -70,7 +70,7 @@ class Log(LogTransactions):
         "offline", "path", "recovery_point", "was_cut",
     )  # fmt: skip
 
-    def __init__(self, path: Path, config: LogConfig, files: Files, loaded: Loaded, now_ms: int) -> None:
+    def __init__(self, path: Path, config: LogConfig, files: Files, loaded: LoadedLog, now_ms: int) -> None:
         self.path = path
         self.config = config
         self.log_start_offset = loaded.log_start_offset
@@ -446,7 +446,7 @@ class Log(LogTransactions):
             self._high_watermark = min(self._high_watermark, end)
         self.epochs.truncate_from_end(end)
         self.producers.remove_snapshots_from(end + 1)
-        Loaded.rebuild_producers(self.producers, self._segments, self.config, now_ms)
+        LoadedLog.rebuild_producers(self.producers, self._segments, self.config, now_ms)
 
     # compaction
 

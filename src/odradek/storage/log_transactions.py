@@ -100,7 +100,7 @@ class LogTransactions:
         """The first offset of each open transaction by producer id, in the order of the offsets."""
         return self.producers.open_transactions
 
-    def producers_described(self) -> Iterator[DescribedProducer]:
+    def describe_producers(self) -> Iterator[DescribedProducer]:
         """Yields the state of each producer."""
         for state in self.producers:
             yield DescribedProducer(
@@ -123,9 +123,9 @@ class LogTransactions:
             return
         steps = self.producers.save_in_steps()
         if steps is not None:
-            self.run_steps(self._saving(steps))
+            self.run_steps(self._save_in_steps(steps))
 
-    def _saving(self, steps: Generator[None, None, None]) -> Generator[None, None, None]:
+    def _save_in_steps(self, steps: Generator[None, None, None]) -> Generator[None, None, None]:
         try:
             yield from steps
         except OSError as error:

@@ -57,7 +57,7 @@ class SnapshotCorrupt(Exception):
     """A file is not a valid snapshot. The log is read instead."""
 
 
-class BatchSeen(NamedTuple):
+class BatchMetadata(NamedTuple):
     """The sequences and offsets of one batch in the log."""
 
     last_sequence: int
@@ -89,7 +89,7 @@ class ProducerState:
         self.transaction_start = -1
         self.snapshot_id: object = None
         """The id of the last snapshot in steps that has this state, or that is older than this producer."""
-        self.batches: list[BatchSeen] = []
+        self.batches: list[BatchMetadata] = []
 
     @property
     def last_sequence(self) -> int:
@@ -99,7 +99,7 @@ class ProducerState:
         """Returns whether the producer has an open transaction with this epoch."""
         return self.transaction_start >= 0 and self.epoch == epoch
 
-    def add(self, epoch: int, batch: BatchSeen) -> None:
+    def add(self, epoch: int, batch: BatchMetadata) -> None:
         if epoch != self.epoch:
             self.batches.clear()
             self.epoch = epoch
@@ -181,7 +181,7 @@ class Producers:
             self._unreplicated = [waiting for waiting in self._unreplicated if waiting[1] >= high_watermark]
             self._note_first_unstable()
 
-    def find_duplicate(self, header: BatchHeader) -> BatchSeen | None:
+    def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
         state = self._states.get(header.producer_id)
         if state is None or state.epoch != header.producer_epoch:
             return None
@@ -269,7 +269,7 @@ class Producers:
         last_offset = base_offset + header.last_offset_delta
         state.add(
             header.producer_epoch,
-            BatchSeen(header.last_sequence, last_offset, header.last_offset_delta, max_timestamp),
+            BatchMetadata(header.last_sequence, last_offset, header.last_offset_delta, max_timestamp),
         )
         if header.is_transactional and state.transaction_start < 0:
             state.transaction_start = base_offset
@@ -549,10 +549,10 @@ def decode_snapshot(data: bytes) -> list[ProducerState]:
         state.last_timestamp = timestamp
         state.transaction_start = start
         if offset >= 0:
-            state.batches.append(BatchSeen(sequence, offset, delta, timestamp))
+            state.batches.append(BatchMetadata(sequence, offset, delta, timestamp))
     older = data[end:]
     if older.startswith(_OLDER_MAGIC) and (len(older) - len(_OLDER_MAGIC)) % _OLDER.size == 0:
         for producer_id, *batch in _OLDER.iter_unpack(older[len(_OLDER_MAGIC) :]):
             if producer_id in states and states[producer_id].batches:
-                states[producer_id].batches.insert(-1, BatchSeen(*batch))
+                states[producer_id].batches.insert(-1, BatchMetadata(*batch))
     return list(states.values())

@@ -45,7 +45,7 @@ _log = logging.getLogger("odradek.storage")
 
 
 @dataclass(slots=True)
-class Loaded:
+class LoadedLog:
     """The parts of a loaded log: at least one segment, of which the last one is active."""
 
     segments: list[Segment]
@@ -125,12 +125,12 @@ def note_batch(
     return EndedTransaction(control.kind == ABORT, entry)
 
 
-def begin(path: Path, config: LogConfig, now_ms: int, *, leader_epoch: int, files: Files) -> Loaded:
+def begin(path: Path, config: LogConfig, now_ms: int, *, leader_epoch: int, files: Files) -> LoadedLog:
     """Returns a log without files: its directory is new or has never had a record."""
     epochs = LeaderEpochs(path, files, new=True)
     epochs.assign(leader_epoch, 0)
     segment = Segment(path, 0, config, files, now_ms)
-    return Loaded([segment], epochs, Producers(path, files), 0, 0, was_cut=False, began_epoch=True)
+    return LoadedLog([segment], epochs, Producers(path, files), 0, 0, was_cut=False, began_epoch=True)
 
 
 def load(
@@ -143,7 +143,7 @@ def load(
     log_start_offset: int | None,
     leader_epoch: int,
     files: Files,
-) -> Loaded:
+) -> LoadedLog:
     """Loads a log; see ``Log.open``. Raises StorageError."""
     try:
         files.make_dirs(path)
@@ -169,7 +169,7 @@ def load(
                 epochs.assign(leader_epoch, end_offset)
         producers = Producers(path, files)
         producers.remove_stray_snapshots({segment.base_offset for segment in segments}, names)
-        Loaded.rebuild_producers(producers, segments, config, now_ms, unindexed=unindexed)
+        LoadedLog.rebuild_producers(producers, segments, config, now_ms, unindexed=unindexed)
         for segment in segments:
             segment.close_file()
     except CorruptRecord as error:
@@ -177,7 +177,7 @@ def load(
     except OSError as error:
         raise StorageError(f"{path}: {error}") from error
     point = end_offset if clean else min(recovery_point, end_offset)
-    return Loaded(segments, epochs, producers, start, point, was_cut, began_epoch)
+    return LoadedLog(segments, epochs, producers, start, point, was_cut, began_epoch)
 
 
 def _start(path: Path, segments: list[Segment], noted: int) -> int:

@@ -22,7 +22,7 @@ from odradek.batches.header import (
 from odradek.batches.search import Condition, search
 from odradek.batches.steps import BatchSteps
 from odradek.core.errors import CorruptRecord
-from odradek.core.refcount import referenced_by
+from odradek.core.refcount import has_only_references
 from odradek.storage.aborted_index import AbortedEntry, AbortedIndex
 from odradek.storage.config import LogConfig
 from odradek.storage.files import File, Files
@@ -96,7 +96,7 @@ class Slice:
             raise OSError("an empty slice has no file")
         return self.file.send(socket, self.position + start, self.size - start)
 
-    def failed(self, error: OSError) -> None:
+    def report_failure(self, error: OSError) -> None:
         """Reports a failed read of the file to the log, which goes offline."""
         if self.on_failure is not None:
             self.on_failure(error)
@@ -527,7 +527,7 @@ class Segment:
     def forget(self) -> None:
         """Closes the files. A file that slices still use stays open for them, because it may be removed."""
         file, self._file = self._file, None
-        if file is not None and not referenced_by(file, 1):
+        if file is not None and not has_only_references(file, 1):
             with suppress(OSError):  # a later read raises the error
                 file.keep()
         self._offset_index = self._time_index = self._aborted_index = None

@@ -27,7 +27,7 @@ class InitProducerId:
     timeout_ms: int
     expected: ProducerIdentity | None = None
 
-    def failed(self, error: ErrorCode) -> ProducerReply:
+    def error_reply(self, error: ErrorCode) -> ProducerReply:
         return ProducerReply(error)
 
 
@@ -42,7 +42,7 @@ class EndTransaction:
     commit: bool
     client_version: int
 
-    def failed(self, error: ErrorCode) -> ProducerReply:
+    def error_reply(self, error: ErrorCode) -> ProducerReply:
         return ProducerReply(error)
 
 
@@ -64,7 +64,7 @@ class AddPartitions:
     partitions: Collection[Partition]
     client_version: int
 
-    def failed(self, error: ErrorCode) -> ErrorCode:
+    def error_reply(self, error: ErrorCode) -> ErrorCode:
         return error
 
 
@@ -77,7 +77,7 @@ class VerifyPartitions:
     producer: ProducerIdentity
     partitions: Collection[Partition]
 
-    def failed(self, error: ErrorCode) -> Mapping[Partition, ErrorCode]:
+    def error_reply(self, error: ErrorCode) -> Mapping[Partition, ErrorCode]:
         return dict.fromkeys(self.partitions, error)
 
 
@@ -104,7 +104,7 @@ class MarkersWritten:
     transactional_id: str
     producer: ProducerIdentity
 
-    def failed(self, error: ErrorCode) -> ErrorCode:
+    def error_reply(self, error: ErrorCode) -> ErrorCode:
         return error
 
 
@@ -119,7 +119,7 @@ class MarkersDelayed:
     transactional_id: str
     producer: ProducerIdentity
 
-    def failed(self, error: ErrorCode) -> ErrorCode:
+    def error_reply(self, error: ErrorCode) -> ErrorCode:
         return error
 
 
@@ -128,7 +128,7 @@ class DescribeTransaction:
     batched: ClassVar[bool] = False
     transactional_id: str
 
-    def failed(self, error: ErrorCode) -> DescribedTransaction:
+    def error_reply(self, error: ErrorCode) -> DescribedTransaction:
         return DescribedTransaction(error)
 
 
@@ -148,7 +148,7 @@ class ListTransactions:
     producer_ids: Set[int] = frozenset()
     duration_ms: int = -1
 
-    def failed(self, error: ErrorCode) -> ListedTransactions:
+    def error_reply(self, error: ErrorCode) -> ListedTransactions:
         return ListedTransactions(error)
 
 

@@ -132,11 +132,11 @@ class TransactionShard:
         try:
             result = self._handlers[type(request)](now_ms, request)
         except KafkaError as error:
-            return Result(request.failed(error.code))
+            return Result(request.error_reply(error.code))
         return result if isinstance(result, Result) else _refused_in_steps(request, result)
 
     def dropped(self, request: Request, error: ErrorCode) -> Any:
-        return request.failed(error)
+        return request.error_reply(error)
 
     def _write(
         self,
@@ -298,7 +298,7 @@ class TransactionShard:
     def _verify(self, now_ms: int, request: VerifyPartitions) -> Result | ResultSteps:
         error = self._partition_error(request.transactional_id, request.producer)
         if error is not ErrorCode.none:
-            return Result(request.failed(error))
+            return Result(request.error_reply(error))
         members = self.transactions[request.transactional_id].partitions
         if len(request.partitions) > STEP_WORK:
             return _verified_in_steps(request.partitions, members)
@@ -525,7 +525,7 @@ def _refused_in_steps(request: Request, steps: ResultSteps) -> ResultSteps:
     try:
         return (yield from steps)
     except KafkaError as error:
-        return Result(request.failed(error.code))
+        return Result(request.error_reply(error.code))
 
 
 def _verified(partition: Partition, members: Collection[Partition]) -> ErrorCode:

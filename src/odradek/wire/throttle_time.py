@@ -14,7 +14,7 @@ from odradek.wire.produce_fetch_replies import produced_end
 from odradek.wire.schemas import Kind
 
 
-def throttled(api_key: int, version: int, reply: Any, throttle_ms: int) -> Any:
+def with_throttle_time(api_key: int, version: int, reply: Any, throttle_ms: int) -> Any:
     """Returns the reply with its throttle time: a mapping, a reply in pieces, or a reply of a hand-written encoder.
 
     Other packed replies (only errors) are returned without a change.

@@ -294,7 +294,7 @@ class _Fetch:
                 try:
                     aborted = log.aborted_for(item.fetch_offset, records)
                 except OSError as error:
-                    records.failed(error)
+                    records.report_failure(error)
                     return FetchedPartition(index, ErrorCode.kafka_storage_error)
         return FetchedPartition(index, 0, *marks, aborted, size=records.size)
 
@@ -308,7 +308,7 @@ class _Fetch:
         try:
             data = records.bytes()
         except OSError as error:
-            records.failed(error)
+            records.report_failure(error)
             return FetchedPartition(row.partition, ErrorCode.kafka_storage_error)
         return row._replace(records=(data,), size=len(data))
 

@@ -56,14 +56,14 @@ def handle(broker: BrokerServices, context: Context, message: JoinGroupRequest) 
         new_short_id=short_id(uuid),
     )
     if len(message.protocols) > MAX_PROTOCOLS:
-        return Deferred.of(_pack(version, request.failed(ErrorCode.unknown_server_error)))
+        return Deferred.of(_pack(version, request.error_reply(ErrorCode.unknown_server_error)))
     if not message.member_id and len(new_member_id.encode()) > MAX_STRING_BYTES:
         # An id of this length can be neither sent nor stored. Kafka replies with the same code.
-        return Deferred.of(_pack(version, request.failed(ErrorCode.unknown_server_error)))
+        return Deferred.of(_pack(version, request.error_reply(ErrorCode.unknown_server_error)))
     index = broker.groups.partition_of(message.group_id)
     if 0 < broker.groups.batch_bytes(index) < sum(len(protocol.metadata) for protocol in request.protocols):
         # A group record could not hold the metadata: the generation would fail with this code after all members joined.
-        return Deferred.of(_pack(version, request.failed(ErrorCode.unknown_server_error)))
+        return Deferred.of(_pack(version, request.error_reply(ErrorCode.unknown_server_error)))
     deferred = broker.groups.submit(index, request)
     return deferred.map(lambda reply: _pack(version, reply))
 

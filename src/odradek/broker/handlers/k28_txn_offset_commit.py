@@ -81,7 +81,7 @@ def _submit(
     index = broker.groups.partition_of(message.group_id)
     partition = broker.partition(OFFSETS_TOPIC, index)
     if partition is None:
-        return request.failed(ErrorCode.not_coordinator)
+        return request.error_reply(ErrorCode.not_coordinator)
     verification = PartitionVerification(
         broker, message.transactional_id, adds=version >= ADDS_PARTITIONS,
         knows_transaction_abortable=version >= ABORTABLE,
