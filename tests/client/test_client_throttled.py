@@ -195,13 +195,13 @@ class Sent:
         """For each request of ``api_key`` that was sent too early: the seconds that were left of the throttle time."""
         self.senders: list[BrokerConnection] = []
         until_s: dict[BrokerConnection, float] = {}
-        throttled, send = BrokerConnection.throttled, BrokerConnection.send
+        note_throttle_time, send = BrokerConnection.note_throttle_time, BrokerConnection.send
 
         def note_throttle(connection: BrokerConnection, key: int, version: int, throttle_ms: int) -> None:
             if connection._client_id == client and key == api_key and throttle_ms > 0:
                 self.throttles.append(len(self.senders))
                 until_s[connection] = connection._loop.time() + throttle_ms / 1000
-            throttled(connection, key, version, throttle_ms)
+            note_throttle_time(connection, key, version, throttle_ms)
 
         def note_sent(connection: BrokerConnection, key: int, *args: Any, **settings: Any) -> None:
             if connection._client_id == client and key == api_key:
@@ -210,7 +210,7 @@ class Sent:
                     self.early.append(left_s)
             send(connection, key, *args, **settings)
 
-        monkeypatch.setattr(BrokerConnection, "throttled", note_throttle)
+        monkeypatch.setattr(BrokerConnection, "note_throttle_time", note_throttle)
         monkeypatch.setattr(BrokerConnection, "send", note_sent)
 
 

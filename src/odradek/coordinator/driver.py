@@ -467,10 +467,7 @@ class Driver(Generic[S]):
         self._restart(ErrorCode.not_coordinator)
 
     def release(self) -> bool:
-        """Sends the replies whose records are below the high watermark.
-
-        Returns False if the high watermark cannot be read. The shard is then a new one.
-        """
+        """Sends the replies below the high watermark. Returns False if it cannot be read and the shard is new."""
         if not self._uncommitted:
             return True
         try:
