@@ -81,7 +81,7 @@ async def call(broker: BrokerServer, account: str, request: Request) -> Any:
 
 def balances(broker: BrokerServer) -> dict[str, int]:
     runtime = broker.coordinators.runtime(LEDGERS)
-    shards = [runtime.shard(index) for index in runtime.loaded()]
+    shards = [runtime.shard(index) for index in runtime.partitions()]
     return {name: amount for shard in shards if shard for name, amount in shard.balances.items()}
 
 
@@ -166,9 +166,9 @@ def test_the_topic_of_a_coordinator_may_be_deleted_and_created_again(tmp_path: P
         runtime = broker.coordinators.runtime(LEDGERS)
         waiting = submit(broker, "a", Await("a", 7))
         delete_topic(broker, LEDGER_TOPIC)
-        assert (runtime.loaded(), runtime.partition_count, waiting.value) == ([], None, ErrorCode.not_coordinator)
+        assert (runtime.partitions(), runtime.partition_count, waiting.value) == ([], None, ErrorCode.not_coordinator)
         assert await find(broker, SHARE, "a") == [("a", 0, 1)]
-        assert runtime.loaded() == [0, 1, 2]
+        assert runtime.partitions() == [0, 1, 2]
         await broker.stop()
 
     run(scenario)

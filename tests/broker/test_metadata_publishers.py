@@ -132,7 +132,7 @@ def derived_state(broker: BrokerServer) -> dict[str, object]:
         "logs": {key: (each.leader_epoch, each.failure, each.log.config) for key, each in broker.partitions.items()},
         "settings": (config.dynamic, config.cluster_wide, config.eligible_leaders, config.max_connections),
         "quotas": (quota and quota.limit, broker.quotas.has_quota("consumer_byte_rate")),
-        "groups": runtime and (runtime.partition_count, runtime.loaded()),
+        "groups": runtime and (runtime.partition_count, runtime.partitions()),
         "cleaner": broker.existing_log_cleaner and broker.existing_log_cleaner.status().dead_thread_count,
     }
 
@@ -162,11 +162,11 @@ def test_the_offsets_topic_may_be_deleted_and_created_again(starts: Starts) -> N
     async def scenario() -> None:
         broker = await starts.start()
         create_offsets_topic(broker)
-        assert broker.groups.loaded() == [0, 1, 2]
+        assert broker.groups.partitions() == [0, 1, 2]
         delete_topic(broker, OFFSETS_TOPIC)
-        assert (broker.groups.loaded(), broker.groups.partition_count) == ([], None)
+        assert (broker.groups.partitions(), broker.groups.partition_count) == ([], None)
         create_offsets_topic(broker)
-        assert (broker.groups.loaded(), broker.groups.partition_count) == ([0, 1, 2], 3)
+        assert (broker.groups.partitions(), broker.groups.partition_count) == ([0, 1, 2], 3)
         await broker.stop()
 
     run(scenario)

@@ -15,7 +15,7 @@ from support.brokers import Wire
 from odradek.broker.config import BrokerConfig
 from odradek.broker.config_ignored import DYNAMIC
 from odradek.broker.config_keys import ConfigType, inert_broker_keys
-from odradek.broker.config_protection import protecting
+from odradek.broker.config_protection import protections_by_setting
 from odradek.broker.host_limits import is_loopback
 from odradek.broker.server import BrokerServer
 from odradek.catalog.shard import BROKER, AlterConfigs
@@ -168,12 +168,12 @@ def other_value(name: str) -> str:
 def test_every_setting_without_effect_is_classified() -> None:
     harmless = [name for names in HARMLESS.values() for name in names.split()]
     assert len(harmless) == len(set(harmless))
-    assert not protecting().keys() & set(harmless)
-    assert protecting().keys() | set(harmless) == inert_broker_keys().keys() | AUTHORIZER_SETTINGS
-    assert len(protecting()) > 90
+    assert not protections_by_setting().keys() & set(harmless)
+    assert protections_by_setting().keys() | set(harmless) == inert_broker_keys().keys() | AUTHORIZER_SETTINGS
+    assert len(protections_by_setting()) > 90
 
 
-@pytest.mark.parametrize("name", sorted(protecting().keys() | PROTECTED_VALUES.keys()))
+@pytest.mark.parametrize("name", sorted(protections_by_setting().keys() | PROTECTED_VALUES.keys()))
 def test_a_protecting_setting_prevents_the_start(name: str) -> None:
     with pytest.raises(ConfigError) as refused:
         BrokerConfig({name: other_value(name)})
@@ -186,7 +186,7 @@ def test_a_protecting_setting_prevents_the_start(name: str) -> None:
 
 def test_kafkas_defaults_are_accepted() -> None:
     defaults = kafkas_defaults()
-    kafkas = {name: defaults[name] for name in protecting().keys() - AUTHORIZER_SETTINGS}
+    kafkas = {name: defaults[name] for name in protections_by_setting().keys() - AUTHORIZER_SETTINGS}
     assert len(kafkas) > 85
     BrokerConfig({name: text for name, text in kafkas.items() if text is not None})
     numbers = (ConfigType.INT, ConfigType.LONG, ConfigType.SHORT)
@@ -284,7 +284,9 @@ def set_while_running(wire: Wire) -> dict[str, str | None]:
 
 
 def test_a_running_broker_refuses_protecting_settings(tmp_path: Path) -> None:
-    names = sorted(name for name in protecting().keys() | PROTECTED_VALUES.keys() if name not in AUTHORIZER_SETTINGS)
+    names = sorted(
+        name for name in protections_by_setting().keys() | PROTECTED_VALUES.keys() if name not in AUTHORIZER_SETTINGS
+    )
     assert len([name for name in names if name in DYNAMIC]) > 30, "Kafka can change many of them at run time"
     with BrokerProcess(tmp_path) as running:
         with Wire(running.bootstrap) as wire:

@@ -15,7 +15,7 @@ from odradek.core.transaction_records import (
     encode_key,
     encode_value,
     encode_value_in_steps,
-    stored,
+    stored_value,
 )
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -41,7 +41,7 @@ MANY = frozenset((f"t{number % 700}", number) for number in range(3000))
 @example(Transaction(1, 2, 3, 4, 5, TransactionState.ONGOING, MANY, 6, 7, 2), 0, "many")
 def test_a_state_is_read_as_it_was_written(transaction: Transaction, version: int, name: str) -> None:
     value = encode_value(transaction, version)
-    assert decode(encode_key(name), value) == (name, stored(transaction, version))
+    assert decode(encode_key(name), value) == (name, stored_value(transaction, version))
     assert result_of(encode_value_in_steps(transaction, version)) == value
 
 

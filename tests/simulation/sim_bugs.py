@@ -272,7 +272,9 @@ BUGS: dict[str, Bug] = {
     "removed members of 848 may commit": _replacing(offsets, "refuse_consumer_commit", _stale_epochs_may_commit),
     "first commit of a block wins": _first_commit_of_a_block_wins(None),
     "sessions never end": _replacing(Membership, "on_session_timer", _sessions_never_end),
-    "sessions of 848 never end": _replacing(kip848_protocol.MemberTimers, "session_ended", _members_of_848_never_end),
+    "sessions of 848 never end": _replacing(
+        kip848_protocol.MemberTimers, "has_session_ended", _members_of_848_never_end
+    ),
     "revocations never end": _replacing(kip848_protocol.MemberTimers, "await_revocation", _revocation_never_ends),
     "an empty group is not written": _replacing(Membership, "_complete_join", _no_record_of_an_empty_group),
     "no sessions after a load": _replacing(Membership, "on_loaded", _sessions_end_with_a_restart),

@@ -498,7 +498,7 @@ class Coordinator:
 
     def _index_of(self, shard: GroupShard) -> int:
         assert self.runtime is not None
-        return next(i for i in self.runtime.loaded() if self.runtime._drivers[i].shard is shard)
+        return next(i for i in self.runtime.partitions() if self.runtime._drivers[i].shard is shard)
 
     # --- checks -----------------------------------------------------------------------------------------------
 

@@ -190,7 +190,7 @@ class GroupHarness:
     def groups(self) -> GroupRuntime:
         return self.runtime
 
-    def advertised(self, context: Any) -> tuple[str, int]:
+    def advertised_address(self, context: Any) -> tuple[str, int]:
         return "localhost", 9092
 
     def new_uuid(self) -> UUID:

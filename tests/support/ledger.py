@@ -129,7 +129,7 @@ class Ledger:
     def _total(self) -> ResultSteps:
         return Result((yield from self._sum()))
 
-    def dropped(self, request: Request, error: ErrorCode) -> Any:
+    def reply_to_dropped(self, request: Request, error: ErrorCode) -> Any:
         return request.error_reply(error)
 
     def replay(self, offset: int, record: SimpleRecord) -> None:

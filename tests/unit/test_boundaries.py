@@ -208,7 +208,7 @@ USES = {
     "coordinators": {"of_key_type", "runtime"},
     "producer_ids": {"next", "ready"},
     "quotas": {"has_quota", "most_in_window", "record", "take_back"},
-    "groups": {"batch_bytes", "loaded", "partition_of", "submit", "submit_checked"},
+    "groups": {"batch_bytes", "partitions", "partition_of", "submit", "submit_checked"},
 }
 """The members of these services that handlers may use."""
 ACTS = {

@@ -17,7 +17,7 @@ from functools import partial
 from mmap import mmap
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from odradek.batches.steps import BatchSteps, Call, Map, Reserve, finish, mapped
+from odradek.batches.steps import BatchSteps, Call, Map, Reserve, finish, map_memory
 from odradek.core.errors import CorruptRecord
 from odradek.core.lazy_import import LazyModule
 
@@ -374,7 +374,7 @@ def _unpack(codec: Any, data: memoryview, bound: int, max_bytes: int) -> Buffer:
     """
     if bound <= max_bytes:
         return memoryview(codec.decompress(data))
-    memory = mapped(max_bytes)
+    memory = map_memory(max_bytes)
     return memoryview(memory)[: _unpack_into(codec, data, memory, max_bytes)]
 
 

@@ -104,7 +104,7 @@ def _check_rest(records: Plain, count: int, walked: Walked | None) -> BatchSteps
         while left:
             at, left, deltas, keyless = yield from end_step(records, walked or walk(records.data, at, left))
             walked = None
-            extremes += decoded(deltas)
+            extremes += decode_deltas(deltas)
             extremes = [min(extremes), max(extremes)]
             has_keyless |= keyless
             yield None
@@ -150,7 +150,7 @@ def end_step(records: Plain, walked: Walked) -> BatchSteps[tuple[int, int, set[i
     return at, left, deltas, keyless
 
 
-def decoded(deltas: Iterable[int]) -> list[int]:
+def decode_deltas(deltas: Iterable[int]) -> list[int]:
     return [(delta >> 1) ^ -(delta & 1) for delta in deltas]
 
 

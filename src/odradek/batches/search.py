@@ -8,7 +8,14 @@ from typing import NamedTuple
 
 from odradek.batches.compression import DEFAULT_MAX_BYTES
 from odradek.batches.header import LOG_APPEND_TIME, MIN_RECORD_BYTES, BatchHeader, Buffer
-from odradek.batches.record_validation import STEP_RECORDS, RecordSummary, decoded, end_step, records_in_steps, walk
+from odradek.batches.record_validation import (
+    STEP_RECORDS,
+    RecordSummary,
+    decode_deltas,
+    end_step,
+    records_in_steps,
+    walk,
+)
 from odradek.batches.steps import BatchSteps
 from odradek.core.errors import CorruptRecord
 from odradek.core.varints import OverlongVarint, read_uvarint
@@ -58,7 +65,7 @@ def search(
             singly = min(4 * singly, STEP_RECORDS)
             if at > records.size:
                 raise IndexError(at)
-            times = decoded(deltas)
+            times = decode_deltas(deltas)
             if condition.of_some(RecordSummary(min(times), max(times), keyless)):
                 numbers = range(header.record_count - before, header.record_count - left)
                 for one in _records(records.data, start, numbers, header):

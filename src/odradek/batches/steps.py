@@ -42,7 +42,7 @@ else:
     _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
 
 
-def mapped(size: int) -> mmap.mmap:
+def map_memory(size: int) -> mmap.mmap:
     """Returns anonymous memory, which the system allocates page by page at the first write. Raises OSError."""
     return mmap.mmap(-1, size, **_PRIVATE)
 
@@ -59,7 +59,7 @@ def finish(steps: BatchSteps[T]) -> T:
         advance, value = steps.send, None
         try:
             if isinstance(step, Map):
-                value = mapped(step.size)
+                value = map_memory(step.size)
             elif isinstance(step, Call):
                 value = step.function()
         except Exception as error:

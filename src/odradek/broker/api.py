@@ -178,7 +178,7 @@ if TYPE_CHECKING:
 
         def new_uuid(self) -> UUID: ...
 
-        def advertised(self, context: Context) -> tuple[str, int]:
+        def advertised_address(self, context: Context) -> tuple[str, int]:
             """Returns the host and port that replies give to this client as the broker's address."""
 
         def partition(self, topic: str, index: int) -> Partition | None: ...

@@ -32,7 +32,7 @@ class CatalogImage(Protocol):
 
     def configs(self, resource_type: int, resource_name: str) -> Mapping[str, str]: ...
 
-    def configured(self, resource_type: int) -> list[str]:
+    def configured_resources(self, resource_type: int) -> list[str]:
         """Returns the names of the resources of a type that have settings."""
 
     def quotas(self) -> Mapping[Entity, Mapping[str, float]]:

@@ -13,7 +13,7 @@ from odradek.broker.config import MIN_ISR, BrokerConfig, check_topic_configs
 from odradek.broker.config_ignored import DYNAMIC
 from odradek.broker.config_keys import find_broker_key
 from odradek.broker.config_resources import LOGGER
-from odradek.broker.long_lists import counted
+from odradek.broker.long_lists import count_in_steps
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.metadata_log import ChangeTooLarge
 from odradek.broker.scheduler import value_of
@@ -79,7 +79,7 @@ def _alter_all(
     validate_only: bool,
 ) -> Steps[list[KafkaError | None]]:
     """Returns for each resource its error or None. Raises KafkaError if all of them are refused."""
-    times = yield from counted((resource.resource_type, resource.resource_name) for resource in resources)
+    times = yield from count_in_steps((resource.resource_type, resource.resource_name) for resource in resources)
 
     def alter_all(change: Change) -> Steps[list[KafkaError | None]]:
         errors: list[KafkaError | None] = []

@@ -18,7 +18,7 @@ from odradek.broker.config_keys import (
 )
 
 
-class Described(NamedTuple):
+class ConfigRow(NamedTuple):
     """One row of DescribeConfigs. ``synonyms``: (name, value, source); an earlier one overrides the later ones."""
 
     key: ConfigKey
@@ -30,7 +30,7 @@ class Described(NamedTuple):
 
 def describe_broker(
     broker: BrokerConfig, names: Iterable[str] | None = None, options: Mapping[str, str] | None = None
-) -> list[Described]:
+) -> list[ConfigRow]:
     """Returns all broker settings, or those of ``names`` that exist.
 
     ``options``: settings that the broker derives from its start options, for example the log directory.
@@ -50,11 +50,11 @@ def describe_broker(
                 *(row for row in synonyms if row[2] is ConfigSource.DEFAULT),
             )
         source = synonyms[0][2] if synonyms else ConfigSource.DEFAULT
-        described.append(Described(keys[name], value, source, name not in DYNAMIC, synonyms))
+        described.append(ConfigRow(keys[name], value, source, name not in DYNAMIC, synonyms))
     return described
 
 
-def describe_topic(broker: BrokerConfig, own: Mapping[str, str], names: Iterable[str] | None = None) -> list[Described]:
+def describe_topic(broker: BrokerConfig, own: Mapping[str, str], names: Iterable[str] | None = None) -> list[ConfigRow]:
     """Returns all settings of a topic, or those of ``names`` that exist."""
     keys = topic_keys()
     chosen = keys if names is None else [name for name in dict.fromkeys(names) if name in keys]
@@ -69,7 +69,7 @@ def describe_topic(broker: BrokerConfig, own: Mapping[str, str], names: Iterable
             synonyms = ((name, own[name], ConfigSource.TOPIC), *synonyms)
         source = synonyms[0][2] if synonyms else ConfigSource.DEFAULT
         value = own[name] if name in own else topic_default(broker, key)
-        described.append(Described(key, value, source, False, synonyms))
+        described.append(ConfigRow(key, value, source, False, synonyms))
     return described
 
 

@@ -119,7 +119,7 @@ _CLASSES = {
 
 
 @cache
-def protecting() -> dict[str, Protection]:
+def protections_by_setting() -> dict[str, Protection]:
     """Returns the protection that each setting needs."""
     return {name: protection for protection in PROTECTIONS for name in protection.names.split()}
 
@@ -141,8 +141,8 @@ def _find_protection(name: str, text: str, texts: Mapping[str, str]) -> Protecti
     if of_a_listener := _OF_A_LISTENER.fullmatch(name):
         # A setting of one listener, or of its SASL mechanism: listener.name.external.plain.sasl.jaas.config
         rest = of_a_listener[1]
-        name = next((known for known in protecting() if rest == known or rest.endswith(f".{known}")), "")
-    protection = protecting().get(name)
+        name = next((known for known in protections_by_setting() if rest == known or rest.endswith(f".{known}")), "")
+    protection = protections_by_setting().get(name)
     return None if protection is None or _is_default(name, text) else protection
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
 from odradek.broker.config import BrokerConfig
-from odradek.broker.config_description import Described
+from odradek.broker.config_description import ConfigRow
 from odradek.broker.config_keys import ConfigKey, ConfigSource, ConfigType, find_broker_key
 from odradek.broker.config_table import NO_SUCH_GROUPS
 from odradek.catalog.shard import CLIENT_METRICS, GROUP
@@ -82,7 +82,7 @@ def group_keys() -> dict[str, ConfigKey]:
 
 def describe(
     broker: BrokerConfig, kind: int, own: Mapping[str, str], names: Iterable[str] | None = None
-) -> list[Described]:
+) -> list[ConfigRow]:
     """Returns all settings of a group or subscription, or those of ``names`` that exist."""
     keys = _keys(kind)
     own_source = ConfigSource.GROUP if kind == GROUP else ConfigSource.CLIENT_METRICS
@@ -97,7 +97,7 @@ def describe(
         if name in own:
             synonyms = ((name, own[name], own_source), *synonyms)
         value = synonyms[0][1] if synonyms else key.default
-        described.append(Described(key, value, synonyms[0][2] if synonyms else ConfigSource.DEFAULT, False, synonyms))
+        described.append(ConfigRow(key, value, synonyms[0][2] if synonyms else ConfigSource.DEFAULT, False, synonyms))
     return described
 
 
@@ -166,14 +166,14 @@ def _logger(name: str) -> logging.Logger:
     return logging.getLogger() if name == ROOT else logging.getLogger(name)
 
 
-def describe_loggers(names: Iterable[str] | None = None) -> list[Described]:
+def describe_loggers(names: Iterable[str] | None = None) -> list[ConfigRow]:
     """Returns all loggers of the broker with their levels, or those of ``names`` that exist."""
     known = _loggers()
     described = []
     for name in known if names is None else [name for name in dict.fromkeys(names) if name in known]:
         level = _logger(name).getEffectiveLevel()
         text = max((at_least, text) for text, at_least in _LEVELS.items() if at_least <= max(level, 5))[1]
-        described.append(Described(ConfigKey(name, ConfigType.UNKNOWN, None), text, ConfigSource.LOGGER, False, ()))
+        described.append(ConfigRow(ConfigKey(name, ConfigType.UNKNOWN, None), text, ConfigSource.LOGGER, False, ()))
     return described
 
 

@@ -9,7 +9,7 @@ commands, and the end of the stream shows that the parent has died. A broker in 
 | ``advance`` | ``by_ms`` | the broker's time in ms, after all due alarms have run |
 | ``now_ms`` | | the broker's time in ms |
 | ``fault`` | ``kind``, ``api`` and the other arguments of ``FaultRules.add`` | the fault's number |
-| ``faults`` | | ``fired`` (rows in the order of ``Fired``) and ``pending`` (numbers) |
+| ``faults`` | | ``fired`` (rows in the order of ``FaultHit``) and ``pending`` (numbers) |
 | ``clear_faults`` | | |
 | ``cleaner`` | | the state of the log cleaner: the fields of ``testing.broker.CleanerHealth`` |
 | ``collect`` | | the number of objects that a full garbage collection freed |

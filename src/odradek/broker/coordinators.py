@@ -59,7 +59,7 @@ class Coordinator(Generic[R]):
 
     def serves(self, key: str) -> bool:
         """Returns whether this broker leads the key's partition of the topic."""
-        return self.runtime.partition_of(key) in self.runtime.loaded()
+        return self.runtime.partition_of(key) in self.runtime.partitions()
 
     def on_metadata_update(self, delta: Delta) -> None:
         """Informs the coordinator, if it was used before, of changes of the catalogue."""

@@ -15,7 +15,7 @@ H = TypeVar("H", bound=Hashable)
 STEP_ELEMENTS = 500
 
 
-def listed(values: Iterable[T]) -> Steps[list[T]]:
+def list_in_steps(values: Iterable[T]) -> Steps[list[T]]:
     """Returns ``list(values)``."""
     made: list[T] = []
     for value in values:
@@ -25,7 +25,7 @@ def listed(values: Iterable[T]) -> Steps[list[T]]:
     return made
 
 
-def keyed(rows: Iterable[tuple[H, T]]) -> Steps[dict[H, T]]:
+def dict_in_steps(rows: Iterable[tuple[H, T]]) -> Steps[dict[H, T]]:
     """Returns ``dict(rows)``. Of several rows with the same key, the last one counts."""
     made: dict[H, T] = {}
     for number, (key, value) in enumerate(rows, 1):
@@ -35,7 +35,7 @@ def keyed(rows: Iterable[tuple[H, T]]) -> Steps[dict[H, T]]:
     return made
 
 
-def counted(values: Iterable[H]) -> Steps[Counter[H]]:
+def count_in_steps(values: Iterable[H]) -> Steps[Counter[H]]:
     """Returns ``Counter(values)``."""
     made: Counter[H] = Counter()
     for number, value in enumerate(values, 1):

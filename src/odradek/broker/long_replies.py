@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from odradek.broker.long_lists import counted
+from odradek.broker.long_lists import count_in_steps
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire import schemas
 from odradek.wire.chunks import Chunk
@@ -72,7 +72,7 @@ def rows_of_topics(
     KafkaError if all topics are refused. ``refused`` makes the row of a refused topic.
     """
     names: Iterable[str] = (topic.name for topic in topics)
-    times = yield from counted(names)
+    times = yield from count_in_steps(names)
     twice = KafkaError(ErrorCode.invalid_request, "Duplicate topic name.")
     try:
         rows = yield from make(times)

@@ -261,7 +261,7 @@ class Catalog:
     def configs(self, resource_type: int, resource_name: str) -> Mapping[str, str]:
         return self._shard.configs.get((resource_type, resource_name), {})
 
-    def configured(self, resource_type: int) -> list[str]:
+    def configured_resources(self, resource_type: int) -> list[str]:
         """Returns the names of the resources of a type that have settings."""
         return sorted(name for kind, name in self._shard.configs if kind == resource_type)
 

@@ -186,7 +186,7 @@ class BrokerServer:
     def new_uuid(self) -> UUID:
         return uuid4()
 
-    def advertised(self, context: Context) -> tuple[str, int]:
+    def advertised_address(self, context: Context) -> tuple[str, int]:
         """Returns the host and port that replies give to this client as the broker's address."""
         address = self.config.advertised_address()
         if address is not None:

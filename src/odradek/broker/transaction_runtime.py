@@ -79,7 +79,7 @@ class TransactionRuntime(Runtime[TransactionShard]):
             self.submit(index, MarkersDelayed(transactional_id, pending.markers.producer))
         self._call_at(self.clock() + pending.retry_ms(), lambda: self._write(key, pending))
 
-    def unmarked(self, transactional_id: str) -> Collection[Partition] | None:
+    def unmarked_partitions(self, transactional_id: str) -> Collection[Partition] | None:
         """Returns the partitions that still need the marker of a decision; None if no decision is pending."""
         pending = self._pending.get((self.partition_of(transactional_id), transactional_id))
         return None if pending is None else pending.left

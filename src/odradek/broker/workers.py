@@ -16,7 +16,7 @@ from mmap import mmap
 from typing import Any, TypeVar, cast
 
 from odradek.batches.compression import DEFAULT_MAX_BYTES, STEP_BYTES
-from odradek.batches.steps import BatchSteps, Call, Map, Reserve, Step, mapped
+from odradek.batches.steps import BatchSteps, Call, Map, Reserve, Step, map_memory
 from odradek.core.deferred import Deferred
 
 T = TypeVar("T")
@@ -106,7 +106,7 @@ class Workers:
                         reservations.append(memory.reserve(step.size))
                         yield reservations[-1].granted
                         if isinstance(step, Map):
-                            value = mapped(step.size)
+                            value = map_memory(step.size)
                             maps.append(value)
                     else:
                         yield None

@@ -14,7 +14,7 @@ from odradek.coordinator.loader import Load, Loader, S
 from odradek.coordinator.replies import PendingReply, Promise, ReplyQueue, announcement, error_code, error_replies
 from odradek.coordinator.services import Services
 from odradek.coordinator.shard import transactional
-from odradek.coordinator.shard_log import Appended, ShardLog, batch_of
+from odradek.coordinator.shard_log import AppendResult, ShardLog, batch_of
 from odradek.coordinator.writes import RECORDS_AT_ONCE, Write, packed_batch, replay_in_steps
 from odradek.core.deferred import Deferred
 from odradek.core.effects import (
@@ -435,7 +435,7 @@ class Driver(Generic[S]):
         return Result()
 
     def _append(
-        self, append: Callable[[], Appended], replies: list[PendingReply], *, may_be_refused: bool = False
+        self, append: Callable[[], AppendResult], replies: list[PendingReply], *, may_be_refused: bool = False
     ) -> int | None:
         """Appends a batch and returns its first offset. None: the append failed and the shard is new.
 
@@ -467,7 +467,7 @@ class Driver(Generic[S]):
         self._restart(ErrorCode.not_coordinator)
 
     def release(self) -> bool:
-        """Sends the replies below the high watermark. Returns False if it cannot be read and the shard is new."""
+        """Sends replies that wait for the high watermark. Returns False if that failed: the shard is then a new one."""
         if not self._uncommitted:
             return True
         try:
@@ -491,7 +491,8 @@ class Driver(Generic[S]):
         """Replies to all requests with ``error`` and drops all state."""
         self.error = error
         self.timers.clear()
-        parked = [(request, promise, self.shard.dropped(request, error)) for request, promise in self._parked.values()]
+        reply_to = self.shard.reply_to_dropped
+        parked = [(request, promise, reply_to(request, error)) for request, promise in self._parked.values()]
         waiting = self._replies
         for _, replies in self._uncommitted:
             waiting += replies

@@ -148,7 +148,7 @@ class Runtime(Generic[S]):
 
     def stop(self) -> None:
         """Appends the waiting records and unloads all shards."""
-        for index in self.loaded():
+        for index in self.partitions():
             driver = self._drivers[index]
             driver.flush()
             self.unload(index)
@@ -250,7 +250,7 @@ class Runtime(Generic[S]):
     def _load_soon(self, _: Any = None) -> None:
         self.call_soon(self._continue_loading)
 
-    def loaded(self) -> list[int]:
+    def partitions(self) -> list[int]:
         """Returns the partitions that this runtime serves or loads, in order."""
         return sorted(self._drivers)
 

@@ -32,7 +32,7 @@ class CoordinatorShard(Protocol):
         by a check of the size before it changes its state.
         """
 
-    def dropped(self, request: Request, error: ErrorCode) -> Any:
+    def reply_to_dropped(self, request: Request, error: ErrorCode) -> Any:
         """Returns the reply to a parked request when the shard ends before the request is completed."""
 
     # --- the log ----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from odradek.core.effects import LogEntry, SimpleRecord
 from odradek.core.transaction_marker import EndTransactionMarker
 
 
-class Appended(Protocol):
+class AppendResult(Protocol):
     """The result of an append: the offset of its first record."""
 
     @property
@@ -33,10 +33,10 @@ class ShardLog(Protocol):
     @property
     def high_watermark(self) -> int: ...
 
-    def append(self, data: bytes) -> Appended:
+    def append(self, data: bytes) -> AppendResult:
         """Stores one batch as leader. Raises KafkaError or StorageError if it was not stored."""
 
-    def append_marker(self, marker: EndTransactionMarker) -> Appended:
+    def append_marker(self, marker: EndTransactionMarker) -> AppendResult:
         """Writes the control batch that ends a producer's transaction. Raises KafkaError if it was not written."""
 
     def read_bytes(self, offset: int, max_bytes: int) -> bytes:

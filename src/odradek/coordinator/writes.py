@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from odradek.batches.encode import pack_record, seal_batch, seal_transactional_batch
 from odradek.coordinator.shard import CoordinatorShard, transactional
-from odradek.coordinator.shard_log import Appended
+from odradek.coordinator.shard_log import AppendResult
 from odradek.core.effects import SimpleRecord
 from odradek.core.ids import ProducerIdentity
 from odradek.core.pace import Pace
@@ -22,7 +22,7 @@ BYTES_LIKE_ONE = 16  # this number of bytes of a value is one more element
 class Write(NamedTuple):
     """An append of some records and the steps of their replay, from the offset of the first one."""
 
-    append: Callable[[], Appended]
+    append: Callable[[], AppendResult]
     record_count: int
     replay: Callable[[int], Generator[None, None, None]]
 

@@ -33,7 +33,7 @@ class Uuid(bytes):
 NO_UUID = Uuid(16)
 
 
-class Packed(bytes):
+class PackedArray(bytes):
     """An array field that is already packed, including its length."""
 
     __slots__ = ()
@@ -394,8 +394,8 @@ def _array(item: tuple[Read, Write], flexible: bool, nullable: bool) -> tuple[Re
             values.append(value)
         return values, at
 
-    def write(out: list[bytes], value: list[Any] | Packed | None) -> None:
-        if type(value) is Packed:
+    def write(out: list[bytes], value: list[Any] | PackedArray | None) -> None:
+        if type(value) is PackedArray:
             out.append(value)
             return
         write_length(out, -1 if value is None else len(value))

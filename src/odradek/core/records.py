@@ -21,7 +21,7 @@ from odradek.core.record_schemas import (
     RECORD_TYPES,
     Fields,
     MalformedRecord,
-    Packed,
+    PackedArray,
     RecordType,
     Uuid,
     decode_key,
@@ -228,7 +228,9 @@ def group_value(value: GroupMetadata, packed: Iterable[bytes] | None = None) -> 
         "protocol": value.protocol,
         "leader": value.leader,
         "current_state_timestamp": value.current_state_timestamp_ms,
-        "members": Packed(len(value.members).to_bytes(4, "big")),  # the members are the last field and follow below
+        "members": PackedArray(
+            len(value.members).to_bytes(4, "big")
+        ),  # the members are the last field and follow below
     }
     return b"".join((encode_value(RECORD_TYPES[GROUP_METADATA_TYPE], 3, fields), *packed))
 

@@ -33,7 +33,7 @@ __all__ = [
     "encode_key",
     "encode_value",
     "encode_value_in_steps",
-    "stored",
+    "stored_value",
 ]
 
 
@@ -121,7 +121,7 @@ def encode_key(transactional_id: str) -> bytes:
     return b"".join((b"\x00\x00", string_length(len(packed)), packed))
 
 
-def stored(value: Transaction, version: int) -> Transaction:
+def stored_value(value: Transaction, version: int) -> Transaction:
     """Returns the value that a record of this version has: ``decode`` returns it for ``encode_value``'s result."""
     partitions = value.partitions if value.state is not TransactionState.EMPTY else frozenset()
     if version:

@@ -9,7 +9,7 @@ from typing import Any
 
 from odradek.core.effects import SimpleRecord
 from odradek.core.pace import Pace
-from odradek.core.record_schemas import RECORD_TYPES, Packed, Uuid, encode_key, encode_value
+from odradek.core.record_schemas import RECORD_TYPES, PackedArray, Uuid, encode_key, encode_value
 from odradek.core.varints import uvarint
 from odradek.groups.assignors import hash_order, uuid_hash
 from odradek.groups.consumer_member import (
@@ -73,7 +73,7 @@ def partition_metadata_tombstone(group_id: str) -> SimpleRecord:
     return _record(PARTITION_METADATA, {"group_id": group_id}, None)
 
 
-def member(group_id: str, consumer: ConsumerMember, names: Packed | None = None) -> SimpleRecord:
+def member(group_id: str, consumer: ConsumerMember, names: PackedArray | None = None) -> SimpleRecord:
     classic = consumer.classic
     value = {
         "instance_id": consumer.instance_id,
@@ -107,7 +107,9 @@ def target_tombstone(group_id: str) -> SimpleRecord:
     return _record(TARGET, {"group_id": group_id}, None)
 
 
-def target_member(group_id: str, member_id: str, partitions: Partitions, packed: Packed | None = None) -> SimpleRecord:
+def target_member(
+    group_id: str, member_id: str, partitions: Partitions, packed: PackedArray | None = None
+) -> SimpleRecord:
     topics = packed or [
         {"topic_id": Uuid(topic_id), "partitions": sorted(partitions[topic_id])} for topic_id in _by_hash(partitions)
     ]
@@ -119,7 +121,7 @@ def target_member_tombstone(group_id: str, member_id: str) -> SimpleRecord:
 
 
 def current(
-    group_id: str, consumer: ConsumerMember, assigned: Packed | None = None, to_revoke: Packed | None = None
+    group_id: str, consumer: ConsumerMember, assigned: PackedArray | None = None, to_revoke: PackedArray | None = None
 ) -> SimpleRecord:
     value = {
         "member_epoch": consumer.epoch,
@@ -136,7 +138,7 @@ def current_tombstone(group_id: str, member_id: str) -> SimpleRecord:
 
 
 def pattern(
-    group_id: str, expression: str, topics: list[str] | Packed, version: int, timestamp_ms: int
+    group_id: str, expression: str, topics: list[str] | PackedArray, version: int, timestamp_ms: int
 ) -> SimpleRecord:
     value = {"topics": topics, "version": version, "timestamp": timestamp_ms}
     return _record(PATTERN, {"group_id": group_id, "regular_expression": expression}, value)
@@ -146,7 +148,7 @@ def pattern_tombstone(group_id: str, expression: str) -> SimpleRecord:
     return _record(PATTERN, {"group_id": group_id, "regular_expression": expression}, None)
 
 
-def member_removed(group_id: str, member_id: str) -> list[SimpleRecord]:
+def member_tombstones(group_id: str, member_id: str) -> list[SimpleRecord]:
     return [
         current_tombstone(group_id, member_id),
         target_member_tombstone(group_id, member_id),
@@ -185,14 +187,14 @@ def target_member_in_steps(group_id: str, member_id: str, partitions: Partitions
         out += (topic_id, _int32s(sorted(numbers)), b"\0")
         if pace.spend(1 + len(numbers) // _INTEGERS):
             yield
-    record = target_member(group_id, member_id, {}, Packed(b"".join(out)))
+    record = target_member(group_id, member_id, {}, PackedArray(b"".join(out)))
     return GroupChange(record, TARGET_MEMBER, group_id, member_id, ordered)
 
 
 def current_in_steps(group_id: str, consumer: ConsumerMember, pace: Pace) -> Making:
     if len(consumer.assigned) + len(consumer.to_revoke) <= FEW:
         return current(group_id, consumer)
-    packed: list[Packed] = []
+    packed: list[PackedArray] = []
     ordered: list[Owned] = []
     for owned in (consumer.assigned, consumer.to_revoke):
         out = [uvarint(len(owned) + 1)]
@@ -202,7 +204,7 @@ def current_in_steps(group_id: str, consumer: ConsumerMember, pace: Pace) -> Mak
             out += (topic_id, _int32s(epochs), _epochs_tag(epochs.values()))
             if pace.spend(1 + len(epochs) // _INTEGERS):
                 yield
-        packed.append(Packed(b"".join(out)))
+        packed.append(PackedArray(b"".join(out)))
         ordered.append(kept)
     record = current(group_id, consumer, *packed)
     after = consumer._replace(assigned=ordered[0], to_revoke=ordered[1])
@@ -217,7 +219,7 @@ def pattern_in_steps(group_id: str, expression: str, resolved: ResolvedPattern, 
     return GroupChange(record, PATTERN, group_id, expression, resolved)
 
 
-def _packed_names(names: Iterable[str], pace: Pace) -> Generator[None, None, Packed]:
+def _packed_names(names: Iterable[str], pace: Pace) -> Generator[None, None, PackedArray]:
     ordered = sorted(names)
     out = [uvarint(len(ordered) + 1)]
     for name in ordered:
@@ -225,7 +227,7 @@ def _packed_names(names: Iterable[str], pace: Pace) -> Generator[None, None, Pac
         out += (uvarint(len(text) + 1), text)
         if pace.spend():
             yield
-    return Packed(b"".join(out))
+    return PackedArray(b"".join(out))
 
 
 def _int32s(numbers: Collection[int]) -> bytes:

@@ -191,7 +191,7 @@ class ConsumerMembership:
         """Writes the records that give a static member a new id, and returns the member."""
         member = existing._replace(member_id=member_id, epoch=0, previous_epoch=0)
         group_id = group.group_id
-        out.records += records.member_removed(group_id, existing.member_id)
+        out.records += records.member_tombstones(group_id, existing.member_id)
         out.records.append(records.member(group_id, member))
         target = group.targets.get(existing.member_id, {})
         out.records.append(records.target_member(group_id, member_id, target))
@@ -370,7 +370,7 @@ class ConsumerMembership:
             return
         group_id = group.group_id
         for member in leaving:
-            out.records += records.member_removed(group_id, member.member_id)
+            out.records += records.member_tombstones(group_id, member.member_id)
             if self.pace.spend(3 * migration.RECORD_WORK):
                 yield
         subscriptions = yield from group.subscriptions_without(leaving, self.pace)

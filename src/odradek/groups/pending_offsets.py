@@ -18,7 +18,7 @@ from odradek.core.records import OffsetKey, StoredOffset
 COMMITS_AT_ONCE = 500
 
 
-class Pending(NamedTuple):
+class PendingOffset(NamedTuple):
     """A pending offset and the offset of its record in the log."""
 
     record_offset: int
@@ -46,7 +46,7 @@ class PendingOffsets:
         self.open: dict[str, dict[str, dict[int, set[int]]]] = {}
         """Group, topic and partition of each pending offset, with the producer ids."""
         # By producer id, group and topic, and partition. None: it is overtaken.
-        self._by_producer: dict[int, dict[tuple[str, str], dict[int, Pending | None]]] = {}
+        self._by_producer: dict[int, dict[tuple[str, str], dict[int, PendingOffset | None]]] = {}
 
     # --- reads ------------------------------------------------------------------------------------------------
 
@@ -58,7 +58,7 @@ class PendingOffsets:
         """Returns a map whose keys are the partitions of the topic with pending offsets."""
         return self.topics(group_id).get(topic, _NO_PARTITIONS)
 
-    def state(self) -> dict[int, dict[OffsetKey, Pending | None]]:
+    def state(self) -> dict[int, dict[OffsetKey, PendingOffset | None]]:
         """Returns all pending offsets by producer id."""
         return {
             producer_id: {
@@ -75,7 +75,7 @@ class PendingOffsets:
         """Adds the offset of a transactional record. It replaces an earlier one of the same producer."""
         group_id, topic, partition = key
         by_topic = self._by_producer.setdefault(producer_id, {})
-        by_topic.setdefault((group_id, topic), {})[partition] = Pending(record_offset, stored)
+        by_topic.setdefault((group_id, topic), {})[partition] = PendingOffset(record_offset, stored)
         self.open.setdefault(group_id, {}).setdefault(topic, {}).setdefault(partition, set()).add(producer_id)
 
     def overtake(self, group_id: str, topic: str, partitions: Iterable[int]) -> None:

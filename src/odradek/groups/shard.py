@@ -74,7 +74,7 @@ from odradek.groups.messages import (
     TxnOffsetCommit,
 )
 from odradek.groups.offsets import DecodedRecord, Offsets, TopicIds
-from odradek.groups.pending_offsets import Pending
+from odradek.groups.pending_offsets import PendingOffset
 from odradek.groups.tombstones import Tombstones
 
 EXPIRY: Hashable = ("expiry",)
@@ -91,7 +91,7 @@ class DurableState(NamedTuple):
     groups: dict[str, GroupMetadata | None]
     offsets: dict[OffsetKey, OffsetCommitValue]
     consumer_groups: dict[str, tuple[Any, ...]]
-    pending: dict[int, dict[OffsetKey, Pending | None]]
+    pending: dict[int, dict[OffsetKey, PendingOffset | None]]
 
 
 class GroupShard:
@@ -141,7 +141,7 @@ class GroupShard:
     def handle(self, now_ms: int, request: Request) -> Result | ResultSteps:
         return run_first_step(self._handlers[type(request)](now_ms, request))
 
-    def dropped(self, request: Request, error: ErrorCode) -> Any:
+    def reply_to_dropped(self, request: Request, error: ErrorCode) -> Any:
         """Returns the reply to a parked request that can no longer complete. A JoinGroup reply has the member's id."""
         if isinstance(request, JoinGroup):
             return replace(request.error_reply(error), member_id=request.member_id or request.new_member_id)

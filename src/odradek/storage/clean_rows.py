@@ -111,7 +111,7 @@ class RowEngine:
                 transactions.on_control(portion, pos, header)
             elif not transactions.on_data(header) and header.last_offset >= first_dirty_offset:
                 check_crc(portion, pos, header)
-                for number, record in enumerate(records_of(unpacked(portion, pos, header), header)):
+                for number, record in enumerate(records_of(decompress_records(portion, pos, header), header)):
                     offset = header.base_offset + record.offset_delta
                     if record.key is not None and offset >= first_dirty_offset:
                         if len(newest) >= max_keys:
@@ -151,7 +151,7 @@ class RowEngine:
         kept: list[RecordSpan] = []
         tombstones = False
         if not action.discards:
-            data = unpacked(portion, pos, header)
+            data = decompress_records(portion, pos, header)
             for number, record in enumerate(records_of(data, header)):
                 if header.is_control or self._stays(record, header, rules, mapped_offset):
                     kept.append(record)
@@ -207,7 +207,7 @@ class RowEngine:
         return batch, len(kept), newest
 
 
-def unpacked(portion: Buffer, pos: int, header: BatchHeader) -> bytes:
+def decompress_records(portion: Buffer, pos: int, header: BatchHeader) -> bytes:
     """Returns the bytes of the batch's records, decompressed. Raises CorruptRecord."""
     payload = memoryview(portion)[pos + HEADER_BYTES : pos + header.size_in_bytes]
     return bytes(decompress(header.compression, payload, DEFAULT_MAX_BYTES))

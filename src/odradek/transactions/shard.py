@@ -47,7 +47,7 @@ from odradek.core.transaction_records import (
     encode_key,
     encode_value,
     encode_value_in_steps,
-    stored,
+    stored_value,
 )
 from odradek.transactions import transitions
 from odradek.transactions.config import TransactionConfig
@@ -135,7 +135,7 @@ class TransactionShard:
             return Result(request.error_reply(error.code))
         return result if isinstance(result, Result) else _refused_in_steps(request, result)
 
-    def dropped(self, request: Request, error: ErrorCode) -> Any:
+    def reply_to_dropped(self, request: Request, error: ErrorCode) -> Any:
         return request.error_reply(error)
 
     def _write(
@@ -170,7 +170,9 @@ class TransactionShard:
     def _record(
         self, transactional_id: str, after: Transaction, version: int, value: bytes, reserved_bytes: int
     ) -> TransactionRecord:
-        record = TransactionRecord(encode_key(transactional_id), value, None, transactional_id, stored(after, version))
+        record = TransactionRecord(
+            encode_key(transactional_id), value, None, transactional_id, stored_value(after, version)
+        )
         limit = self._batch_bytes()
         if limit and most_bytes(record) + reserved_bytes > limit:
             raise KafkaError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.api import Context, Hangup
 from odradek.broker.fault_injection.replies import TEXT, FaultyReplies
-from odradek.broker.fault_injection.rules import Fault, FaultRules, Fired
+from odradek.broker.fault_injection.rules import Fault, FaultHit, FaultRules
 from odradek.broker.middleware import Middleware, Serve
 from odradek.core.deferred import Deferred
 
@@ -89,7 +89,7 @@ class FaultInjection(Middleware):
         self._remove_if_idle()
 
     @property
-    def fired(self) -> deque[Fired]:
+    def fired(self) -> deque[FaultHit]:
         return self._rules.fired
 
     def pending(self) -> list[int]:

@@ -47,7 +47,7 @@ class Fault:
         self.client_id: str | None = None
 
 
-class Fired(NamedTuple):
+class FaultHit(NamedTuple):
     """A fault that hit a request. ``topics``: the topics of the request. ``at_ms``: the broker's time."""
 
     fault: int
@@ -64,7 +64,7 @@ class FaultRules:
     """The faults that are set, and those that fired."""
 
     def __init__(self, broker: BrokerServices) -> None:
-        self.fired: deque[Fired] = deque(maxlen=FIRED_KEPT)
+        self.fired: deque[FaultHit] = deque(maxlen=FIRED_KEPT)
         self._broker = broker
         self._set: list[Fault] = []
         self._numbers = count(1)
@@ -127,7 +127,7 @@ class FaultRules:
                 if not fault.left:
                     self._set.remove(fault)
             self.fired.append(
-                Fired(
+                FaultHit(
                     fault.number,
                     fault.kind,
                     fault.when,

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.batches.header import ATTRIBUTES_OFFSET, LENGTH_OFFSET, LOG_OVERHEAD, MAGIC, MAGIC_OFFSET
 from odradek.broker.api import Hangup
-from odradek.broker.long_lists import keyed
+from odradek.broker.long_lists import dict_in_steps
 from odradek.broker.partition import Partition
 from odradek.broker.quotas import PRODUCER_BYTE_RATE
 from odradek.broker.workers import OUTLIVING_BYTES
@@ -147,7 +147,7 @@ def _in_steps(
     for topic in topics:
         if len(topic.partition_data) > STEP_PARTITIONS:
             # Of several entries for one partition the last counts, as in Kafka.
-            parts = yield from keyed((part.index, part) for part in topic.partition_data)
+            parts = yield from dict_in_steps((part.index, part) for part in topic.partition_data)
             yield from _finish_topic(request, request.begin_topic(topic, parts.values()))
             request.broker.leftovers.add(parts)
         else:

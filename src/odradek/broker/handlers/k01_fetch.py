@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from odradek.broker.fetch_sessions import FetchContext, RequestedPartition, TopicKey
-from odradek.broker.long_lists import keyed, listed
+from odradek.broker.long_lists import dict_in_steps, list_in_steps
 from odradek.broker.quotas import CONSUMER_BYTE_RATE
 from odradek.broker.scheduler import Steps, finish
 from odradek.broker.transport import FILE_FROM_BYTES
@@ -99,8 +99,8 @@ def _handle_in_steps(broker: BrokerServices, context: Context, message: FetchReq
     """Serves a request that lists many partitions."""
     version = context.version
     # Of several entries for one partition the last counts, as in Kafka.
-    wanted = yield from keyed(((item.topic, item.partition), item) for item in _wanted(version, message))
-    forgotten = yield from listed(_forgotten(version, message))
+    wanted = yield from dict_in_steps(((item.topic, item.partition), item) for item in _wanted(version, message))
+    forgotten = yield from list_in_steps(_forgotten(version, message))
     try:
         session = yield from broker.fetch_sessions.begin_in_steps(
             broker.now_ms(),

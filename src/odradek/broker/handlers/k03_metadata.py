@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from odradek.broker.long_lists import listed
+from odradek.broker.long_lists import list_in_steps
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.scheduler import value_of
 from odradek.catalog.shard import PartitionRegistration, Topic, check_topic_name
@@ -156,7 +156,7 @@ def metadata_reply(
     broker: BrokerServices, context: Context, message: MetadataRequest, topics: list[dict[str, Any]] | Elements
 ) -> dict[str, Any]:
     """Returns a reply with these topics."""
-    host, port = broker.advertised(context)
+    host, port = broker.advertised_address(context)
     asked_cluster = 8 <= context.version <= 10 and message.include_cluster_authorized_operations
     return {
         "brokers": [{"node_id": broker.node_id, "host": host, "port": port, "rack": broker.config.broker_rack}],
@@ -174,7 +174,9 @@ def _create(broker: BrokerServices, context: Context, wanted: Collection[TopicKe
     Kafka creates them in the background, all or none, and does not report that there were too many.
     """
     requested = (name for name, topic_id in wanted if topic_id is None)
-    names = yield from listed(name for name in requested if name is not None and broker.catalog.topic(name) is None)
+    names = yield from list_in_steps(
+        name for name in requested if name is not None and broker.catalog.topic(name) is None
+    )
     if not names:
         return {}
     try:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import UUID
 
-from odradek.broker.long_lists import listed
+from odradek.broker.long_lists import list_in_steps
 from odradek.broker.long_replies import ReplySize, elements, reply
 from odradek.core.deferred import Deferred, gather
 from odradek.core.errors import ErrorCode
@@ -251,8 +251,8 @@ def _fetch_in_steps(
 ) -> Steps[_FetchedOffsets]:
     if asked.topics is None:
         return cast(_FetchedOffsets, (yield _submit(broker, version, asked, require_stable, None)))
-    requested = yield from listed(_requested_topic(broker, version, topic) for topic in asked.topics)
-    known = yield from listed(_existing_topics(requested))
+    requested = yield from list_in_steps(_requested_topic(broker, version, topic) for topic in asked.topics)
+    known = yield from list_in_steps(_existing_topics(requested))
     return cast(_FetchedOffsets, (yield _submit(broker, version, asked, require_stable, requested, topics=known)))
 
 

@@ -66,7 +66,7 @@ def _find(broker: BrokerServices, context: Context, key_type: int, key: str) -> 
         return _error_row(key, ErrorCode.invalid_request, f"Coordinator type {key_type} is not served by this broker.")
     if not coordinator.serves(key):
         return _error_row(key, ErrorCode.coordinator_not_available, "The coordinator is not available.")
-    host, port = broker.advertised(context)
+    host, port = broker.advertised_address(context)
     row = {"key": key, "node_id": broker.node_id, "host": host, "port": port}
     return row | {"error_code": ErrorCode.none, "error_message": "" if context.version >= 4 else "NONE"}
 

@@ -36,7 +36,7 @@ def handle(broker: BrokerServices, context: Context, message: ListGroupsRequest)
     types = yield from _lower(message.types_filter if context.version >= 5 else ())
     request = ListGroups(states, types)
     groups = elements(context, "groups")
-    for index in broker.groups.loaded():
+    for index in broker.groups.partitions():
         shard_reply = yield broker.groups.submit(index, request)
         if shard_reply.error is not ErrorCode.none:
             return reply(context, {"error_code": shard_reply.error, "groups": ()})

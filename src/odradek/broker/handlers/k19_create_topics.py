@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.config_description import describe_topic
 from odradek.broker.controller import TopicSpec
-from odradek.broker.long_lists import listed
+from odradek.broker.long_lists import list_in_steps
 from odradek.broker.long_replies import elements, reply, rows_of_topics, shared_elements
 from odradek.broker.metadata_log import ChangeTooLarge
 from odradek.broker.quotas import Permits
@@ -50,7 +50,7 @@ def _create_all(
     broker: BrokerServices, context: Context, message: CreateTopicsRequest, times: Mapping[str, int]
 ) -> Steps[Elements]:
     """Returns a row for each topic that has one entry. Raises KafkaError if all of them are refused."""
-    wanted = yield from listed(topic for topic in message.topics if times[topic.name] == 1)
+    wanted = yield from list_in_steps(topic for topic in message.topics if times[topic.name] == 1)
     partitions = 0
     for number, topic in enumerate(wanted):
         if topic.name != METADATA_TOPIC:

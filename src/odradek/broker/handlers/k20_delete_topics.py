@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
-from odradek.broker.long_lists import counted, listed
+from odradek.broker.long_lists import count_in_steps, list_in_steps
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.metadata_log import ChangeTooLarge
 from odradek.broker.quotas import Permits
@@ -43,8 +43,8 @@ Key = tuple[str | None, UUID | None]
 
 
 def handle(broker: BrokerServices, context: Context, message: DeleteTopicsRequest) -> Steps[list[Chunk]]:
-    asked = yield from listed(_keys(context.version, message))
-    times = yield from counted(asked)
+    asked = yield from list_in_steps(_keys(context.version, message))
+    times = yield from count_in_steps(asked)
     try:
         if not broker.config.delete_topic_enable:
             disabled = ErrorCode.topic_deletion_disabled if context.version >= 3 else ErrorCode.invalid_request

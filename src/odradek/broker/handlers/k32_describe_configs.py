@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.config_changes import check_resource
-from odradek.broker.config_description import Described, describe_broker, describe_topic
+from odradek.broker.config_description import ConfigRow, describe_broker, describe_topic
 from odradek.broker.config_keys import ConfigSource, find_broker_key
 from odradek.broker.config_resources import LOGGER, describe, describe_loggers
 from odradek.broker.long_replies import each_once, elements, reply, shared_elements
@@ -86,7 +86,7 @@ class _Descriptions:
                 rows = describe(broker.config, kind, broker.catalog.configs(kind, name), names)
         return (yield from self._packed(rows))
 
-    def _packed(self, rows: list[Described]) -> Steps[Elements]:
+    def _packed(self, rows: list[ConfigRow]) -> Steps[Elements]:
         configs = shared_elements(self._context, "results", "configs")
         for row in rows:
             configs.add(_packed(row, self._synonyms, self._documented))
@@ -101,12 +101,12 @@ def _set_on_topic(broker: BrokerServices, name: str) -> Mapping[str, str]:
     return broker.catalog.topic_configs(name)
 
 
-def _broker_rows(broker: BrokerServices, name: str, names: tuple[str, ...] | None) -> list[Described]:
+def _broker_rows(broker: BrokerServices, name: str, names: tuple[str, ...] | None) -> list[ConfigRow]:
     if name == "":
         set_for_all = broker.config.cluster_wide
         source = ConfigSource.DYNAMIC_DEFAULT_BROKER
         return [
-            Described(find_broker_key(key), value, source, False, ((key, value, source),))
+            ConfigRow(find_broker_key(key), value, source, False, ((key, value, source),))
             for key, value in set_for_all.items()
             if names is None or key in names
         ]
@@ -126,7 +126,7 @@ def _broker_rows(broker: BrokerServices, name: str, names: tuple[str, ...] | Non
     return describe_broker(broker.config, names, options)
 
 
-def _packed(row: Described, synonyms: bool, documented: bool) -> dict[str, Any]:
+def _packed(row: ConfigRow, synonyms: bool, documented: bool) -> dict[str, Any]:
     hidden = row.key.sensitive
     return {
         "name": row.key.name,
@@ -143,7 +143,7 @@ def _packed(row: Described, synonyms: bool, documented: bool) -> dict[str, Any]:
     }
 
 
-def _documentation(row: Described) -> str:
+def _documentation(row: ConfigRow) -> str:
     inert = row.key.inert
     if inert and inert != row.key.doc:
         return f"{row.key.doc} Without effect: {inert}".strip()

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.long_lists import counted
+from odradek.broker.long_lists import count_in_steps
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.metadata_log import ChangeTooLarge
 from odradek.broker.quotas import CLIENT_ID, CLIENT_KEYS, CONNECTION_CREATION_RATE, IP, USER, WHOLE_NUMBERS
@@ -37,7 +37,7 @@ _TYPES = ({USER}, {CLIENT_ID}, {USER, CLIENT_ID}, {IP})
 
 
 def handle(broker: BrokerServices, context: Context, message: AlterClientQuotasRequest) -> Steps[list[Chunk]]:
-    times = yield from counted(_key(entry) for entry in message.entries)
+    times = yield from count_in_steps(_key(entry) for entry in message.entries)
     try:
         errors = yield from _alter_all(broker, context, message, times)
     except KafkaError as error:

@@ -50,7 +50,7 @@ def handle(
         "current_voters": [voter],
         "observers": [],
     }
-    host, port = broker.advertised(context)
+    host, port = broker.advertised_address(context)
     listener = {"name": LISTENER, "host": host, "port": port}
     return {
         "error_code": ErrorCode.none,

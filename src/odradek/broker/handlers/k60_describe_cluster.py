@@ -35,7 +35,7 @@ def handle(broker: BrokerServices, context: Context, message: DescribeClusterReq
             "cluster_id": "",
             "brokers": [],
         }
-    host, port = broker.advertised(context)
+    host, port = broker.advertised_address(context)
     operations = ALL_CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else NOT_ASKED
     return {
         "error_code": ErrorCode.none,

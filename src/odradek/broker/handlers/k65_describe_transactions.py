@@ -48,7 +48,7 @@ def _describe(broker: BrokerServices, context: Context, transactional_id: str) -
             "transaction_state": "", "transaction_timeout": 0, "transaction_start_time": 0, "producer_id": 0,
             "producer_epoch": 0,
         }  # fmt: skip
-    unmarked = runtime.unmarked(transactional_id) if current.state in PREPARED else None
+    unmarked = runtime.unmarked_partitions(transactional_id) if current.state in PREPARED else None
     listed = (
         current.partitions if unmarked is None else unmarked
     )  # as in Kafka, partitions with the marker are left out

@@ -65,7 +65,7 @@ def _find(
     found: list[ListedTransaction] = []
     runtime = broker.coordinators.runtime(TRANSACTIONS)
     # As in Kafka, one partition that still loads makes the whole reply an error. So the other partitions are not read.
-    indexes = sorted(runtime.loaded(), key=lambda index: runtime.shard(index) is not None)
+    indexes = sorted(runtime.partitions(), key=lambda index: runtime.shard(index) is not None)
     for index in indexes:
         shard_reply = yield runtime.submit(index, request)
         if shard_reply.error is not ErrorCode.none:

@@ -42,4 +42,4 @@ def _names(broker: BrokerServices, kind: int) -> list[str]:
         return [topic.name for topic in broker.catalog.topics()]
     if kind in (BROKER, LOGGER):
         return [str(broker.node_id)]
-    return broker.catalog.configured(kind)
+    return broker.catalog.configured_resources(kind)
