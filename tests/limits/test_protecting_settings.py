@@ -220,7 +220,7 @@ def test_common_settings_of_plaintext_brokers_are_accepted(settings: dict[str, s
     ],
 )
 def test_one_protected_listener_among_others_is_refused(settings: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=r"is PLAINTEXT, so this|cannot encrypt connections"):
+    with pytest.raises(ConfigError, match=r"is PLAINTEXT, so it|cannot encrypt connections"):
         BrokerConfig(settings)
 
 

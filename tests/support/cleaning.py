@@ -10,7 +10,7 @@ from odradek.batches.encode import encode_batch
 from odradek.batches.header import BatchHeader, scan
 from odradek.batches.rows import Row, batch_rows
 from odradek.core.effects import SimpleRecord
-from odradek.storage.clean_jobs import Dirt, Job, measure
+from odradek.storage.clean_jobs import Job, LogToClean, measure
 from odradek.storage.clean_jobs import job_of as job_for
 from odradek.storage.clean_rows import RowEngine
 from odradek.storage.cleaner import CleanedSegment, CleaningResult, Engine, clean
@@ -51,7 +51,7 @@ def marker(log: Log, producer_id: int, kind: int, epoch: int = 0, now_ms: int = 
                control=True)  # fmt: skip
 
 
-def job_of(log: Log, now_ms: int = T0, max_keys: int = MAX_KEYS) -> tuple[Dirt, Job]:
+def job_of(log: Log, now_ms: int = T0, max_keys: int = MAX_KEYS) -> tuple[LogToClean, Job]:
     dirt = measure(log, now_ms)
     return dirt, job_for(log, dirt, now_ms, max_keys=max_keys, bytes_per_second=float("inf"))
 

@@ -65,7 +65,7 @@ def test_columns_that_are_kept_do_not_change(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_blocks_without_live_columns_are_reused() -> None:
-    space = blocks.Space()
+    space = blocks.ColumnMemory()
     places = {space.take(1 << 20, np.uint8).__array_interface__["data"][0] for _ in range(40)}
     assert len(places) == 8, "eight columns share one block"
     held = [space.take(1 << 20, np.uint8) for _ in range(40)]
@@ -77,14 +77,14 @@ def test_blocks_without_live_columns_are_reused() -> None:
 def test_many_blocks_held_at_once_are_reused_when_they_are_free() -> None:
     """A caller that polls for much data holds many blocks. The next poll uses the same blocks, also in another
     thread."""
-    space = blocks.Space()
+    space = blocks.ColumnMemory()
     held = [space.take(1 << 20, np.uint8) for _ in range(100)]
     starts = {array.__array_interface__["data"][0] for array in held}
     del held
     again: set[int] = set()
 
     def take() -> None:
-        own = blocks.Space()
+        own = blocks.ColumnMemory()
         kept = [own.take(1 << 20, np.uint8) for _ in range(50)]
         again.update(array.__array_interface__["data"][0] for array in kept)
 
@@ -96,7 +96,7 @@ def test_many_blocks_held_at_once_are_reused_when_they_are_free() -> None:
 
 
 def test_the_number_of_spare_blocks_is_limited() -> None:
-    space = blocks.Space()
+    space = blocks.ColumnMemory()
     held = [space.take(1 << 20, np.uint8) for _ in range(8 * (blocks._SPARE + 5))]
     assert len(blocks._spare) == blocks._SPARE
     starts = {array.__array_interface__["data"][0] for array in held}
@@ -105,7 +105,7 @@ def test_the_number_of_spare_blocks_is_limited() -> None:
 
 @pytest.mark.parametrize("size", [1, blocks._SMALL - 1, blocks._BLOCK])
 def test_small_and_very_large_columns_have_separate_memory(size: int) -> None:
-    space = blocks.Space()
+    space = blocks.ColumnMemory()
     space.take(1 << 20, np.uint8)
     used = space.used
     array = space.take(size, np.uint8)
@@ -114,7 +114,7 @@ def test_small_and_very_large_columns_have_separate_memory(size: int) -> None:
 
 
 def test_each_thread_has_its_blocks_and_arrays_are_aligned() -> None:
-    space = blocks.Space()
+    space = blocks.ColumnMemory()
     for count in (20_001, 30_003, 50_007):
         for kind in (np.uint8, np.int32, np.int64):
             assert space.take(count, kind).__array_interface__["data"][0] % 8 == 0
@@ -126,7 +126,7 @@ def test_without_large_pages_a_block_has_ordinary_memory(monkeypatch: pytest.Mon
             raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr(blocks.mmap, "mmap", Plain)
-    array = blocks.Space().take(1 << 20, np.uint8)
+    array = blocks.ColumnMemory().take(1 << 20, np.uint8)
     array[:] = 7
     assert int(array.sum()) == 7 << 20
 
@@ -134,7 +134,7 @@ def test_without_large_pages_a_block_has_ordinary_memory(monkeypatch: pytest.Mon
 def test_without_exact_reference_counts_no_block_is_reused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odradek.core.refcount.ALONE", -1)
     made = count_blocks(monkeypatch)
-    space = blocks.Space()
+    space = blocks.ColumnMemory()
     for _ in range(20):
         space.take(2 << 20, np.uint8)
     assert len(made) == 5, "twenty columns of two megabytes fill five blocks"

@@ -21,7 +21,7 @@ def test_no_partition_is_listed_while_another_one_loads() -> None:
         return Deferred.of(ListedTransactions(error))
 
     loaded = {1: object(), 2: object(), 3: None, 4: object()}
-    runtime = SimpleNamespace(loaded=lambda: sorted(loaded), shard=loaded.get, submit=submit)
+    runtime = SimpleNamespace(partitions=lambda: sorted(loaded), shard=loaded.get, submit=submit)
     broker: Any = SimpleNamespace(coordinators=SimpleNamespace(runtime=lambda kind: runtime))
     message: Any = SimpleNamespace(producer_id_filters=(), duration_filter=-1)
     context: Any = SimpleNamespace(version=1)

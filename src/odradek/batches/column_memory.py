@@ -22,7 +22,7 @@ _spare: deque[tuple[Bytes, int]] = deque()
 it, so there is no lock, which could stay locked after a fork."""
 
 
-class Space(threading.local):
+class ColumnMemory(threading.local):
     """A thread's memory for arrays with a long life.
 
     A new page takes more time than the writes to it, and a large page takes a third of this. So arrays share blocks of
@@ -97,4 +97,4 @@ def _large_pages() -> tuple[Bytes, int]:
     return block, -block.ctypes.data % _PAGE
 
 
-space = Space()
+space = ColumnMemory()

@@ -36,7 +36,7 @@ ANONYMOUS = "ANONYMOUS"
 
 
 class Hangup(Refusal):
-    """Raised by a handler if Kafka closes the connection and sends no reply. The message is the reason."""
+    """A handler raises it where Kafka closes the connection without a reply. The message is the reason."""
 
 
 class Context:

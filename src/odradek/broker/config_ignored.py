@@ -91,7 +91,7 @@ ssl.truststore.location | string | -
 ssl.truststore.password | password | -
 ssl.truststore.type | string | JKS
 """,
-    "The broker replies to EndTxn when the transaction is complete, so the next one never waits for it.": """
+    "The broker replies to EndTxn when the transaction is complete, so the next transaction never waits for it.": """
 add.partitions.to.txn.retry.backoff.max.ms | int | 100 | 0..
 add.partitions.to.txn.retry.backoff.ms | int | 20 | 1..
 """,

@@ -30,7 +30,7 @@ from odradek.broker.partition import Partition
 from odradek.core.errors import KafkaError, OdradekError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.storage import checkpoints
-from odradek.storage.clean_jobs import Dirt, Job, job_of, max_keys, measure
+from odradek.storage.clean_jobs import Job, LogToClean, job_of, max_keys, measure
 from odradek.storage.clean_rows import RowEngine
 from odradek.storage.cleaner import CleanedSegment, CleaningResult, Counts, TooLargeForSteps, clean
 from odradek.storage.log import Log
@@ -182,11 +182,11 @@ class BrokerLogCleaner:
             if not partition.failure and partition.log.offline is None and partition.log.config.is_compacted:
                 yield key, partition
 
-    def _dirtiest(self) -> tuple[Key, Log, Dirt] | None:
+    def _dirtiest(self) -> tuple[Key, Log, LogToClean] | None:
         """Returns the dirtiest log that is due, if there is one, and marks it as being cleaned."""
         self._last_run_ms = self._now_ms()
         self._drop_old_failures()
-        best: tuple[Key, Log, Dirt] | None = None
+        best: tuple[Key, Log, LogToClean] | None = None
         for key, partition in self._compacted():
             if key in self._in_progress or key in self._uncleanable:
                 continue
@@ -200,7 +200,7 @@ class BrokerLogCleaner:
             best[1].is_being_cleaned = True
         return best
 
-    def _measure(self, key: Key, target: Log) -> Dirt | None:
+    def _measure(self, key: Key, target: Log) -> LogToClean | None:
         try:
             dirt = measure(target, self._now_ms())
         except Exception as error:
@@ -232,7 +232,7 @@ class BrokerLogCleaner:
 
     # --- cleaning -------------------------------------------------------------------------------------------------
 
-    async def _clean(self, key: Key, target: Log, dirt: Dirt) -> None:
+    async def _clean(self, key: Key, target: Log, dirt: LogToClean) -> None:
         began = perf_counter()
         try:
             result, in_process = await self._compact(target)

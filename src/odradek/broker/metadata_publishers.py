@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     # For type checks only: at run time each Protocol would occupy kilobytes.
 
-    class LateServices(Protocol):
-        """The log cleaner, which is made at its first use."""
+    class LogCleanerOwner(Protocol):
+        """The part of a broker that makes the log cleaner at its first use."""
 
         @property
         def log_cleaner(self) -> BrokerLogCleaner: ...
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         @property
         def existing_log_cleaner(self) -> BrokerLogCleaner | None: ...
 
-    class PublishedBroker(LateServices, Protocol):
+    class PublishedBroker(LogCleanerOwner, Protocol):
         """The parts of a broker that its publishers use."""
 
         config: BrokerConfig
@@ -167,21 +167,21 @@ class PartitionLogs:
 class LogCleaner:
     """The log cleaner. It is started as soon as a log is compacted."""
 
-    def __init__(self, directory: LogDirectory, config: BrokerConfig, late: LateServices) -> None:
+    def __init__(self, directory: LogDirectory, config: BrokerConfig, owner: LogCleanerOwner) -> None:
         self._directory = directory
         self._config = config
-        self._late = late
+        self._owner = owner
 
     def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
         if not delta.is_initial and not _alters_logs(delta):
             return
         directory = self._directory
         has_work = directory.has_compacted or (delta.is_initial and directory.was_cleaned())
-        if self._late.existing_log_cleaner is None and not has_work:
+        if self._owner.existing_log_cleaner is None and not has_work:
             return
-        self._late.log_cleaner.forget_dropped()
+        self._owner.log_cleaner.forget_dropped()
         if self._config.log_cleaner_enable:
-            self._late.log_cleaner.start()
+            self._owner.log_cleaner.start()
 
 
 class CoordinatorResignations:

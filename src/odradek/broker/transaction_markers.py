@@ -130,12 +130,12 @@ class PendingMarkers:
 
     ``is_delayed``: the coordinator knows that markers are late.
 
-    A partition with a newer marker refuses this one, and the transaction stays prepared, as in Kafka. In Kafka it
-    stays prepared for ever. Here the transaction is overdue from ``overdue_ms`` on. Then the partition counts as done
-    if the transaction is not open there. If it is, the marker gets the coordinator epoch that the partition knows. The
-    epoch protects a transaction from a coordinator whose successor decides for the same id. This broker is the only
-    coordinator, and the decision is in its log, so no successor exists: the larger epoch comes from a tool or from the
-    cluster that had the directory before.
+    A partition with a newer marker refuses this marker, and the transaction stays prepared, in Kafka for ever. Here the
+    transaction is overdue from ``overdue_ms`` on. Then the partition counts as done if the transaction is not open
+    there. If it is open there, the marker gets the coordinator epoch that the partition knows. In Kafka, this epoch
+    protects a transaction from an old coordinator after a new one has decided for the same id. This broker is the only
+    coordinator, and the decision is in its log. So a larger epoch comes from a tool or from the cluster that had the
+    directory before.
     """
 
     def __init__(self, writer: MarkerWriter, markers: Markers, coordinator_epoch: int, overdue_ms: int) -> None:

@@ -82,14 +82,14 @@ class Request(Protocol):
 
     A ``batched`` request may be handled while records of earlier requests wait for the append; its own records wait
     until the end of the tick. It changes state only through its records, so nothing must be undone if they do not fit
-    in a batch. Before and after any other request the waiting records are appended and replayed. So such a request is
-    never handled before the records of all earlier requests are replayed.
+    in a batch. Before and after any other request the waiting records are appended and replayed. So a request that is
+    not ``batched`` is handled only when the records of all earlier requests are replayed.
     """
 
     batched: ClassVar[bool]
 
     def error_reply(self, error: ErrorCode) -> object:
-        """Returns the reply if the coordinator is not available, is loading, or could not write."""
+        """Returns the reply with this error: the coordinator is not available, is loading, or could not write."""
 
 
 class Park(NamedTuple):

@@ -29,7 +29,7 @@ def extra_of(module: str) -> str | None:
 
 @contextmanager
 def extra_in_errors(what: str, needed: str | None = None) -> Iterator[None]:
-    """Makes an import that fails here name ``what`` and the extra to install.
+    """The error of an import that fails in this block names ``what`` and the extra to install.
 
     ``needed`` is the extra with all that ``what`` needs. It is named in place of ``arrow``, which larger extras
     include: with ``arrow`` alone the next import would fail.

@@ -53,7 +53,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     """A connection for one event loop: ``await BrokerConnection.open(...)``, then ``call``.
 
     A request that times out closes the connection, because its late reply would need special treatment. The timer of a
-    cancelled request continues, so that the connection detects a broker that no longer answers.
+    cancelled request continues, so that the connection detects a broker that no longer replies.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ MAP_ENTRY_BYTES = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Dirt:
+class LogToClean:
     """The clean and the dirty bytes of a log. Whole segments count, so a partly clean one counts twice, as in Kafka.
 
     ``reset``: the reason why the end of the last cleaning is no longer valid; "" if it is valid.
@@ -98,7 +98,7 @@ def max_keys(dedupe_buffer_bytes: int, load_factor: float) -> int:
     return int(min(dedupe_buffer_bytes, 0x7FFFFFFF) // MAP_ENTRY_BYTES * load_factor)
 
 
-def measure(log: Log, now_ms: int) -> Dirt:
+def measure(log: Log, now_ms: int) -> LogToClean:
     """Returns the clean and dirty bytes of a log. Raises OSError, CorruptRecord if a segment cannot be read."""
     config = log.config
     first, reset = _first_dirty(log)
@@ -113,7 +113,7 @@ def measure(log: Log, now_ms: int) -> Dirt:
     cleanable_end = next((segment.base_offset for segment, end in closed if end > limit), active.base_offset)
     times = [segment.first_timestamp for segment, _ in dirty]
     oldest = min((time for time in times if time > 0), default=None)
-    return Dirt(
+    return LogToClean(
         first,
         cleanable_end,
         sum(segment.size for segment, _ in closed if segment.base_offset < first),
@@ -144,7 +144,7 @@ def _first_dirty(log: Log) -> tuple[int, str]:
     return known, ""
 
 
-def job_of(log: Log, dirt: Dirt, now_ms: int, *, max_keys: int, bytes_per_second: float) -> Job:
+def job_of(log: Log, dirt: LogToClean, now_ms: int, *, max_keys: int, bytes_per_second: float) -> Job:
     """Returns the job of a cleaning of the log."""
     config = log.config
     sources = [

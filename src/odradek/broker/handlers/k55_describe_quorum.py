@@ -1,4 +1,4 @@
-"""DescribeQuorum 0–2: returns the voters of the metadata log. This broker is the only one and always caught up.
+"""DescribeQuorum 0–2: returns the voters of the metadata log. This broker is the only voter and always caught up.
 
 * 1: the time at which a replica last caught up.
 * 2: error messages, directory ids, and the listeners of the controllers.
