@@ -54,7 +54,7 @@ def alter_resources(
     try:
         errors = yield from _alter_all(broker, context, resources, alter, validate_only=validate_only)
     except KafkaError as error:  # nothing was written
-        errors = [error.without_traceback()] * len(resources)
+        errors = [error.kept()] * len(resources)
     rows = elements(context, "responses")
     for resource, refused in zip(resources, errors, strict=True):
         rows.add(
@@ -95,7 +95,7 @@ def _alter_all(
             except ChangeTooLarge:
                 raise
             except KafkaError as error:
-                refused = error.without_traceback()
+                refused = error.kept()
             except ConfigError as error:
                 refused = KafkaError(ErrorCode.invalid_config, str(error))
             errors.append(refused)

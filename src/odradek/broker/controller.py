@@ -280,7 +280,7 @@ class Controller:
                 except ChangeTooLarge:
                     raise
                 except KafkaError as error:
-                    refused[name] = error.without_traceback()
+                    refused[name] = error.kept()
 
         for name in broker.coordinators.topics:
             if name in names:

@@ -90,7 +90,7 @@ def without_frame(error: Exception) -> Exception:
     frame at all: its frames are never logged, and CPython links the frame of a function to the frame of its caller.
     """
     if isinstance(error, Refusal):
-        return error.without_traceback()
+        return error.kept()
     traceback = error.__traceback__
     return error.with_traceback(None if traceback is None else traceback.tb_next)
 

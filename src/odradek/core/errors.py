@@ -53,7 +53,7 @@ class StorageError(OdradekError):
 class Refusal(Exception):
     """An exception that is the reply to a request. It may be stored, and its frames are never logged."""
 
-    def without_traceback(self) -> Self:
+    def kept(self) -> Self:
         """Returns this exception without its traceback, for storage.
 
         A frame that stores an exception it caught forms a cycle with the exception's traceback. Then all objects of the

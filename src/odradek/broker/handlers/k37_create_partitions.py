@@ -69,7 +69,7 @@ def _create(
     except ChangeTooLarge:
         raise
     except KafkaError as error:
-        return error.without_traceback()
+        return error.kept()
     return None
 
 

@@ -41,7 +41,7 @@ def handle(broker: BrokerServices, context: Context, message: AlterClientQuotasR
     try:
         errors = yield from _alter_all(broker, context, message, times)
     except KafkaError as error:
-        errors = dict.fromkeys(times, error.without_traceback())
+        errors = dict.fromkeys(times, error.kept())
     entries = elements(context, "entries")
     for entity, refused in errors.items():
         entries.add(_row(entity, refused))
@@ -66,7 +66,7 @@ def _alter_all(
             except ChangeTooLarge:
                 raise
             except KafkaError as error:
-                refused = error.without_traceback()
+                refused = error.kept()
             errors[_key(entry)] = refused
             yield None
         return errors

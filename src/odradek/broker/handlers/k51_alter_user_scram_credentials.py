@@ -43,7 +43,7 @@ def handle(broker: BrokerServices, context: Context, message: AlterUserScramCred
     try:
         yield from value_of(broker.controller.write(alter, context))
     except KafkaError as error:  # nothing was written
-        refused |= dict.fromkeys(accepted, error.without_traceback())
+        refused |= dict.fromkeys(accepted, error.kept())
         accepted = {}
     results = elements(context, "results")
     for user in accepted:
@@ -73,7 +73,7 @@ def _check_all(
             try:
                 accepted[user] = _request(change, deletion, upsertion)
             except KafkaError as error:
-                refused[user] = error.without_traceback()
+                refused[user] = error.kept()
         yield None
 
 

@@ -166,7 +166,7 @@ class ProducerTransaction:
             TransactionCall.COMMIT,
         )
         if self.failure is not None and (failed or self.state is TransactionPhase.FATAL):
-            raise self.failure.without_traceback()
+            raise self.failure.kept()
         raise IllegalState(f"{call.value}: the producer is {self.state.value}: {self._remedy(call)}")
 
     def check_send(self) -> None:

@@ -394,7 +394,7 @@ class TransactionalEngine(ProducerEngine):
 
     def _fail(self, consequence: Consequence, code: ErrorCode, text: str, cause: Exception | None = None) -> KafkaError:
         with self.lock:
-            return self.transaction.fail(consequence, code, text, cause).without_traceback()
+            return self.transaction.fail(consequence, code, text, cause).kept()
 
 
 def _coordinator_of(request: requests.TransactionRequest, transactional_id: str) -> tuple[str, int]:
