@@ -219,9 +219,7 @@ async def find_hanging_transactions(
     end.
     """
     if broker_id is not None:  # an unknown broker has no partitions, and an empty result would be wrong
-        await cluster.retrying(
-            "finding hanging transactions", lambda: cluster.connection(broker_id), cluster.deadline()
-        )
+        await cluster.retry("finding hanging transactions", lambda: cluster.connection(broker_id), cluster.deadline())
     if partitions is None:
         found = await topic_requests.describe_topics(cluster, None)
         partitions = [
