@@ -18,7 +18,7 @@ from odradek.client.consumer.fetch_buffer import CompletedFetch, FetchBuffer
 from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.errors import UnknownTopic
 from odradek.client.group.assignors import CooperativeStickyAssignor, RangeAssignor
-from odradek.client.group.classic_membership import ClassicMembership, ClassicState, Next
+from odradek.client.group.classic_membership import ClassicMembership, ClassicState, NextStep
 from odradek.client.group.commits import AutoCommit, commit_failure, commit_request
 from odradek.core.consumer_protocol import (
     Subscription,
@@ -55,9 +55,9 @@ def synced(*partitions: TopicPartition, code: ErrorCode = ErrorCode.none) -> Any
 def stable(**settings: Any) -> ClassicMembership:
     member = membership(**settings)
     member.join_request(["t"], ())
-    assert member.on_join(joined()) is Next.CONTINUE
+    assert member.on_join(joined()) is NextStep.CONTINUE
     member.sync_request({"t": 3})
-    assert member.on_sync(synced(T0, T1)) == (Next.CONTINUE, (T0, T1))
+    assert member.on_sync(synced(T0, T1)) == (NextStep.CONTINUE, (T0, T1))
     return member
 
 
@@ -66,7 +66,7 @@ def test_a_member_gets_its_id_and_joins_with_it() -> None:
     request = member.join_request(["t"], ())
     assert (request["member_id"], [p["name"] for p in request["protocols"]]) == ("", ["range", "cooperative-sticky"])
     again = member.on_join(SimpleNamespace(error_code=ErrorCode.member_id_required, member_id="m-1"))
-    assert (again, member.state) == (Next.JOIN_AGAIN, ClassicState.UNJOINED)
+    assert (again, member.state) == (NextStep.JOIN_AGAIN, ClassicState.UNJOINED)
     assert member.join_request(["t"], ())["member_id"] == "m-1"
 
 
@@ -96,21 +96,21 @@ def test_a_static_leader_that_returns_makes_no_assignment() -> None:
 
 def test_a_heartbeat_reports_a_rebalance() -> None:
     member = stable()
-    assert member.on_heartbeat(ErrorCode.rebalance_in_progress, 1) is Next.CONTINUE
+    assert member.on_heartbeat(ErrorCode.rebalance_in_progress, 1) is NextStep.CONTINUE
     assert (member.state, member.lost, member.member_id, member.generation) == (ClassicState.UNJOINED, False, "m-1", 1)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.unknown_member_id, ErrorCode.illegal_generation])
 def test_a_removed_member_has_lost_its_partitions(code: ErrorCode) -> None:
     member = stable()
-    assert member.on_heartbeat(code, 1) is Next.JOIN_AGAIN
+    assert member.on_heartbeat(code, 1) is NextStep.JOIN_AGAIN
     assert (member.state, member.lost, member.generation) == (ClassicState.UNJOINED, True, -1)
     assert member.member_id == ("" if code is ErrorCode.unknown_member_id else "m-1")
 
 
 def test_a_reply_to_an_older_generation_changes_nothing() -> None:
     member = stable()
-    assert member.on_heartbeat(ErrorCode.unknown_member_id, 0) is Next.CONTINUE
+    assert member.on_heartbeat(ErrorCode.unknown_member_id, 0) is NextStep.CONTINUE
     assert member.joined
 
 
@@ -143,10 +143,10 @@ def test_the_error_of_a_refused_join_says_what_to_change(code: ErrorCode, messag
 
 
 @pytest.mark.parametrize(("code", "following"), [
-    (ErrorCode.not_coordinator, Next.FIND_COORDINATOR), (ErrorCode.coordinator_load_in_progress, Next.BACK_OFF),
-    (ErrorCode.rebalance_in_progress, Next.JOIN_AGAIN), (ErrorCode.unknown_member_id, Next.JOIN_AGAIN),
+    (ErrorCode.not_coordinator, NextStep.FIND_COORDINATOR), (ErrorCode.coordinator_load_in_progress, NextStep.BACK_OFF),
+    (ErrorCode.rebalance_in_progress, NextStep.JOIN_AGAIN), (ErrorCode.unknown_member_id, NextStep.JOIN_AGAIN),
 ])  # fmt: skip
-def test_transient_errors_lead_to_another_join(code: ErrorCode, following: Next) -> None:
+def test_transient_errors_lead_to_another_join(code: ErrorCode, following: NextStep) -> None:
     member = membership()
     member.join_request(["t"], ())
     member.on_join(joined())

@@ -265,7 +265,7 @@ def test_rich_interprets_no_markup_in_labels(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(terminal, "_console", lambda: Console(file=drawn, force_terminal=True, width=200))
     with terminal.progress(EVIL, 10, "records") as advance:
         advance(10)
-    with terminal.waiting(EVIL) as say:
+    with terminal.spinner(EVIL) as say:
         say(f"second {EVIL}")
     assert "\x1b]0;" not in drawn.getvalue()
     assert "\x9b" not in drawn.getvalue()

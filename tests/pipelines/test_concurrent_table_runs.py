@@ -23,7 +23,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines import lake, runs
-from odradek.pipelines.batch_rows import covered
+from odradek.pipelines.batch_rows import offsets_digest_of
 from odradek.pipelines.delta import DeltaTable
 from odradek.pipelines.filesystems import LocalLocation, Location
 from odradek.pipelines.lake import Added, ParquetTable
@@ -382,8 +382,8 @@ def test_a_repeated_micro_batch_with_other_offsets_is_refused(tmp_path: Path, ki
 def test_the_same_ranges_in_another_order_are_equal() -> None:
     one, other = (Range(TopicPartition("t", index), 5, 9 + index) for index in range(2))
     empty = Range(TopicPartition("t", 2), 7, 7)
-    assert covered([one, other]) == covered([other, empty, one])
-    assert covered([one]) != covered([one._replace(end=10)])
+    assert offsets_digest_of([one, other]) == offsets_digest_of([other, empty, one])
+    assert offsets_digest_of([one]) != offsets_digest_of([one._replace(end=10)])
 
 
 def test_old_manifests_are_removed_in_order_of_their_numbers(tmp_path: Path) -> None:

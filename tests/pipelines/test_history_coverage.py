@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from odradek.batches.arrow import BatchSpans
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
-from odradek.history.coverage import SCHEMA, Coverage, Covered
+from odradek.history.coverage import SCHEMA, Coverage, CoverageRow
 from odradek.pipelines import history
 from odradek.spark.offset_ranges import Range
 
@@ -28,7 +28,7 @@ STRETCH = st.one_of(
 """Parts of a log: the kind, and for each offset whether its record exists."""
 
 
-def truth(kinds: list[str], kept: list[bool], start: int) -> Covered:
+def truth(kinds: list[str], kept: list[bool], start: int) -> CoverageRow:
     """Counts one offset after another."""
     kinds = [GONE] * start + kinds[start:]
     kept = [False] * start + kept[start:]
@@ -37,7 +37,7 @@ def truth(kinds: list[str], kept: list[bool], start: int) -> Covered:
     whole_from = 0 if last < 0 else next((at for at in range(last, len(kinds)) if kept[at]), len(kinds))
     in_batches = sum(kind == DATA and not there for kind, there in zip(kinds, kept, strict=True))
     counts = (sum(kept), kinds.count(CONTROL), kinds.count(ROLLED_BACK), in_batches, kinds.count(GONE))
-    return Covered(3, start, len(kinds), *counts, whole_from)
+    return CoverageRow(3, start, len(kinds), *counts, whole_from)
 
 
 def spans_of(batches: list[tuple[str, int, int]]) -> BatchSpans:
@@ -93,7 +93,7 @@ def test_the_whole_log_is_covered_up_to_the_planned_end(monkeypatch: pytest.Monk
     assert planned(4, startingOffsets="earliest") == [Range(offsets, 4, 22)]
     coverage = Coverage()
     coverage.begin(0, 4, 3).finish()
-    assert coverage.rows == [Covered(0, 4, 3, 0, 0, 0, 0, 3, 3)], "all three are removed"
+    assert coverage.rows == [CoverageRow(0, 4, 3, 0, 0, 0, 0, 3, 3)], "all three are removed"
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from odradek.pipelines.replay_job import destination as into
 from odradek.pipelines.replay_job import find_ranges, replay_of, run_replay
 from odradek.pipelines.replay_progress import ReplayRefused
 from odradek.pipelines.replay_ranges import Replay
-from odradek.pipelines.replay_transactions import ReplayFenced, _started
+from odradek.pipelines.replay_transactions import ReplayFenced, _start_run
 from odradek.spark.micro_batch_number import MicroBatchRefused
 
 SMALL = "250"
@@ -126,7 +126,7 @@ def test_options_that_could_lose_or_duplicate_a_record_are_refused(
     with pytest.raises(ConfigError, match="batch_size is for exactly_once"):
         into(ReplayOptions(bootstrap_servers=bootstrap, topics=source, to_topic=target, batch_size="1k"))
     mine = job(bootstrap, target, topics=source)
-    with _started(mine, mine.into) as one:  # type: ignore[arg-type]
+    with _start_run(mine, mine.into) as one:  # type: ignore[arg-type]
         name = one.name
     with Consumer(bootstrap, group_id=name) as member:
         member.subscribe([source])
@@ -147,7 +147,7 @@ def test_a_replay_whose_progress_has_expired_is_refused_if_the_target_has_its_re
     assert run_replay(job(bootstrap, target, topics=source), lambda: spark).rows == 26
     publish(bootstrap, target, numbers(5), partition=0)
     mine = job(bootstrap, target, topics=source)
-    with _started(mine, mine.into) as one:  # type: ignore[arg-type]
+    with _start_run(mine, mine.into) as one:  # type: ignore[arg-type]
         name = one.name
     admin.delete_groups([name])
     with pytest.raises(ReplayRefused, match=rf"group {name}, .* has expired .* {target}-\d at offset \d+: .*'again'"):
@@ -161,7 +161,7 @@ def test_the_deletion_of_records_that_an_earlier_run_has_planned_is_an_error(
     bootstrap: str, admin: Admin, source: str, target: str
 ) -> None:
     mine = job(bootstrap, target, topics=source)
-    with _started(mine, mine.into) as one:  # type: ignore[arg-type]
+    with _start_run(mine, mine.into) as one:  # type: ignore[arg-type]
         name = one.name
     topic_id = admin.describe_topics([source])[source].topic_id
     assert topic_id is not None

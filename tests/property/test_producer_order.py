@@ -103,7 +103,7 @@ class Scenario:
             sent, code = self.answers.pop(0)
             self.settle(sent.batch, code)
 
-    def decide_commits(self, batch: ProducerBatch, code: ErrorCode | None) -> None:
+    def settle(self, batch: ProducerBatch, code: ErrorCode | None) -> None:
         if code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
             self.queue.remove_answered(batch, appended=True)
             self.appended += self.numbers[id(batch)]

@@ -9,7 +9,7 @@ from sim_members import OK, RETRY_MS, Process
 
 from odradek.client.consumer.errors import FencedInstance
 from odradek.client.group.assignors import make_assignors
-from odradek.client.group.classic_membership import ClassicMembership, ClassicState, Next
+from odradek.client.group.classic_membership import ClassicMembership, ClassicState, NextStep
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.groups.messages import (
@@ -156,7 +156,7 @@ class ClassicProcess(Process):
         except (OdradekError, KafkaError) as error:
             self._refused(error)
             return
-        if following is Next.CONTINUE:
+        if following is NextStep.CONTINUE:
             self._sync()
         else:
             self._again(following)
@@ -196,7 +196,7 @@ class ClassicProcess(Process):
             self._refused(error)
             return
         self.note("synced: {} {}", reply.error.name, [str(tp) for tp in assigned])
-        if following is not Next.CONTINUE:
+        if following is not NextStep.CONTINUE:
             self._again(following)
             return
         self._busy = False
@@ -213,11 +213,11 @@ class ClassicProcess(Process):
             self.membership.request_rejoin("gave partitions up")
         self.take(assigned)
 
-    def _again(self, following: Next) -> None:
+    def _again(self, following: NextStep) -> None:
         if self.membership.lost:
             self.membership.lost = False
             self.give_up(set(self.owned))
-        self.later(0 if following is Next.JOIN_AGAIN else RETRY_MS, self._join)
+        self.later(0 if following is NextStep.JOIN_AGAIN else RETRY_MS, self._join)
 
     # --- heartbeats and the end -------------------------------------------------------------------------------
 

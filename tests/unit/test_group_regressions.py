@@ -19,7 +19,7 @@ from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.fetcher import Fetcher
 from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.group.assignors import make_assignors
-from odradek.client.group.classic_membership import ClassicMembership, ClassicState, Next
+from odradek.client.group.classic_membership import ClassicMembership, ClassicState, NextStep
 from odradek.core.consumer_protocol import encode_assignment
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
@@ -119,9 +119,9 @@ def test_a_subscription_that_changes_during_a_join_is_sent_in_the_next_join() ->
     reply = SimpleNamespace(
         error_code=OK, member_id="m", generation_id=1, protocol_name="range", leader="other", members=()
     )
-    assert member.on_join(reply) is Next.CONTINUE
+    assert member.on_join(reply) is NextStep.CONTINUE
     share = encode_assignment((TopicPartition("old", 0),))
-    assert member.on_sync(SimpleNamespace(error_code=OK, assignment=share))[0] is Next.CONTINUE
+    assert member.on_sync(SimpleNamespace(error_code=OK, assignment=share))[0] is NextStep.CONTINUE
     assert member.state is ClassicState.UNJOINED
     assert member.rejoin_reason == "reads other topics"
     member.join_request(["new"], ())
