@@ -158,11 +158,11 @@ def test_a_query_that_ends_before_its_commit_is_harmless(running: Running) -> No
     running.query.stop()
     running.wait_for_the_end()
     eventually(lambda: run.is_over, what="its connections closed")
-    run.settled.clear()
+    run.committed_ends.clear()
     assert micro_batch_commits._ends_of_last_batch(run), "there is a micro-batch to commit"
     micro_batch_commits._commit_run(run)
     assert [lookups._admin for lookups in run.sources.values()] == [None], "its connections stay closed"
-    assert not run.settled
+    assert not run.committed_ends
 
 
 def test_a_failed_micro_batch_is_not_committed_and_the_previous_one_is(running: Running) -> None:
