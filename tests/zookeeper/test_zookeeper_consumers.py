@@ -6,6 +6,7 @@ import contextlib
 import json
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -295,6 +296,26 @@ def test_without_permission_the_error_names_the_path(harness: GroupHarness) -> N
         one.assign([harness.b])
         with pytest.raises(NoPermission, match=f"/consumers/{harness.group}/owners/{harness.topic}"):
             eventually(lambda: one.poll(0.2), within_s=30)
+
+
+def test_the_login_of_a_consumer_comes_from_a_file(harness: GroupHarness, tmp_path: Path) -> None:
+    harness.put({0: 5})
+    path = f"/consumers/{harness.group}/offsets/{harness.topic}/0"
+    harness.kazoo.add_auth("digest", "kafka:secret")
+    harness.kazoo.set_acls(path, [make_digest_acl("kafka", "secret", all=True)])
+    file = tmp_path / "client.properties"
+    file.write_text("zookeeper.login=kafka:wrong\n")
+    with harness.consumer(zookeeper_config=str(file)) as one:
+        one.assign([harness.a])
+        with pytest.raises(NoPermission, match=f"no permission for {path} as user kafka: log in as") as refused:
+            eventually(lambda: one.poll(0.2), within_s=30)
+        assert "wrong" not in str(refused.value)
+    file.write_text("zookeeper.login=kafka:secret\n")
+    with harness.consumer(zookeeper_config=str(file)) as one:
+        one.assign([harness.a])
+        assert read(one, 5) == [5, 6, 7, 8, 9]
+        one.commit()
+    assert harness.offset(0) == 10
 
 
 def test_a_znode_that_is_no_offset_stops_the_start(harness: GroupHarness) -> None:

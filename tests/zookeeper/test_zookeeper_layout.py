@@ -109,6 +109,8 @@ def test_paths_and_values_in_other_layouts_are_parsed() -> None:
     ("options", "message"),
     [
         ({"template": "relative/{partition}"}, "expected an absolute path"),
+        ({"template": "/a/../{group}/{topic}/{partition}"}, "'..' means another path"),
+        ({"template": "/a\t/{group}/{topic}/{partition}"}, "it has the character U"),
         ({"template": "/a/{group}/{topic}"}, "each once"),
         ({"template": "/a/{group}/{topic}/{partition}/{partition}"}, "each once"),
         ({"template": "/a/{what}/{partition}"}, "each once"),
@@ -168,6 +170,8 @@ def test_a_connect_string_is_parsed_or_refused() -> None:
         "a:2181 b:2181",
         "a:1:2",
         "a#b",
+        "a:1/../b",
+        "a:1/b\n",
     ):
         with pytest.raises(ConfigError, match=r"zookeeper\.connect"):
             parse_connect(wrong)

@@ -16,6 +16,7 @@ from zookeeper.test_zookeeper_consumers import (  # noqa: F401  run here, too
     test_an_expired_session_loses_the_partitions,
     test_an_offset_that_was_deleted_or_created_meanwhile_is_not_overwritten,
     test_an_owner_keeps_a_consumer_from_reading_until_it_is_gone,
+    test_the_login_of_a_consumer_comes_from_a_file,
     test_without_permission_the_error_names_the_path,
 )
 from zookeeper.test_zookeeper_dual_commit import (  # noqa: F401  run here, too

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from odradek.core.errors import ConfigError
 from odradek.core.properties_file import read_properties_file
+from odradek.zookeeper.layout import name_problem
 
 LOGIN_VARIABLE = "ODRADEK_ZOOKEEPER_LOGIN"
 CONFIG_VARIABLE = "ODRADEK_ZOOKEEPER_CONFIG"
@@ -118,6 +119,8 @@ def parse_connect(text: str) -> tuple[str, str]:
         raise ConfigError(
             f"zookeeper.connect {text!r}: the chroot comes once, after the last host, as in a:2181,b:2181/kafka"
         )
+    for problem in filter(None, map(name_problem, chroot.split("/")[1:])):
+        raise ConfigError(f"zookeeper.connect {text!r}: no path of ZooKeeper can be like the chroot: {problem}")
     found = []
     for host in hosts.split(","):
         name, colon, port = host.strip().rpartition(":")

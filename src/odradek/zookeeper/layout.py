@@ -74,6 +74,8 @@ class OffsetLayout:
         names = _PLACEHOLDER.findall(self.template)
         if not self.template.startswith("/") or "//" in self.template or self.template.endswith("/"):
             raise ConfigError(f"path template {self.template!r}: expected an absolute path such as {KAFKA_TEMPLATE}")
+        for problem in filter(None, map(name_problem, self.template.split("/")[1:])):
+            raise ConfigError(f"path template {self.template!r}: no path of ZooKeeper can be like this: {problem}")
         if len(set(names)) != len(names) or set(names) - set(NAMES) or "{partition}" not in self.template:
             raise ConfigError(
                 f"path template {self.template!r}: expected {{partition}}, {{group}} and {{topic}}, each once"
