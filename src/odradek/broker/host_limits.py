@@ -79,7 +79,7 @@ class HostLimits:
         self._look_up_names()
 
     def _look_up_names(self) -> None:
-        """Starts the thread unless one runs: settings may change faster than a resolver answers."""
+        """Starts the thread unless one runs: settings may change faster than a resolver replies."""
         if not self._unresolved or self._thread is not None:
             return
         loop, names = asyncio.get_running_loop(), self._unresolved

@@ -169,6 +169,7 @@ def _upper_middle(data: bytes, size: int) -> int:
 
 
 def _accumulate(lanes: list[int], data: bytes, at: int, secret_at: int) -> None:
+    """Adds the 64 bytes from ``at`` on to the eight lanes: XXH3's name for the numbers of its state."""
     for lane in range(8):
         value = _u64(data, at + 8 * lane)
         keyed = value ^ _u64(_SECRET, secret_at + 8 * lane)

@@ -254,7 +254,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._fail(f"did not answer {schemas.api_name(api_key)} within {round(limit_s * 1000)} ms")
 
     async def _negotiate(self) -> None:
-        """Sends ApiVersions. A broker without our newest version answers in v0 with its own versions (KIP-511)."""
+        """Sends ApiVersions. A broker without our newest version replies in v0 with its own versions (KIP-511)."""
         key = API_VERSIONS
         version = schemas.known_versions(key)[1]
         for _ in range(2):

@@ -18,7 +18,7 @@ class ConnectionOpener(Protocol):
 class NodeConnections:
     """Connections of one purpose, one to each broker. Raises BrokerUnreachable, ConnectionLost.
 
-    A broker answers the requests of one connection in order. Requests with long waits (fetch, join) therefore have
+    A broker replies to the requests of one connection in order. Requests with long waits (fetch, join) therefore have
     their own connections."""
 
     def __init__(self, opener: ConnectionOpener) -> None:

@@ -76,10 +76,10 @@ def _row(entity: Any, asked: Any, code: ErrorCode, text: str, *, takes_code: boo
         elif field.name == "error_message":
             row[field.name] = text
         elif is_array and _is_structure(inner) and has_code(inner) and not takes_code:
-            row[field.name] = _rows(inner, _asked_rows(asked, field.name), code, text)
+            row[field.name] = _rows(inner, _request_rows(asked, field.name), code, text)
         elif is_array:
             row[field.name] = ()
-        elif (value := _asked_value(asked, field)) is not None:
+        elif (value := _request_value(asked, field)) is not None:
             row[field.name] = value
         elif field.default is MISSING and get_field_tag(field) is None:
             row[field.name] = _unknown_value(field)
@@ -90,7 +90,7 @@ def _rows(entity: Any, asked: Iterable[Any], code: ErrorCode, text: str) -> list
     return [_row(entity, each, code, text) for each in asked]
 
 
-def _asked_rows(asked: Any, name: str) -> Iterable[Any]:
+def _request_rows(asked: Any, name: str) -> Iterable[Any]:
     """Returns the array of the request that matches the reply's array ``name``: the same name, or the first array."""
     same = getattr(asked, name, None)
     if isinstance(same, tuple | list):
@@ -101,7 +101,7 @@ def _asked_rows(asked: Any, name: str) -> Iterable[Any]:
     return next((value for value in values if isinstance(value, tuple | list)), ())
 
 
-def _asked_value(asked: Any, field: Any) -> Any:
+def _request_value(asked: Any, field: Any) -> Any:
     """Returns the request's value of a field that identifies rows, or None."""
     if field.name not in _KEYS:
         return None

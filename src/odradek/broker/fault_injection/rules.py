@@ -61,7 +61,7 @@ class FaultHit(NamedTuple):
 
 
 class FaultRules:
-    """The faults that are set, and those that fired."""
+    """The faults that are set, and the requests that they hit."""
 
     def __init__(self, broker: BrokerServices) -> None:
         self.fired: deque[FaultHit] = deque(maxlen=FIRED_KEPT)
