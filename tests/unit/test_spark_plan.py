@@ -23,7 +23,7 @@ from odradek.spark.plan import BatchLimits, GroupOffsets, TopicStates
 from odradek.spark.source_offset import EXTRA, INITIAL, SourceOffset
 
 P0, P1, P2 = (TopicPartition("flights", number) for number in range(3))
-FOLLOW, IGNORE, FAIL = OnGroupReset.FOLLOW, OnGroupReset.IGNORE, OnGroupReset.FAIL
+FOLLOW, IGNORE, FAIL, ASKED = OnGroupReset.FOLLOW, OnGroupReset.IGNORE, OnGroupReset.FAIL, OnGroupReset.ASKED
 
 
 def at(**kwargs: object) -> SourceOffset:
@@ -202,17 +202,13 @@ HERE, ELSEWHERE = UUID(int=1), UUID(int=2)
         pytest.param(foreign(100, mark_commit(99, "a").metadata), False, id="mark-carried-over"),
     ],
 )
-def test_a_query_that_follows_only_asked_resets_follows_no_other_commit(
-    commit: OffsetAndMetadata, follows: bool
-) -> None:
+def test_only_resets_that_ask_for_it_are_followed(commit: OffsetAndMetadata, follows: bool) -> None:
     done = at(positions={P0: 500}, ids={"flights": HERE})
-    result = plan.decide_commits(done, {P0: commit}, OnGroupReset.ASKED, "new")
+    result = plan.decide_commits(done, {P0: commit}, ASKED, "new")
     assert dict(result.resets) == ({P0: (100, mark_of(commit) or "new")} if follows else {})
     assert dict(result.commits) == ({} if follows else {P0: mark_commit(500)})
     assert dict(result.overwritten) == ({} if follows else {P0: commit.offset})
-    assert not plan.decide_commits(
-        at(positions={P0: commit.offset}), {P0: commit}, OnGroupReset.ASKED, "new"
-    ).overwritten
+    assert not plan.decide_commits(at(positions={P0: commit.offset}), {P0: commit}, ASKED, "new").overwritten
 
 
 def test_a_range_without_a_sample_is_assumed_to_have_the_largest_records() -> None:
@@ -233,9 +229,7 @@ def test_a_query_that_fails_on_resets_names_partition_and_offsets(
     done = at(positions={P0: 500}, followed=followed)
     committed = {} if commit is None else {P0: commit}
     if reset is None:
-        assert dict(plan.decide_commits(done, committed, FAIL, "new").commits) == (
-            {} if expected is None else {P0: expected}
-        )
+        assert dict(plan.decide_commits(done, committed, FAIL, "new").commits) == ({P0: expected} if expected else {})
     else:
         with pytest.raises(plan.GroupReset, match=f"flights-0 from 500 to {reset[0]}.*onGroupReset=follow"):
             plan.decide_commits(done, committed, FAIL, "new")

@@ -11,7 +11,7 @@ import typer
 from odradek.cli.option_fields import of_fields
 from odradek.cli.terminal import EXIT_FAILED, CommandError
 from odradek.cli.zookeeper.scope import Execute, KafkaLine, UndoFile, ZooKeeperLine, refuse_live_members
-from odradek.cli.zookeeper.write_plan import WriteOptions, carry_out, changes_of
+from odradek.cli.zookeeper.write_plan import WriteLine, carry_out, changes_of
 
 EPILOG = (
     "Examples:\n\n\b\n"
@@ -52,7 +52,7 @@ def import_file(line: ImportLine) -> None:
         _refuse_outside_logs(line, by_group)
         refuse_live_members(store, sorted(by_group))
         changes = [change for group, wanted in by_group.items() for change in changes_of(store, group, wanted)]
-        carry_out(store, changes, WriteOptions(line.execute, line.undo_file, line.as_json))
+        carry_out(store, changes, WriteLine(line.execute, line.undo_file, line.as_json))
 
 
 def _refuse_outside_logs(line: ImportLine, by_group: dict[str, dict[tuple[str, int], int]]) -> None:

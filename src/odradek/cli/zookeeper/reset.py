@@ -31,7 +31,7 @@ from odradek.cli.zookeeper.scope import (
     group_names,
     refuse_live_members,
 )
-from odradek.cli.zookeeper.write_plan import WriteOptions, carry_out, changes_of
+from odradek.cli.zookeeper.write_plan import WriteLine, carry_out, changes_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -79,7 +79,7 @@ def reset(line: ZooKeeperResetLine) -> None:
     scenario = scenario_for(kind, given[kind])
     check_partitions(line.topic, line.all_topics)
     parse_partitions(line.topic or [])
-    asked = WriteOptions(line.execute, line.undo_file, line.as_json)
+    asked = WriteLine(line.execute, line.undo_file, line.as_json)
     with line.store() as store, line.admin("Kafka knows where the logs start and end") as admin:
         refuse_live_members(store, [group])
         offsets = _offsets(store, admin, group, scenario, line)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SHOWN = 4
 
 
-class WriteOptions(NamedTuple):
+class WriteLine(NamedTuple):
     """The options of a command that writes offsets."""
 
     execute: bool
@@ -42,7 +42,7 @@ def changes_of(store: OffsetStore, group: str, offsets: dict[tuple[str, int], in
     return [OffsetChange(GroupPartition(group, tp), offsets[tp], found.offsets.get(tp)) for tp in partitions]
 
 
-def carry_out(store: OffsetStore, changes: Sequence[OffsetChange], asked: WriteOptions) -> None:
+def carry_out(store: OffsetStore, changes: Sequence[OffsetChange], asked: WriteLine) -> None:
     """Shows the changes; with --execute, writes the undo file and all changes in one transaction."""
     if not asked.as_json:
         _show(changes)
