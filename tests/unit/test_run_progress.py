@@ -27,7 +27,7 @@ def test_a_run_counts_the_records_that_tasks_read_and_the_rows_in_the_table() ->
     found = progress.snapshot()
     assert (found.micro_batches, found.records, found.rows_per_s, found.lag, found.eta_s) == (0, 0, None, 1000, None)
     clock.now += 2
-    progress.passed(400)
+    progress.on_read(400)
     found = progress.snapshot()
     assert (found.micro_batches, found.records, found.rows_per_s, found.lag, found.eta_s) == (0, 400, 200.0, 600, 3.0)
     assert (found.files, found.bytes, found.seconds) == (0, 0, 2.0)
@@ -54,15 +54,15 @@ def test_the_rate_is_that_of_the_last_ten_seconds() -> None:
     progress = RunProgress(100_000, has_end=False, clock=clock)
     for _ in range(20):  # 1000 a second
         clock.now += 1
-        progress.passed(1000)
+        progress.on_read(1000)
     for _ in range(10):  # 10 a second
         clock.now += 1
-        progress.passed(10)
+        progress.on_read(10)
     found = progress.snapshot()
     assert found.rows_per_s == pytest.approx(10, rel=0.01)
     assert found.eta_s is None, "a run without an end offset has no estimated time"
     clock.now += 30
-    progress.passed(0)
+    progress.on_read(0)
     assert (progress.snapshot().rows_per_s or 0) < 3.4, "the rate falls when nothing is read"
 
 
