@@ -32,6 +32,7 @@ from odradek import Admin, Consumer, TopicPartition
 from odradek.aio.consumer import _call
 from odradek.batches.columns import DEFAULT_COLUMNS
 from odradek.batches.encode import encode_batch
+from odradek.batches.kernel_loader import wait_for_kernels
 from odradek.client import NewTopic
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.engine import ConsumerEngine
@@ -321,7 +322,10 @@ def in_batches_of_a_thousand(count: int, codec: str) -> tuple[list[bytes], list[
 
 @pytest.fixture
 def decoded_ahead(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, bool]]:
-    """The start offsets of the chunks that were decoded ahead, and whether the client's loop decoded them."""
+    """The start offsets of the chunks that were decoded ahead, and whether the client's loop decoded them.
+
+    The plain decoder, which reads until the kernels are loaded, decodes nothing ahead."""
+    assert wait_for_kernels(60)
     found: set[tuple[int, bool]] = set()
     decode = CompletedFetch.decode_ahead
 

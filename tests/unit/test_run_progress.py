@@ -33,7 +33,7 @@ def test_a_run_counts_the_records_that_tasks_read_and_the_rows_in_the_table() ->
     assert (found.files, found.bytes, found.seconds) == (0, 0, 2.0)
     # A micro-batch of 500 offsets has 490 rows: transaction markers are not rows.
     clock.now += 2
-    progress.added(Added(490, 3, 2, 9000), 500, None)
+    progress.on_micro_batch(Added(490, 3, 2, 9000), 500, None)
     found = progress.snapshot()
     assert (found.micro_batches, found.records, found.lag, found.files, found.bytes, found.unreadable) == (
         1,
@@ -44,7 +44,7 @@ def test_a_run_counts_the_records_that_tasks_read_and_the_rows_in_the_table() ->
         3,
     )
     # The log ends are requested from time to time: there are newer records, which this run does not read.
-    progress.added(Added(500, 0, 1, 1000), 500, 70)
+    progress.on_micro_batch(Added(500, 0, 1, 1000), 500, 70)
     found = progress.snapshot()
     assert (found.micro_batches, found.records, found.lag, found.eta_s) == (2, 990, 70, 0.0)
 
