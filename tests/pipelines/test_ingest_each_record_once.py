@@ -157,13 +157,13 @@ class Listener:
         self.batches: list[tuple[Added, int, int | None]] = []
         self.groups: list[CommitState] = []
 
-    def passed(self, offsets: int) -> None:
+    def on_read(self, offsets: int) -> None:
         self.offsets += offsets
 
-    def added(self, added: Added, offsets: int, lag: int | None) -> None:
+    def on_micro_batch(self, added: Added, offsets: int, lag: int | None) -> None:
         self.batches.append((added, offsets, lag))
 
-    def ended(self, group: CommitState) -> None:
+    def on_end(self, group: CommitState) -> None:
         self.groups.append(group)
 
 
