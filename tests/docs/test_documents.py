@@ -109,3 +109,7 @@ def test_the_files_of_the_glossary_exist() -> None:
     assert [term for term, names in code.items() if not names] == []
     missing = {name for names in code.values() for name in names if not (ROOT / "src" / "odradek" / name).exists()}
     assert missing == set()
+
+
+def test_the_architecture_page_has_at_most_150_lines() -> None:
+    assert len((ROOT / "docs" / "architecture.md").read_text().splitlines()) <= 150
