@@ -23,8 +23,9 @@ class Table:
     moment: str
     columns: tuple[str, ...]
     rows: dict[str, tuple[str, ...]]
-    """The cells by the row's name, which is its title. If the title begins with "…", the title of the row above comes
-    first. If the second column is the client or the variant, it follows after " | "."""
+    """The cells by the row's name, which is its title. If the title begins with "…", the last title without "…" comes
+    first. An empty cell repeats the title above. If the second column is the client or the variant, it follows after
+    " | "."""
 
     @property
     def day(self) -> str:

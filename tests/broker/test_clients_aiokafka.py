@@ -115,7 +115,7 @@ def test_many_records_and_a_large_one_are_read_back(bootstrap: str, topic: str) 
 
 @pytest.mark.claim(39)
 @pytest.mark.claim(18, 29, 46, part=True)
-def test_every_kind_of_commit_stores_its_offset(bootstrap: str, topic: str, group: str) -> None:
+def test_commits_with_and_without_given_offsets_store_them(bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic, 2)
     publish(bootstrap, topic, numbers(10))
     zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)

@@ -175,7 +175,7 @@ def test_a_broker_whose_parent_ends_before_it_is_ready_stops_cleanly(tmp_path: P
 
 
 class SyncsTogether(OsFiles):
-    """Files whose first directory syncs of a stop wait for each other."""
+    """During a stop, the first four syncs of topic directories wait until all four have begun."""
 
     def __init__(self, *, fails: str = "") -> None:
         self.together = threading.Barrier(4)

@@ -29,7 +29,8 @@ FEW = ("offset", "timestamp", "value")
 
 
 class OldLog(NamedTuple):
-    """A log that was truncated at ``cut``, or of a deleted topic (``cut`` None). Its fetched records still come."""
+    """A log that was truncated at ``cut``, or of a deleted topic (``cut`` None). The consumer may still return
+    records that it has fetched from it."""
 
     lead: Lead
     topic_id: UUID
@@ -40,7 +41,7 @@ class Reading:
     """The model of one partition. ``at`` is the next offset that the consumer returns; None: unknown."""
 
     def __init__(self, at: int | None, old_logs: list[OldLog]) -> None:
-        self.most = -1
+        self.highest = -1  # the highest position so far
         self.place(at, old_logs)
 
     def place(self, at: int | None, old_logs: list[OldLog], *, may_be_out_of_range: bool = False) -> None:
@@ -49,11 +50,11 @@ class Reading:
         """Whether ``at`` may be out of the range of the log: reading then starts at the log start."""
         self.is_without_epoch = True
         self.old_logs = old_logs
-        self.most = max(self.most, at) if at is not None else self.most
+        self.highest = max(self.highest, at) if at is not None else self.highest
 
     def returned(self, at: int) -> None:
         self.at, self.may_be_out_of_range, self.is_without_epoch = at, False, False
-        self.most = max(self.most, at)
+        self.highest = max(self.highest, at)
 
 
 class Visible:
@@ -158,7 +159,8 @@ class Scenario:
         }  # fmt: skip
         self.is_async = dice.random() < 0.4
         self.readings: dict[TopicPartition, Reading] = {}
-        self.most: dict[TopicPartition, float] = {}
+        self.commit_limit: dict[TopicPartition, float] = {}
+        """The highest offset that the consumer may commit."""
         self.returned = 0
         self.deleted: dict[str, int] = {}
         self.earlier: dict[TopicPartition, list[OldLog]] = {tp: [] for tp in self.all}
@@ -168,7 +170,7 @@ class Scenario:
 
     def event(self) -> None:
         cluster, kinds = self.cluster, self.kinds
-        happen = {self.append: 8, self.raise_some: 3, self.spread: 4, self.forget: 0.5}
+        happen = {self.append: 8, self.raise_high_watermark: 3, self.spread: 4, self.forget: 0.5}
         if "moves" in kinds:
             happen |= {self.move: 2, self.remove_leader: 0.4}
         if "truncation" in kinds:
@@ -205,7 +207,7 @@ class Scenario:
     def end_transactions(self) -> None:
         self.cluster.end_transactions(self.pick(), self.cluster.dice.choice(((ABORT,), (DONE,), (ABORT, DONE))))
 
-    def raise_some(self) -> None:
+    def raise_high_watermark(self) -> None:
         self.cluster.raise_high_watermark(self.pick())
 
     def spread(self) -> None:
@@ -299,7 +301,7 @@ class Scenario:
         return []
 
     def old_logs_since(self, tp: TopicPartition, found: Written) -> list[OldLog]:
-        """The old logs from the first one on that may have had the record."""
+        """The old logs, from the first one that may have had the record."""
         earlier = self.earlier[tp]
         past = [
             number
@@ -411,13 +413,13 @@ class Scenario:
 
     def on_commit(self, tp: TopicPartition, offset: int) -> None:
         reading = self.readings.get(tp)
-        most = self.most.get(tp, -1)
+        most = self.commit_limit.get(tp, -1)
         if reading is not None:
             if reading.at is None or reading.may_be_out_of_range or any(old.cut is None for old in reading.old_logs):
-                self.most[tp] = float("inf")
+                self.commit_limit[tp] = float("inf")
             else:
-                most = self.most[tp] = max(most, reading.most)
-            if offset <= most or self.most[tp] == float("inf"):
+                most = self.commit_limit[tp] = max(most, reading.highest)
+            if offset <= most or self.commit_limit[tp] == float("inf"):
                 return
             if any(visible.none_between(int(most), offset) for _, _, _, visible, _ in self.stages(tp, reading)):
                 return
@@ -437,14 +439,16 @@ class Scenario:
         with self.cluster.changed:
             for tp in set(self.readings) - chosen:
                 removed = self.readings.pop(tp)
-                self.most[tp] = float("inf") if removed.at is None else max(self.most.get(tp, -1), removed.most)
+                self.commit_limit[tp] = (
+                    float("inf") if removed.at is None else max(self.commit_limit.get(tp, -1), removed.highest)
+                )
             for tp in chosen - set(self.readings):
                 known = self.settings["auto_offset_reset"] == "earliest" and tp not in self.cluster.ever_committed
                 known = known and not self.uses_group
                 self.readings[tp] = Reading(0 if known else None, self.old_logs(tp))
                 self.readings[tp].may_be_out_of_range = True
                 if not known:
-                    self.most[tp] = float("inf")
+                    self.commit_limit[tp] = float("inf")
         self.face.call("assign", [TopicPartition(*tp) for tp in sorted(chosen)])
 
     def poll(self) -> None:

@@ -24,7 +24,7 @@ def private_modules() -> dict[str, set[str]]:
     return found
 
 
-def test_packages_with_used_private_modules_have_tested_upper_limits() -> None:
+def test_packages_with_used_private_modules_have_upper_limits_above_the_tested_version() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     bounds = {re.split(r"[<>=!~ ;\[]", one, maxsplit=1)[0]: one for one in declared}
     tested = dict(

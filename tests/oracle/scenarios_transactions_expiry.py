@@ -1,4 +1,4 @@
-"""Transactional ids and producers that are not used for long enough to be forgotten."""
+"""Transactional ids and producers that expire because they are not used."""
 
 from __future__ import annotations
 

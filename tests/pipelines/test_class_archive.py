@@ -88,7 +88,9 @@ def test_a_java_without_a_default_archive_gets_none(default: Path, tmp_path: Pat
     assert default_path(tmp_path / "java", tmp_path / "spark") is None
 
 
-def test_none_and_java_options_of_the_user_disable_the_archive(default: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_setting_none_and_class_sharing_options_disable_the_archive(
+    default: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ClassArchive.of({}, default)
     assert ClassArchive.of({SETTING: "none"}, default) is None
     assert ClassArchive.of({"spark.driver.extraJavaOptions": "-Xshare:off"}, default) is None

@@ -123,7 +123,7 @@ def test_zookeeper_catches_up_after_it_was_away(
         assert harness.owner(0) == harness.owner(1) == f"{harness.ids()[0]}-0"
 
 
-def test_an_expired_session_is_owned_again_with_the_next_commit(
+def test_after_a_session_expired_the_next_commit_owns_the_partitions_again(
     harness: GroupHarness, admin: Admin, zookeeper: odradek.ZooKeeper
 ) -> None:
     lost: list[list[Tp]] = []

@@ -21,7 +21,7 @@ from zookeeper.test_zookeeper_consumers import (  # noqa: F401  run here, too
 )
 from zookeeper.test_zookeeper_dual_commit import (  # noqa: F401  run here, too
     test_a_second_writer_in_zookeeper_is_not_overwritten_by_a_lower_offset,
-    test_an_expired_session_is_owned_again_with_the_next_commit,
+    test_after_a_session_expired_the_next_commit_owns_the_partitions_again,
 )
 from zookeeper.test_zookeeper_lost_answers import (  # noqa: F401  run here, too
     test_a_commit_is_lost_on_the_way,

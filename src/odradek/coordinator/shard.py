@@ -11,7 +11,8 @@ from odradek.core.errors import ErrorCode
 
 
 class CoordinatorShard(Protocol):
-    """The state machine of one partition. Its results are in core/effects, with the time of their execution.
+    """The state machine of one partition. ``core/effects`` defines its results and says when the
+    runtime carries them out.
 
     It has no clock, socket, file or randomness. Durable state changes only in ``replay`` and ``replay_block``. Between
     the first and the last of its ``ResultSteps`` the runtime calls only these two.
@@ -28,8 +29,8 @@ class CoordinatorShard(Protocol):
     def handle(self, now_ms: int, request: Request) -> Result | ResultSteps:
         """Handles a request. If this raises, the reply is UNKNOWN_SERVER_ERROR.
 
-        The reply is the same if the records do not fit in a batch, and the shard is rebuilt. A shard can avoid this
-        by a check of the size before it changes its state.
+        If the records do not fit in a batch, the reply is the same, and the shard is rebuilt, too. A shard can avoid
+        this by a check of the size before it changes its state.
         """
 
     def reply_to_dropped(self, request: Request, error: ErrorCode) -> Any:

@@ -19,18 +19,19 @@ KIP-848 without an epoch, the group is Empty none
 KIP-848 of an unknown member                 UNKNOWN_MEMBER_ID
 KIP-848 before v9, not of a classic member   UNSUPPORTED_VERSION: no member epochs before v9
 KIP-848 of a later epoch than the member's   STALE_MEMBER_EPOCH, of a classic member ILLEGAL_GENERATION
-KIP-848 of an earlier epoch, for a partition the same
+KIP-848 of an earlier epoch, for a partition STALE_MEMBER_EPOCH, of a classic member ILLEGAL_GENERATION
         that the member did not have then
 ======= ==================================== ==========================================================
 
 A commit in a transaction (TxnOffsetCommit, KIP-447) differs:
 
 * An epoch for no group is always ILLEGAL_GENERATION.
-* Without epoch and ids it is accepted in every group: older producers send no member (KAFKA-18060).
+* Without epoch and ids it is accepted in every group that is not Dead: older producers send no member (KAFKA-18060).
 * A classic group accepts it during CompletingRebalance, too.
 * A wrong epoch in a KIP-848 group is always ILLEGAL_GENERATION.
 
-A fetch is only fenced in KIP-848 groups: it has no member and no epoch, or a known member with its present epoch.
+Only KIP-848 groups fence a fetch. They accept it without a member and an epoch, or from a known member with its present
+epoch.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ UNKNOWN_BYTES = 1024.0
 _SLIVER = 0.1
 
 
-def known_sizes(wanted: Sequence[Range], bytes_per_offset: Mapping[TopicPartition, float]) -> dict[Range, float]:
+def estimated_sizes(wanted: Sequence[Range], bytes_per_offset: Mapping[TopicPartition, float]) -> dict[Range, float]:
     """Returns the stored bytes of each range.
 
     A partition without a sample counts with the largest bytes per offset of the others.
@@ -40,7 +40,7 @@ def pack(
     There is one task for each of ``slots`` if there is enough to read for all, a multiple of ``slots`` if there is
     more, and never more than ``most``.
     """
-    sizes = known_sizes(wanted, bytes_per_offset)
+    sizes = estimated_sizes(wanted, bytes_per_offset)
     total = sum(sizes.values())
     if not total:
         return []

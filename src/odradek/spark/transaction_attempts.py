@@ -18,7 +18,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from odradek.client.producer import Producer, SharedTransaction
 from odradek.client.producer.errors import ProducerFenced
-from odradek.client.producer.transaction import BY_ITSELF
+from odradek.client.producer.transaction import BROKER_ADDS_PARTITIONS
 from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.spark.arrow_map import map_in_arrow
@@ -154,7 +154,7 @@ def _abort(producer: Producer, shared: SharedTransaction | None, partitions: lis
     next epoch later, and a partition learns it from the markers of another, empty transaction.
     """
     producer.abort_transaction()
-    if shared is not None and shared.version < BY_ITSELF:
+    if shared is not None and shared.version < BROKER_ADDS_PARTITIONS:
         producer.begin_transaction()
         producer.share_transaction(partitions)
         producer.abort_transaction()

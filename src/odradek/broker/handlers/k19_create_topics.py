@@ -49,7 +49,7 @@ def handle(broker: BrokerServices, context: Context, message: CreateTopicsReques
 def _create_all(
     broker: BrokerServices, context: Context, message: CreateTopicsRequest, times: Mapping[str, int]
 ) -> Steps[Elements]:
-    """Returns a row for each topic that has one entry. Raises KafkaError if all of them are refused."""
+    """Returns a row for each topic that has one entry. Raises KafkaError if the whole request is refused."""
     wanted = yield from list_in_steps(topic for topic in message.topics if times[topic.name] == 1)
     partitions = 0
     for number, topic in enumerate(wanted):

@@ -15,7 +15,7 @@ from odradek.client.config import ClientConfig
 from odradek.client.producer.accumulator import ProducerBatch, is_refused
 from odradek.client.producer.config import ProducerConfig
 from odradek.client.producer.engine import PRODUCE_NAMES_CEILING, ProducerEngine
-from odradek.client.producer.transaction import BY_ITSELF
+from odradek.client.producer.transaction import BROKER_ADDS_PARTITIONS
 from odradek.core.errors import ConfigError, ErrorCode
 from odradek.core.ids import ProducerIdentity, TopicPartition
 
@@ -33,9 +33,10 @@ class SharedTransaction(NamedTuple):
 
 
 def produce_ceiling(version: int) -> int:
-    """Returns the highest version of Produce to use. In older versions brokers do not add partitions by themselves, so
-    a transaction below ``BY_ITSELF`` uses the version before it."""
-    return PRODUCE_NAMES_CEILING if version >= BY_ITSELF else PRODUCE_NAMES_CEILING - 1
+    """Returns the highest version of Produce to use. From ``PRODUCE_NAMES_CEILING`` on, brokers add partitions to a
+    transaction by themselves. With a transaction.version below ``BROKER_ADDS_PARTITIONS``, the version of Produce is
+    lower."""
+    return PRODUCE_NAMES_CEILING if version >= BROKER_ADDS_PARTITIONS else PRODUCE_NAMES_CEILING - 1
 
 
 class JoinedEngine(ProducerEngine):

@@ -36,7 +36,7 @@ from odradek.wire.api_keys import (
     TXN_OFFSET_COMMIT,
 )
 
-BY_ITSELF = 2
+BROKER_ADDS_PARTITIONS = 2
 """The transaction.version from which brokers add partitions by themselves."""
 
 
@@ -220,22 +220,22 @@ class ProducerTransaction:
             self.state = TransactionPhase.COMMITTING
             return
         if self.state is not TransactionPhase.ABORTING:
-            self._needs_epoch = self.version < BY_ITSELF
+            self._needs_epoch = self.version < BROKER_ADDS_PARTITIONS
         self.state = TransactionPhase.ABORTING
 
     # --- the engine's requests --------------------------------------------------------------------------------
 
     def partitions_to_add(self, wanted: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Returns the partitions that have to be added before their batches are sent."""
-        return [] if self.version >= BY_ITSELF else [tp for tp in wanted if tp not in self._added]
+        return [] if self.version >= BROKER_ADDS_PARTITIONS else [tp for tp in wanted if tp not in self._added]
 
     def must_add_group(self, group_id: str) -> bool:
-        return self.version < BY_ITSELF and group_id not in self._groups
+        return self.version < BROKER_ADDS_PARTITIONS and group_id not in self._groups
 
     def needs_epoch_to_share(self) -> bool:
         """Returns whether other producers, which start at sequence 0, need a new epoch. At version 2 each end gives
         one."""
-        return self.version < BY_ITSELF and self._epoch_was_shared and not self._is_shared
+        return self.version < BROKER_ADDS_PARTITIONS and self._epoch_was_shared and not self._is_shared
 
     def on_new_epoch(self, producer: ProducerIdentity) -> None:
         """Notes another epoch of the producer, before the first request of this transaction."""
@@ -272,13 +272,13 @@ class ProducerTransaction:
     def is_no_transaction(self, code: ErrorCode) -> bool:
         """Returns whether an abort's error means that the coordinator had no transaction: no request to add
         succeeded."""
-        nothing = not self._added and not self._groups and self.version < BY_ITSELF
+        nothing = not self._added and not self._groups and self.version < BROKER_ADDS_PARTITIONS
         return code is ErrorCode.invalid_txn_state and self.state is TransactionPhase.ABORTING and nothing
 
     def is_empty_share(self, code: ErrorCode) -> bool:
         """Returns whether a commit's error means that no producer has added anything to the shared transaction. At
         version 2 each transaction has its own epoch, so the code cannot be about another one."""
-        alone = self._is_shared and not self._has_sent and self.version >= BY_ITSELF
+        alone = self._is_shared and not self._has_sent and self.version >= BROKER_ADDS_PARTITIONS
         return code is ErrorCode.invalid_txn_state and self.state is TransactionPhase.COMMITTING and alone
 
     def on_end(self, producer: ProducerIdentity) -> bool:

@@ -24,7 +24,7 @@ from odradek.client.producer.config import ProducerConfig
 from odradek.client.producer.engine import Delivered, ProducerEngine, RecordToSend
 from odradek.client.producer.shared_transaction import CONCURRENT_BACKOFF_MS, SharedTransaction, produce_ceiling
 from odradek.client.producer.transaction import (
-    BY_ITSELF,
+    BROKER_ADDS_PARTITIONS,
     Consequence,
     ProducerTransaction,
     TransactionCall,
@@ -123,7 +123,7 @@ class TransactionalEngine(ProducerEngine):
                 if is_unadded:
                     await self._call(requests.add_offsets(self._id, producer, group.group_id), deadline)
                     self.transaction.on_added(group_id=group.group_id)
-                by_itself = self.transaction.version >= BY_ITSELF
+                by_itself = self.transaction.version >= BROKER_ADDS_PARTITIONS
                 message = requests.commit_offsets(self._id, producer, group, chosen, by_itself=by_itself)
                 await self._call(message, deadline)
                 self.transaction.on_added(group_id=group.group_id)
@@ -212,7 +212,7 @@ class TransactionalEngine(ProducerEngine):
         with self.lock:
             has_to_end = transaction.end_request()
         if has_to_end:
-            by_itself = transaction.version >= BY_ITSELF
+            by_itself = transaction.version >= BROKER_ADDS_PARTITIONS
             request = requests.end(self._id, transaction.producer, commit=commit, returns_epoch=by_itself)
             reply = await self._call(request, deadline)
             with self.lock:
