@@ -1,4 +1,5 @@
-"""Records that a consumer loses or repeats after kill -9, by its way to commit: our client, in its own process."""
+"""Records that a consumer loses or repeats after kill -9, depending on how it commits. The consumer is our client, in
+a process of its own."""
 
 from __future__ import annotations
 

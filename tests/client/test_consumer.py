@@ -11,6 +11,7 @@ import pytest
 from support.brokers import eventually
 
 from odradek import Admin, Consumer, OffsetAndMetadata, TopicPartition
+from odradek.batches.kernel_loader import wait_for_kernels
 from odradek.client import NewTopic, loop
 from odradek.client.consumer.errors import (
     CommitFailed,
@@ -287,6 +288,7 @@ def test_a_paused_partition_holds_only_the_memory_of_its_own_records(
 ) -> None:  # fmt: skip
     """One reply has records of both partitions. The partition with few records is paused after its first record, or
     before the reply arrives."""
+    assert wait_for_kernels(60), "only records of the kernels know their memory"
     admin.create_topics([NewTopic(topic, 2, 1)])
     publish(topic, {0: 10, 1: 5_000})
     small, large = offsets_of(topic, 0, 1)

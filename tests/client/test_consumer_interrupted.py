@@ -165,7 +165,8 @@ def test_a_cancelled_poll_loses_no_record_that_a_thread_decodes(cluster: Scripte
 def test_no_commit_covers_the_records_of_an_unfinished_poll(
     bootstrap: str, admin: Admin, topic: str, group: str, gate: Gate, way: str, cancelled: bool
 ) -> None:
-    """Another task commits while a thread decodes. These records have not been returned, and may be cancelled."""
+    """Another task commits while a thread decodes. The decoded records have not been returned yet, and their poll may
+    be cancelled."""
     admin.create_topics([NewTopic(topic, 1, 1)])
     publish_values(bootstrap, topic, ["v" * 400] * 200)
     tp = TopicPartition(topic, 0)

@@ -62,7 +62,7 @@ def offsets_fetched_while_pending_by_every_version(run: Run) -> None:
 
 
 def plain_commits_between(run: Run) -> None:
-    """A plain commit after a pending one: the later one wins, or the transaction overwrites it."""
+    """A plain commit of a partition with a pending commit: the record that is later in the log decides."""
     for commit in (True, False):
         requests = GroupRequests(run, f"{commit:d}")
         topic = requests.topic(f"{commit:d}", 3)

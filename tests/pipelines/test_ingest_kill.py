@@ -185,7 +185,7 @@ def test_a_round_with_a_kill_writes_each_record_once(
     assert killed.startswith("driver")
 
 
-def test_a_first_run_that_was_killed_may_be_corrected(
+def test_after_a_killed_first_run_the_schema_may_be_corrected(
     own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path
 ) -> None:
     """The killed run had begun the table, which is still empty."""
@@ -211,7 +211,8 @@ def test_a_first_run_that_was_killed_may_be_corrected(
 def test_three_rounds_with_kills_write_each_record_once(
     seed: int, table_format: str, own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path
 ) -> None:
-    """Each run kills a driver, a worker and a broker. Every other seed names the table with a ``file:`` URI."""
+    """Each case kills a driver, a worker and the broker, one in each round. Every other seed names the table
+    with a ``file:`` URI."""
     rounds = Rounds(own_broker(), tmp_path, table_format, by_uri=seed % 2 == 1)
     assert len(play(rounds, spark, seed, 3)) == 3
 

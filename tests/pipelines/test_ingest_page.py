@@ -30,7 +30,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipelines.md"
 def test_the_page_runs_in_order(
     spark: object, admin: Admin, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one process, with one start of Spark: a command is called as by the shell."""
+    """The commands run in this process, with the arguments that a shell would pass, so that Spark starts only once."""
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```(python|sh)\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert {kind for kind, _ in blocks} == {"python", "sh"}

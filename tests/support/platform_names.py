@@ -1,4 +1,4 @@
-"""The names that a module of the standard library has on one system, by typeshed, which mypy contains."""
+"""The names that a module of the standard library has on one system, according to the copy of typeshed in mypy."""
 
 from __future__ import annotations
 

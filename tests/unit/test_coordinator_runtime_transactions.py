@@ -258,7 +258,7 @@ def test_a_load_replays_batches_and_markers_in_their_places(bank: Bank) -> None:
 
 
 class HeldBack:
-    """Runs that hold back every plain record until they are drained."""
+    """A replacement for ``new_runs`` that holds back every plain record until it is drained."""
 
     def __init__(self, shard: Any, name: str, replay: Callable[[int, bytes, bytes | None], None]) -> None:
         self._replay = replay

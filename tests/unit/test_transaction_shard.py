@@ -698,7 +698,7 @@ def test_a_prepared_transaction_is_completed_at_level_0(coordinator: Coordinator
 
 
 def test_a_commit_at_the_last_epoch_is_refused(coordinator: Coordinator) -> None:
-    """Only a record by hand makes it. An abort gets a new producer id."""
+    """Only a record that is written by hand has this epoch in an open transaction. An abort gets a new producer id."""
     coordinator.add(coordinator.new_producer())
     producer = coordinator.put(producer_epoch=32_767)
     assert coordinator.end(producer) == failed(ErrorCode.unknown_server_error)

@@ -219,7 +219,8 @@ def group_key(group: str) -> bytes:
 
 
 def group_value(value: GroupMetadata, packed: Iterable[bytes] | None = None) -> bytes:
-    """Returns a value of version 3. ``packed`` is the result of ``packed_member`` for each of its members."""
+    """Returns a value of version 3. ``packed``: the pieces that ``packed_member`` returns for its members, in one
+    sequence."""
     if packed is None:
         packed = chain.from_iterable(map(packed_member, value.members))
     fields = {

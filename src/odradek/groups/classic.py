@@ -7,8 +7,8 @@ Rules
   members and their metadata. It computes the assignment and sends it with SyncGroup.
 * The generation is written to the log after the leader's SyncGroup. After a restart the coordinator has the last
   *synced* generation.
-* Some state changes only in ``replay``: assignments and the state Stable, the generation of an Empty group, the new
-  id of a static member of a Stable group.
+* Some state changes only in ``replay``: new assignments (a rebalance clears the old ones before) and the state
+  Stable, the generation of an Empty group, the new id of a static member of a Stable group.
 * A member that sends no heartbeat within its session timeout is removed, unless its join or sync is parked.
 * A static member (a member with a group instance id) rejoins after a restart under a new member id and takes over
   its assignment. In a Stable group this causes no rebalance. Its old id is fenced.
@@ -43,7 +43,7 @@ from odradek.groups.messages import JoinedMember, JoinGroup, MemberProtocol
 
 CONSUMER = "consumer"
 _NAMES_LIKE_ONE = 8
-"""The number of protocol names whose scan or removal takes as long as one element of a step."""
+"""The number of protocol names whose scan or removal takes as long as one element of a step (``core/pace``)."""
 
 
 class State(Enum):

@@ -9,7 +9,7 @@ Rules (state table: groups/classic)
 * A member that misses the rebalance timeout is removed and must join again. A static member stays until its session
   or the sync timeout ends.
 * Work on all members of a group is done in steps. The shard handles nothing else until the last step.
-* The state that is in a group's record changes in ``ClassicGroup.replay``, not in a handler.
+* Some of the state in a group's record changes only in ``ClassicGroup.replay`` (``groups/classic``).
 """
 
 from __future__ import annotations
@@ -203,7 +203,8 @@ class Membership:
             leader=group.leader or "",
             member_id=member.member_id,
         )
-        if was_leader and request.can_skip_assignment:  # with the old leader id, the member only syncs
+        # Without this, the reply has the old leader id, so that the member does not act as the leader and only syncs.
+        if was_leader and request.can_skip_assignment:
             reply.skip_assignment, reply.leader = True, member.member_id
             reply.members = joined = []
             for row in change.decoded.value.members if change.decoded.value else ():
@@ -543,7 +544,7 @@ class Membership:
 
 
 _REPLY_WORK = 3
-"""The work of one reply and one timer, in elements of a step."""
+"""The work of one reply and one timer, in elements of a step (``core/pace``)."""
 
 
 def _synced(group: ClassicGroup, assignment: bytes) -> SyncGroupReply:

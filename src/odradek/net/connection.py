@@ -192,7 +192,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def note_throttle_time(self, api_key: int, version: int, throttle_ms: int) -> None:
         """Notes the throttle time of a reply: the broker reads nothing from this connection for that long."""
         if throttle_ms > 0 and version >= _REPLY_BEFORE_THROTTLE_FROM.get(api_key, 0):
-            # The loop's clock stays the same within one iteration of the loop. With it the throttle time would end too
+            # uvloop's clock stays the same within one iteration of the loop. With it the throttle time would end too
             # early.
             self._throttled_until_s = max(self._throttled_until_s, time.monotonic() + throttle_ms / 1000)
 

@@ -87,7 +87,8 @@ def _listen(receiver: socket.socket, token: str, advance: Callable[[int], None],
 
 
 def _parse(datagram: bytes, token: str) -> tuple[tuple[str, int, int], int] | None:
-    """Returns the piece and its count of offsets; None for a datagram of another sender, because anyone can send."""
+    """Returns the piece (topic, partition, first offset) and the number of its offsets that are read; None for a
+    datagram of another sender, because anyone can send."""
     try:
         fields = parse_json(datagram)
         if fields[0] != token:
