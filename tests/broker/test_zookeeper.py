@@ -61,10 +61,12 @@ def test_an_expired_session_loses_its_ephemeral_nodes(zookeeper: odradek.ZooKeep
 def test_a_paused_node_answers_later(zookeeper: odradek.ZooKeeper, client: KazooClient) -> None:
     path = client.create("/paused-", b"7", sequence=True)
     zookeeper.nodes[0].pause()
-    reading = client.get_async(path)
-    reading.wait(0.3)
-    assert not reading.ready()
-    zookeeper.nodes[0].resume()
+    try:
+        reading = client.get_async(path)
+        reading.wait(0.3)
+        assert not reading.ready()
+    finally:  # other tests share the node
+        zookeeper.nodes[0].resume()
     assert reading.get(timeout=10)[0] == b"7"
 
 

@@ -261,3 +261,10 @@ def test_no_offset_goes_back_when_the_leader_is_killed(zookeeper: odradek.ZooKee
             write(store, "g", {A: reached, B: reached})
             ensemble.start()
         assert store.read("g").offsets[A].version == reached
+
+
+def test_a_lost_connection_is_tried_again_at_least_once_in_a_second() -> None:
+    """A longer pause could end after the session. kazoo adds up to 40 % to a pause."""
+    retry = ZooKeeperConnection(config_of("127.0.0.1:1", environment={}))._client._conn_retry
+    assert retry.max_delay <= 1
+    assert retry.max_tries == -1

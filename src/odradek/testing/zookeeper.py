@@ -136,6 +136,11 @@ class ZooKeeperNode:
     def pause(self) -> None:
         """Stops the node's process (SIGSTOP): connections stay open, and the node sends nothing until ``resume``."""
         self._signal(_STOP)
+        # The signal is only sent then: a thread on another processor may still reply to a request.
+        tasks = Path(f"/proc/{self._java}/task")  # only Linux has it
+        pause = threading.Event()
+        while tasks.exists() and not all(_is_stopped(task) for task in tasks.iterdir()):
+            pause.wait(_POLL_S)
 
     def resume(self) -> None:
         """Lets a paused node continue."""
@@ -298,6 +303,14 @@ def _end(nodes: tuple[ZooKeeperNode, ...], home: Path, owner: int) -> None:
             node.kill()
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+def _is_stopped(task: Path) -> bool:
+    """Whether a thread (``/proc/PID/task/TID``) is stopped by a signal, or has ended."""
+    try:
+        return (task / "stat").read_text().rpartition(")")[2].split()[0] in "TtXZ"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def server_mode(port: int) -> str:

@@ -81,6 +81,9 @@ class Check(NamedTuple):
 
 Operation = Create | SetData | Delete | Check
 
+RECONNECT_MAX_PAUSE_S = 1.0
+"""The longest pause between two attempts to connect; kazoo adds up to 40 % at random."""
+
 
 class ZooKeeperConnection:
     """A session, from ``open`` to ``close``. Threads may share it. Paths are below the chroot.
@@ -321,6 +324,8 @@ def _client(config: ZooKeeperConfig, log: logging.Logger) -> KazooClient:
         timeout=config.session_timeout_ms / 1000,
         auth_data=[("digest", config.login)] if config.login else None,
         logger=log,
+        # kazoo's own pauses grow to 60 s. A session would expire in one of them although ZooKeeper is back.
+        connection_retry={"max_tries": -1, "delay": 0.1, "max_delay": RECONNECT_MAX_PAUSE_S},
         **options,
     )
 
