@@ -321,8 +321,7 @@ class Driver(Generic[S]):
                 replies.append(announcement(self._runtime.on_announced, self._index, effect.value))
 
     def _make_room(self, records: Sequence[LogEntry], request: Request | None, replies: list[PendingReply]) -> bool:
-        """Adds records to the batch of this tick. If they do not fit, it appends that batch first. Returns False on a
-        failure."""
+        """Adds records to the tick's batch; if they do not fit, appends that first. Returns False on a failure."""
         limit = self._partition.max_message_bytes
         sizes = [most_bytes(record) for record in records]
         total = sum(sizes)
@@ -438,11 +437,10 @@ class Driver(Generic[S]):
     def _append(
         self, append: Callable[[], AppendResult], replies: list[PendingReply], *, may_be_refused: bool = False
     ) -> int | None:
-        """Appends a batch and returns its first offset. None: the append failed. Then the shard is new, with one
-        exception.
+        """Appends a batch and returns its first offset. None: the append failed, and the shard is new.
 
-        The exception, ``may_be_refused``: the log may refuse a producer's write, and then the shard stays. Otherwise
-        each request of a fenced producer would cause a load.
+        With ``may_be_refused`` the log may refuse a producer's write. Then the result is None, too, but the shard
+        stays: otherwise each request of a fenced producer would cause a load.
         """
         try:
             return append().base_offset

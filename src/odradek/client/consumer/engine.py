@@ -358,8 +358,7 @@ class ConsumerEngine:
 
     @contextmanager
     def record_by_record(self, polled: Polled) -> Iterator[Iterator[Record]]:
-        """Iterates over a poll's records. The position passes a record when the caller asks for the next
-        one.
+        """Iterates over a poll's records. The position passes a record when the next is requested.
 
         If the caller stops, the remaining records of a partition are fetched again."""
         taken = {tp: self._taken[tp] for tp in polled}
