@@ -323,7 +323,10 @@ class Scenario:
             retained = now.log.start if now is not None and old.cut is not None else 0
             retained = max(retained, old.lead.log.start)
             visible = Visible(old.lead.log, self.committed, retained)
-            yield old.lead, old.topic_id, starts, visible, number
+            # A lagging broker may serve a deleted topic again after records of the new one were returned. A position
+            # behind the end of the old log is then reset.
+            is_reset = old.cut is None and max(starts) > old.lead.log.end
+            yield old.lead, old.topic_id, starts | {0} if is_reset else starts, visible, number
             # The consumer may have skipped aborted records of the old log that are visible here, because the truncation
             # removed the marker of their transaction.
             passed = {visible.next(start, old.lead.log.high_watermark) for start in starts}

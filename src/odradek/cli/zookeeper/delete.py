@@ -45,8 +45,8 @@ class DeleteLine(ZooKeeperLine):
 def delete(line: DeleteLine) -> None:
     """Delete groups without live members from ZooKeeper, or their offsets of some topics.
 
-    Shows the offsets. With --execute, writes them to an undo file, then deletes each group in one transaction. Znodes
-    without a valid offset are deleted, too, and listed: an undo file cannot contain them.
+    Shows the offsets. With --execute, writes them to an undo file, then deletes each group in one transaction. In
+    Kafka's layout, znodes without a valid offset are deleted, too, and listed: an undo file cannot contain them.
     """
     from odradek.zookeeper.export_file import format_offsets
 
