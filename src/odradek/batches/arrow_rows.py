@@ -22,7 +22,7 @@ from odradek.batches.rows import Row
 class PlainRecordSet(RowSet):
     """A ``RowSet`` whose batches are Arrow RecordBatches. It has the interface of ``batches.arrow.RecordSet``.
 
-    After a number of bytes that kernels are worth, the process loads them in the background.
+    When the process has decoded enough bytes to make kernels worthwhile, it loads them in the background.
     """
 
     __slots__ = ()

@@ -25,8 +25,9 @@ it, so there is no lock, which could stay locked after a fork."""
 class ColumnMemory(threading.local):
     """A thread's memory for arrays with a long life.
 
-    A new page takes more time than the writes to it, and a large page takes a third of this. So arrays share blocks of
-    large pages. A block is freed with its last array. Some full blocks are kept and reused when they have no array.
+    A new page costs more time than the writes to it; with large pages, the same memory costs a third of this. So arrays
+    share blocks of large pages. A block is freed with its last array. Some full blocks are kept and reused when they
+    have no array.
     """
 
     def __init__(self) -> None:
@@ -35,7 +36,7 @@ class ColumnMemory(threading.local):
         self.used = 0
 
     def take(self, count: int, kind: Any) -> Any:
-        """Returns an uninitialized array of ``count`` numbers. A small one is not in a block, which it would keep."""
+        """Returns an uninitialized array of ``count`` numbers. A small one is in no block: it would keep all of it."""
         size = count * np.dtype(kind).itemsize
         if size < _SMALL or size > _BLOCK // 2:
             return np.empty(count, kind)
@@ -60,7 +61,7 @@ class ColumnMemory(threading.local):
 
 
 def _free_block() -> tuple[Bytes, int] | None:
-    """Returns the spare block without arrays that became full last, because it may be in CPU caches; or None."""
+    """Returns the last filled spare block without arrays, because it may be in CPU caches; None if there is none."""
     found = None
     held = []
     while found is None:
@@ -74,13 +75,13 @@ def _free_block() -> tuple[Bytes, int] | None:
             held.append((block, start))
     _spare.extend(reversed(held))
     while len(_spare) > _SPARE:
-        with suppress(IndexError):  # another thread has emptied it
+        with suppress(IndexError):  # another thread has emptied ``_spare``
             _spare.popleft()
     return found
 
 
 _SPARE = 16
-"""The largest number of spare blocks in a process. The result of a large poll is in use during the next decode."""
+"""The largest number of spare blocks in a process: a large poll's result is still in use during the next decode."""
 _BLOCK = 8 << 20
 _PAGE = 2 << 20
 _SMALL = 16 << 10

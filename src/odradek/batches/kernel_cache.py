@@ -54,7 +54,7 @@ def loading(
     has_lock: bool = False,
     gives_up: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
-    """Imports of kernels in this block and thread raise KernelMissing instead of compiling.
+    """Imports of kernels in this block and thread raise KernelMissing where the options forbid to compile.
 
     ``cached_only``: they never compile. ``must_keep``: they compile only what the cache keeps. ``gives_up``: whether
     they stop before the next kernel. ``has_lock``: another process holds the lock of the compilation for this one.

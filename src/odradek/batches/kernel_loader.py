@@ -145,7 +145,7 @@ def _compile_elsewhere() -> bool:
     """Returns whether the cache may have the kernels now."""
     lock = CompileLock("kernels")
     if not lock.acquire(wait=False):
-        lock.acquire()  # when the process that compiles has ended
+        lock.acquire()  # waits until the process that compiles has ended
         lock.release()
         return True
     try:

@@ -21,8 +21,8 @@ STEP_RECORDS = 1000
 _FIRST_RECORDS = 2 * STEP_RECORDS
 """The number of records in the first step. It is larger, so that a usual batch needs only one step."""
 _RUN = 16
-"""The smallest run of records of one shape that is faster to check together. This number of records of a run takes as
-long as one record that is checked separately."""
+"""The smallest run of records of one shape that is faster to check together. The check of this number of records in a
+run takes as long as that of one record by itself."""
 _REACH, _MOST_ALIKE = 1 << 10, 1 << 14
 """The number of records that are checked together at first, and the largest number."""
 _FEW_HEADERS = 500
@@ -88,7 +88,7 @@ def begin_check(
 
 
 def _check_unpacked(data: Buffer, header: BatchHeader, max_bytes: int) -> BatchSteps[RecordSummary]:
-    """Checks the batch from its start: the bytes that were decompressed at once have no reservation of memory."""
+    """Decompresses and checks the batch in steps, again if it was decompressed without a reservation of memory."""
     try:
         records = yield from records_in_steps(data, header, max_bytes)
     except CorruptRecord as error:
@@ -296,7 +296,7 @@ def _number_end(data: bytes | mmap, at: int) -> int:
 
 
 def _record_length(data: bytes | mmap, at: int) -> tuple[int, int]:
-    """Reads a long record length. For a malformed number Kafka has no error code of its own here."""
+    """Reads a long record length. A malformed one is UNKNOWN_SERVER_ERROR, as in Kafka."""
     try:
         return read_uvarint(data, at)
     except OverlongVarint as error:

@@ -42,8 +42,8 @@ class Hangup(Refusal):
 class Context:
     """A request's header and connection. ``client_host`` has Kafka's format, an address after a slash.
 
-    ``throttle_ms`` is the throttle time in the reply (broker/quotas). A handler that works in shares sets
-    ``must_finish`` while it has to continue even if its client disconnects.
+    ``throttle_ms`` is the throttle time in the reply (broker/quotas). A handler that works in shares
+    (broker/scheduler) sets ``must_finish`` while it has to continue even if its client disconnects.
     """
 
     __slots__ = (

@@ -31,8 +31,8 @@ MAX_LAYOUT_BYTES = 4 << 20
 USES_PER_PLAN = 4
 """At the limit, the new plans become the old plans if they were used this number of times on average."""
 REFUSALS_PER_PLAN = 20
-"""They also become the old plans after this number of refused plans for each of them, because members with plans may
-have left."""
+"""At the limit they also become the old plans if this number of plans was refused for each of them: the members that
+use them may have left."""
 MAX_SEEN = 10_000
 """The largest number of hashes of frames that arrived once. The same number of older hashes is kept, too."""
 MAX_LAYOUTS_PER_LENGTH = 8
@@ -100,12 +100,12 @@ class CommitFastPath:
         self._seen: set[int] = set()
         self._seen_before: set[int] = set()
         self._next_layout: Layout | None = (
-            None  # it has read the first frame that the last ``take`` left in the backlog
+            None  # the layout with which the last ``take`` read the frame after those that it returned
         )
         self._next_read: tuple[bytes, tuple[ConstantBytes, CommitOffsets] | None] = (
             b"",
             None,
-        )  # this frame and its parts
+        )  # that frame and its parts
 
     def take(self, backlog: deque[bytes], room: int, until_s: float) -> tuple[PlanEntry, list[CommitOffsets]] | None:
         """Returns the commits at the head of the backlog that have one plan, at most ``room``, and the plan.

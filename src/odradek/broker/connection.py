@@ -157,7 +157,7 @@ class Connection(asyncio.Protocol):
         self._holds_memory = False
         self._may_receive = True  # set by broker/request_memory
         self._queued = False  # in the scheduler's queue
-        self._is_read_on = False  # whether the next received bytes belong to the same tick
+        self._is_read_on = False  # whether the next received bytes belong to the same tick as the last ones
         self._share_ends_s = 0.0
         self._share_bytes = 0
         self._waiting_bytes = 0

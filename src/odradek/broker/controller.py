@@ -327,7 +327,7 @@ class Controller:
     ) -> Deferred[None]:
         """Changes the levels of all named features or of none.
 
-        With the feature ELIGIBLE_LEADERS, only the cluster has a default ``min.insync.replicas``, and no broker. So
+        With the feature ELIGIBLE_LEADERS, ``min.insync.replicas`` may be set for the cluster, but not for a broker. So
         enabling the feature deletes the broker's value. Disabling it keeps the value of the cluster.
         """
         broker = self._broker

@@ -90,7 +90,7 @@ class Change:
             yield None
 
     def check(self, request: CatalogRequest) -> None:
-        """Raises KafkaError if ``add`` would refuse this part, for a part with few records."""
+        """Raises KafkaError if ``add`` would refuse this part. Only for small parts: it has no steps."""
         result_of(self._shard.generate(request))
 
     def write(self) -> None:

@@ -246,7 +246,7 @@ class BrokerServer:
 
     @staticmethod
     def _log_transaction_version(level: int) -> None:
-        """Logs the level, below the initial one as a warning: what version 2 prevents can then happen (KAFKA-17754)."""
+        """Logs the level, as a warning below the initial one: then what version 2 prevents can happen (KAFKA-17754)."""
         initial = AT_FIRST[TRANSACTION]
         if level >= initial:
             log.info("the level of %s is %d", TRANSACTION, level)

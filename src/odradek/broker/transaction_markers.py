@@ -172,7 +172,7 @@ class PendingMarkers:
         """Whether each partition of ``left`` is offline or has refused its marker, so that no short wait helps."""
         if not self.left <= self._refused | self._offline:
             return False
-        # A group coordinator that failed has given the same error, and loads again.
+        # A group coordinator that failed gives the same error as one that cannot read its log, but it loads again.
         return all(self._writer.load_end(partition) is None for partition in self._offline)
 
     def write(self, now_ms: int, on_end: Callable[[], None]) -> Generator[None, None, None]:

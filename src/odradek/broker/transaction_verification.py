@@ -5,8 +5,8 @@
   whether they are in the transaction, unless ``transaction.partition.verification.enable`` is false. Without this
   check, a batch that arrives after the end of its transaction would begin another transaction, which nothing ends.
 * An open transaction of the same producer and epoch in the partition is its own proof.
-* The broker asks once for all partitions of a request, as in Kafka: each record of the coordinator has all partitions
-  of the transaction.
+* The broker asks once for all partitions of a request, as in Kafka: for each question that adds partitions, the
+  coordinator writes a record with all partitions of the transaction.
 
 The coordinator is in this process, so its reply is usually there at once. A request to a busy shard waits, and its
 connection serves no other request: otherwise the producer's next batch would overtake this one.
@@ -36,7 +36,7 @@ ABORTABLE = 11
 """From this version of Produce on clients know the error TRANSACTION_ABORTABLE."""
 PartitionKey: TypeAlias = tuple[str, int]
 """A topic's name and a partition's number."""
-_WORK_PER_PARTITION = 4  # elements of a step
+_WORK_PER_PARTITION = 4  # elements of a step (core/pace)
 _UNAVAILABLE = (
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.coordinator_not_available,

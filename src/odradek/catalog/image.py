@@ -39,7 +39,7 @@ class Image:
     def of(cls, shard: CatalogShard) -> Image:
         """Returns the image of a shard.
 
-        The shard must have no unpublished delta: its topics would be missing in the image and in the later records.
+        The shard must have no unpublished delta: its topics would be missing in the image and in the records after it.
         """
         return cls(
             tuple(shard.topics.values()),

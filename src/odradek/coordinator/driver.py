@@ -93,7 +93,7 @@ class Driver(Generic[S]):
 
     def _handle(self, request: Request, promise: Promise) -> None:
         if self._records and not request.batched and not self.flush() and self._waiting is not None:
-            self._waiting.append((request, promise))  # the flush failed, and its new shard does work in steps
+            self._waiting.append((request, promise))  # the flush failed: a new shard works in steps
             return
         if self.error is not ErrorCode.none:
             promise.resolve(self._runtime.error_reply(request, self.error))

@@ -15,7 +15,7 @@ from odradek.core.pace import Pace
 RECORDS_AT_ONCE = 250
 """The number of records that are packed in one step. More records of one request are written and replayed in steps."""
 REPLAY_WORK = 8
-"""The work of the replay of a record, in elements of a step, without the work for its value."""
+"""The work of the replay of a record without its value, in elements of a step (``core/pace``)."""
 BYTES_LIKE_ONE = 16  # this number of bytes of a value is one more element
 
 

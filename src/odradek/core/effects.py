@@ -81,9 +81,9 @@ class Request(Protocol):
     """A request to a shard, independent of API versions.
 
     A ``batched`` request may be handled while records of earlier requests wait for the append; its own records wait
-    until the end of the tick. It changes state only through its records, so nothing must be undone if they do not fit
-    in a batch. Before and after any other request the waiting records are appended and replayed. So a request that is
-    not ``batched`` is handled only when the records of all earlier requests are replayed.
+    until the end of the tick. It changes state only through its records, so nothing has to be undone if they do not
+    fit in a batch. Before and after any other request the waiting records are appended and replayed. So a request that
+    is not ``batched`` is handled only when the records of all earlier requests are replayed.
     """
 
     batched: ClassVar[bool]

@@ -219,7 +219,7 @@ def group_key(group: str) -> bytes:
 
 
 def group_value(value: GroupMetadata, packed: Iterable[bytes] | None = None) -> bytes:
-    """Returns a value of version 3. ``packed``: the pieces that ``packed_member`` returns for its members, in one
+    """Returns a value of version 3. ``packed``: what ``packed_member`` returns for the group's members, in one
     sequence."""
     if packed is None:
         packed = chain.from_iterable(map(packed_member, value.members))

@@ -111,7 +111,7 @@ _STATES = tuple(TransactionState)
 _TOPIC = itemgetter(0)
 _NO_PARTITIONS: frozenset[tuple[str, int]] = frozenset()
 _NUMBERS_LIKE_ONE = 10
-"""This number of partitions of one topic takes as much time as one element of a step."""
+"""This number of partitions of one topic takes as much time as one element of a step (``core/pace``)."""
 _NUMBER_BYTES_AT_ONCE = 4 * 1000
 
 

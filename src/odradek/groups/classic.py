@@ -97,7 +97,7 @@ class Member:
 
     @property
     def scan_work(self) -> int:
-        """The work of a scan of the member's protocols, in elements of a step."""
+        """The work of a scan of the member's protocols, in elements of a step (``core/pace``)."""
         return 1 + len(self.protocols) // _NAMES_LIKE_ONE
 
     @property

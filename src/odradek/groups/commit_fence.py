@@ -25,7 +25,7 @@ KIP-848 of an earlier epoch, for a partition STALE_MEMBER_EPOCH, of a classic me
 
 A commit in a transaction (TxnOffsetCommit, KIP-447) differs:
 
-* An epoch for no group is always ILLEGAL_GENERATION.
+* With an epoch, if the group does not exist, the error is always ILLEGAL_GENERATION.
 * Without epoch and ids it is accepted in every group that is not Dead: older producers send no member (KAFKA-18060).
 * A classic group accepts it during CompletingRebalance, too.
 * A wrong epoch in a KIP-848 group is always ILLEGAL_GENERATION.

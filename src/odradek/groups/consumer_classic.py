@@ -221,7 +221,7 @@ class ClassicMembers:
 
 
 _LEAVING_WORK = 3
-"""The work for one member of a LeaveGroup, in elements of a step."""
+"""The work for one member of a LeaveGroup, in elements of a step (``core/pace``)."""
 
 
 def _shares_protocol(group: ConsumerGroup, request: JoinGroup) -> bool:

@@ -7,9 +7,9 @@ Rules
 * A member without heartbeats is removed when its session ends. A member that does not revoke its partitions is removed
   when its rebalance timeout ends.
 * A new epoch gets a new target at the next heartbeat of any member, but not before the assignment interval has passed.
-* A new pattern is resolved directly after its heartbeat, by a timer that is due immediately. Later heartbeats start
-  another resolution if topics were created or the refresh interval (ten minutes) has passed. A match of many topics is
-  done in the background, and the group serves requests meanwhile.
+* A new pattern is resolved directly after its heartbeat, by a timer that is due immediately; within ten seconds after
+  another resolution, by a later heartbeat. Heartbeats also start a resolution if topics were created or the refresh
+  interval (ten minutes) has passed. A match of many topics is done in the background.
 """
 
 from __future__ import annotations

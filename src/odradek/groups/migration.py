@@ -29,7 +29,7 @@ from odradek.groups.consumer_group import ConsumerGroup, MetadataImage
 from odradek.groups.consumer_member import ClassicMemberMetadata, ConsumerMember, Partitions, with_epoch
 
 RECORD_WORK = 4
-"""The work of a small record, in elements of a step."""
+"""The work of a small record, in elements of a step (``core/pace``)."""
 
 
 def classic_tombstone(group_id: str) -> SimpleRecord:

@@ -321,7 +321,7 @@ class Offsets:
         return Result(reply, records, producer=request.producer if records else None)
 
     def _accept(self, now_ms: int, request: OffsetCommit, out: Result) -> ErrorCode:
-        """Returns the error of a commit, or none. An accepted commit renews the member's session."""
+        """Returns the error of a commit, or none. In a classic group an accepted commit renews the member's session."""
         group = self._groups.get(request.group_id)
         if group is None:
             consumer_group = self._consumer_groups.get(request.group_id)
@@ -507,7 +507,7 @@ def _in_runs(by_partition: Collection[int]) -> Iterator[list[int]]:
 
 
 def _scan_work(partitions: Collection[int]) -> int:
-    """Returns the work of a scan of these partitions' offsets, in elements of a step."""
+    """Returns the work of a scan of these partitions' offsets, in elements of a step (``core/pace``)."""
     return 1 + len(partitions) // 3
 
 

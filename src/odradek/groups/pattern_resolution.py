@@ -22,7 +22,7 @@ _MAX_PATTERNS = 100
 """The largest number of different patterns in a group. Each of them may match all topics."""
 _MATCHES_AT_ONCE = 500
 _RECORD_OVERHEAD_BYTES = 100
-_LENGTH_BYTES, _CHAR_BYTES = 2, 4  # the most bytes of a name's length, of a pattern's character
+_LENGTH_BYTES, _CHAR_BYTES = 2, 4  # a name's length field; the longest character of a pattern or group id
 
 
 class PatternResolution:
@@ -71,7 +71,7 @@ class PatternResolution:
         return before != after, is_known
 
     def on_refusal(self, now_ms: int, group_id: str, out: Result) -> None:
-        """Clears the due mark of a request that failed after ``note``, because its timer is not set."""
+        """Takes a group out of ``due`` if its request failed after ``note``: the timer in ``out`` is not set then."""
         if SetTimer((PATTERNS, group_id), now_ms) in out.effects:
             self.due.discard(group_id)
 

@@ -40,7 +40,7 @@ class AbortedIndex(IndexFile):
 
     While a long transaction is open, thousands of others may be aborted. A reader before the last stable offset has to
     look at each of them, because the first offsets of the entries are in no order. So the index keeps the smallest
-    first offset of each full block, and the reader passes over the blocks without a transaction before its end.
+    first offset of each full block, and a reader skips the blocks whose transactions all begin after its range.
     """
 
     entry = _ENTRY

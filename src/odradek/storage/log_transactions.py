@@ -69,9 +69,9 @@ class LogTransactions:
         return min(unstable, high_watermark)
 
     def _base_of_start(self) -> int:
-        """Returns the base offset of the batch with the log start, the last stable offset after DeleteRecords.
+        """Returns the base offset of the batch with the log start. An offline log returns its log start.
 
-        As in Kafka, it may be below the log start. An offline log returns its log start.
+        As in Kafka, it is the last stable offset if the log start is inside an open transaction, and may be below it.
         """
         start = self.log_start_offset
         if self._cut_batch[0] != start:

@@ -196,7 +196,7 @@ class Segment:
     def create(cls, directory: Path, base_offset: int, config: LogConfig, files: Files, now_ms: int) -> Segment:
         """Returns a new, empty segment for appends. An existing log file is truncated.
 
-        A segment of the constructor has no file before its first record. Then no log file may exist.
+        The constructor makes a segment that has no file before its first record; no log file may exist for it.
         """
         segment = cls(directory, base_offset, config, files, now_ms)
         segment.file.truncate(0)

@@ -11,8 +11,8 @@ from odradek.storage.segment import FoundOffset, Segment
 
 _STEP_SEGMENTS = 500
 LastFound = tuple[tuple[int | None, int, int], FoundOffset | None]
-"""The last search and its result. The search is the timestamp (None: the largest), the log's start or end offset, and
-its number of changes. A search can read millions of records and is often repeated."""
+"""The last search and its result. The search is the timestamp (None: the largest), the log start offset (for the
+largest: the log end offset) and ``changes_of_segments``. It can read millions of records and is often repeated."""
 NOTHING_FOUND: LastFound = (None, -1, -1), None
 
 

@@ -24,7 +24,7 @@ Guard = VerificationGuard | None
 
 
 class Verification:
-    """A verification that has begun. ``lowest_sequence`` is that of the first batch that waits for it."""
+    """A verification that has begun. ``lowest_sequence``: the smallest first sequence of the waiting batches."""
 
     __slots__ = ("epoch", "guard", "lowest_sequence", "noticed_ms", "supports_epoch_bump")
 

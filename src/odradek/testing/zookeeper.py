@@ -136,7 +136,7 @@ class ZooKeeperNode:
     def pause(self) -> None:
         """Stops the node's process (SIGSTOP): connections stay open, and the node sends nothing until ``resume``."""
         self._signal(_STOP)
-        # The signal is only sent then: a thread on another processor may still reply to a request.
+        # The process may not have stopped yet: a thread on another processor may still reply to a request.
         tasks = Path(f"/proc/{self._java}/task")  # only Linux has it
         pause = threading.Event()
         while tasks.exists() and not all(_is_stopped(task) for task in tasks.iterdir()):

@@ -54,7 +54,7 @@ def check_end(current: Transaction, request: EndTransaction, *, is_blocked: bool
     if not is_valid:
         return ErrorCode.producer_fenced
     if current.state is TransactionState.ONGOING:
-        if request.commit and epoch == MAX_EPOCH:  # only a record by hand makes this epoch; Kafka cannot raise it
+        if request.commit and epoch == MAX_EPOCH:  # Kafka cannot raise it; only a record written by hand leads here
             return ErrorCode.unknown_server_error
         return Action.END
     if is_repeated and current.state is not TransactionState.EMPTY:

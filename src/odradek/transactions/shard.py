@@ -148,8 +148,8 @@ class TransactionShard:
     ) -> Result | ResultSteps:
         """Returns the result that ``make`` returns for the record of ``after``, in steps if it has many partitions.
 
-        ``make`` may change soft state. Raises KafkaError (UNKNOWN_SERVER_ERROR, as in Kafka), here or in the steps, if
-        a batch cannot hold the record and ``reserved_bytes`` more.
+        ``make`` may change state that is not durable. Raises KafkaError (UNKNOWN_SERVER_ERROR, as in Kafka), here or in
+        the steps, if a batch cannot hold the record and ``reserved_bytes`` more.
         """
         version = min(self._version(), 1)
         if len(after.partitions) > STEP_WORK:

@@ -1,6 +1,6 @@
 """DeleteTopics 1–6: deletes topics, their records and their committed offsets.
 
-* 3: TOPIC_DELETION_DISABLED; before, INVALID_REQUEST.
+* 3: the error TOPIC_DELETION_DISABLED, until then INVALID_REQUEST.
 * 4: flexible.
 * 5: an error message for each topic; THROTTLING_QUOTA_EXCEEDED.
 * 6: topics by name or id.

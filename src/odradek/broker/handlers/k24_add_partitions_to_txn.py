@@ -2,11 +2,11 @@
 
 * 2: the error PRODUCER_FENCED, until then INVALID_PRODUCER_EPOCH.
 * 3: flexible.
-* 4: many transactions in one request, each to add or to verify. Apache Kafka's brokers send it.
+* 4: many transactions in one request, each with partitions to add or to verify. Apache Kafka's brokers send it.
 * 5: the error TRANSACTION_ABORTABLE.
 
-If one partition does not exist, no partition is added to its transaction: the others get OPERATION_NOT_ATTEMPTED. Until
-version 3 a partition of an internal topic has the same effect: a client adds it with AddOffsetsToTxn.
+If a partition of the request does not exist, none is added to that transaction: the others get OPERATION_NOT_ATTEMPTED.
+Up to version 3 a partition of an internal topic has the same effect: a client adds it with AddOffsetsToTxn.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 VERSIONS = (0, 5)
 MANY = 4
-"""From this version on a request names many transactions, and its clients have transaction.version 2."""
+"""From this version on a request names many transactions, and counts as one of a client with transaction.version 2."""
 
 
 def handle(broker: BrokerServices, context: Context, message: AddPartitionsToTxnRequest) -> Steps[list[Chunk]]:

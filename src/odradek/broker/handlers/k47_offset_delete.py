@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 VERSIONS = (0, 0)
 AT_ONCE = PART_RECORDS
-"""The partitions of one request to the coordinator, which writes their tombstones together."""
+"""The most partitions of one request to the coordinator, which writes their tombstones together."""
 
 Rows = list[tuple[int, ErrorCode]]
 RequestedTopic = tuple[str, list[int]]
