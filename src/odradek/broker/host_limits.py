@@ -42,8 +42,8 @@ class HostLimits:
     """The limits in effect. They are limits of addresses. Names in the overrides are resolved when they are set.
 
     Names in the static configuration are resolved before the broker serves. A name without an address ends the start,
-    as in Kafka. A thread resolves names that are set while the broker runs, because a slow resolver must not block the
-    event loop. Their limits apply as soon as they are resolved.
+    as in Kafka. A thread resolves the names of dynamic settings, as a slow resolver must not block the event loop.
+    Their limits apply as soon as they are resolved.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -61,7 +61,7 @@ class HostLimits:
         return self._counts.get(plain_address(host) or host, self._config.max_connections_per_ip)
 
     def apply_settings(self, *, at_start: bool = False) -> None:
-        """Applies changed settings. Raises ConfigError at the start if a name in the overrides has no address."""
+        """Applies changed settings. Raises ConfigError at the start if a name in static overrides has no address."""
         text = self._config.max_connections_per_ip_overrides
         if text == self._text:
             return

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class Partition:
     """A partition that this broker leads.
 
-    ``log`` is ``None`` if its files could not be opened. All requests for the partition then get KAFKA_STORAGE_ERROR.
-    Other partitions are not affected.
+    It gets ``log=None`` if the files of its log could not be opened. All requests for the partition then get
+    KAFKA_STORAGE_ERROR. Other partitions are not affected.
 
     ``watermark_waits`` is ``None`` while the high watermark is the log end offset. ``on_high_watermark`` is called with
     the partition's index by ``move_high_watermark``, never by an append.
@@ -94,8 +94,8 @@ class Partition:
         return self.log.last_stable_offset
 
     def produce(self, data: bytes, guard: VerificationGuard | None = None) -> AppendInfo | BatchSteps[AppendInfo]:
-        """Appends a client's batch. Returns steps if this takes long. ``guard``: see ``Log.begin_verification``. If it
-        raises KafkaError, nothing is written.
+        """Appends a client's batch. Returns steps if this takes long. ``guard``: see ``Log.begin_verification``. If
+        this raises KafkaError, nothing is written.
         """
         info = self.log.begin_append(data, now_ms=self._now_ms, leader_epoch=self.leader_epoch, guard=guard)
         if not isinstance(info, AppendInfo):

@@ -128,7 +128,7 @@ class Membership:
         unchanged = member.protocols == request.protocols
         if unchanged and (group.state is State.COMPLETING_REBALANCE or (group.state is State.STABLE and not is_leader)):
             # The reply was lost, or nothing has changed for the member: it can sync in this generation.
-            # A leader that joins a Stable group requests a new assignment, e.g. because partitions were added.
+            # Not so for the leader of a Stable group: its join requests a new assignment, e.g. for added partitions.
             out.reply = yield from self._joined(group, member_id)
             return
         self._update(group, member, request, out)

@@ -314,7 +314,7 @@ class ListGroups:
     types: frozenset[str] = frozenset()
 
     def error_reply(self, error: ErrorCode) -> ListGroupsReply:
-        # The leader of a partition lists its groups.
+        # Each broker lists only the groups of partitions that it leads, so another partition is no error.
         return ListGroupsReply(ErrorCode.none if error is ErrorCode.not_coordinator else error)
 
 

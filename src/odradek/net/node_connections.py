@@ -32,7 +32,7 @@ class NodeConnections:
         return None if known is None or known.closed else known
 
     async def get(self, node_id: int) -> BrokerConnection:
-        async with self._locks.setdefault(node_id, asyncio.Lock()):  # a silent broker delays no other broker
+        async with self._locks.setdefault(node_id, asyncio.Lock()):  # a lock for each: a silent broker delays no other
             if (known := self.known(node_id)) is not None:
                 return known
             self._open[node_id] = await self._opener.open_connection(node_id)

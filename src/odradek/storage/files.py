@@ -215,8 +215,8 @@ class OsLock:
         if sys.platform == "win32":  # the broker does not run there
             return
         try:
-            # A running Apache Kafka has Java's lock, which flock ignores. It is only tried: a file system that
-            # implements both kinds as one (NFS) would refuse the second kind to the owner of the first.
+            # A running Apache Kafka has Java's lock, which flock ignores. It is tried and released, not kept: a file
+            # system that implements both kinds as one (NFS) would refuse the second kind to the owner of the first.
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(self._fd, fcntl.LOCK_UN)
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

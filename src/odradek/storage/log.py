@@ -122,8 +122,8 @@ class Log(LogTransactions):
     ) -> Log:
         """Opens or creates the log in directory ``path``.
 
-        ``clean``: the last shutdown was clean, so segments and indexes are not checked. Otherwise the recovery checks
-        every batch from ``recovery_point`` on, truncates an incomplete tail and rebuilds the indexes.
+        ``clean``: the last shutdown was clean, so batches are checked only in segments without valid indexes. Otherwise
+        recovery checks each batch from ``recovery_point`` on, truncates an incomplete tail and rebuilds the indexes.
         ``log_start_offset`` is the checkpoint's. A new ``leader_epoch`` starts at the log's end. Raises StorageError.
         """
         loaded = load(
@@ -160,7 +160,7 @@ class Log(LogTransactions):
     # appending
 
     def append(self, data: Buffer, *, now_ms: int, leader_epoch: int, origin: Origin = "client") -> AppendInfo:
-        """Validates record batches, assigns their offsets and writes them without other changes.
+        """Validates record batches, assigns their offsets and writes them. The topic may change codec and timestamps.
 
         Raises KafkaError with Kafka's code, or CorruptRecord for invalid bytes; then it has written nothing.
         """

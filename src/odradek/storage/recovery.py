@@ -249,7 +249,7 @@ def _load_segments(
 ) -> tuple[list[Segment], list[Segment], bool]:
     """Returns the segments, the recovered segments with transactions, and whether bytes were removed.
 
-    ``recovery_point=None``: no batch is checked.
+    ``recovery_point=None``: batches are checked only in segments without valid indexes.
     """
     bases = _base_offsets(names, LOG_SUFFIX)
     indexed = set(_base_offsets(names, TXN_INDEX_SUFFIX))

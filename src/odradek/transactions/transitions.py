@@ -11,8 +11,8 @@
 
 Epochs: InitProducerId starts a new epoch. At version 2 each end of a transaction starts one, too, so that a late
 request of the producer cannot belong to the next transaction; the markers already have the new epoch. A fence, by
-InitProducerId or a timeout, starts a new epoch at each version. Epoch 32,767 is only for fences: a producer whose epoch
-is 32,766 gets a new producer id with epoch 0, at version 2 when its transaction is complete.
+InitProducerId or a timeout, starts a new epoch at each version. Epoch 32,767 is only for fences and markers: a producer
+whose epoch is 32,766 gets a new producer id with epoch 0, at version 2 when its transaction is complete.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def _packed(topic: TopicKey) -> str | bytes:
 
 
 class _Fetch:
-    """One fetch. It reads a second time if it was parked."""
+    """One fetch. If it was parked, it may read a second time."""
 
     def __init__(self, broker: BrokerServices, context: Context, message: FetchRequest, session: FetchContext) -> None:
         self._broker = broker

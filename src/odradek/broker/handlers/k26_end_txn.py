@@ -5,7 +5,7 @@
 * 4: the error TRANSACTION_ABORTABLE.
 * 5: each transaction has its own epoch (transaction.version 2); the reply has the producer's next id and epoch.
 
-The reply follows when all partitions have the marker, or earlier if one of them is offline.
+The reply follows when all partitions have the marker, or earlier if each one without it is offline or refuses it.
 """
 
 from __future__ import annotations
