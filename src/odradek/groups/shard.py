@@ -134,7 +134,7 @@ class GroupShard:
         }
 
     def limit_batches(self, batch_bytes: Callable[[], int]) -> None:
-        """Sets the largest size of a batch. Requests with more bytes of records fail before the records are made."""
+        """Sets the largest size of a batch. A request with more bytes of records fails and writes none of them."""
         for part in (self._membership, self._offsets, self._consumers, self._consumers.patterns):
             part.batch_bytes = batch_bytes
 
