@@ -4,7 +4,7 @@ The state table is in ``transitions``. Rules
 * A record of this log is the whole state of one transactional id. Only ``replay`` changes ``transactions``.
 * A decision (PrepareCommit, PrepareAbort) is final when its record is committed. Then it is announced as ``Markers``;
   the broker writes the markers and reports ``MarkersWritten``. A load announces all decisions that it finds again.
-* EndTxn gets its reply when the transaction is complete, or once all partitions without a marker cannot get it soon.
+* EndTxn gets its reply when the transaction is complete, or once no partition without a marker can get it soon.
 * Each bad request gets the error of Apache Kafka 4.3 and changes nothing. A record that no batch can hold is refused in
   the same way, before it changes anything.
 * A transaction of many partitions is read and written in steps.

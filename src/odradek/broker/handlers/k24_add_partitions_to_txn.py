@@ -5,8 +5,9 @@
 * 4: many transactions in one request, each with partitions to add or to verify. Apache Kafka's brokers send it.
 * 5: the error TRANSACTION_ABORTABLE.
 
-If a partition of the request does not exist, none is added to that transaction: the others get OPERATION_NOT_ATTEMPTED.
-Up to version 3 a partition of an internal topic has the same effect: a client adds it with AddOffsetsToTxn.
+If one of the partitions for a transaction does not exist, none of them is added: the others get
+OPERATION_NOT_ATTEMPTED. Up to version 3 a partition of an internal topic has the same effect: a client adds it with
+AddOffsetsToTxn.
 """
 
 from __future__ import annotations
