@@ -17,7 +17,7 @@ def script(shell: str) -> str:
         from typer import BadParameter
 
         raise BadParameter(f"takes {', '.join(SHELLS[:-1])} or {SHELLS[-1]}, not {shell!r}")
-    # typer.completion imports these functions and does not export them.
+    # typer.completion imports this function without exporting it.
     from typer.completion import get_completion_script  # type: ignore[attr-defined]  # not exported
 
     return str(get_completion_script(prog_name="odradek", complete_var=COMPLETION, shell=shell))

@@ -286,7 +286,7 @@ class _DemoJob:
         if report.passed:
             apart = ", except for the skipped ranges" if report.skipped else ""
             note(f"All counts agree, and no partition's offsets have a gap{apart}.")
-            # Records that are read by now must not be missing later.
+            # Later runs allow only these ranges to be missing: a record that is in the table now must stay there.
             state.skipped = {partition: list(ranges) for partition, ranges in report.skipped.items()}
             state.save(self._data_dir)
         return report

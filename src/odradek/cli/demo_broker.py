@@ -20,9 +20,9 @@ from odradek.wire.api_keys import API_VERSIONS
 
 _READY_S = 60.0
 _STOP_S = 15.0
-# The seconds for which the broker of a killed run may keep its directory, even on a busy machine.
+# A broker whose run was killed has given up the directory after this many seconds, even on a busy machine.
 _PREDECESSOR_S = 30.0
-# After this number of tries and seconds, a broker that still answers is not about to stop.
+# A broker that still answers after this number of tries and these seconds is not about to stop.
 _ALIVE_TRIES = 4
 _ALIVE_S = 2.0
 _ANSWER_S = 1.0
@@ -46,9 +46,9 @@ class DemoBroker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, say: Callable[[str], None] = lambda what: None) -> str:
-        """Starts the broker and returns its ``HOST:PORT`` when it accepts requests. ``say`` is called with each wait.
+        """Starts the broker and returns its ``HOST:PORT`` when it accepts requests. ``say`` is called before each wait.
 
-        If another broker has the directory, waits as long as that broker may be stopping, but only shortly if it still
+        If another broker has the directory, waits as long as that broker may be stopping, but not for long if it still
         answers requests. Raises CommandError with the broker's own line; exit code 2 if the directory is in use or
         unusable.
         """

@@ -243,7 +243,7 @@ def _line_ends(text: bytes) -> int:
 
 
 def _line_of(rows: bytes, number: int, line: int) -> int:
-    """Returns the line in which a row begins. The rows begin in ``line``; empty rows do not count."""
+    """Returns the line in which row ``number`` begins; the first row begins in ``line``. Empty rows do not count."""
     at = 0
     while (row := _CSV_ROW.match(rows, at)) is not None:
         if row[0].strip(b"\r\n"):

@@ -21,7 +21,7 @@ def run_query_in_thread(run: Callable[[threading.Event], T], *, has_end: bool) -
     """Returns the result of ``run`` and the exit code.
 
     Java handles Ctrl-C badly. So the query runs in a thread, and a signal interrupts the main thread, which only waits.
-    Ctrl-C and SIGTERM end a query without an end cleanly (the event is set), and any other one at once.
+    If the query has an end, Ctrl-C and SIGTERM stop it at once; any other query stops cleanly, by the event.
     """
     workers, stop = ThreadPoolExecutor(1, "pipeline"), threading.Event()
     try:

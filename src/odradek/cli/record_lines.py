@@ -106,7 +106,7 @@ def _fields_of_rows(rows: list[Row]) -> _Fields:
 def from_json(value: Any) -> bytes | None:
     """Returns the bytes for a value in JSON: of a text, of ``{"base64": "…"}``, or of any other JSON itself.
 
-    Raises ValueError for an object whose only key is ``base64`` if it has another form, instead of sending it as JSON.
+    An object with ``base64`` as its only key is never sent as JSON: ValueError if its value is not valid base64.
     """
     if value is None:
         return None

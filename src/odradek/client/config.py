@@ -155,8 +155,8 @@ class ClientConfig:
 def reply_bytes(most: int, fetching: str, fetch_bytes: int) -> int:
     """Returns the maximum size of a reply. The setting ``fetching`` limits a fetch to ``fetch_bytes``.
 
-    The default stays if it is larger: a broker sends the first batch even if that batch alone exceeds the fetch limit.
-    Otherwise no client could read past it. Raises ConfigError if ``most`` is set and too low.
+    It is never below the default, even with a small fetch limit: a broker sends the first batch even if that batch
+    alone exceeds the limit, since no client could read past it otherwise. Raises ConfigError if ``most`` is too low.
     """
     least = fetch_bytes + FETCH_OVERHEAD_BYTES
     if most < least and most != RECEIVE_BYTES:

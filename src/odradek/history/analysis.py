@@ -42,8 +42,8 @@ class Analysis:
     """The result of an analysis. Times are microseconds since 1970.
 
     The schemas of the four tables are ``findings.SCHEMA``, ``series.SCHEMA``, ``group_findings.EXPIRY_SCHEMA`` and
-    ``coverage.SCHEMA``. ``incomplete_below`` has the partitions of the offsets topic with removed records: below this
-    offset, records are missing.
+    ``coverage.SCHEMA``. For each partition of the offsets topic with removed records, ``incomplete_below`` has the
+    offset below which records are missing.
     """
 
     findings: pa.Table

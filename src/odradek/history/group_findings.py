@@ -144,7 +144,7 @@ _WHY = {
 
 
 def expiring(evidence: Evidence) -> Iterator[Finding]:
-    """Yields the offsets that expire within ``expires_within_ms`` or are past retention until the next check."""
+    """Yields the offsets that expire within ``expires_within_ms`` or are past retention and wait for the check."""
     commits, now_us = evidence.commits, evidence.logs.now_us
     horizon = now_us + evidence.rules.expires_within_ms * 1000
     for one in expiries(evidence):

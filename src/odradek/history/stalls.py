@@ -144,7 +144,7 @@ def _long_intervals(evidence: Evidence) -> Iterator[_Pause]:
 
 
 def _median_interval_us(times: Array, at: int) -> float:
-    """Returns the median time between commits without the one after index ``at``; 0 if there is no other."""
+    """Returns the median time between commits, without the time after index ``at``; 0 if there is no other."""
     others = np.delete(np.diff(times), at) if at + 1 < len(times) else np.diff(times)
     return float(np.median(others)) if len(others) else 0.0
 

@@ -138,8 +138,8 @@ def offsets_digest_of(planned: Sequence[Range]) -> str:
 def check_offsets_digest(table: str, batch_id: int, held: str | None, planned: str | None) -> None:
     """Raises StorageError if a micro-batch in the table has other offsets than the checkpoint now plans for it.
 
-    Otherwise the query would skip its rows and commit the group beyond them. ``held``: the digest in the table, None
-    for a micro-batch that an earlier version has added; ``planned``: the digest of the plan.
+    Otherwise the query would skip the planned rows and commit the group beyond them. ``held``: the digest in the table,
+    None for a micro-batch that an earlier version has added; ``planned``: the digest of the plan.
     """
     if held and planned and held != planned:
         raise StorageError(

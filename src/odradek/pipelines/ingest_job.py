@@ -393,7 +393,7 @@ def _with_limits(job: Ingest, more: Mapping[str, str]) -> Source:
         options["includeHeaders"] = "true"
     from odradek.spark import compatibility  # here, since it loads PySpark
 
-    # A PySpark without limits reads all in one micro-batch; there the source refuses a limit of the user's by name.
+    # A PySpark without limits reads all in one micro-batch; there the source refuses a limit that the user sets.
     has_limit = compatibility.version() >= compatibility.READ_LIMITS or job.batch_size != Ingest.batch_size
     if has_limit and LIMIT.lower() not in {name.lower() for name in options}:
         options[LIMIT] = job.batch_size

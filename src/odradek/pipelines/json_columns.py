@@ -7,7 +7,7 @@ never accepts too much.
 
 A schema is a table of nodes. Nodes with one value for each text are in domain 0. The elements of an array or a map are
 in a domain of their own, which grows by one for each element. Each node owns a section of ``slots``, ``lengths`` and
-``states``. It begins at BASE and is as long as the capacity of the node's domain.
+``states``; a section begins at BASE and is as long as the capacity of the node's domain.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """JSON scanners for bytes, in numba: strings, numbers, dates and timestamps. ``json_columns.py`` uses them.
 
 Bytes are accessed by pointers: an array would cost reference counting in each call, and a sign check of each index.
-A ``_past_…`` function returns the position after the text that it has read; except ``_past_blanks``, -1 if the text is
-refused. All functions are strict: they refuse invalid JSON and invalid UTF-8, and they may refuse text beyond a limit.
+A ``_past_…`` function returns the position after the text that it has read, or -1 if it refuses the text
+(``_past_blanks`` refuses none). All functions are strict: they refuse invalid JSON and invalid UTF-8, and they may
+refuse text beyond a limit.
 """
 
 from __future__ import annotations

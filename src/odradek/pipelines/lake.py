@@ -37,7 +37,7 @@ _MANIFESTS_KEPT = 200
 
 class Added(NamedTuple):
     """The counts of an added micro-batch. ``bad``: rows with an unreadable value. ``size``: the bytes of its files.
-    ``files`` and ``size`` are None if a version before these counts added the micro-batch.
+    ``files`` and ``size`` are None if the micro-batch was added by a version that did not count them.
     """
 
     rows: int

@@ -35,7 +35,7 @@ def run_replay(
     """Runs a replay. ``advance`` is called from another thread with the number of offsets read since its last call; at
     the end the sum is ``job.found.offsets``.
 
-    Raises ConfigError, StorageError, UnknownTopic, BadRecords, QueryFailed; exactly once: ReplayRefused, WriterFenced.
+    Raises ConfigError, StorageError, UnknownTopic, BadRecords, QueryFailed; exactly once: ReplayRefused, ReplayFenced.
     """
     if not job.found.ranges:
         return Replayed(0, 0, 0, already=False, seconds=0.0)

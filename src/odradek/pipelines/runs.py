@@ -144,8 +144,8 @@ def mark_all_ended() -> None:
 
 
 def _records(runs: Location) -> list[RunRecord]:
-    """Returns all records. While a record is renewed, its file has the old name, the new name, or for a moment neither
-    of the listed names. So each record is looked for three times.
+    """Returns all records. A renewed record is written beside the old one, as ``….json.new``, and then takes its place.
+    So a record may be under the other name than the one that was listed, and each one is looked for three times.
     """
     found = []
     for name in dict.fromkeys(name.removesuffix(".new") for name in runs.children()):

@@ -1,6 +1,6 @@
 """The region of an S3 bucket, for pyarrow and deltalake: both sign requests for a region, and neither looks it up.
 
-Spark's own s3a needs no setting: it follows Amazon's answers to the bucket's region, so users expect the same here.
+Spark's own s3a needs no setting: it goes to the region that Amazon's answers name, so users expect the same here.
 The region is the first of these: ``fs.s3a.endpoint.region``; the region in the name of Amazon's endpoint;
 ``AWS_REGION``, ``AWS_DEFAULT_REGION``; Amazon's answer for the bucket. A non-Amazon endpoint accepts any region.
 """

@@ -130,11 +130,11 @@ class MicroBatchGroups:
         for _ in range(MAX_LOOKS):
             decision = lookups.commit_decision(end, found)
             commits = plan.existing_commits(decision, existing)
-            # A reset that is noticed late takes the place of the offset that the transaction has for its partition.
+            # The transaction already has another offset for a partition with a late reset: the reset replaces that.
             late = {tp: found[tp] for tp in decision.resets if tp in added}
             producer.send_offsets_to_transaction({**commits, **late}, ConsumerGroupMetadata(group))
             added.update(commits)
-            # Without require_stable: the transaction's own offsets are pending, and this is what they overwrite.
+            # Without require_stable, the reply has the offsets that this transaction's pending ones will overwrite.
             now = lookups.admin.list_group_offsets(group, end.positions)
             if now == found:
                 self._overwritten.append(_OverwrittenCommits(lookups, decision, commits, end.query))

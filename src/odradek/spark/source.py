@@ -350,8 +350,8 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         """Commits ``start``, which is finished, and plans the micro-batch after it.
 
-        PySpark before 4.2 gives no ``start`` and no ``limit``. There it is the end of the last micro-batch, for which
-        Spark has called ``partitions``: after a restart it first does so with the checkpoint's last offset.
+        PySpark before 4.2 gives no ``start`` and no ``limit``. There ``start`` is the end with which Spark has
+        last called ``partitions``. After a restart Spark first calls that with the checkpoint's last offset.
         """
         start = self._reached if start is None else start
         limit = ReadAllAvailable() if limit is None else limit

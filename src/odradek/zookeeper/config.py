@@ -167,7 +167,7 @@ def _tls(given: Mapping[str, str]) -> TlsSettings | None:
 
 
 def _check_files(tls: TlsSettings) -> None:
-    """kazoo would try files that it cannot read again and again. Raises ConfigError."""
+    """Raises ConfigError for an unreadable file: kazoo would try to connect with it again and again."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if tls.authorities is not None:
         try:

@@ -243,8 +243,8 @@ class Admin(Closeable):
     def abort_transaction(self, partition: TopicPartition, producer: ProducerIdentity, coordinator_epoch: int) -> None:
         """Writes an abort marker for a hanging transaction into one partition, without its coordinator.
 
-        ``describe_producers`` has the values. Never use it on a transaction that a coordinator knows: abort that with
-        ``fence_producers``. Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED."""
+        ``describe_producers`` returns the values to pass. Never use it on a transaction that a coordinator knows:
+        ``fence_producers`` aborts those. Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED."""
         self._run(transaction_operations.abort_transaction(self._cluster, partition, producer, coordinator_epoch))
 
     def find_hanging_transactions(
@@ -254,9 +254,10 @@ class Admin(Closeable):
         max_timeout_ms: int = 900_000,
         broker_id: int | None = None,
     ) -> list[HangingTransaction]:
-        """Returns the open transactions without a write for ``max_timeout_ms`` that no coordinator knows: those in
-        these partitions, or in all partitions (of one broker). A partition's last stable offset stays below such a
-        transaction until ``abort_transaction``."""
+        """Returns the open transactions that no coordinator knows and that have had no write for ``max_timeout_ms``.
+
+        Looks in these partitions, or in all partitions (of one broker). Until ``abort_transaction``, the last stable
+        offset of a partition stays below such a transaction."""
         return self._run(
             transaction_operations.find_hanging_transactions(self._cluster, partitions, max_timeout_ms, broker_id)
         )

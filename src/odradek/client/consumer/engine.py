@@ -312,7 +312,7 @@ class ConsumerEngine:
 
     def _fetch_again(self, fetch: CompletedFetch, state: PartitionState) -> None:
         """Fetches corrupt records again: that repairs an error of the network; an error on disk is raised again."""
-        self.fetcher.buffer.remove_returned(fetch)  # the fetches behind it now have an old version
+        self.fetcher.buffer.remove_returned(fetch)  # the next line makes the fetches behind it outdated
         state.fetch_again(fetch.version)
         self._schedule_fetches_soon()
 

@@ -68,9 +68,9 @@ class InFlightFetches:
     the topics whose metadata must be looked up again. ``on_lost`` is called after a failed fetch, ``fail`` with errors
     for the user.
 
-    ``on_end``: the fetch's memory is free, and usually the next fetch may follow. While the broker throttles, also
-    after an error, it is called twice: first to free the memory, with the fetch still in ``by_node``; after the
-    throttle time with ``max_bytes`` 0, and then the next fetch may follow."""
+    ``on_end`` is called at the end of a fetch, failed or not: its memory is free, and the next fetch may follow. If the
+    broker throttles then, there are two calls: the first one frees the memory, with the fetch still in ``by_node``; the
+    second one, after the throttle time and with ``max_bytes`` 0, lets the next fetch follow."""
 
     def __init__(
         self,

@@ -129,7 +129,7 @@ class PartitionState:
             return True
 
     def note_fetched(self, version: int, offset: int, next_offset: int, leader_epoch: int) -> bool:
-        """Notes a fetch of the offsets between the two. Returns False if the version or fetch offset has changed."""
+        """Notes a fetch of ``offset`` to ``next_offset``. Returns False if the version or fetch offset has changed."""
         with _lock:
             if self.version != version or self.fetch_offset != offset:
                 return False

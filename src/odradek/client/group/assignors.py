@@ -1,7 +1,7 @@
 """The assignors of classic groups, with which the group's leader makes the assignment. Pure functions.
 
 range               For each topic, the members in order get consecutive partitions. Rack-aware (KIP-881).
-roundrobin          The members get the partitions of all topics in next_members.
+roundrobin          The members get the partitions of all topics in turn.
 sticky              The members' numbers of partitions differ by at most one. Members keep as many as this allows.
 cooperative-sticky  As sticky, in two rebalances: owners first give up only the partitions that move.
 """

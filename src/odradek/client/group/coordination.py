@@ -225,7 +225,7 @@ class Coordination(ABC):
         """Sends a request to leave; waits for its reply, at most ``LEAVE_TIMEOUT_MS``."""
         try:
             connection = await self._coordinator()
-            async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):  # also at a broker that throttles
+            async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):  # limits the wait for the end of a throttle time, too
                 await connection.call(api_key, request, timeout_ms=LEAVE_TIMEOUT_MS)
         except (OdradekError, TimeoutError) as error:
             logger.info("group %s: leaving: %s", self.group_id, error or "no answer")
@@ -284,7 +284,7 @@ class Coordination(ABC):
         request = commit_request(
             self.group_id, offsets, generation=generation, member_id=member_id, instance_id=instance_id
         )
-        async with self._order:  # commits keep the order of the calls, also in a lookup of the coordinator
+        async with self._order:  # keeps the order of the calls while one looks up the coordinator
             connection = await self._coordinator()
         reply = await connection.call(OFFSET_COMMIT, request, ceiling=NAMES_CEILING)  # sends before its first await
         failure = commit_failure(

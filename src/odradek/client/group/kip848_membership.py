@@ -5,17 +5,19 @@ assignment and replies with the member's target assignment.
 
 state          meaning                                                    transitions
 OUTSIDE        not a member                                               ``join`` → JOINING
-JOINING        the next heartbeat, at once, has epoch 0                   ``on_heartbeat`` → STABLE, RECONCILING
+JOINING        the next heartbeat, at once, has epoch 0                   ``on_heartbeat`` → RECONCILING
 STABLE         owns its target assignment                                 ``on_heartbeat`` → RECONCILING
 RECONCILING    has a target assignment that it does not own yet           ``end_reconciliation`` → ACKNOWLEDGING
 ACKNOWLEDGING  the next heartbeat, at once, has the owned partitions      ``on_heartbeat`` → STABLE, RECONCILING
 LOST           removed; other members may own its partitions              ``on_lost_given_up`` → OUTSIDE
 FATAL          ended by the error ``failure``                             final
 
-A new member reconciles an empty target assignment, too, so that its callback runs. A heartbeat has the changes since
-the last answered one; after an error or a missing reply it has all fields. The client makes the member id and keeps it
-over all joins. ``join_number`` rises with each join and each end of a membership. A reply to a heartbeat with an
-earlier number is ignored.
+A new member reconciles an empty target assignment, too, so that its callback runs. If the coordinator takes a target
+back before the member has begun to reconcile it, ``on_heartbeat`` leads from RECONCILING to ACKNOWLEDGING.
+
+A heartbeat has the changes since the last answered one; after an error or a missing reply it has all fields. The client
+makes the member id and keeps it over all joins. ``join_number`` rises with each join and each end of a membership. A
+reply to a heartbeat with an earlier number is ignored.
 """
 
 from __future__ import annotations

@@ -41,9 +41,9 @@ class OffsetStorage:
         self._changed = changed
         self._topics: frozenset[str] = frozenset()
         self._unowned: frozenset[TopicPartition] = frozenset()
-        """Dual commit: partitions that are read without ownership, because the store did not answer."""
+        """Dual commit: partitions that are read without ownership, because the store did not answer or it was lost."""
         self._unread: frozenset[TopicPartition] = frozenset()
-        """Dual commit: partitions whose offset in the store could not be read when their reading began."""
+        """Dual commit: partitions whose offset in the store has to be read before the next commit to it."""
         self._behind: dict[TopicPartition, int] = {}
         """Dual commit: offsets that Kafka has taken and the store has not."""
 

@@ -33,9 +33,10 @@ class SharedTransaction(NamedTuple):
 
 
 def produce_ceiling(version: int) -> int:
-    """Returns the highest version of Produce to use. From ``PRODUCE_NAMES_CEILING`` on, brokers add partitions to a
-    transaction by themselves. With a transaction.version below ``BROKER_ADDS_PARTITIONS``, the version of Produce is
-    lower."""
+    """Returns the highest version of Produce to use in a transaction of this transaction.version.
+
+    A broker that gets ``PRODUCE_NAMES_CEILING`` adds the partitions to the transaction by itself, which it may do only
+    from ``BROKER_ADDS_PARTITIONS`` on. Below that, the version before is the highest."""
     return PRODUCE_NAMES_CEILING if version >= BROKER_ADDS_PARTITIONS else PRODUCE_NAMES_CEILING - 1
 
 

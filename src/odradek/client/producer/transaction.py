@@ -233,8 +233,8 @@ class ProducerTransaction:
         return self.version < BROKER_ADDS_PARTITIONS and group_id not in self._groups
 
     def needs_epoch_to_share(self) -> bool:
-        """Returns whether other producers, which start at sequence 0, need a new epoch. At version 2 each end gives
-        one."""
+        """Returns whether other producers, which start at sequence 0, need a new epoch. At version 2 each
+        transaction has its own."""
         return self.version < BROKER_ADDS_PARTITIONS and self._epoch_was_shared and not self._is_shared
 
     def on_new_epoch(self, producer: ProducerIdentity) -> None:

@@ -130,7 +130,7 @@ class TransactionalEngine(ProducerEngine):
             except RequestTimedOut as error:  # the offsets may be missing, so the transaction must not commit
                 text = str(error).removesuffix(_AGAIN)
                 raise self._fail(Consequence.ABORTABLE, ErrorCode.request_timed_out, text, error) from error
-            except BaseException as error:  # also after a cancellation: the caller may still commit
+            except BaseException as error:  # a cancellation, too: the caller could commit without the offsets
                 if self.transaction.state is TransactionPhase.OPEN:
                     text = f"offsets of group {group.group_id} were not added: {type(error).__name__}"
                     self._fail(Consequence.ABORTABLE, ErrorCode.unknown_server_error, text)

@@ -30,7 +30,7 @@ Range = tuple[int, int]
 class PendingRewind:
     """A rewind in the user's words, and its effect on each partition.
 
-    ``batch``: the newest micro-batch in the query's checkpoint at that time. A newer micro-batch means that the query
+    ``batch``: the newest micro-batch in the query's checkpoint when it was decided. A newer one means that the query
     has followed the rewind.
     """
 
