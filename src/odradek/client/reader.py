@@ -487,7 +487,7 @@ class _Source:
         raise TopicRecreated(f"topic {name} was deleted and created again ({current})")
 
     async def _check_divergence(self, offset: int, epoch: int, deadline: Deadline) -> None:
-        """Checks after a change of leader that its log has the records that were read, and those still to be read.
+        """Checks that the log of a new leader has the records that were read, and those still to be read.
 
         Raises LogTruncated.
         """

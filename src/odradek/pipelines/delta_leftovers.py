@@ -53,7 +53,7 @@ class DeltaLeftovers:
             self.remove(file for file in self._table.data_files() if (of := _batch(file.name)) and of.run in ids)
 
     def remove_old(self) -> None:
-        """Removes such files of any run if they are older than a day. Does this at most once a day."""
+        """Removes files of any run that the log never had and that are older than a day, at most once a day."""
         state, now = self._table.child(STATE), time.time()
         if now - _seconds(state.read_text(_SWEPT)) < DAY_S:
             return

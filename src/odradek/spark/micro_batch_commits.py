@@ -49,7 +49,8 @@ _NEVER = math.inf
 class _Run:
     """One run of a query. ``query``: the Java object. ``sources``: the lookups of the sources that commit, by number.
 
-    ``count``: the number of all sources. ``settled``: the source offset that was committed last, by source number.
+    ``count``: the number of all sources. ``committed_ends``: by source number, the source offset that was committed
+    last.
     """
 
     query: Any

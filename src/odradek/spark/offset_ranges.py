@@ -66,7 +66,7 @@ def share(available: Mapping[TopicPartition, int], limit: int | None) -> dict[To
 def share_bytes(
     wanted: Iterable[Range], bytes_per_offset: Mapping[TopicPartition, float], limit: int
 ) -> dict[TopicPartition, int]:
-    """Returns how many offsets of each range fit into ``limit`` bytes in total; at least one of the largest range.
+    """Returns how many offsets of each range fit into ``limit`` bytes in total; at least one offset of the largest.
 
     The shares are proportional to the ranges' bytes, so that all are finished after the same number of micro-batches. A
     range without a sample counts with the largest bytes per offset of the others.

@@ -90,8 +90,8 @@ class CommitDecision:
     """What a query does about the group's commits, after it has read up to a source offset.
 
     ``commits``: to be written. ``resets``: to be followed by the next micro-batch, partition → (offset, reset id).
-    ``others``: the other query whose commit in a partition is overwritten. ``overwritten``: the offset of any other
-    client's commit that is overwritten.
+    ``others``: the other query whose commit in a partition is overwritten. ``overwritten``: with
+    ``onGroupReset=asked``, the offset of each commit of any other client that is overwritten.
     """
 
     commits: Commits

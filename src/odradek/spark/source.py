@@ -507,7 +507,8 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     ) -> tuple[dict[TopicPartition, int], Commits]:
         """Returns the start offsets of partitions without a position, and the commits that decide them.
 
-        Partitions added while the query runs start at their log start offset, so that no record is missed.
+        Partitions added while the query runs start at the group's commits if the query does, otherwise at their log
+        start offset, so that no record is missed.
         """
         if done.is_initial:
             commits = _commits(self._lookups, log, committed)

@@ -39,7 +39,7 @@ class UnknownTask(OdradekError):
 def choose_partitions(
     count: int, tasks: int, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Sets each row's partition. The rows of an Arrow batch without partition and key go to one partition.
+    """Sets each row's partition. In an Arrow batch, all rows without partition and key go to one partition.
 
     ``count``: of the topic's partitions; ``tasks``: of the writing tasks; ``schema``: of the result. The first rows are
     one marker for each writing task, with the partition −1 − task: every task has a row with its thread's name.

@@ -30,7 +30,7 @@ class ConsumerRegistration(NamedTuple):
     registered_ms: int
 
     def threads(self, topics: Sequence[str]) -> dict[str, list[str]]:
-        """Returns the ids of the consumer's threads for each of these topics that it subscribes to."""
+        """Returns the ids of the consumer's threads by subscribed topic. A pattern selects among these ``topics``."""
         found: dict[str, list[str]] = {}
         for wanted, count in self.subscription.items():
             for topic in [wanted] if self.pattern == "static" else self._matching_topics(wanted, topics):
@@ -38,8 +38,8 @@ class ConsumerRegistration(NamedTuple):
         return found
 
     def _matching_topics(self, pattern: str, topics: Sequence[str]) -> list[str]:
-        """Returns the topics that match. As in Kafka, a comma separates alternatives, and the pattern matches whole
-        names."""
+        """Returns the topics that the pattern selects; a ``black_list`` selects those that do not match. As in Kafka, a
+        comma separates alternatives, and the pattern matches whole names."""
         compiled = re.compile(pattern.strip().strip("\"'").replace(",", "|").replace(" ", ""))
         return [t for t in topics if (compiled.fullmatch(t) is not None) == (self.pattern == "white_list")]
 

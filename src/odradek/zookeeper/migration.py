@@ -26,7 +26,7 @@ _WITHOUT_MEMBERS = ("Empty", "Dead")
 
 
 class MigrationRow(NamedTuple):
-    """One partition: its offset in the source and in the target (None without one), and in the target afterwards."""
+    """One partition: its offset in the source, in the target (None if it has none), and in the target afterwards."""
 
     tp: TopicPartition
     source: int
