@@ -151,7 +151,7 @@ def check_offsets_digest(table: str, batch_id: int, held: str | None, planned: s
 
 def bytes_per_offset(options: ReadOptions, planned: Sequence[Range], task_bytes: int) -> Mapping[TopicPartition, float]:
     """Returns the stored bytes for one offset of each range, estimated from samples. Returns nothing if the offsets are
-    so few that they fit into one task at any size: a sample would take longer than a second task saves.
+    so few that they fit into one task in any case: a sample would take longer than a second task saves.
     """
     count = sum(item.size for item in planned)
     if count <= FEW_OFFSETS and count * UNKNOWN_BYTES <= task_bytes:

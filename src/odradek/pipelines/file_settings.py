@@ -21,7 +21,7 @@ DICTIONARY_BYTES = 4 << 20
 _WORTH_A_DICTIONARY = 0.8
 _INCOMPRESSIBLE = 0.95
 _MUCH_SMALLER = 0.6
-# A smaller sample is not significant.
+# A smaller sample says too little about the column.
 _FEW_ROWS = 100
 
 

@@ -67,7 +67,7 @@ class ZooKeeperConfig:
 
 
 def file_settings(file: Path | None, source: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Returns the settings of a properties file; without ``file`` of the one that ODRADEK_ZOOKEEPER_CONFIG names, if
+    """Returns the settings of a properties file: ``file``, or else the one that ODRADEK_ZOOKEEPER_CONFIG names, if
     any. ``source``: the option or setting that names ``file``, for messages.
 
     Raises ConfigError with file and line."""

@@ -287,7 +287,7 @@ class PositionLookups:
                     self._drop(tp)
                     state.set_position(
                         listed.offset
-                    )  # as in Java without an epoch: no record was read before this offset
+                    )  # without an epoch, as in Java: no record was read before this offset
 
     async def _check_divergence(self, suspects: list[TopicPartition]) -> None:
         """Checks after a change of leader whether the new leader's log has all records that were read."""

@@ -135,7 +135,7 @@ class ClassicCoordination(Coordination):
             return
         await self._auto_commit_now(self.config.default_api_timeout_ms)
         self._prepared = True
-        if self.lost:  # the commit's reply has shown it
+        if self.lost:  # the reply to the commit says that the group has removed this member
             await self._give_up_lost()
             return
         owned = sorted(self._subscription.partitions)
