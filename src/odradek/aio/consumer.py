@@ -88,7 +88,7 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None and self._made is not None:
-            self._made.unreturn_last_poll()  # the block did not process the records: no commit passes them
+            self._made.unreturn_last_poll()  # the block did not process the records: close() does not commit them
         await self.close()
 
     async def subscribe(

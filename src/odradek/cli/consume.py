@@ -278,7 +278,7 @@ def _offset_to_commit(after: OffsetAndMetadata, position: int) -> OffsetAndMetad
 
 
 def _seek_to_unused(consumer: Consumer, polled: Polled, count: int) -> None:
-    """Returns all but the first ``count`` records of a poll: moves the positions back to the first unused ones."""
+    """Gives back all but the first ``count`` records of a poll: moves the positions back to the first unused ones."""
     from odradek.client.consumer.records import offset_at
 
     for tp, batches in polled.items():

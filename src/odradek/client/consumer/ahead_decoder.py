@@ -13,7 +13,7 @@ from odradek.client.consumer.subscription import SubscriptionState
 WORTH_DECODING_BYTES = 1 << 16
 """Smaller fetches are not decoded ahead: the handover takes longer than decoding."""
 _READY_BYTES = 8 << 20
-"""One RecordBatch may be decoded ahead for so many bytes of ``buffer_memory``; it needs about a third of them."""
+"""Per this many bytes of ``buffer_memory``, one RecordBatch may be decoded ahead; it needs a third of them."""
 
 
 class AheadDecoder:

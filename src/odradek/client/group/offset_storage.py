@@ -41,7 +41,7 @@ class OffsetStorage:
         self._changed = changed
         self._topics: frozenset[str] = frozenset()
         self._unowned: frozenset[TopicPartition] = frozenset()
-        """Dual commit: partitions that are read without ownership, because the store did not answer or it was lost."""
+        """Dual commit: partitions that are read without ownership: it was lost, or the store did not answer."""
         self._unread: frozenset[TopicPartition] = frozenset()
         """Dual commit: partitions whose offset in the store has to be read before the next commit to it."""
         self._behind: dict[TopicPartition, int] = {}
