@@ -57,7 +57,7 @@ async def odradek_member(name: str, stop: asyncio.Event) -> None:
         if polled:
             try:
                 await consumer.commit(polled.next_offsets, timeout=5.0)
-            except (CommitFailed, OdradekError) as error:  # other members read the records again
+            except (CommitFailed, OdradekError) as error:  # the next owner of the partition reads the records again
                 report("refused", name, type(error).__name__)
     await consumer.close()
 

@@ -1,4 +1,6 @@
-"""A process without the names that another operating system lacks. Usage: platform_child.py PLATFORM [BOOTSTRAP]
+"""A process without those names of the standard library that the system PLATFORM lacks.
+
+Usage: ``platform_child.py PLATFORM [BOOTSTRAP]``.
 
 On darwin it starts a broker; on win32 it uses the one at BOOTSTRAP. Then it produces, consumes and commits.
 """

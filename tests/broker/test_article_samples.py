@@ -1,4 +1,5 @@
-"""The Python samples of the articles, run unchanged with confluent-kafka, each in a process that ends by kill -9."""
+"""Programs with confluent-kafka, each in a process that ends by kill -9: the Python samples of the articles, and one of
+our own. Comments name every change of a sample."""
 
 from __future__ import annotations
 

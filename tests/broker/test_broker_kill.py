@@ -217,7 +217,7 @@ def rows_of(found: Found) -> Iterator[Row]:
 
 
 def verify_lines(wire: Wire, ledger: Ledger, where: Where, *, exact: bool) -> None:
-    with ledger.lock:  # its producers run at the same time
+    with ledger.lock:  # meanwhile producers add to the ledger
         acknowledged = dict(ledger.records[where])
     rows = list(rows_of(gapless(read_all(wire, where), where)))
     stored = {row.offset: (row.key, row.value) for row in rows}

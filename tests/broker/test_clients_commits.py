@@ -1,4 +1,4 @@
-"""Commits of ordinary clients with injected faults: replies are late, or commits are refused or unnecessary."""
+"""Commits of ordinary clients: what a commit covers, late replies and errors, commits of idle clients."""
 
 from __future__ import annotations
 

@@ -65,8 +65,8 @@ def start_at(bootstrap: str, group: str, topic: str, offset: int | None = None, 
 
 
 def settle_at_end(source: Consumer) -> None:
-    """Polls until a consumer reaches the log end. librdkafka has a position only after a record, but it has a cached
-    offset at the end of a partition."""
+    """Polls until a consumer reaches the log end. librdkafka has a position only after a record, so an event
+    reports the end (``enable.partition.eof``)."""
 
     def at_end() -> bool:
         events = source.consume(10, timeout=0.2)
@@ -140,7 +140,7 @@ def test_a_record_that_is_too_large_is_refused(bootstrap: str, topic: str) -> No
 
 @pytest.mark.claim(3, 5, 6)
 def test_a_fetch_returns_the_log_from_its_offset(bootstrap: str, ten: str, group: str) -> None:
-    # claim 5, claim 6: reading deletes nothing, claim 3
+    # claim 5: from any offset; claim 6: reading deletes nothing; claim 3: the log end is the next offset
     source = start_at(bootstrap, group, ten, 5)
     assert values(read(source, 5)) == [5, 6, 7, 8, 9]
     source.close()
@@ -261,8 +261,8 @@ def test_any_offset_is_accepted_and_the_reset_applies_later(bootstrap: str, ten:
 
 @pytest.mark.claim(44)
 def test_skipped_records_can_still_be_read(bootstrap: str, ten: str, group: str) -> None:
-    # Of the records 1 to 5 only record 5 is confirmed (commit 6). The next consumer skips the others, and a seek
-    # returns to them.
+    # Of the records 1 to 5 only record 5 is confirmed, by the commit of offset 6. The next consumer starts at 6; a seek
+    # returns to the others.
     commit(bootstrap, group, {(ten, 0): 6})
     source = start_at(bootstrap, group, ten)
     assert values(read(source, 4)) == [6, 7, 8, 9]

@@ -101,7 +101,7 @@ def test_the_first_poll_joins(bootstrap: str, ten: str, group: str) -> None:
 
 @pytest.mark.claim(39)
 @pytest.mark.claim(29, 32, part=True)
-def test_every_kind_of_commit_stores_its_offset(bootstrap: str, topic: str, group: str) -> None:
+def test_synchronous_and_asynchronous_commits_store_their_offsets(bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic, 2)
     zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
     publish(bootstrap, topic, numbers(10))
@@ -133,7 +133,7 @@ def test_every_kind_of_commit_stores_its_offset(bootstrap: str, topic: str, grou
 @pytest.mark.claim(45, part="ac")
 @pytest.mark.claim(46, part=True)
 def test_a_standalone_consumer_resumes_at_its_commit(bootstrap: str, ten: str, group: str) -> None:
-    # claim 45: at most max.poll.records at a time; claim 46
+    # claim 45: a poll returns at most max.poll.records; claim 46: without a commit the next consumer reads them again
     source, where = assigned(bootstrap, group, ten, max_poll_records=3)
     source.seek(where, 0)
     assert values(eventually(lambda: source.poll(timeout_ms=500).get(where))) == [0, 1, 2]

@@ -217,7 +217,9 @@ def commit_errors(wire: Wire, version: int, request: dict[str, Any]) -> list[Err
 
 @pytest.mark.behaviour(1, 9)
 @pytest.mark.behaviour(8, part=True)
-def test_commits_are_stored_in_every_version(wire: Wire, bootstrap: str, topic: str, group: str) -> None:
+def test_commits_are_stored_in_every_version_with_topic_names(
+    wire: Wire, bootstrap: str, topic: str, group: str
+) -> None:
     # Unknown partitions are refused; offsets beyond the log end are not.
     create_topic(bootstrap, topic)
     coordinator(wire, group)

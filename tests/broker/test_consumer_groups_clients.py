@@ -179,8 +179,8 @@ def test_the_broker_s_range_assignor_gives_five_partitions_to_two_members(
 
 @pytest.mark.claim(86, part="a")
 def test_a_group_writes_records_of_the_types_3_to_8(broker: RunningBroker, topic: str, group: str) -> None:
-    """The group has members while it writes the types 3 and 5 to 8. Its deletion writes tombstones of all these types
-    and of type 4. Kafka 4.3 writes no other record of type 4."""
+    """A group with a member writes records of the types 3 and 5 to 8. The deletion of the group writes tombstones of
+    these types and of type 4; Kafka 4.3 writes type 4 only as such a tombstone."""
     create_topic(broker.bootstrap, topic, PARTITIONS)
     partition = partition_for_group(group, 50)
     reader = Reader(broker.bootstrap, group, topic)

@@ -1,4 +1,4 @@
-"""A second coordinator besides that of groups. A broker serves it after its registration, without another change."""
+"""A further coordinator, of ledgers: a broker serves it once it is registered, without any other change."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_two_coordinators_share_neither_keys_nor_a_topic(key_type: int, topic: s
 
 
 def test_a_rarely_used_coordinator_is_loaded_only_if_its_topic_exists(tmp_path: Path) -> None:
-    """The state machine of a loaded coordinator takes memory, in an idle broker, too."""
+    """The state machine of a loaded coordinator takes memory even while nobody uses it."""
     made: list[str] = []
 
     class Noting(LedgerCoordinator):

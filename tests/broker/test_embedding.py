@@ -30,7 +30,7 @@ BOTH = pytest.mark.parametrize("in_thread", [False, True], ids=["process", "thre
 
 @pytest.fixture(scope="module", params=[False, True], ids=["process", "thread"])
 def shared(request: pytest.FixtureRequest) -> Iterator[odradek.Broker]:
-    """One broker of each kind, for tests that do not damage it."""
+    """A broker in its own process, and one in a thread of this process, for tests that do not damage it."""
     with odradek.Broker(in_thread=request.param) as broker:
         yield broker
 
@@ -279,7 +279,8 @@ def test_a_stopped_broker_raises_a_clear_error(topic: str) -> None:
 @pytest.mark.claim(54, part="b")
 @BOTH
 def test_after_eight_days_offsets_have_expired_and_records_are_deleted(in_thread: bool, topic: str, group: str) -> None:
-    """The group is empty for longer than offsets.retention.minutes, so its offsets have expired; its reset applies."""
+    """The group is empty for longer than offsets.retention.minutes: its offsets expire, and consumers apply their
+    reset."""
     with odradek.Broker(in_thread=in_thread) as broker:
         servers = broker.bootstrap_servers
         create_topic(servers, topic, retention_ms=str(30 * 86_400_000))
@@ -344,7 +345,7 @@ def test_advancing_the_clock_ends_the_session_of_a_member(broker: odradek.Broker
 
 @pytest.mark.claim(9, part="a")
 def test_batches_reduce_the_number_of_produce_requests(broker: odradek.Broker, topic: str) -> None:
-    """The same 500 records are sent in batches of one and of up to 500 records. A fault without an effect counts the
+    """The same 500 records are sent in batches of one and of up to 500 records. A delay of 0 seconds counts the
     requests."""
     requests = {}
     for size in (1, 500):
@@ -354,7 +355,8 @@ def test_batches_reduce_the_number_of_produce_requests(broker: odradek.Broker, t
         broker.faults.delay("Produce", 0, times=None, topic=name)
         settings = {"bootstrap.servers": broker.bootstrap_servers, "batch.num.messages": size, "linger.ms": 200}
         producer = Producer(settings)
-        # Before the producer knows the topic, it hands its records over one by one, and a flush sends what is there.
+        # The first record is sent before the count: until the producer knows the topic, it passes records on one by
+        # one, and a flush sends the few that have arrived.
         producer.produce(name, b"first", partition=0)
         assert producer.flush(30) == 0
         before = len(fired(broker))

@@ -1,7 +1,7 @@
 """Members of one group join and leave at random while records are written: each record is read by some member.
 
-Members of two clients run in a few processes. One process is killed during the test; the long version also kills the
-broker.
+Members of two clients run in a few processes. One process is killed during the test; the long version kills two, and
+the broker.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ ALL, LEADER = -1, 1
 
 
 class Setup:
-    """A broker whose topic ``t`` has two partitions. The high watermark of the first one is held back at its end."""
+    """A broker whose topic ``t`` has two partitions. The high watermark of the first one stays at the
+    log end from before the test."""
 
     def __init__(self, broker: BrokerServer) -> None:
         self.broker = broker
@@ -124,7 +125,8 @@ async def serving(directory: Path) -> AsyncIterator[Setup]:
 
 @pytest.fixture
 def run_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Setup], Any]], None]:
-    """Runs a coroutine function with a setup. No request waits for its share of the loop."""
+    """Runs a coroutine function with a setup. A share of the loop lasts for an hour: no request waits for another
+    one."""
     for name in ("SHARE_S", "TICK_S"):
         monkeypatch.setattr(scheduler, name, 3600.0)
 
@@ -210,8 +212,8 @@ def test_a_released_high_watermark_follows_the_log_end(run_scenario) -> None:
 
 @pytest.mark.parametrize("is_awaited", [False, True])
 def test_appends_wake_fetches_and_the_coordinator_is_told_only_of_moves(tmp_path: Path, *, is_awaited: bool) -> None:
-    """A coordinator reads the high watermark after its own appends, so its appends are the same with and without a
-    waiting fetch."""
+    """A coordinator reads the high watermark itself after its own appends. So an append does not report it, with or
+    without a waiting fetch."""
     log = open_log(tmp_path)
     partition = Partition("t", 3, log, lambda: T0)
     moved: list[int] = []

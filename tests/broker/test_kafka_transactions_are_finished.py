@@ -37,7 +37,7 @@ FINAL_STATES = {
     "committed": "CompleteCommit", "aborted": "CompleteAbort", "prepared-commit": "CompleteCommit",
     "prepared-abort": "CompleteAbort", "open": "CompleteAbort",
 }  # fmt: skip
-"""The timeout of each open transaction is a minute, so it has passed."""
+"""The transactions ``open`` have a timeout of a minute, which has passed since the recording: they are aborted."""
 VISIBLE = ("committed", "prepared-commit")
 LEVELS = (0, 2)
 

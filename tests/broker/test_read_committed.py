@@ -40,8 +40,8 @@ class Setup:
         assert found is not None
         self.partition: Partition = found
         self.t0 = broker.now_ms()
-        """The time of the records. A marker has the broker's time. If this time were much later, the marker would begin
-        a segment."""
+        """The time of the records. Markers have the broker's time, which is hardly later: a much later marker would
+        begin a segment."""
 
     def send(self, producer_id: int, *, epoch: int = 0, sequence: int = 0, later_ms: int = 0) -> None:
         """Appends two records of a transaction."""

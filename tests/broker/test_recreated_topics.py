@@ -71,7 +71,7 @@ def test_the_log_start_of_a_deleted_topic_does_not_apply_to_its_successor(runnin
 
 
 def test_stored_values_of_deleted_topics_are_removed_at_the_start(running: RunningBroker, topic: str) -> None:
-    """The broker is killed between a deletion and the checkpoints; a later kill does not restore the values either."""
+    """The checkpoints are as after a kill directly after a deletion. A later kill does not restore the values."""
     with Wire(running.bootstrap) as wire:
         create(wire, unique("other"))
     running.stop()

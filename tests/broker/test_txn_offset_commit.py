@@ -108,7 +108,7 @@ def test_the_offsets_of_a_transaction_are_unstable_until_its_end(
 def test_from_version_5_on_the_broker_adds_the_group(
     wire: Wire, made: str, group: str, version: int, error: str
 ) -> None:
-    """From version 5 on the broker adds the group to the transaction."""
+    """Before version 5 the producer must add the group with AddOffsetsToTxn; here it has not."""
     producer = producer_of(wire, 2 if version >= 5 else 0)
     producer.add(made) if version < 5 else producer.send(made, "a")
     assert commit(producer, group, made, 0, version=version) == {0: error}
@@ -116,7 +116,7 @@ def test_from_version_5_on_the_broker_adds_the_group(
     assert fetched(wire, group, made, 0) == {0: 5 if error == "none" else -1}
 
 
-def test_a_second_commit_needs_no_verification(wire: Wire, made: str, group: str) -> None:
+def test_a_second_commit_in_a_transaction_replaces_the_first(wire: Wire, made: str, group: str) -> None:
     producer = producer_of(wire, 2)
     assert commit(producer, group, made, 0, offset=1, version=5) == {0: "none"}
     assert commit(producer, group, made, 0, offset=2, version=5) == {0: "none"}
@@ -270,7 +270,7 @@ def test_a_marker_between_the_verification_and_the_commit_ends_the_guard(tmp_pat
     async def scenario(setup: Setup) -> None:
         await setup.add()
         setup.keep_busy()
-        marker = EndTransactionMarker(setup.identity["producer_id"], 0, 0, False, 0)  # by a tool
+        marker = EndTransactionMarker(setup.identity["producer_id"], 0, 0, False, 0)  # as a tool writes it
         written = setup.broker.groups.write_marker(0, marker)
         late = asyncio.create_task(setup.commit())
         await asyncio.sleep(0.02)

@@ -1,5 +1,5 @@
-"""``odradek.ZooKeeper`` with one node and with three: kills and restarts, and that ZooKeeper ends with the process
-that started it."""
+"""``odradek.ZooKeeper`` with one node and with three: kills, restarts, and its end together with the process that
+started it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_an_expired_session_loses_its_ephemeral_nodes(zookeeper: odradek.ZooKeep
         client.get(path)
 
 
-def test_a_paused_node_answers_later(zookeeper: odradek.ZooKeeper, client: KazooClient) -> None:
+def test_a_paused_node_answers_after_its_pause(zookeeper: odradek.ZooKeeper, client: KazooClient) -> None:
     path = client.create("/paused-", b"7", sequence=True)
     zookeeper.nodes[0].pause()
     try:

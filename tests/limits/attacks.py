@@ -136,7 +136,8 @@ def dense_batch(count: int, now_ms: int) -> bytes:
     """One batch of small records without a value. Neighbours differ in shape, and the last record has the newest
     timestamp.
 
-    All records have the offset delta 0, so that they compress well. Kafka refuses this in a compressed batch.
+    All records have the offset delta 0, so that they compress well. Apache Kafka refuses a compressed batch with such
+    deltas.
     """
     pair = bytes((12, 0, 0, 0, 1, 1, 0)) + bytes((14, 0, 0, 0, 2, 0, 1, 0))
     last = bytes((12, 0, 2, 0, 1, 1, 0))

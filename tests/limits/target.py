@@ -91,7 +91,7 @@ def peak_of(pid: int) -> int:
 
 
 def is_alive(pid: int) -> bool:
-    """Returns whether the process runs. A process that has ended without a wait does not run."""
+    """Returns whether the process runs. A zombie, which has ended and whose parent has not waited for it, does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -99,7 +99,7 @@ def is_alive(pid: int) -> bool:
 
 
 def settled(look: Callable[[], Use], wanted: Callable[[Use], bool], within_s: float) -> Use:
-    """Returns the use of a process when it is as wanted, or at the end of this time."""
+    """Waits until the use of a process is as wanted, for at most this time. Returns the last use."""
     deadline = time.monotonic() + within_s
     while True:
         use = look()

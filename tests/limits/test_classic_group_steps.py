@@ -347,7 +347,7 @@ def test_each_member_is_answered_once_when_the_partition_is_unloaded(
 def test_the_last_member_to_join_is_answered_once_when_the_partition_is_unloaded(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """This request completes the rebalance: one result parks and answers it."""
+    """The last join completes the rebalance: one result of the shard both parks it and answers it."""
     large_group = LargeGroup(topics=1, counts=False).stable()
     answers = [large_group.join(0, known=True)]  # the leader requests another rebalance
     answers += [large_group.join(number, known=True) for number in range(1, MEMBERS)]

@@ -92,7 +92,7 @@ class FastPath:
 # --- memory -----------------------------------------------------------------------------------------------------
 
 
-def test_commits_are_handled_until_the_share_ends_and_the_rest_stays_in_one_buffer() -> None:
+def test_commits_are_handled_until_the_share_ends() -> None:
     path, ticks = FastPath(), itertools.count()
     packed = frame(message("g", 3))
     assert [path.take(packed) for _ in range(3)] == [False, False, True]
@@ -192,7 +192,7 @@ class Broker:
         self.harness.catalog.add("t", partitions)
         self.harness.partitions[0].max_message_bytes = max_message_bytes
         self.steps: list[int] = []
-        commit_plan.offset_deltas(0, MANY)  # this table is created only once
+        commit_plan.offset_deltas(0, MANY)  # later calls use the same table, so no step counts its creation
 
     def commit(self, asked: dict[str, Any], version: int = 9) -> Any:
         """Returns the decoded reply."""
@@ -217,7 +217,7 @@ class Broker:
         self.steps.append(lines_run(call))
 
     def _step(self) -> float:
-        """A clock with which each step ends a share."""
+        """A clock for the scheduler: each reading is a second later, so a share ends after one step."""
         self._now_s = getattr(self, "_now_s", 0.0) + 1.0
         return self._now_s
 

@@ -161,7 +161,7 @@ def test_a_slow_resolver_blocks_one_thread_and_no_request(monkeypatch: pytest.Mo
                 assert asked == ["a0"]
                 assert len(threads()) == 1
                 answer.set()
-                expected = 49 % 5 - 1  # wire is one of them
+                expected = 49 % 5 - 1  # ``wire`` has one of the allowed connections
                 counts: list[int] = []
                 with contextlib.suppress(AssertionError):
                     eventually(

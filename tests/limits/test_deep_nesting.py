@@ -198,7 +198,8 @@ def record(name: str, *types: Any) -> dict[str, Any]:
 
 
 def chain(length: int, width: int) -> dict[str, Any]:
-    """Records of which each contains the previous one ``width`` times: 6 levels of JSON, ``length`` levels of types."""
+    """A record type that contains the previous one ``width`` times, and so on: the JSON of the schema has 6 levels, the
+    types have ``length`` levels."""
     return record("Root", record("R0", "int"), *(record(f"R{n}", *[f"R{n - 1}"] * width) for n in range(1, length)))
 
 
@@ -285,7 +286,7 @@ print(json.dumps([values.to_pylist(), errors.to_pylist()]))
     ids=["list", "tree", "maps"],
 )
 def test_only_the_deep_value_is_unreadable(writer: Any, begin: str, end: str) -> None:
-    """fastavro skips such a value with recursive calls in C."""
+    """fastavro skips a nested value with recursive calls in C, so a deep one could crash the process."""
     values, errors = decoded_elsewhere(writer, [begin * n + "0200" + end * n for n in (0, 1, 60, 1_000, 300_000)])
     assert errors == [None, None, None, *["it is nested deeper than 256 levels"] * 2]
     assert values[:3] == [{"f0": 1}] * 3

@@ -114,8 +114,8 @@ class Producer(Client):
 
 @asynccontextmanager
 async def serving(directory: Path, **topic: str) -> AsyncIterator[BrokerServer]:
-    """A broker with topic ``t`` of two partitions. With every third read, the scheduler's clock moves by a millisecond:
-    a share has at most 15 steps on any machine."""
+    """A broker with topic ``t`` of two partitions. With every third read, the scheduler's clock moves by a millisecond,
+    so that a share has at most 15 steps on any machine."""
     broker = BrokerServer(BrokerConfig.parse([]), directory, ("127.0.0.1", 0))
     await broker.start()
     looks = 0
@@ -471,7 +471,7 @@ async def _four_at_once(port: int, process: int, size: int) -> None:
 
 
 def test_only_a_few_record_times_stay_in_memory() -> None:
-    """The records have different times; only the first and the last of a step stay in memory."""
+    """The records have different times; after each step only the least and the greatest so far stay in memory."""
     parts = []
     for number in range(50_000):
         body = b"\0" + varint(number * 1000) + varint(number) + b"\1\1\0"

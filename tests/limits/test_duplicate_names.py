@@ -305,11 +305,11 @@ def test_many_partitions_of_a_group_are_deleted_in_parts(tmp_path: Path, monkeyp
         first = [{"partition_index": number % 2} for number in range(1500)]
         topics = [{"name": "t", "partitions": rows} for rows in (first, first[:700], first[:1])]
         reply = await peer.ask(OFFSET_DELETE, 0, {"group_id": "g", "topics": topics})
-        # six parts of up to 250 of the first group, and parts of 250, 250 and 200 of the second with one of the first
+        # the 1,500 rows in six parts of 250, then the other 701 in parts of 250, 250 and 201
         assert handled.count == 9
         partition = broker.partition("__consumer_offsets", 0)
         assert partition is not None
-        # As in Kafka, each occurrence of the partition gets a tombstone until the first part is written.
+        # As in Kafka, each occurrence in the first part gets a tombstone. The later parts find no offset any more.
         assert partition.log_end_offset == 2 + 250
         assert rows_of(reply, "topics", "name", "partitions", "partition_index") == [
             ("t", [(row["partition_index"],) for row in rows]) for rows in (first, first[:700], first[:1])

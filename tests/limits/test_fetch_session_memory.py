@@ -222,7 +222,7 @@ def _answers(reply: Any) -> dict[tuple[str, int], int]:
 
 
 def test_sessions_of_many_and_of_few_partitions_behave_the_same(tmp_path: Path) -> None:
-    """The same requests are served in steps and partition by partition: each reply is the same."""
+    """The same requests with many partitions, served in steps, and with few: the replies agree in the first 20."""
 
     async def conversation(count: int) -> list[dict[tuple[str, int], int]]:
         said = []

@@ -86,7 +86,7 @@ def test_offsets_expire_in_steps() -> None:
 
 
 def test_the_first_part_of_the_tombstones_is_written_too() -> None:
-    """One topic has more partitions than one part of the tombstones."""
+    """The topic has more partitions than one part has tombstones."""
     harness = GroupHarness(partition_count=1)
     harness.catalog.add("t", 1000)
     _commit(harness, "g", "t", 1000)
@@ -168,7 +168,7 @@ def test_commits_between_two_parts_are_kept() -> None:
     assert 0 < _kept(harness, "t") < GROUPS * PARTITIONS
     harness.catalog.add("t", 1)
     answers: list[Any] = []
-    for group in ("g0", "g39"):  # the old offset of the first group is removed, that of the other is not
+    for group in ("g0", "g39"):  # the old offset of g0 is already removed, that of g39 is not
         harness.runtime.submit(0, OffsetCommit(group, [TopicCommit("t", None, [(0, 8, -1, "")])])).then(answers.append)
     harness.world.settle()
     assert [answer.error for answer in answers] == [ErrorCode.none] * 2

@@ -107,7 +107,7 @@ def test_a_short_request_is_read_at_once(tmp_path: Path, monkeypatch: pytest.Mon
         for partitions, calls in ((1, 0), (ELEMENTS_AT_ONCE, 0), (ELEMENTS_AT_ONCE + 1, 1)):
             await peer.ask(OFFSET_COMMIT, 8, commit(1, partitions))
             assert read.calls == calls
-        # A request that was sent before is in the cache, also if it is long.
+        # A repeated request comes from the cache, even if it is long: only the first of three is read.
         ask = {"groups": [{"group_id": "g", "topics": [{"name": "t", "partition_indexes": list(range(MANY))}]}],
                "require_stable": False}  # fmt: skip
         for _ in range(3):

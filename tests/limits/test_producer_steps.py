@@ -189,7 +189,8 @@ def aborted_index(path: Path, count: int) -> tuple[AbortedIndex, list[AbortedEnt
 
 
 def wanted(rows: list[AbortedEntry], start: int, end: int) -> tuple[list[AbortedTransaction], bool]:
-    """As in Apache Kafka: from the first marker from ``start`` on to the first last stable offset from ``end`` on."""
+    """The rule of Apache Kafka: transactions that began before ``end`` and have a marker at ``start`` or later, up to
+    the first entry whose last stable offset is at ``end`` or later. Also whether there is such an entry."""
     found = []
     for row in rows:
         if row.last_offset < start:

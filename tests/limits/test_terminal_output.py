@@ -213,7 +213,7 @@ def test_values_are_written_to_a_file_unchanged(bootstrap: str, recorded: str) -
 
 @pytest.fixture
 def committed(bootstrap: str, admin: Admin, recorded: str) -> str:
-    """A group with such a name, and such a text as metadata of its offset. Returns the name."""
+    """Commits an offset with hostile metadata for a group with a hostile name. Returns the name."""
     admin.alter_group_offsets(EVIL, {TopicPartition(recorded, 0): OffsetAndMetadata(1, metadata=EVIL)})
     return EVIL
 

@@ -53,7 +53,7 @@ def test_only_the_bad_value_of_ten_thousand_is_read_by_the_slow_parser() -> None
 
 @pytest.mark.parametrize("many", [json.dumps({"l": list(range(100_000))}).encode()])
 def test_memory_for_elements_is_limited_by_the_bytes_of_a_batch(many: bytes) -> None:
-    """One long array in a batch does not predict how many elements the short arrays of the next batch have."""
+    """After a batch with one long array, a batch of short arrays still gets memory by its own bytes."""
     reader = JsonReader(KIND, "UTC")
     assert errors_of(reader, many) == [False]
     short = pa.array([b'{"l":[1]}'] * 10_000)

@@ -1,6 +1,6 @@
-"""The widest requests of each API: no step of serving one allocates or frees more than 6,000 memory blocks.
+"""The widest requests of each API are served in steps, each of which allocates or frees at most 6,000 memory blocks.
 
-The whole request has 10,000 or more in nearly all cases.
+All steps of a request together allocate 10,000 or more in nearly all cases.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ GROUP_RESOURCE = 32
 RANGE = (("range", b""),)
 OFFSET, GROUP_METADATA, GROUP_EPOCH, TARGET_MEMBER, CURRENT, PATTERN = 1, 2, 3, 7, 8, 16  # types of records
 OF_MEMBERS = (5, 7, 8)
-_HASH_AT = 9  # after the version, the epoch, and the number and length of the tag
+_HASH_AT = 9  # before the hash: version, epoch, number of tags, and the tag with its length
 
 Topic = str | uuid.UUID
 Protocols = Sequence[tuple[str, bytes]]
@@ -94,7 +94,8 @@ class GroupRequests:
     def wait_until_known(self, topic: str, partitions: int) -> None:
         """Waits until the coordinator knows this number of partitions of the topic (0: the topic is deleted).
 
-        A separate group is asked for the assignment that it would get, with its first heartbeat.
+        A member joins a separate group with the same coordinator: the reply to its first heartbeat has all partitions
+        that the coordinator knows.
         """
         probe = next(
             name
@@ -380,8 +381,8 @@ class GroupRequests:
     def log(self, *, unordered: bool = False) -> None:
         """Adds the records since the last call to the trace, byte by byte.
 
-        ``unordered``: sorted by key. Otherwise in the order of the log, except for neighbours in hash order: records of
-        one type, one for each member, and tombstones of offsets.
+        ``unordered``: sorted by key. Otherwise in the order of the log, but neighbours that Kafka writes in the order
+        of a hash are sorted: records of one type with one for each member, and tombstones.
         """
         rows = [{"key": Raw(key), "value": self._shown(key, value)} for key, value in self.new_records()]
         by_key: list[dict[str, Any]] = []

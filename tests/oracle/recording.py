@@ -83,8 +83,8 @@ class Pending:
         return self._wire.has_reply(within_s)
 
     def receive_if_answered(self, within_s: float = 0.5) -> Any:
-        """Returns its reply if it has one; otherwise the trace shows that it has none. No other request was sent
-        meanwhile."""
+        """Returns the reply if there is one; otherwise the trace shows that there is none. Meanwhile no other
+        request may be sent on the connection."""
         if not self.is_answered(within_s):
             self._step["reply"] = UNANSWERED
             return None

@@ -27,7 +27,7 @@ RESTARTS = True
 
 
 def two(requests: GroupRequests, topic: str, **joins_with: Any) -> tuple[Consumer, Consumer]:
-    """Members that share a topic, each with its partitions. ``joins_with``: fields of the first one."""
+    """Two members that share the partitions of a topic. ``joins_with``: fields of the first one's join."""
     m, n = joined(requests, "m", topic, **joins_with), joined(requests, "n", topic)
     m.beat()
     m.confirm()

@@ -37,7 +37,7 @@ def restart(run: Run, *groups: GroupRequests, topics: tuple[str, ...] = ()) -> N
 
 
 def again(run: Run, topic: str, partitions: int, *groups: GroupRequests) -> None:
-    """Restarts the broker, and waits until the coordinators know the topic."""
+    """Restarts the broker, and waits until the coordinator of each group knows the topic."""
     restart(run, *groups)
     run.wait_until_led(topic, partitions)
     for requests in groups:

@@ -241,7 +241,7 @@ def each_record_is_checked(run: Run) -> None:
 
 
 def min_insync_replicas_of_all_brokers(run: Run) -> None:
-    """Two replicas are required and one exists: the requirement is limited."""
+    """min.insync.replicas is 2, and there is one replica: acks=all succeeds nevertheless."""
 
     def alter(operation: int, value: str | None) -> int:
         config = {"name": "min.insync.replicas", "config_operation": operation, "value": value}

@@ -233,7 +233,8 @@ def markers_refused(run: Run) -> None:
 
 
 def markers_of_transactions_with_epochs_of_their_own(run: Run) -> None:
-    """At version 2 a marker has a later epoch than the records, except a repeated one."""
+    """At version 2 a marker must have a later epoch than the records of its transaction. It may be repeated afterwards,
+    with the same epoch."""
     topic = run.topic()
     run.create(topic)
     producer = opened(run, topic)

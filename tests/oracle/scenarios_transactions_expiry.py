@@ -65,7 +65,7 @@ def used_transactional_ids_do_not_expire(run: Run) -> None:
 
 
 def producers_expire(run: Run) -> None:
-    """Partitions forget producers without an open transaction; a marker is a use."""
+    """Partitions forget producers without an open transaction. A marker counts as a use of its producer."""
     topic = run.topic()
     run.create(topic, 1, **_APPEND_TIME)
     ended, running, plain = opened(run, topic, "ended"), opened(run, topic, "running"), initialised(run, "plain")

@@ -214,7 +214,7 @@ def transactions_without_partitions(run: Run) -> None:
 
 
 def records_outside_of_transactions(run: Run) -> None:
-    """Batches for partitions that are not in the transaction, by the older versions and by version 12."""
+    """Batches for partitions that are not in the transaction, with Produce 12 and with older versions."""
     topic, other = run.topic("a"), run.topic("b")
     run.create(topic, 2)
     run.create(other)
@@ -346,7 +346,7 @@ def two_producers_with_one_transactional_id(run: Run) -> None:
 
 
 def partitions_of_other_producers(run: Run) -> None:
-    """Batches with several transactions: each gets its own answer."""
+    """AddPartitionsToTxn requests for several transactions: each transaction gets its own answer."""
     topic = run.topic()
     run.create(topic, 2)
     one, other, busy = initialised(run, "a"), opened(run, topic, "b"), prepared(run, topic, "c")

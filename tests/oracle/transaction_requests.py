@@ -102,7 +102,7 @@ class Producer:
         return {"transactional_id": self.name, "producer_id": self.id, "producer_epoch": self.epoch} | said
 
     def add(self, *partitions: Where, version: int = 3, **said: Any) -> Any:
-        """AddPartitionsToTxn. From version 4 on it is a batch with this transaction alone."""
+        """AddPartitionsToTxn. From version 4 on a request may be for several transactions; this one is for one."""
         row = self.added(*partitions, **said)
         if version >= 4:
             return add_batch(self.run, row, version=version)
@@ -111,7 +111,7 @@ class Producer:
         return self.called(ADD, version, message, "results_by_partition", "results_by_topic_v3_and_below")
 
     def added(self, *partitions: Where, **said: Any) -> dict[str, Any]:
-        """The part of a batch for this transaction."""
+        """The part for this transaction in a request for several (see ``add_batch``)."""
         return self.identity({"verify_only": False, "topics": by_topic(partitions)} | said)
 
     def add_offsets(self, group: str, *, version: int = 4, **said: Any) -> Any:

@@ -116,8 +116,8 @@ def test_damaged_bytes_have_the_same_outcome_in_steps_and_at_once(
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from([GZIP, SNAPPY, LZ4, ZSTD]), st.lists(texts, min_size=1, max_size=4), st.booleans())
 def test_memory_between_steps_is_reserved(codec: int, parts: list[bytes], kafka: bool) -> None:
-    """A reservation or a memory map precedes the unpacked data and is large enough for it. If the stream has no size,
-    the limit is reserved."""
+    """A reservation or a memory map precedes the unpacked data and is large enough for it. If the stream does
+    not state its size, the limit is reserved."""
     asked: list[int] = []
 
     def recorded(steps: BatchSteps[compression.Plain]) -> BatchSteps[compression.Plain]:

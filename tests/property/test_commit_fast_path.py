@@ -85,7 +85,7 @@ def test_a_layout_reads_the_same_values_as_the_schemas(
     assert commit.offsets == tuple(row["committed_offset"] for row in rows)
     expected = tuple(row["committed_leader_epoch"] for row in rows) if version >= 6 else None
     assert commit.leader_epochs == expected
-    # A commit of the same layout: only offsets, epochs and the correlation id differ, and the layout is the same.
+    # A commit that differs only in its offsets, epochs and correlation id has the same layout.
     for row in rows:
         row["committed_offset"] ^= 0x55
         row["committed_leader_epoch"] ^= 0x55
@@ -93,7 +93,7 @@ def test_a_layout_reads_the_same_values_as_the_schemas(
     assert again is not None
     assert again[0] == same
     assert again[1].offsets == tuple(offset ^ 0x55 for offset in commit.offsets)
-    # Any other difference gives another layout.
+    # A longer member id gives another layout: the request is longer.
     message["member_id"] += "x"
     other = frames.encode_request(8, version, correlation_id, client_id, message)[4:]
     assert len(other) > len(frame)
@@ -368,7 +368,7 @@ def test_the_fast_path_equals_the_normal_path(script: list[Any], room: int) -> N
 )
 @settings(max_examples=120)
 def test_commits_in_steps_have_the_same_answers_and_records(script: list[Any], step: int, max_bytes: int) -> None:
-    # The test waits for steps, and so for the end of the tick: without steps each event also needs an end of the tick.
+    # Steps need the end of a tick. So that both connections get the same ticks, one follows each event.
     script = [each for event in script for each in (event, "tick")]
     at_once, in_steps = HarnessConnection(short=False), HarnessConnection(short=False)
     for connection in (at_once, in_steps):
@@ -381,7 +381,8 @@ def test_commits_in_steps_have_the_same_answers_and_records(script: list[Any], s
         patch.setattr(offsets_module, "LONG_COMMIT", 0)
         patch.setattr(commit_plan, "STEP_PARTITIONS", step)
         _play(in_steps, script)
-    if max_bytes > 250:  # the estimated size of a block is more exact than that of single records
+    # At 250 other commits may fit: the estimated size of a block is more exact than that of single records.
+    if max_bytes > 250:
         assert in_steps.replies() == at_once.replies()
         for one, other in zip(in_steps.harness.partitions, at_once.harness.partitions, strict=True):
             assert one.raw() == other.raw()

@@ -1,6 +1,7 @@
 """Damaged record batches in every reader: an error of this library, or the same records from all readers.
 
-A plain seeded mutator instead of hypothesis: a million inputs take minutes. A failure reports the input in hex.
+A seeded mutator makes the inputs, and not hypothesis, so that a million of them take only minutes. A failure reports
+the input in hex.
 """
 
 from __future__ import annotations

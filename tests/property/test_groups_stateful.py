@@ -2,9 +2,10 @@
 
 Invariants after every step:
 
-* The replay of the log gives the state that the coordinator has.
+* A replay of the log gives the durable state of the coordinator.
 * A partition has one owner in a generation.
-* A group without a rebalance has the state of the log.
+* Without a rebalance, the last record of the group describes its present members.
+* No commit is lost.
 * No rebalance lasts longer than its timeouts.
 """
 

@@ -136,7 +136,7 @@ def test_a_record_with_the_layout_of_a_commit_may_be_another_record() -> None:
 
 
 def test_only_the_last_commits_of_a_run_are_decoded() -> None:
-    """Loading is fast because of two thousand commits of twenty partitions only twenty become objects."""
+    """Of two thousand commits for twenty partitions, only twenty become objects: so a load is fast."""
     made = [
         (offset_key("g", "t", number % 20), offset_value(OffsetCommitValue(number, 0, "", START_MS + number)))
         for number in range(2000)

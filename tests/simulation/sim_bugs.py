@@ -140,7 +140,7 @@ def _subscribed_topics_expire(real: Any) -> Any:
 
 
 def _retention_from_the_commit(real: Any) -> Any:
-    """The retention starts at the commit even if the group has only now become empty."""
+    """The retention of an offset starts at its commit, and not when the group becomes empty."""
     return lambda group: offsets.EACH_COMMIT
 
 

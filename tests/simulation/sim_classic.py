@@ -162,7 +162,8 @@ class ClassicProcess(Process):
             self._again(following)
 
     def _refused(self, error: Exception) -> None:
-        """The client reports an error that joining again does not remove. Another process may fit the group later."""
+        """Joining again would not remove the error: the client reports it, and the process ends. A later process may be
+        able to join."""
         self.note("gives up: {}", error)
         self.die()
 

@@ -56,7 +56,7 @@ SMALL_STEPS = (
     (replies_module, "PER_STEP", 1),
     (timers_module, "AT_ONCE", 2),
 )
-"""Work that is done in steps for many members is done in steps for a few members, too."""
+"""With these limits, work that takes steps only for many members takes steps for a few, too."""
 
 
 class Token:

@@ -191,7 +191,7 @@ class Ledger:
 
     @staticmethod
     def _possible(history: list[Change], before: int, *, open_too: bool) -> list[Change]:
-        """The changes before a number that may be in effect, newest first, down to the newest certain one.
+        """Those changes with a lower number that may be in effect, newest first, down to the newest certain one.
 
         ``open_too``: also unanswered changes. The answer to a fetch comes after those to all earlier commits.
         """

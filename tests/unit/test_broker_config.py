@@ -201,7 +201,8 @@ def test_the_advertised_address_comes_from_advertised_listeners() -> None:
 
 
 def test_every_topic_setting_defaults_to_the_broker_setting() -> None:
-    """Each of the broker's names for it, in its own unit, at the start and at run time."""
+    """Checked for each name that the broker has for a topic setting, in the unit of this name, at the start and at run
+    time."""
     other = {"boolean": "true", "int": "1500000", "long": "1500000", "double": "0.25", "list": "compact"}
     checked = 0
     for name, key in config_keys.topic_keys().items():

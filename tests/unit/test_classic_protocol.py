@@ -434,7 +434,7 @@ def test_a_heartbeat_is_answered_by_the_state_of_the_group(harness: GroupHarness
     assert harness.heartbeat("g", "m", 1) is ErrorCode.unknown_member_id
     assert harness.heartbeat("", "m", 1) is ErrorCode.invalid_group_id
     member = harness.member("g")
-    assert harness.heartbeat("g", member, 0) is ErrorCode.unknown_member_id  # Empty, pending
+    assert harness.heartbeat("g", member, 0) is ErrorCode.unknown_member_id  # an Empty group, a pending id
     harness.join("g", member)
     assert harness.heartbeat("g", member, 1) is OK  # CompletingRebalance
     harness.sync("g", member, 1, {member: b""})

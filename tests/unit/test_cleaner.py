@@ -552,8 +552,8 @@ def test_a_log_that_was_truncated_during_a_cleaning_refuses_its_result(path: Pat
 
 
 def test_files_of_an_interrupted_cleaning_do_not_undo_a_swap(path: Path) -> None:
-    """At a start, a ``.cleaned`` file means that the swaps after it had not begun. No such file may exist before a
-    swap."""
+    """A start undoes each swap at or after the offset of a ``.cleaned`` file. So a swap first removes such files of
+    lower offsets."""
     files = FailingFiles()
     log = open_log(path, files)
     for number in range(4):

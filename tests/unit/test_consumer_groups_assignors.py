@@ -105,7 +105,7 @@ def test_members_with_different_subscriptions_are_balanced(
 
 @settings(max_examples=60, deadline=None)
 @given(groups(same=False))
-def test_no_assignment_at_all_is_more_even(group: tuple[dict[str, MemberSpec], dict[bytes, int]]) -> None:
+def test_no_possible_assignment_is_more_even(group: tuple[dict[str, MemberSpec], dict[bytes, int]]) -> None:
     members, counts = group
     counts = {topic_id: min(count, 2) for topic_id, count in counts.items()}
     members = {name: spec._replace(assigned={}) for name, spec in members.items()}

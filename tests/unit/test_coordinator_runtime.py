@@ -363,7 +363,7 @@ def test_a_shard_that_raises_answers_the_request_and_continues(
 
 
 @pytest.mark.claim(91, 92, part=True)
-def test_all_commits_exist_after_a_crash(harness: GroupHarness) -> None:
+def test_all_answered_commits_exist_after_a_crash(harness: GroupHarness) -> None:
     for number in range(50):
         harness.commit(f"g{number % 7}", "t", {number % 4: number}, metadata=str(number))
     before = [shard.durable_state() for shard in _shards(harness)]

@@ -185,7 +185,8 @@ def _commit(cluster: _Cluster, positions: list[int], mark: str = "odradek-spark:
 
 
 class _Demo:
-    """A group that has read up to 30, 300, 0, with its checkpoint. A killed run keeps only the files on disk."""
+    """A group that has read its three partitions up to 30, 300 and 0, with its checkpoint. A killed run keeps only the
+    files on disk."""
 
     def __init__(self, root: Path) -> None:
         self.cluster: Any = _Cluster({})

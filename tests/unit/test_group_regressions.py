@@ -30,7 +30,7 @@ OK = ErrorCode.none
 
 @pytest.mark.behaviour(36, part=True)
 def test_a_load_reads_to_the_log_end_although_replicas_lag(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records that the replicas lack are not visible before the replicas have them."""
+    """The load includes records that the replicas lack. A fetch of them is answered when the replicas have them."""
     monkeypatch.setattr(loader_module, "LOAD_STEP_BYTES", 100)
     harness = GroupHarness(partition_count=1)
     harness.catalog.add("t")

@@ -473,7 +473,7 @@ def loaded(harness: ConsumerHarness) -> Driver[GroupShard]:
 
 
 def timers_of(driver: Driver[GroupShard]) -> set[Any]:
-    return {key for key in driver.timers if isinstance(key, tuple)}  # the other timer belongs to the driver
+    return {key for key in driver.timers if isinstance(key, tuple)}  # other keys are the driver's own
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -32,7 +32,7 @@ def harness() -> GroupHarness:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Records each call to the shard, and ``open`` if the call is during its own steps. After a load the shard begins
+    """Records each call to the shard: its kind, or ``open`` if the shard has unfinished steps. A loaded shard begins
     with steps."""
     asked: list[str] = []
     under_way: set[GroupShard] = set()

@@ -508,7 +508,7 @@ def test_deleting_a_topic_removes_its_offsets_in_every_group(harness: GroupHarne
 
 
 @pytest.mark.behaviour(37, part=True)
-def test_records_in_any_state_of_compaction_are_loaded(harness: GroupHarness) -> None:
+def test_records_without_earlier_ones_are_loaded_as_after_compaction(harness: GroupHarness) -> None:
     log = harness.partition_of("g")
     harness.commit("g", "t", {0: 5})
     log.put((records.offset_key("g", "t", 3), None), (records.group_key("unheard"), None))

@@ -102,7 +102,7 @@ def nodes_of(tree: ast.Module) -> tuple[ast.AST, ...]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _without_trees_afterwards() -> Iterator[None]:
-    """The syntax trees take more than 100 MB."""
+    """Frees the syntax trees after the tests: they take more than 100 MB."""
     yield
     tree_of.cache_clear()
     nodes_of.cache_clear()

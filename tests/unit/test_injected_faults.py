@@ -70,7 +70,7 @@ def test_every_api_can_be_refused_in_every_version(api_key: int) -> None:
             asked = Instances(seed).of(schemas.message_type(api_key, version, Kind.REQUEST))
             reply = refused(api_key, version, asked)
             found = codes(reply)
-            # their field at the top is for errors of the session or the throttle
+            # the top error field of Fetch and Metadata is for other errors, such as those of a session
             if api_key in (1, 3) and hasattr(reply, "error_code"):
                 found.remove(ErrorCode.none)
                 assert reply.error_code is ErrorCode.none
@@ -385,7 +385,7 @@ def test_a_dropped_request_and_those_after_it_get_no_reply() -> None:
     assert [reply.resolved for reply in replies] == [False, False]
     assert [message.generation_id for message in harness.done] == [1]
     assert harness.ask(12, beat(3), on="two") == {"served": beat(3)}
-    # The broker stops and closes the connection, so that no request stays parked.
+    # When the broker stops, it wakes the parked requests; this closes the connection.
     for parked in tuple(harness.connection("one").parked):
         parked.wake()
     assert harness.aborted == ["one"]

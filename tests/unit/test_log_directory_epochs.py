@@ -120,8 +120,8 @@ def test_a_damaged_log_after_a_clean_stop_begins_a_new_epoch(broker: Broker) -> 
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_catalogue_that_lost_records_gets_the_newer_epochs(broker: Broker, clean: bool) -> None:
-    """Two kills after the creation of the topic. The records of the second kill, or of both, are lost from the metadata
-    log."""
+    """Each start after a kill begins a leader epoch, with a record in the metadata log. This log loses its end before
+    each of the last two starts."""
     for _ in range(2):
         with broker.run() as (one, _):
             append(one, 2)
@@ -132,8 +132,7 @@ def test_a_catalogue_that_lost_records_gets_the_newer_epochs(broker: Broker, cle
         broker.lose_end(DIRECTORY)
         with broker.run(clean=clean) as (one, _):
             append(one, 1)
-            # Two leader epochs with records, then one epoch for each start at which the catalogue lacked the latest
-            # epoch.
+            # Three leader epochs, then one for each start at which the catalogue lacked the latest epoch.
             assert epochs(one) == ((0, 0), (1, 2), (2, 4), *[(3 + n, 6 + n) for n in range(lost)])
 
 

@@ -80,8 +80,8 @@ def test_a_middleware_may_refuse_a_request() -> None:
 
 
 def test_without_middleware_the_router_calls_the_handler_directly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without middleware there is no clock read and no call, before the first is added and after the last is
-    removed."""
+    """Before the first middleware is added and after the last is removed, no clock is read and nothing else is
+    called."""
     server = serving(lambda *_: REPLY)
     counter, wrapper = Counter(), Wrapper("one", [])
     for middleware in (counter, wrapper):

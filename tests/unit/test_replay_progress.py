@@ -45,7 +45,8 @@ def test_the_remaining_ranges_are_planned_and_not_done(wanted: list[Range], done
 def test_a_replay_that_continues_with_other_ranges_does_each_offset_once(
     first: list[Range], second: list[Range], room: int
 ) -> None:
-    """The first run is killed after its first transaction; the second plans other ranges, and also ends the first."""
+    """The first run is killed after its first transaction; the second plans other ranges, and does the rest of both
+    plans."""
     progress = ReplayProgress().with_plan(first)
     some = first_offsets(progress.left, {T0: room, T1: room})
     progress = progress_of(progress.with_done(some).commits({"t": ID}), {"t": ID}, "g").with_plan(second)

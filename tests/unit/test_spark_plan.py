@@ -451,7 +451,7 @@ def test_batch_reads_report_missing_records() -> None:
 # --- where to start and end
 
 
-def test_starting_offsets_of_every_form_are_resolved() -> None:
+def test_starting_offsets_by_name_by_offset_and_by_time_are_resolved() -> None:
     start = plan.starting_offsets
     assert start(Position(Start.EARLIEST), LOG) == {P0: 0, P1: 10}
     assert start(Position(Start.LATEST), LOG) == {P0: 600, P1: 20}

@@ -1,4 +1,4 @@
-"""PushedFilters filters as ranges of offsets, compared with rows that are filtered one at a time."""
+"""Filters that Spark pushes down become ranges of offsets: compared with rows that are filtered one at a time."""
 
 from __future__ import annotations
 

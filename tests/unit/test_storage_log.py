@@ -223,7 +223,7 @@ def test_a_marker_ends_the_transaction(path: Path) -> None:
         transactional=True,
         control=True,
     )
-    assert code_of(put, log, marker) is ErrorCode.invalid_record  # not from a client
+    assert code_of(put, log, marker) is ErrorCode.invalid_record  # a client must not send a marker
     log.append(marker, now_ms=T0, leader_epoch=0, origin="coordinator")
     assert log.last_stable_offset == 4
     again = open_log(path)

@@ -24,8 +24,8 @@ KAFKAS = DATA / "kafka-transactions-0"
 """Written by Apache Kafka 4.3.0 with transaction.version 2 and stopped cleanly: four transactional producers with
 overlapping transactions in three segments, one of them open at the end; index.interval.bytes=200."""
 FETCHES = json.loads((DATA / "kafka-transactions-fetches.json").read_text())
-"""This broker's answers to read_committed fetches of each offset, by partition_max_bytes: the last stable offset,
-the bytes of records, the aborted transactions."""
+"""The answers of this Apache Kafka to read_committed fetches of each offset, by partition_max_bytes: the last stable
+offset, the bytes of records, the aborted transactions."""
 END, STABLE = 42, 37
 
 

@@ -1,4 +1,4 @@
-"""The attempts of one write: each is a transaction, with the producer's timeout of its own."""
+"""The attempts of one write: each is a transaction, for which the producer's timeout starts again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ OPTIONS = parse_write_options({
 
 @pytest.fixture
 def write(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Writes with attempts of (seconds, outcome): the rows, None for a repeated task, or an error."""
+    """Writes with attempts of (seconds, outcome). An outcome is the number of rows, None if a task was repeated, or an
+    error."""
 
     def run(*attempts: tuple[float, Any]) -> int:
         now_s, left = [0.0], list(attempts)
@@ -40,7 +41,8 @@ def write(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 
 
 def test_the_timeout_counts_for_each_attempt(write: Callable[..., int]) -> None:
-    """A producer that is fenced in a short attempt is fenced by another driver, however long the others took."""
+    """A producer that is fenced before the timeout of its attempt was fenced by another driver, however long earlier
+    attempts took."""
     fenced = ProducerFenced("id")
     with pytest.raises(ProducerFenced):
         write((800, None), (200, fenced))

@@ -338,7 +338,7 @@ def test_a_partition_that_refuses_a_marker_is_deleted() -> None:
     assert broker.state == "CompleteCommit"
 
 
-def test_an_open_transaction_that_refuses_its_coordinator_ends_after_the_longest_timeout() -> None:
+def test_a_refused_marker_holds_readers_for_the_longest_timeout() -> None:
     """In Apache Kafka it holds readers for ever. Here no successor can have the larger coordinator epoch."""
     broker = Broker()
     producer = broker.begun(A, B)
@@ -356,7 +356,7 @@ def test_an_open_transaction_that_refuses_its_coordinator_ends_after_the_longest
     assert state.coordinator_epoch == 7
 
 
-def test_a_refused_marker_is_overdue_from_its_decision_on_despite_restarts() -> None:
+def test_the_time_of_a_refused_marker_counts_from_its_decision_across_restarts() -> None:
     broker = Broker()
     producer = broker.begun(A)
     broker.logs["a"].append_marker(NEWER)

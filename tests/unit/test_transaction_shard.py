@@ -326,7 +326,9 @@ def test_an_empty_abort_at_version_2_takes_an_epoch(coordinator: Coordinator) ->
 
 
 @pytest.mark.parametrize("state", list(TransactionState))
-def test_partitions_are_added_in_each_state(any_version: Coordinator, state: TransactionState) -> None:
+def test_partitions_are_added_in_each_state_that_is_not_prepared(
+    any_version: Coordinator, state: TransactionState
+) -> None:
     harness = any_version
     in_state(harness, state)
     producer = ProducerIdentity(1000, harness.transaction.producer_epoch)
@@ -677,7 +679,7 @@ def test_a_load_ends_the_refusal(coordinator: Coordinator) -> None:
 
 
 def test_a_producer_of_version_2_gets_a_new_epoch_at_level_0(coordinator: Coordinator) -> None:
-    """Apache Kafka refuses it."""
+    """Apache Kafka refuses this InitProducerId."""
     producer = coordinator.new_producer()
     coordinator.add(producer)
     assert coordinator.end(producer).producer == (1000, 1)

@@ -15,7 +15,7 @@ COUNT = 2 * PART_RECORDS + 10
 
 
 def test_timed_out_transactions_are_aborted_in_parts() -> None:
-    """One result for all of them would hold each record and announcement, and requests would wait for all."""
+    """One result for all of them would hold all records and announcements in memory, and delay all requests."""
     coordinator = Coordinator()
     names = [f"t{number}" for number in range(COUNT)]
     for name in names:

@@ -310,8 +310,8 @@ def test_the_later_record_of_two_transactions_wins_and_not_the_later_marker(harn
 
 @pytest.mark.behaviour(34)
 @pytest.mark.parametrize("way", ["block", "long", "load"])
-def test_every_way_of_a_plain_commit_overtakes(harness: TransactionHarness, way: str) -> None:
-    """The block of a commit's repetition, the block of a long commit, and the run of a load."""
+def test_a_plain_commit_overtakes_as_a_block_and_in_a_load(harness: TransactionHarness, way: str) -> None:
+    """A repeated commit and a long one are applied as a block; a load applies a run of commits."""
     harness.catalog.add("wide", 1_000)
     before = dict.fromkeys(range(600 if way == "long" else 3), 1)
     harness.txn_commit("g", "wide", dict.fromkeys(range(1_000), 9))
