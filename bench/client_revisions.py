@@ -2,9 +2,9 @@
 
 ``python -m bench.client_revisions OTHER/src [ROUNDS] [CASE ...]``
 
-One broker of this revision runs. In each round a child process of each side does every job: twice the other revision,
-once this one, in changing order. A child first does the job once with few records, so that its kernels are loaded. It
-then reports the CPU time of the job in nanoseconds, over all of its threads. The output has two ratios for each job:
+One broker of this revision runs. In each round three child processes do every job, in changing order: two with the
+other revision and one with this one. A child first does the job once with few records, so that its kernels are loaded.
+It then reports the CPU time of the job in nanoseconds, over all of its threads. The output has two ratios for each job:
 this revision to the other one, and the other one's second child to its first. Each is a median with its quartiles.
 The modules of both revisions are compiled before the first round.
 """

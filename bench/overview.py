@@ -67,8 +67,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times better odradek is. ``is_inverse``: the cell has how many times as much odradek takes.
-    ``base``: the ratio is that of two cells."""
+    """How many times better odradek is. ``is_inverse``: the cell says how many times as much odradek
+    takes. ``base``: the ratio is that of two cells."""
 
     cell: Cell
     is_inverse: bool = False

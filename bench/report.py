@@ -38,7 +38,7 @@ def spread(values: Sequence[float]) -> str:
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float], *, higher_is_better: bool) -> list[float]:
-    """The times by which our figure is better, round by round; it is worse if they are below 1."""
+    """How many times better our figure is, round by round; below 1 it is worse."""
     pairs = zip(ours, theirs, strict=True)
     # CPU time has a resolution of 10 ms: a very short run may have none.
     return [mine / other if higher_is_better else other / mine for mine, other in pairs if mine and other]

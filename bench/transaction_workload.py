@@ -29,7 +29,7 @@ IN_FLIGHT = 100
 _READY_S = 60.0
 _TIMEOUT_MS = 60_000
 _ID, _EPOCH = struct.Struct(">q"), struct.Struct(">h")
-_CRC_AT, _CRC_FROM, _ID_AT = 17, 21, 43  # in a batch
+_CRC_AT, _CRC_FROM, _ID_AT = 17, 21, 43  # positions in a record batch
 _PARTITIONS = 16
 
 
@@ -61,7 +61,7 @@ class RawProducer:
             "committed": True,
         }
         self._end = bytearray(frames.encode_request(END_TXN, END_VERSION, 0, "bench", end))
-        self._error_at = 5 + 1 + 1 + len(topic) + 1 + 4  # in the frame of a Produce reply
+        self._error_at = 5 + 1 + 1 + len(topic) + 1 + 4  # its position in the frame of a Produce reply
 
     def send(self) -> None:
         self.connection.socket.sendall(self._end if self._ends else self._produce)

@@ -69,7 +69,7 @@ def commit_request(group: str, topic: str, partitions: Iterable[int], offset: in
 def first_commit_reply(call: Callable[[bytes], bytes], group: str, request: bytes) -> bytes:
     """Sends a commit until the group has a coordinator. ``call`` sends a request and returns its reply.
 
-    Returns the reply without an error, from the correlation id on. Raises TimeoutError after 60 s.
+    Returns the first reply without an error, as bytes from the correlation id on. Raises TimeoutError after 60 s.
     """
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:

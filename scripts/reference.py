@@ -42,7 +42,7 @@ NOT_IN_KAFKA = "Not in Kafka"
 """The first words about a setting that Kafka's Java clients do not have."""
 
 MOST_ROWS = 12
-"""A table of settings with more rows does not fit on a screen. A longer one has a link to each row above it."""
+"""A table of settings with more rows than this does not fit on a screen; above it there is a link to each row."""
 
 PUBLIC: dict[str, tuple[str, ...] | None] = {
     "odradek": None,
@@ -181,9 +181,9 @@ def broker_page() -> str:
 
 
 def sections_of(names: Iterable[str], words: int = 1) -> Iterator[tuple[str, list[str]]]:
-    """Settings by their first words: of those with the same word, if they are many, by one word more, and so on.
+    """Groups settings by their first word. A group with too many settings is split by the first two words, and so on.
 
-    A setting whose words no other one has stays with the shorter words.
+    A setting that would be alone in its group stays in a group of the shorter words.
     """
     for prefix, group in groupby(names, key=lambda name: _first_words(name, words)):
         rows = list(group)

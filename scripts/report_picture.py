@@ -195,7 +195,7 @@ def _panel(
 
 def _marks(findings: Sequence[dict[str, Any]], top: float, x: Callable[[datetime], float]) -> list[str]:
     """A dotted line where a group was moved, a band where it stalled, as in the report."""
-    parts: dict[str, None] = {}  # one for each place: each partition has a finding of its own
+    parts: dict[str, None] = {}  # a dict: partitions moved at once make equal marks
     for row in findings:
         colour, end = _KINDS[row["kind"]], x(row["to_timestamp"])
         if row["kind"] == "stall":

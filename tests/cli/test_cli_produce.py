@@ -285,7 +285,7 @@ def test_a_csv_row_is_not_scanned_again_for_each_piece(monkeypatch: pytest.Monke
 
 @given(st.text('ab",\r\n', max_size=40), st.integers(1, 9))
 def test_csv_rows_end_at_the_same_positions_for_any_size_of_pieces(text: str, size: int) -> None:
-    """For any size of the pieces, the rows end where the pattern for whole rows ends them in one piece."""
+    """Input in pieces of any size is split where the pattern for whole rows splits the input as one piece."""
 
     class Few(io.BytesIO):
         def read1(self, _size: int | None = -1) -> bytes:

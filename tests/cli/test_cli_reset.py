@@ -96,7 +96,7 @@ def test_each_target_gives_the_offsets_of_kafka_s_tool(
 
 
 def bucket(name: str) -> int:
-    """The bucket of a small Java HashMap that has a name."""
+    """The bucket in which a small Java HashMap keeps this name."""
     value = java_string_hash(name) & 0xFFFFFFFF
     return (value ^ value >> 16) & 15
 

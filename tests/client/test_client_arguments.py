@@ -360,7 +360,7 @@ def test_the_poll_interval_counts_from_the_start_of_a_poll(
 
 
 def test_a_resumed_or_added_partition_is_fetched_at_once(consumer: Make, admin: Admin, topic: str) -> None:
-    """The consumer does not wait for the next reply: the fetch for this reply may be waiting at the broker."""
+    """The consumer does not wait for the reply to the fetch in flight: the broker may hold that fetch for long."""
     admin.create_topics([NewTopic(topic, 2, 1)])
     one = consumer(fetch_max_wait_ms=60_000)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)

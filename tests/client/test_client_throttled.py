@@ -152,7 +152,7 @@ def test_no_fetch_is_sent_during_the_throttle_time(cluster: ScriptedCluster, how
 
 
 def test_metadata_requests_use_a_connection_that_is_not_throttled(cluster: ScriptedCluster) -> None:
-    """This requires a connection that is not throttled."""
+    """If all connections are throttled, the first one is used again."""
 
     async def go() -> None:
         (address,) = parse_addresses(cluster.bootstrap)

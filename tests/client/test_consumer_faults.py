@@ -471,7 +471,7 @@ def test_the_consumer_returns_to_the_leader_although_the_follower_answers_late(c
             return fetch_reply(cluster, preferred=2)
         asked_again.set()
         assert answered.wait(20)
-        time.sleep(0.1)  # so that the client reads the other reply first
+        time.sleep(0.1)  # so that the client reads the follower's reply first
         return leader.answer_1(message, version)
 
     def late(message: Any, version: int) -> Any:

@@ -223,7 +223,8 @@ def test_reading_continues_at_a_seek_during_a_poll(cluster: ScriptedCluster, gat
 def test_a_poll_with_a_seek_during_it_returns_only_records_after_the_seek(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread stops between two pieces. The second piece has the records after the seek."""
+    """The thread pauses after the first piece of the buffered records. During this pause the seek replaces the buffered
+    records, so the next piece starts after the seek."""
     advance = PartitionState.advance
     begun, may_go_on = threading.Event(), threading.Event()
 

@@ -409,7 +409,7 @@ class Scenario:
             if any(old.cut is None for old in reading.old_logs):
                 return
             for _, _, starts, visible, _ in self.stages(tp, reading):
-                # The position may be another one if no visible record is between: within an iteration, for example.
+                # The position may differ from the expected one if no visible record is between the two.
                 if any(visible.none_between(min(s, position), max(s, position)) for s in starts):
                     return
             self.wrong(tp, reading, f"position {position}")
@@ -513,7 +513,7 @@ class Scenario:
 
     def end_wait(self) -> None:
         """Ends the wait of an iteration: partitions without a readable record get one. Records that were readable
-        at its start may be truncated by now, or aborted."""
+        when the wait began may be truncated by now, or aborted."""
         with self.cluster.changed:
             self.recreate_topics()
             self.cluster.end_faults()

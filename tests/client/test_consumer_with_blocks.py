@@ -70,7 +70,7 @@ def test_a_failed_block_does_not_commit_its_last_poll(
     assert committed(admin, group, ten) == 10
 
 
-def test_a_failed_block_commits_the_position_of_its_wakeup_commit_or_seek(
+def test_a_failed_block_commits_the_position_that_a_wakeup_a_commit_or_a_seek_left(
     bootstrap: str, admin: Admin, ten: TopicPartition, group: str
 ) -> None:
     settings: dict[str, Any] = {"group_id": group, "max_poll_records": 4} | QUICK
@@ -190,7 +190,7 @@ def test_the_default_assignor_is_range(bootstrap: str, admin: Admin, ten: TopicP
                 found = admin.describe_groups([group])[group]
                 return (found.protocol, found.state, len(found.members)) == ("cooperative-sticky", "Stable", 2)
 
-            eventually(together, within_s=60)  # the second default assignor of our consumer
+            eventually(together, within_s=60)  # our consumer's second default assignor: both members have it
 
 
 def test_topics_are_looked_up(bootstrap: str, admin: Admin, topic: str) -> None:

@@ -84,8 +84,8 @@ def write(bootstrap: str, transaction: SharedTransaction, topic: str, partition:
 def test_records_of_two_joined_producers_and_the_owners_offsets_are_one_transaction(
     bootstrap: str, level: int, owner: Producer, topic: str
 ) -> None:
-    """Below version 2 consecutive transactions have the same epoch, and the sequences of each joined producer would
-    start at 0 again in it."""
+    """Below version 2 consecutive transactions have the same epoch. In it no joined producer may begin with sequence 0
+    again."""
     group = ConsumerGroupMetadata(topic)
     for first in (b"a", b"c"):
         transaction = shared(owner, topic)

@@ -1,4 +1,4 @@
-"""An abort below transaction.version 2 on a scripted broker that fences old epochs: the next epoch gets lost."""
+"""An abort below transaction.version 2 whose reply with the next epoch is lost. The broker fences old epochs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["cluster"]  # the fixture
 
 
 class FencingCoordinator(ScriptedCoordinator):
-    """Accepts the epoch before its last InitProducerId, but only in InitProducerId, as KIP-360 says."""
+    """Fences every epoch but the present one. Only a repeated InitProducerId may have the epoch before it (KIP-360)."""
 
     def _init(self, message: Any, version: int, code: int) -> dict[str, Any]:
-        if message.producer_epoch == self.epoch - 1 >= 0:  # the request again
+        if message.producer_epoch == self.epoch - 1 >= 0:  # a repetition of the last request
             return {"error_code": code, "producer_id": 7, "producer_epoch": self.epoch}
         if message.producer_epoch not in (-1, self.epoch):
             code = ErrorCode.producer_fenced.value

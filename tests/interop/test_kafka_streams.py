@@ -47,7 +47,7 @@ def streams_command() -> list[str]:
 
 @contextmanager
 def writing(bootstrap: str, topic: str, written: Counter[str]) -> Iterator[None]:
-    """Writes words until the end of the block, and counts the acknowledged ones. No word is twice in the topic."""
+    """Writes words until the end of the block, and counts each word. Then all are acknowledged, each stored once."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 2})
     stop = threading.Event()
     failures: list[str] = []

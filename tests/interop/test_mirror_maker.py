@@ -237,7 +237,7 @@ def test_no_record_is_lost_despite_a_killed_broker_and_mirror(
         assert first == list(range(start, 20)), "records before the stored offset are not repeated"
         direction.commit()
 
-    # Repeated records move the translated offsets too: they differ from the source's by this number.
+    # The mirrored topic also has the repeated records, and the translated offsets count them.
     until_mirrored(*((direction, direction.end(), direction.end()) for direction in directions))
     for direction in directions:
         direction.write(5)

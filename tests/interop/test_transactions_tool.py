@@ -23,7 +23,7 @@ Tool = Callable[..., str]
 
 @pytest.fixture
 def unverified(own_broker: Callable[..., RunningBroker]) -> str:
-    """A broker that takes transactional batches without a question to the coordinator."""
+    """A broker that appends transactional batches without asking the coordinator about their transactions."""
     return own_broker(transaction_partition_verification_enable="false").bootstrap
 
 

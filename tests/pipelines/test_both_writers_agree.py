@@ -253,7 +253,7 @@ def test_a_hundred_small_partitions_make_one_file_and_micro_batches_are_limited(
 def test_each_micro_batch_becomes_one_file_if_requested(
     table_format: str, spark: Any, admin: Admin, bootstrap: str, group: str, tmp_path: Path
 ) -> None:
-    """For many partitions and any task size, --files-per-batch has precedence. Each folder has its own files."""
+    """--files-per-batch takes precedence over --task-size, for many partitions, too. Each folder has its own files."""
     topic = unique("few")
     create_topic(bootstrap, topic, 8)
     for partition in range(8):

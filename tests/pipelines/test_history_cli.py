@@ -36,7 +36,7 @@ TABLES = {
 def address() -> Iterator[str]:
     """Two groups: one that was reset from 70 to 20, and one with a name that is HTML.
 
-    The broker's clock is ahead, so that its newest record is the end of the time range of a report at any time.
+    The broker's clock is a day ahead. So the time range of a report ends with the newest record, whenever it is made.
     """
     with odradek.Broker() as broker:
         broker.clock.advance(days=1)
@@ -106,7 +106,7 @@ def outputs_of(address: str, output: Path, capsys: pytest.CaptureFixture[str], *
 def test_on_spark_page_and_tables_are_the_same(
     spark: object, address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Row for row, if tables of the other kind exist: files of one machine are replaced by folders of files of many."""
+    """Row for row. The command on Spark replaces the files of the first run by folders of files."""
     here = outputs_of(address, tmp_path, capsys)
     there = outputs_of(address, tmp_path, capsys, "--master", "local[2]")
     for name, text in here.items():

@@ -49,7 +49,7 @@ def spans_of(batches: list[tuple[str, int, int]]) -> BatchSpans:
 
 @given(st.lists(STRETCH, min_size=1, max_size=12), st.data())
 def test_the_coverage_equals_the_count_of_single_offsets(stretches: list[tuple[str, list[bool]]], data: Any) -> None:
-    """A fetch may have any number of batches. Micro-batches may be noted any number of fetches before their records."""
+    """A fetch has one to four batches. They are noted up to three fetches before their records."""
     kinds = [kind for kind, kept in stretches for _ in kept]
     kept = [there for _, some in stretches for there in some]
     start = data.draw(st.integers(0, len(kinds)))

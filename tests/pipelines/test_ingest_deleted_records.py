@@ -1,5 +1,5 @@
 """Records that are deleted during an ingest, with both writers. The error names them, and no row of their micro-batch
-is in the table. With the option the ingest skips them."""
+is in the table. With ``failOnDataLoss=false`` the ingest skips them."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ def test_a_table_at_a_uri_holds_each_record_once(
 def test_a_table_in_a_hadoop_file_system_is_written_by_spark(
     spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
-    """A table like those on HDFS, here another name for a folder: only Spark writes there."""
+    """The URI is another name for a folder. As with HDFS, only Spark can write there."""
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     hadoop.set("fs.viewfs.mounttable.far.link./lake", tmp_path.as_uri())
     given: dict[str, Any] = {"topics": topic, "output": "viewfs://far/lake/t", "value_format": "json", "spark": spark}

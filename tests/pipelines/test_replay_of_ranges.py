@@ -460,7 +460,7 @@ def test_a_dry_run_needs_no_spark(bootstrap: str, topic: str) -> None:
 
 @pytest.mark.parametrize("into", ["table", "topic"])
 def test_progress_is_reported_piece_by_piece(spark: Any, bootstrap: str, topic: str, tmp_path: Path, into: str) -> None:
-    """The workers report one piece after another. A replay that was done before has one report."""
+    """A piece is the range of one partition here. A replay that was done before has one report."""
     found = _look(bootstrap, topics=(topic,))
     target: Target | ReplayTopic = Target(str(tmp_path / "table"))
     if into == "topic":

@@ -112,7 +112,7 @@ def test_a_run_continues_where_the_last_committed_transaction_ended(
 def test_options_that_could_lose_or_duplicate_a_record_are_refused(
     bootstrap: str, admin: Admin, source: str, target: str
 ) -> None:
-    """The command refuses it before Spark starts."""
+    """They are refused before Spark starts."""
     with pytest.raises(UnknownTopic, match="nowhere"):
         run_replay(job(bootstrap, "nowhere", topics=source), no_spark)
     for name in ("transaction.timeout.ms", "kafka.transaction.timeout.ms"):

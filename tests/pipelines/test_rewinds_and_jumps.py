@@ -62,7 +62,7 @@ def found(history: list[Step]) -> list[Move]:
 
 
 class Entry:
-    """A commit or tombstone (offset None) in order. ``period`` counts the earlier changes of the group."""
+    """A commit, or a tombstone (offset None). ``period``: how often the members have changed before it."""
 
     def __init__(self, offset: int | None, period: int, from_outside: bool) -> None:
         self.offset, self.period, self.from_outside = offset, period, from_outside and offset is not None

@@ -1,4 +1,4 @@
-"""PushedFilters filters of batch reads: fewer records are read, and the rows are the same as without them."""
+"""Filters that Spark pushes into batch reads: fewer records are read, and the rows are the same as without them."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ READ_S = 120
 
 
 def values(bootstrap: str, topic: str) -> list[str]:
-    """The values of all committed records. The records of open transactions end the read, too: it waits for them."""
+    """The values of all committed records. The read waits for the end of open transactions."""
     with Admin(bootstrap) as admin:
         places = admin.partitions(topic)
         ends = {tp: end.offset for tp, end in admin.list_offsets(dict.fromkeys(places, -1)).items()}
@@ -217,7 +217,7 @@ def test_rows_of_another_source_are_in_the_topic_once(
 def test_a_new_writer_for_each_micro_batch_writes_each_row_once(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
 ) -> None:
-    """Each one fences the one before it, which is no other driver."""
+    """Each one fences the one before it. They have the same driver, so this is no error."""
     made = [transactional_writer(bootstrap, target) for _ in range(2)]
     run(stream, lambda frame, batch: made[batch % 2](frame, batch))
     assert len(stream.log("commits")) == 3
@@ -301,8 +301,8 @@ def test_a_first_micro_batch_whose_number_was_deleted_is_refused(
 def test_a_checkpoint_that_has_lost_its_last_micro_batches_is_refused(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str], commit_offsets: str
 ) -> None:
-    """It is restored from a copy. The topic has one micro-batch more than the copy, or two. Records that have come
-    since are in the micro-batch that Spark plans again, and a writer that takes it for a repeated one loses them."""
+    """It is restored from a copy. The topic has one micro-batch more than the copy, or two. Spark plans the next
+    micro-batch again, now with later records: a writer that took it for a repeated one would lose these."""
     run(stream, transactional_writer(bootstrap, target), commit_offsets)
     publish(bootstrap, stream.topic, [b"100"])
     for _ in range(2):

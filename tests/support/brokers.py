@@ -74,7 +74,7 @@ def odradek_broker(directory: Path, config: dict[str, str]) -> RunningBroker:
 
 
 def apache_broker(directory: Path, config: dict[str, str]) -> RunningBroker:
-    """Apache Kafka from its jars: it checks that the tests which restart a broker are correct.
+    """Apache Kafka from its jars: tests that restart a broker have to pass with it, too.
 
     ODRADEK_TEST_ORACLE is 1, or a release such as 3.9.1; before 4.0 the consumer protocol has to be enabled.
     """

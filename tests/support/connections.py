@@ -66,7 +66,7 @@ class Server:
         self.router = Router(self, apis)  # type: ignore[arg-type]
 
     def use(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = lambda: 0.0) -> None:
-        """Serves on this loop. With this clock no share ends."""
+        """Serves on this loop. With the default clock, no connection's share of the loop ends."""
         self.scheduler = Scheduler(loop.call_soon, clock)
         self.reply_memory = ReplyMemory(lambda: 0.0)
         self.request_memory = RequestMemory(-1, loop.call_later, loop.time)

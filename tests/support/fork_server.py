@@ -6,7 +6,7 @@ pyarrow and our source, and the shared session starts hundreds of them.
 
 The server forks, and the child does what ``python -m MODULE …`` does. ``ForkServer.start`` asks it for a child.
 ``ForkServer.write_program`` writes a program that sends its own arguments, environment and open files to the server,
-and waits for the end of the child; the child ends with it.
+and waits for the end of the child. If the program is killed, the child ends, too.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class GroupHarness:
         self.start_process()
 
     def start_process(self) -> None:
-        self.scheduler = Scheduler(self.process.call_soon, lambda: 0.0)  # with this clock no share ends
+        self.scheduler = Scheduler(self.process.call_soon, lambda: 0.0)  # with this clock no share of the loop ends
         self.leftovers = Leftovers(self.scheduler.start)
         self.runtime = GroupRuntime(
             self.config,

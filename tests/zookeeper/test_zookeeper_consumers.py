@@ -242,7 +242,7 @@ def test_a_lost_answer_in_the_middle_of_a_commit(
 
 
 def test_a_commit_without_an_answer_and_a_second_writer(harness: GroupHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the next commit finds is not its own write: it does not overwrite it."""
+    """The consumer looks for its own write, finds that of the other writer, and does not overwrite it."""
     with harness.consumer() as one:
         one.subscribe([harness.topic])
         read(one, 20)

@@ -14,7 +14,7 @@ from odradek.core.ids import TopicPartition as Tp
 
 
 @pytest.mark.claim(117)
-def test_zookeeper_keeps_the_offset_and_the_topic_more(
+def test_zookeeper_keeps_only_the_offset_and_the_offsets_topic_keeps_more(
     tool: Tool, kazoo: KazooClient, admin: Admin, filled: str, group: str
 ) -> None:
     admin.alter_group_offsets(group, {Tp(filled, 0): OffsetAndMetadata(3, 0, "why")})
