@@ -151,7 +151,7 @@ def test_dump_as_json_has_the_format_of_kafka_4(bootstrap: str, committed: str, 
 
 
 @pytest.mark.claim(84, 86, part=True)
-def test_dump_shows_records_of_every_kind(
+def test_dump_shows_the_records_of_groups_of_both_protocols(
     bootstrap: str, admin: Admin, filled: str, group: str, capsys: Capture
 ) -> None:
     """Groups of both protocols: the records of generations and members and the commits, as lines and as JSON."""

@@ -635,7 +635,7 @@ def test_the_watch_for_new_topics_pauses_between_lookups_and_survives_errors(
     assert "an assignor of the user's" in caplog.text
 
 
-def test_a_closed_consumer_refuses_all_calls(cluster: ScriptedCluster) -> None:
+def test_a_closed_consumer_refuses_calls(cluster: ScriptedCluster) -> None:
     one = make(cluster)
     one.close()
     calls: list[Callable[[], object]] = [

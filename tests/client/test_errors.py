@@ -41,7 +41,7 @@ def test_errors_are_retriable_or_fatal(error: OdradekError, retriable: bool, fat
     assert (error.retriable, error.fatal) == (retriable, fatal)
 
 
-def test_every_error_keeps_its_class_and_code_when_pickled() -> None:
+def test_the_error_of_each_code_keeps_its_class_when_pickled() -> None:
     for code in ErrorCode:
         if code is ErrorCode.none:
             continue

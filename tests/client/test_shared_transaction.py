@@ -180,7 +180,7 @@ def test_a_newer_owner_fences_the_earlier_one_and_its_joined_producers(
     assert committed(bootstrap, topic, 2) == []
 
 
-def test_only_an_open_transaction_can_be_shared_and_the_settings_agree_with_it(
+def test_only_an_open_transaction_can_be_shared_and_contradicting_settings_are_refused(
     bootstrap: str, owner: Producer, topic: str
 ) -> None:
     with pytest.raises(IllegalState, match=r"call begin_transaction\(\) first"):

@@ -38,7 +38,7 @@ def _assert_killed(run: Run, *programs: str) -> None:
 
 
 def _first_batches_killed(data_dir: Path) -> None:
-    """Kills the run while it moves the files of the second of three micro-batches."""
+    """Kills three runs in the second of three micro-batches: before, while and after its files are moved."""
     _assert_killed(run_until("staged:2", data_dir, *SMALL), "serve", "java", "pyspark")
     assert list(data_dir.glob("table/*/batch-000001-*")) == []
     _assert_killed(run_until("moving-in:2", data_dir, *SMALL), "serve", "java", "pyspark")
@@ -60,7 +60,7 @@ def test_a_micro_batch_whose_files_were_half_moved_at_a_kill_is_completed(tmp_pa
 
 
 @pytest.mark.slow
-def test_a_run_killed_at_any_step_is_completed_by_the_next(tmp_path: Path) -> None:
+def test_a_run_killed_at_several_steps_is_completed_by_the_next(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     interrupted = run_until("interrupted", data_dir, *SMALL)
     assert (interrupted.code, interrupted.err) == (130, "")
@@ -90,7 +90,7 @@ def test_more_events_are_published_after_a_kill_before_their_publication(tmp_pat
 
 
 @pytest.mark.slow
-def test_a_rewind_killed_at_any_step_is_completed_by_the_next_run(tmp_path: Path) -> None:
+def test_a_rewind_killed_at_several_steps_is_completed_by_the_next_run(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     _first_batches_killed(data_dir)
     rewind = [*SMALL, "--rewind", "-100"]

@@ -91,7 +91,7 @@ FLAT = {"value_format": "json", "schema": "id int, name string", "flat": True, "
         pytest.param({"value_format": "json"}, id="text", marks=pytest.mark.slow),
     ],
 )
-def test_ten_thousand_records_of_any_kind_are_equal_for_both_writers(
+def test_random_records_of_any_kind_are_equal_for_both_writers(
     shape: dict[str, Any], spark: Any, admin: Admin, bootstrap: str, tmp_path: Path
 ) -> None:
     topic = unique("writers")

@@ -114,7 +114,7 @@ def test_records_removed_after_their_micro_batch_was_planned_are_reported_or_ski
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_a_micro_batch_whose_records_are_all_removed_is_reported_or_skipped(
+def test_a_micro_batch_whose_records_are_all_removed_is_skipped(
     writer: str, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned_batch = ingest_job.planned_batch

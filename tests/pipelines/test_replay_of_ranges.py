@@ -317,8 +317,8 @@ def test_a_replay_adds_the_same_rows_as_ingest_to_its_table(
         replay(bootstrap, topics=name, output=output, spark=spark, **how | {"headers": not how.get("headers")})
 
 
-def test_all_functions_and_commands_have_the_same_table_options() -> None:
-    """The options of both functions, and of both commands except for their own ones."""
+def test_ingest_and_replay_have_the_same_table_options() -> None:
+    """So have the functions and the commands. Each may have further options of its own."""
     shared = dict(inspect.signature(PipelineOptions).parameters)
     assert {"table_format", "writer_schemas", "partition_by", "task_size", "storage_options", "conf"} < shared.keys()
     for function, line, options in ((ingest, IngestLine, IngestOptions), (replay, ReplayLine, ReplayOptions)):
@@ -349,7 +349,7 @@ def test_the_error_for_an_unknown_option_names_the_nearest_one(tmp_path: Path) -
         ({"output": "t", "on_bad": "x"}, "on bad 'x' is unknown; choose one of keep, fail"),
     ],
 )
-def test_contradicting_options_are_refused_before_any_request(given: dict[str, Any], says: str) -> None:
+def test_wrong_and_contradicting_options_are_refused_before_a_request(given: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=f"^{re.escape(says)}$"):
         replay("127.0.0.1:1", topics="t", **given)
 

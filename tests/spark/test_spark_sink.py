@@ -35,7 +35,7 @@ def held(bootstrap: str, topic: str, partitions: int, count: int) -> list[Any]:
     return found
 
 
-def test_every_column_arrives_unchanged(spark: Any, bootstrap: str, topic: str) -> None:
+def test_keys_values_headers_and_partitions_arrive_unchanged(spark: Any, bootstrap: str, topic: str) -> None:
     create_topic(bootstrap, topic, 3)
     headers = [("a", b"1"), ("a", None), ("ü", b"")]
     rows = [

@@ -39,7 +39,7 @@ ALL = span(0, 0, 30) + span(1, 0, 10)
 
 
 @pytest.mark.claim(101, 102, part=True)
-def test_each_micro_batch_is_committed_also_the_last_of_an_available_now_run(filled: StreamingRun) -> None:
+def test_the_last_micro_batch_of_an_available_now_run_is_committed(filled: StreamingRun) -> None:
     # The group has the offsets of the checkpoint.
     assert filled.rows() == ALL
     assert filled.committed() == {0: 30, 1: 10}

@@ -112,7 +112,7 @@ def test_a_commit_of_a_member_is_no_reset_although_none_of_ours_has_failed(query
     assert query.commits()[0].offset == 7
 
 
-def test_each_cause_is_one_warning_and_a_reset_is_followed_when_it_can_be_acknowledged(
+def test_failed_commits_give_one_warning_and_a_reset_is_followed_when_it_can_be_acknowledged(
     query: Planner, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query.reset(1)

@@ -330,8 +330,9 @@ def test_unknown_groups_and_unreachable_servers_are_reported(
     assert "(no-such-host.invalid has no address): check the addresses" in capsys.readouterr().err
 
 
-def test_names_that_are_nowhere_are_no_success(tool: Tool, kazoo: KazooClient, filled: str, group: str,
-                                               tmp_path: Path) -> None:  # fmt: skip
+def test_an_unknown_topic_is_refused_by_delete_and_reported_by_describe(
+    tool: Tool, kazoo: KazooClient, filled: str, group: str, tmp_path: Path
+) -> None:
     assert (tool("describe", "--all-groups"), tool.out) == (0, "No groups.\n")
     put(kazoo, group, filled, {0: "4"})
     assert tool("delete", "--group", group, "--topic", "typo", "--execute", kafka=False) == 2
