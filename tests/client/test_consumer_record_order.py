@@ -199,7 +199,7 @@ def metadata(epoch: int, leader: int, topic_id: UUID | None) -> Metadata:
 
 
 def test_a_lagging_broker_does_not_lead_back_to_the_old_leader(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log of the old leader may lack records that were read: OFFSET_OUT_OF_RANGE, and a reset would repeat all."""
+    """The log of the old leader may lack records that were read. A fetch there would cause a reset."""
     now_s = 100.0
     monkeypatch.setattr("odradek.client.cluster.time.monotonic", lambda: now_s)
     for topic_id in (UUID(int=1), None):

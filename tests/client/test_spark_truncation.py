@@ -272,7 +272,7 @@ def test_a_batch_read_reports_requested_offsets_that_do_not_exist(
 
 @pytest.mark.parametrize("streaming", [True, False])
 def test_a_start_at_a_commit_above_a_truncation_is_data_loss(cluster: ScriptedCluster, streaming: bool) -> None:
-    """Offset 7 was committed in epoch 2. The leader of epoch 3 has records of that epoch only below offset 5."""
+    """Offset 7 was committed in epoch 2. The leader of epoch 3 has records of epoch 2 only below offset 5."""
     cluster.committed_epoch = 2
     cluster.leader_epoch, cluster.epoch_0_end = 3, 5
     given = {"startingOffsets": "committed", "kafka.group.id": "g"}
@@ -292,7 +292,7 @@ def test_a_start_at_a_commit_above_a_truncation_is_data_loss(cluster: ScriptedCl
 
 @pytest.mark.claim(57, part=True)
 def test_a_start_at_a_commit_above_the_high_watermark_waits(cluster: ScriptedCluster) -> None:
-    """Offset 7 was committed in epoch 2. The leader of epoch 3 has it, but above the high watermark at first."""
+    """Offset 7 was committed in epoch 2. The leader of epoch 3 has it, at first above its high watermark."""
     cluster.committed_epoch = 2
     cluster.leader_epoch, cluster.epoch_0_end, cluster.high_watermark = 3, 30, 5
     query = Query(cluster, **{"startingOffsets": "committed", "kafka.group.id": "g"})
@@ -371,7 +371,7 @@ def test_a_missing_partition_is_reported_although_the_topic_lookup_fails(
 def test_the_commit_at_which_a_later_partition_starts_is_checked_too(
     cluster: ScriptedCluster, fails: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As when a query starts. Offset 7 was committed in epoch 2. The leader of epoch 3 has it only below offset 5."""
+    """As when a query starts. Offset 7 was committed in epoch 2, which ends at offset 5 for the leader of epoch 3."""
     cluster.committed_epoch = 2
     cluster.leader_epoch, cluster.epoch_0_end = 3, 5
     given = {"startingOffsets": "committed", "kafka.group.id": "g", "failOnDataLoss": str(fails).lower()}

@@ -277,7 +277,7 @@ def test_a_few_large_records_are_split_by_their_bytes(spark: Any, admin: Admin, 
     large, few, small = unique("large"), unique("few"), unique("small")
     for name, sizes in ((large, [50_000] * 400), (few, [900_000] * 12), (small, [1000] * 400)):
         create_topic(bootstrap, name, 1)
-        for at in range(0, len(sizes), 10):  # micro-batches of half a megabyte that no codec compresses
+        for at in range(0, len(sizes), 10):  # record batches of ten values that no codec compresses
             publish(bootstrap, name, [os.urandom(size) for size in sizes[at : at + 10]], partition=0)
     for name, files in ((large, range(18, 25)), (few, range(9, 14)), (small, range(1, 2))):
         output = tmp_path / name

@@ -121,7 +121,7 @@ def test_replay_adds_each_record_once_after_a_refusal(
 def test_history_writes_its_tables_after_a_refusal(
     sees: list[bool], admin: Admin, bootstrap: str, records: str, group: str, tmp_path: Path
 ) -> None:
-    """The tables of an earlier run are not changed."""
+    """The refused run writes no table."""
     output = tmp_path / "lake" / "history"
     output.parent.mkdir()
     for offset in (70, 20):

@@ -162,7 +162,7 @@ def test_many_examples_of_json_are_read_as_by_spark(spark: Any) -> None:
 
 
 def test_values_that_spark_reads_differently_are_unreadable_in_a_worker(spark: Any) -> None:
-    """Each row of the table in docs/pipelines.md."""
+    """Each row of the table in docs/pipelines.md but the last, whose value a worker reads."""
     rows = {
         '{"t":200}': "-56",
         '{"d":1e400}': "inf",

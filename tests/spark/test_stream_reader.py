@@ -342,7 +342,7 @@ def test_two_queries_in_a_group_both_continue_with_one_warning_each(
 
 
 def test_a_commit_of_another_query_that_cannot_be_overwritten_is_harmless(query: Planner) -> None:
-    """The log was recreated: the commit of the previous query stays until there is another offset to commit."""
+    """The topic was recreated: the commit of the previous query stays until there is another offset to commit."""
     first = query.next({})
     query.client.alter_group_offsets(query.group, {TopicPartition(query.topic, 0): mark_commit(9, query="old")})
     query.recreate_topic(15)

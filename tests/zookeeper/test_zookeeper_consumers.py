@@ -335,7 +335,7 @@ def test_a_znode_that_is_no_offset_stops_the_start(harness: GroupHarness) -> Non
 
 
 def test_a_consumer_does_not_start_behind_the_commit_in_kafka(harness: GroupHarness, admin: Admin) -> None:
-    """The trap of dual commit: ZooKeeper kept an old offset."""
+    """A pitfall of dual commit: ZooKeeper kept an old offset."""
     harness.put({0: 3})
     admin.alter_group_offsets(harness.group, {harness.a: 8, harness.b: 2})
     with harness.consumer() as one:
