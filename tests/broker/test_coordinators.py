@@ -214,7 +214,7 @@ def test_two_coordinators_share_neither_keys_nor_a_topic(key_type: int, topic: s
 
 
 def test_a_rarely_used_coordinator_is_loaded_only_if_its_topic_exists(tmp_path: Path) -> None:
-    """The state machine of a loaded coordinator takes memory even while nobody uses it."""
+    """The state machine of a loaded coordinator takes memory even while it is not used."""
     made: list[str] = []
 
     class Noting(LedgerCoordinator):
