@@ -4,12 +4,11 @@ our own. Comments name every change of a sample."""
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from support.brokers import eventually
-from support.killed_programs import KilledProgram, commits_of
+from support.killed_programs import KilledProgram, commits_of, kill_at_8_seconds
 from support.publish import admin, committed, create_topic, numbers, publish
 
 import odradek
@@ -121,6 +120,7 @@ import json, sys, time
 from confluent_kafka import Consumer
 
 stop_at = int(sys.argv[1])
+print("started", int(time.time() * 1000))
 consumer = Consumer({'bootstrap.servers': BOOTSTRAP, 'group.id': sys.argv[3], 'auto.offset.reset': 'earliest',
                      'enable.auto.commit': True, 'auto.commit.interval.ms': int(sys.argv[2]),
                      'group.instance.id': 'one'})
@@ -132,7 +132,7 @@ while True:
     if msg.offset() == stop_at:
         sys.stdin.read()  # in the middle of its work
     time.sleep(0.01)
-    print("processed", msg.topic(), msg.partition(), msg.offset())
+    print("processed", msg.topic(), msg.partition(), msg.offset(), int(time.time() * 1000))
 """
 
 
@@ -143,22 +143,12 @@ def test_a_process_killed_at_8_seconds_repeats_the_records_after_its_last_commit
     publish(servers, TOPIC, numbers(2_000))
     runs = {interval: start(AUTOMATIC, "-1", str(interval), f"g{interval}") for interval in (5_000, 1_000)}
 
-    def last_ms(group: str) -> int:
-        return next((row.at_ms for row in reversed(commits_of(servers, group)) if row.offset), 0)
-
-    began_ms = eventually(lambda: last_ms("g5000"), within_s=60)
-    time.sleep(max(0.0, began_ms / 1000 + 3 - time.time()))
-    runs[5_000].kill()
-    eventually(lambda: 300 <= time.time() * 1000 - last_ms("g1000") <= 700)
-    runs[1_000].kill()
-    again = {}
-    for interval, victim in runs.items():
-        last = [row.offset for row in commits_of(servers, f"g{interval}")][-1]
-        again[interval] = len(victim.processed) - last
+    last = kill_at_8_seconds(servers, {interval: (f"g{interval}", victim) for interval, victim in runs.items()})
+    for interval, offset in last.items():
         heir = start(AUTOMATIC, "-1", str(interval), f"g{interval}")
-        assert eventually(lambda heir=heir: heir.processed, within_s=60)[0] == (TOPIC, 0, last)
+        assert eventually(lambda heir=heir: heir.processed, within_s=60)[0] == (TOPIC, 0, offset)
         heir.kill()
-    assert 0 < again[1_000] < again[5_000], again
+    assert len(runs[1_000].processed) - last[1_000] < len(runs[5_000].processed) - last[5_000]
 
 
 @pytest.mark.claim(24, part="b", by="by clients")

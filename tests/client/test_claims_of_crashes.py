@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from support.brokers import eventually
-from support.killed_programs import KilledProgram, commits_of
+from support.killed_programs import KilledProgram, commits_of, kill_at_8_seconds
 from support.publish import publish
 
 import odradek
@@ -32,6 +32,7 @@ import json, sys, threading, time
 from odradek import Consumer
 
 settings, way, stop_at = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+print("started", int(time.time() * 1000), flush=True)
 one = Consumer(settings)
 one.subscribe(["t"])
 
@@ -41,7 +42,8 @@ def work(records):
             sys.stdin.read()
         if way == "slowly":
             time.sleep(0.01)
-        print(f"processed t {record.partition} {record.offset}\\n", end="", flush=True)  # one write
+        now_ms = int(time.time() * 1000)
+        print(f"processed t {record.partition} {record.offset} {now_ms}\\n", end="", flush=True)  # one write
         if way.isdigit() and (record.offset + 1) % int(way) == 0:
             one.commit({record.topic_partition: record.next_offset})
 
@@ -176,23 +178,10 @@ def test_a_process_killed_at_8_seconds_repeats_the_records_after_its_last_commit
         for interval, name in names.items()
     }
 
-    def last_ms(interval: int) -> int:
-        return next((row.at_ms for row in reversed(commits_of(servers, names[interval])) if row.offset), 0)
-
-    began_ms = eventually(lambda: last_ms(5_000), within_s=60)
-    time.sleep(max(0.0, began_ms / 1000 + 3 - time.time()))
-    runs[5_000].kill()
-    # The run with the short interval is killed at about 8 s, halfway between two of its commits.
-    eventually(lambda: 300 <= time.time() * 1000 - last_ms(1_000) <= 700)
-    runs[1_000].kill()
-    again = {}
-    for interval, victim in runs.items():
-        place = committed(servers, names[interval])
-        again[interval] = len(victim.processed) - place
-        assert next_run_begins_at(servers, names[interval]) == place
-    commits = {row.offset for row in commits_of(servers, names[5_000]) if row.offset}
-    assert commits == {len(runs[5_000].processed) - again[5_000]}, "one commit, at 5 s"
-    assert 0 < again[1_000] < again[5_000], again
+    last = kill_at_8_seconds(servers, {interval: (names[interval], victim) for interval, victim in runs.items()})
+    for interval, offset in last.items():
+        assert next_run_begins_at(servers, names[interval]) == offset
+    assert len(runs[1_000].processed) - last[1_000] < len(runs[5_000].processed) - last[5_000]
 
 
 # --- explicit commits -------------------------------------------------------------------------------------------

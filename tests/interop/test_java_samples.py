@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import pytest
 from support.brokers import eventually
 from support.jvm import java_classes, kafka_command
-from support.killed_programs import KilledProgram, commits_of, repeated
+from support.killed_programs import KilledProgram, commits_of, kill_at_8_seconds, repeated
 from support.publish import commit, committed, create_topic, numbers, publish
 
 import odradek
@@ -215,29 +214,12 @@ def test_a_process_killed_at_8_seconds_repeats_the_records_after_its_last_commit
         for interval in (5_000, 1_000)
     }  # fmt: skip
 
-    def first_commit_ms() -> int:
-        return next((row.at_ms for row in commits_of(servers, "g5000") if row.offset), 0)
-
-    began_ms = eventually(first_commit_ms, within_s=60)
-    time.sleep(max(0.0, began_ms / 1000 + 3 - time.time()))
-    runs[5_000].kill()
-
-    def between_two_commits() -> bool:  # at about 8 s, halfway between two commits of the other run
-        return 300 <= time.time() * 1000 - commits_of(servers, "g1000")[-1].at_ms <= 700
-
-    eventually(between_two_commits)
-    runs[1_000].kill()
-    again = {}
-    for interval, victim in runs.items():
-        last = [row.offset for row in commits_of(servers, f"g{interval}")][-1]
-        again[interval] = len(victim.processed) - last
-        assert victim.processed == [("foo", 0, offset) for offset in range(len(victim.processed))]
+    last = kill_at_8_seconds(servers, {interval: (f"g{interval}", victim) for interval, victim in runs.items()})
+    for interval, offset in last.items():
         heir = start("automatic", group_id=f"g{interval}", group_instance_id="one", stop_at=1)
-        assert eventually(lambda heir=heir: heir.processed, within_s=60)[0] == ("foo", 0, last)
+        assert eventually(lambda heir=heir: heir.processed, within_s=60)[0] == ("foo", 0, offset)
         heir.kill()
-    commits = {row.offset for row in commits_of(servers, "g5000") if row.offset}
-    assert commits == {len(runs[5_000].processed) - again[5_000]}, "one commit, at 5 s"
-    assert 0 < again[1_000] < again[5_000], again
+    assert len(runs[1_000].processed) - last[1_000] < len(runs[5_000].processed) - last[5_000]
 
 
 @pytest.mark.slow

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
 from odradek.client import Admin
 from odradek.client.admin import offsets_topic
 from odradek.core import records
+from support.brokers import eventually
 
 
 class KilledProgram:
@@ -37,7 +39,12 @@ class KilledProgram:
     @property
     def processed(self) -> list[tuple[str, int, int]]:
         """(topic, partition, offset) of each line ``processed``."""
-        return [(topic, int(partition), int(offset)) for topic, partition, offset in self.starting("processed ")]
+        return [(topic, int(partition), int(offset)) for topic, partition, offset, *_ in self.starting("processed ")]
+
+    @property
+    def processed_at_ms(self) -> list[int]:
+        """The time of each line ``processed``, in ms since 1970, if the program prints it as the fourth word."""
+        return [int(at_ms) for _, _, _, at_ms in self.starting("processed ")]
 
     def say(self, line: str) -> None:
         assert self._process.stdin is not None
@@ -91,3 +98,39 @@ def commits_of(bootstrap: str, group: str) -> list[Commit]:
 def repeated(processed: Sequence[tuple[str, int, int]], committed: dict[tuple[str, int], int]) -> int:
     """The number of processed records that the next run reads again."""
     return sum(offset >= committed.get((topic, partition), 0) for topic, partition, offset in set(processed))
+
+
+def kill_at_8_seconds(bootstrap: str, runs: Mapping[int, tuple[str, KilledProgram]]) -> dict[int, int]:
+    """Kills two programs 3 s after the first automatic commit of the one with the interval of 5 s, and checks which
+    records their next runs repeat. Returns the last committed offset by interval.
+
+    ``runs`` has the group and the program for the intervals of 5,000 ms and 1,000 ms. The programs read one partition
+    from its start, and print the time of each record and, before they make their consumer, ``started`` with the time.
+    The checks use these times, so they do not depend on how many records the machine processes in a second.
+    """
+
+    def commits(interval: int) -> list[Commit]:
+        return [row for row in commits_of(bootstrap, runs[interval][0]) if row.offset]
+
+    (slow_group, slow), (_, quick) = runs[5_000], runs[1_000]
+    at_5_s = eventually(lambda: commits(5_000), within_s=60)[0]
+    eventually(lambda: slow.processed_at_ms[-1] >= at_5_s.at_ms + 3_000)
+    slow.kill()
+    # The program with the short interval is killed halfway between two of its commits.
+    eventually(lambda: 300 <= time.time() * 1000 - commits(1_000)[-1].at_ms <= 700)
+    quick.kill()
+
+    assert {row.offset for row in commits(5_000)} == {at_5_s.offset}, f"{slow_group} commits once"
+    ((started_ms,),) = slow.starting("started")
+    assert at_5_s.at_ms - int(started_ms) >= 4_900, "the first commit comes too early"
+    assert at_5_s.at_ms - slow.processed_at_ms[0] < 7_000, "the first commit comes too late"
+    last = {interval: commits(interval)[-1].offset for interval in runs}
+    again_ms = {}
+    for interval, (_, victim) in runs.items():
+        assert [offset for _, _, offset in victim.processed] == list(range(len(victim.processed)))
+        again = victim.processed_at_ms[last[interval] :]
+        assert again, "no record is repeated"
+        again_ms[interval] = again[-1] - again[0]
+    assert 2_000 < again_ms[5_000] < 5_000, again_ms
+    assert again_ms[1_000] < 2_000, again_ms
+    return last

@@ -27,7 +27,8 @@ public class ArticleSamples {
     // `slow.at`: this record takes `slow.ms`.
     static void process(ConsumerRecord<String, String> record) {
         processed++;
-        System.out.printf("processed %s %d %d%n", record.topic(), record.partition(), record.offset());
+        System.out.printf("processed %s %d %d %d%n", record.topic(), record.partition(), record.offset(),
+            System.currentTimeMillis());
         if (processed == Integer.parseInt(given.getProperty("stop.at", "-1"))) pause(Long.MAX_VALUE);
         if (processed == Integer.parseInt(given.getProperty("slow.at", "-1")))
             pause(Long.parseLong(given.getProperty("slow.ms")));
@@ -159,6 +160,7 @@ public class ArticleSamples {
 
     // Not in the articles: auto commit, one record every 10 ms, all of them processed before the next poll.
     static void automatic() {
+        System.out.println("started " + System.currentTimeMillis());
         subscribed();
         while (true) {
             ConsumerRecords<String, String> records = consumer.poll(Duration.ofMillis(100));
