@@ -154,7 +154,7 @@ def test_an_asynchronous_commit_returns_at_once_and_calls_back_later(
     source.close()
 
 
-@pytest.mark.claim(69)
+@pytest.mark.claim(69, part="a")
 def test_two_consumers_with_assign_both_read_all_records(broker: odradek.Broker, topic: str, group: str) -> None:
     # Both consumers have the same group id and use assign, so the group has no members.
     servers = broker.bootstrap_servers

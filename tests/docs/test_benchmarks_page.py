@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from statistics import median
 from xml.etree import ElementTree
 
 import pytest
@@ -15,6 +16,8 @@ from bench import claims, overview, report
 from bench.measures import Values
 from bench.page_tables import number, tables
 from bench.pages import BROKER, MECHANISMS, OFFSET_STORES, OVERVIEW
+
+CLAIMS = Path(__file__).resolve().parents[2] / "docs" / "claims.md"
 
 
 @pytest.mark.parametrize(
@@ -33,6 +36,14 @@ from bench.pages import BROKER, MECHANISMS, OFFSET_STORES, OVERVIEW
 def test_the_stored_rounds_show_the_claim(benchmark: str, claim: int) -> None:
     assert claim in {number for number, _ in claims.CHECKS[benchmark]}
     assert claim not in claims.unshown(benchmark, claims.kept()[benchmark])
+
+
+def test_claim_34_names_the_stored_medians() -> None:
+    (row,) = [line for line in CLAIMS.read_text().splitlines() if line.startswith("| 34 |")]
+    rounds = claims.kept()["kinds of commits"]
+    for client in ("confluent-kafka", "odradek"):
+        kinds = [median(one[f"{client} {kind}"] for one in rounds) for kind in ("async", "sync")]
+        assert "{:,.0f} and {:,.0f}".format(*kinds) in row
 
 
 def test_every_benchmark_with_a_claim_has_stored_rounds() -> None:

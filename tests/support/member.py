@@ -115,6 +115,7 @@ def _run_confluent(options: dict[str, Any]) -> None:
             "client.id": options.get("client_id", "member-confluent"),
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
+            "topic.metadata.refresh.interval.ms": options.get("metadata_max_age_ms", 300_000),
         }
         | ({"group.protocol": "consumer"} if options.get("protocol") == "consumer" else classic)
     )
@@ -149,6 +150,7 @@ def _run_kafka_python(options: dict[str, Any]) -> None:
         enable_auto_commit=False,
         session_timeout_ms=options.get("session_timeout_ms", 6000),
         heartbeat_interval_ms=500,
+        metadata_max_age_ms=options.get("metadata_max_age_ms", 300_000),
         partition_assignment_strategy=[assignors[options.get("assignor", "range")]],
     )
     # The consumer joins without waiting for metadata. If they arrive while it makes the assignment as leader, it keeps
@@ -181,6 +183,7 @@ async def _run_aiokafka(options: dict[str, Any]) -> None:
         enable_auto_commit=False,
         session_timeout_ms=options.get("session_timeout_ms", 6000),
         heartbeat_interval_ms=500,
+        metadata_max_age_ms=options.get("metadata_max_age_ms", 300_000),
         partition_assignment_strategy=(assignors[options.get("assignor", "range")],),
     )
     await consumer.start()
