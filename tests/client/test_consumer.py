@@ -23,7 +23,7 @@ from odradek.client.consumer.errors import (
 )
 from odradek.client.errors import OffsetOutOfRange, RequestTimedOut
 from odradek.client.group.classic_coordination import ClassicCoordination
-from odradek.core.errors import ConfigError
+from odradek.core.errors import ConfigError, ErrorCode
 
 Make = Callable[..., Consumer]
 
@@ -379,6 +379,35 @@ def test_cooperative_members_keep_their_partitions_in_a_rebalance(consumer: Make
     )
     assert len(lost) == 2
     assert set(lost) == second.assignment()
+
+
+def test_a_member_that_is_removed_before_it_gives_partitions_up_has_lost_them(
+    consumer: Make, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last commit before ``on_revoked`` says that the group has removed the member, so others may own all."""
+    admin.create_topics([NewTopic(topic, 2, 1)])
+    events: list[tuple[str, list[TopicPartition]]] = []
+    settings = {"partition_assignment_strategy": "cooperative-sticky"}
+    first, second = consumer(**settings), consumer(**settings)
+    first.subscribe(
+        [topic],
+        on_revoked=lambda tps: events.append(("revoked", tps)),
+        on_lost=lambda tps: events.append(("lost", tps)),
+    )
+    eventually(lambda: (first.poll(0.05), len(first.assignment()) == 2)[1], within_s=30)
+    group: Any = first._engine.group
+    commit = group._auto_commit_now
+
+    async def commit_of_a_removed_member(timeout_ms: int) -> None:
+        await commit(timeout_ms)
+        if group.membership.joined:  # after the join: the new assignment lacks a partition
+            group.membership.on_commit_refused(ErrorCode.unknown_member_id)
+
+    monkeypatch.setattr(group, "_auto_commit_now", commit_of_a_removed_member)
+    second.subscribe([topic])
+    eventually(lambda: (first.poll(0.05), second.poll(0.05), events)[2], within_s=30)
+    assert events == [("lost", offsets_of(topic, 0, 1))]
+    assert first.assignment() == set()
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])

@@ -162,6 +162,9 @@ class ClassicCoordination(Coordination):
         if revoked:  # cooperative: the next rebalance assigns these partitions to other members
             try:
                 await self._auto_commit_now(self.config.default_api_timeout_ms)
+                if self.lost:  # the reply to the commit says that the group has removed this member
+                    await self._give_up_lost()
+                    return
                 await self._call_back(self.on_revoked, revoked)
             except BaseException:
                 if self.membership.known and self._join_task is None:
