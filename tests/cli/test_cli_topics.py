@@ -82,6 +82,9 @@ def test_errors_are_typed(admin: Admin, filled: str, topic: str) -> None:
     assert ill.value.code is ErrorCode.invalid_config
     with pytest.raises(UnknownTopic):
         admin.describe_topic_configs([unique_missing(topic)])
+
+
+def test_a_validation_of_settings_changes_nothing(admin: Admin, filled: str) -> None:
     admin.alter_topic_configs(filled, {"retention.ms": "5000"}, validate_only=True)
     assert all(entry.source != "topic" for entry in admin.describe_topic_configs([filled])[filled])
 

@@ -2,9 +2,9 @@
 
 The broker should be a single Apache Kafka 4.3 with ``num.partitions=4``, ``group.initial.rebalance.delay.ms=0`` and
 other settings at their defaults. For a suite with its own settings (``CONFIG``: short retention, small groups) an
-Apache Kafka is started from its jars. Its scenarios run in parallel, because most of them wait, except those that
-restart the broker (``RESTARTS``) or would change each other's answers (``SERIAL``). Traces are stored in
-``tests/oracle/traces`` and committed, so that the comparison needs no Java.
+Apache Kafka is started from its jars. The scenarios of such a suite run in parallel, because most of them wait; those
+of a suite with ``RESTARTS`` (they restart the broker) or ``SERIAL`` (they would change each other's replies) run one
+after another. Traces are stored in ``tests/oracle/traces`` and committed, so that the comparison needs no Java.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ def main(arguments: list[str]) -> int:
     modules = {suite: importlib.import_module(f"scenarios_{suite}") for suite in wanted or SUITES}
     shared = not all(hasattr(module, "CONFIG") for module in modules.values())
     if shared and (altered := _altered(bootstrap)):
-        print(f"set on that broker while running, and so no defaults: {', '.join(altered)}", file=sys.stderr)
+        print(
+            f"these settings were changed on the running broker, so they are not its defaults: {', '.join(altered)}",
+            file=sys.stderr,
+        )
         return 1
     for suite, module in modules.items():
         if hasattr(module, "CONFIG"):

@@ -44,7 +44,7 @@ def topic(bootstrap: str) -> str:
 
 @pytest.fixture
 def run(bootstrap: str, topic: str, group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A run that has to start Spark, unless it is given a session."""
+    """Runs ingest. A start of Spark raises SparkStarted; ``spark=`` gives it a session."""
 
     def refuse(*given: Any, **more: Any) -> None:
         raise SparkStarted
@@ -67,7 +67,7 @@ def test_a_run_without_records_to_read_ends_without_spark(
     done = run()
     assert (done.rows, done.batches, done.bad, done.files, done.size, done.slowest) == (0, 0, 0, 0, 0, None)
 
-    # A run that was killed after its micro-batch has not committed it.
+    # As after a kill between the micro-batch and its commit: the group has no offsets.
     admin.delete_groups([group])
     run()
     assert committed(admin, group) == checkpoint_end(checkpoint) == ends(admin, topic)

@@ -410,7 +410,9 @@ class ChanceCluster:
                     self.append(tp, producer, self.dice.choice(kinds))
 
     def move(self, tp: TopicPartition, leader: int, cut: int | None = None) -> Log:
-        """Moves the partition to another leader, or to none (-1), whose log ends at ``cut``. Returns the old log."""
+        """Gives the partition another leader, or none (-1). Its log then ends at ``cut``, if given.
+
+        Returns the old log."""
         with self.changed:
             old = self.lead(tp)
             log = old.log.copy()

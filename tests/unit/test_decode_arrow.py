@@ -214,7 +214,7 @@ def test_a_private_cache_is_refused_if_others_could_write_to_it(
 
 @pytest.mark.parametrize("count", [1, 30, 3_000])
 def test_only_the_records_are_sent(count: int) -> None:
-    """Columns use memory again that is not cleared: only the rows may be sent, and not its former contents."""
+    """Columns reuse memory without clearing it. Only the rows may be sent, not the earlier contents of the memory."""
     some = batch(*(b"v%d" % number for number in range(count)))
     part = {"start": count - 1} if count > 30 else {}
 

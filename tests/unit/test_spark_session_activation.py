@@ -1,4 +1,4 @@
-"""The ``format`` that activates its frame's session accepts the arguments of PySpark's ``format``."""
+"""Our wrapper of PySpark's ``format``, which makes the frame's session active, accepts the same arguments."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def _fault(levels: Mapping[str, int], update: FeatureUpdate) -> str:
     if level < present:
         if how == UPGRADE:
             return f"the current level is {present}, and an upgrade cannot lower it"
-        if name == METADATA:  # below 30, each lower level lacks some of the records
+        if name == METADATA:  # a lower level may lack record types of the present one
             return f"metadata written at level {present} might be lost"
         if name == KRAFT:
             return "this feature cannot be downgraded"

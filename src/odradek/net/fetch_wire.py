@@ -214,7 +214,7 @@ def _partition(data: memoryview, at: int, version: int, topic: str | UUID) -> tu
     aborted: tuple[tuple[int, int], ...] | None = None
     if count >= 0:
         if count > min((len(data) - at) // 16, MAX_ABORTED):
-            raise ValueError(f"fetch reply: {count} aborted transactions cannot fit")
+            raise ValueError(f"fetch reply: {count} aborted transactions cannot fit, or are more than {MAX_ABORTED}")
         rows = []
         for _ in range(count):
             rows.append(_ABORTED.unpack_from(data, at))

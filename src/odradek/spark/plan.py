@@ -110,7 +110,7 @@ def decide_commits(done: SourceOffset, committed: Commits, on_reset: OnGroupRese
         commit = committed.get(partition)
         mark = None if commit is None else mark_of(commit)
         other = other_query(commit, done.query)
-        # The acknowledgement of another query's first micro-batch is no reset for this query.
+        # A mark of another query is never a reset for this one, even with an id: its first micro-batch writes one.
         if commit is None or mark == "" or other or (mark is not None and mark == done.followed.get(partition)):
             moved = False
         else:
@@ -130,7 +130,7 @@ def decide_commits(done: SourceOffset, committed: Commits, on_reset: OnGroupRese
 
 
 def existing_commits(decision: CommitDecision, existing: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Returns the commits of offsets that the logs have up to ``existing``.
+    """Returns the commits whose offset is not above the log's end in ``existing``.
 
     A log may have been truncated, or its topic deleted or created again.
     """
@@ -295,7 +295,8 @@ def usable_offset(
     return bounds.end if auto_offset_reset == "latest" else bounds.start
 
 
-# Kafka's default is the largest int64, which means no limit. A limit of ten years or more does not help either.
+# Kafka's default is the largest int64, which means no limit. A limit of ten years or more
+# counts as none, too: it would not narrow a search by time.
 _NO_LIMIT_MS = 10 * 365 * 86_400_000
 
 
@@ -573,7 +574,8 @@ def _ends(begin: Offsets, log: Mapping[TopicPartition, LogRange], limits: BatchL
 
 
 def has_enough(start: SourceOffset, batch: MicroBatch, log: Mapping[TopicPartition, LogRange], least: int) -> bool:
-    """Returns whether ``least`` records wait after ``start`` (``minOffsetsPerTrigger``). A reset never waits."""
+    """Returns whether ``least`` records wait after ``start`` (``minOffsetsPerTrigger``). A
+    micro-batch with a reset, a loss or a new partition never waits."""
     if batch.end.origins:
         return True
     return sum(max(0, log[tp].end - start.positions[tp]) for tp in start.positions if tp in log) >= least

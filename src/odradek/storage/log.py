@@ -326,7 +326,7 @@ class Log(LogTransactions):
             raise self._fail("read", error) from error
 
     def max_timestamp(self) -> FoundOffset | None:
-        """Finds the first record with the largest timestamp, or the first record without timestamps (behaviour 49)."""
+        """Finds the first record with the largest timestamp, or the first of a log without any (behaviour 49)."""
         return finish(self.search_max_timestamp())
 
     def search_timestamp(self, timestamp: int) -> BatchSteps[FoundOffset | None]:

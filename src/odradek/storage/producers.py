@@ -88,7 +88,8 @@ class ProducerState:
         self.last_timestamp = -1
         self.transaction_start = -1
         self.snapshot_id: object = None
-        """The id of the last snapshot in steps that has this state, or that is older than this producer."""
+        """The id of the last snapshot in steps that need not encode this state: it has encoded the state already, or it
+        began before the producer existed."""
         self.batches: list[BatchMetadata] = []
 
     @property
@@ -281,7 +282,8 @@ class Producers:
             self.verifications.note(header)
 
     def _state_to_change(self, producer_id: int) -> ProducerState:
-        """Returns a producer's state, a new one if it is unknown. A snapshot in steps has the old state then."""
+        """Returns a producer's state, a new one if it is unknown. A snapshot in progress encodes the
+        old state first."""
         state = self._states.get(producer_id)
         if state is None:
             state = self._states[producer_id] = ProducerState(producer_id)
