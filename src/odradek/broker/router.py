@@ -260,8 +260,8 @@ class Router:
     ) -> None:
         """Packs the reply of a resolved promise. A long one is packed in shares while the connection serves requests.
 
-        While it is packed, ``MAX_REPLY_BYTES`` limits it alone: the connection counts the bytes of one reply in progress,
-        and there may be several of these. ``_pack`` adds the complete reply to the connection's count.
+        While it is packed, ``MAX_REPLY_BYTES`` limits it alone: the connection counts the bytes of one reply in
+        progress, and there may be several of these. ``_pack`` adds the complete reply to the connection's count.
         """
         if not _is_long(context, value):
             packed.resolve(self._pack_later(head, context, value))
