@@ -30,6 +30,7 @@ from bench.measures import Values
 from bench.pages import OFFSET_STORES, option_help
 from bench.sides import CONFIG, cpu_seconds, start, with_descendants
 from bench.workload import create_topic
+from odradek.cli.terminal import counted
 from odradek.testing.cluster import BrokerProcess
 from odradek.testing.zookeeper import MAIN_CLASS, class_path, free_ports, server_mode
 
@@ -311,13 +312,11 @@ def _cell(rounds: Sequence[Values], *path: object) -> str:
     return report.spread([values["/".join(map(str, path))] for values in rounds])
 
 
-def _size(partitions: int) -> str:
-    return f"{partitions} partition{'s' * (partitions > 1)}"
-
-
 def _single(rounds: Sequence[Values]) -> str:
     lines = [
-        "| one commit in flight | " + " | ".join(f"{_size(n)}: p50, ms | p99, ms" for n in PARTITIONS) + " |",
+        "| one commit in flight | "
+        + " | ".join(f"{counted(n, 'partition')}: p50, ms | p99, ms" for n in PARTITIONS)
+        + " |",
         "|---" * (1 + 2 * len(PARTITIONS)) + "|",
     ]
     for row in rows(rounds):
@@ -327,7 +326,10 @@ def _single(rounds: Sequence[Values]) -> str:
 
 
 def _pipelined(rounds: Sequence[Values]) -> str:
-    titles = [" | ".join(f"{_size(n)}: {figure}" for figure in ("commits/s", "CPU, µs", "bytes")) for n in PARTITIONS]
+    titles = [
+        " | ".join(f"{counted(n, 'partition')}: {figure}" for figure in ("commits/s", "CPU, µs", "bytes"))
+        for n in PARTITIONS
+    ]
     most = max(value for values in rounds for key, value in values.items() if key.endswith("pipelined/load"))
     lines = [
         f"| 32 commits in flight | {' | '.join(titles)} |",

@@ -11,6 +11,7 @@ from math import ceil, floor, log10
 from statistics import median
 
 from bench.measures import Values
+from odradek.cli.terminal import counted
 
 _WIDTH, _LEFT, _RIGHT = 920, 330, 90
 _ROW, _BAR, _HEAD, _TOP, _BOTTOM = 18, 11, 30, 56, 14
@@ -37,7 +38,7 @@ def plot(rounds: Sequence[Values]) -> str:
     y = _TOP
     for size in sizes:
         y += _HEAD
-        title = f"commits of {size} partition{'s' * (size > 1)}"
+        title = f"commits of {counted(size, 'partition')}"
         parts.append(f'<text x="10" y="{y - 8}" font-weight="bold">{title}</text>')
         for name in names:
             values = found[name, size]

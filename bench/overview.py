@@ -25,6 +25,7 @@ from bench.pages import (
     TABLES,
     TRANSACTIONS,
 )
+from odradek.cli.terminal import counted
 
 NAME = "overview"
 _NO_FIGURE = "–"
@@ -198,8 +199,8 @@ def _store(name: str, partitions: int, other: str, kind: str = "") -> Figure:
     row = f"{other}, {kind}" if kind else other
 
     def cell(row: str, figure: str) -> Cell:
-        size = f"{partitions} partition{'s' * (partitions > 1)}"
-        return Cell(OFFSET_STORES, row, f"{size}: {figure}", "32 commits in flight")
+        title = f"{counted(partitions, 'partition')}: {figure}"
+        return Cell(OFFSET_STORES, row, title, "32 commits in flight")
 
     cpu = Ratio(cell(row, "CPU"), base=cell("odradek", "CPU"))
     return Figure(name, cell("odradek", "commits/s"), cell(row, "commits/s"), "/s", cpu=cpu)

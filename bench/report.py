@@ -13,6 +13,7 @@ from statistics import median
 
 from bench.apache import Unavailable, java
 from bench.measures import COLUMNS, Column, Values
+from odradek.cli.terminal import counted
 
 
 def marks(name: str) -> tuple[str, str]:
@@ -98,7 +99,7 @@ def head(rounds: int, command: str) -> str:
     """Date, machine, versions and command of a run."""
     when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     load = f"load average {os.getloadavg()[2]:.1f}"
-    return f"{when} · {machine()}, {load} · {versions()} · {rounds} round{'s' * (rounds != 1)} · `{command}`"
+    return f"{when} · {machine()}, {load} · {versions()} · {counted(rounds, 'round')} · `{command}`"
 
 
 def section(ours: list[Values], theirs: list[Values], names: tuple[str, str], command: str, note: str) -> str:
