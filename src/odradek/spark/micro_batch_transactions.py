@@ -134,10 +134,11 @@ class TransactionalWriter:
         try:
             run = self._run_of(frame.sparkSession, batch)
             _outputs.check(run.query, run.run, run.output, batch, run.groups.names)
-            if self._is_written(run, batch):
+            plan = run.groups.plan_of(batch)
+            if self._is_written(run, batch, plan):
                 log.info("%s: micro-batch %d is in topic %s already", run.transactional_id, batch, self.topic)
             else:
-                self._write(run, frame, batch)
+                self._write(run, frame, batch, plan)
             _outputs.set_last_batch(run.query, run.run, run.output, batch)
         except BaseException:
             self.close()
@@ -219,22 +220,22 @@ class TransactionalWriter:
         first_partition = TopicPartition(self.topic, 0)
         return admin.list_group_offsets(_group(query), [first_partition], require_stable=True).get(first_partition)
 
-    def _is_written(self, run: _WriterRun, batch: int) -> bool:
+    def _is_written(self, run: _WriterRun, batch: int, plan: str | None) -> bool:
         if run.last is not None:  # a later driver would fence this one, so no other number can be in the group
             return is_written(batch, commit_of(run.last, run.query), run.group, None)
         commit = self._number(run.admin, run.query)
         if commit is None and self.first_batch in (None, 1) and batch == 0 and not run.is_number_deleted:
             times = BatchTimes(run.groups.begun_ms(batch), retention(run.admin)[0], time.time() * 1000)
             check_first(times, self.first_batch, run.group)
-        return is_written(batch, commit, run.group, self.first_batch, run.groups.plan_of(batch))
+        return is_written(batch, commit, run.group, self.first_batch, plan)
 
-    def _write(self, run: _WriterRun, frame: DataFrame, batch: int) -> None:
+    def _write(self, run: _WriterRun, frame: DataFrame, batch: int, plan: str | None) -> None:
         partitions = run.producer.partitions_for(self.topic)
         placed = place(frame, self.options, len(partitions))
 
         def add_offsets() -> None:
             run.groups.add_to(run.producer, batch)
-            number = {TopicPartition(self.topic, 0): commit_of(batch, run.query, run.groups.plan_of(batch))}
+            number = {TopicPartition(self.topic, 0): commit_of(batch, run.query, plan)}
             run.producer.send_offsets_to_transaction(number, ConsumerGroupMetadata(run.group))
 
         try:
