@@ -112,10 +112,10 @@ class LogDirectory:
         start would remove their logs as those of deleted topics.
         """
         try:
-            names = self._files.list(self.path)
-            if METADATA_DIRECTORY in names and self._files.list(self.path / METADATA_DIRECTORY):
+            metadata = self.path / METADATA_DIRECTORY
+            if self._files.exists(metadata) and self._files.list(metadata):
                 return
-            for name in names:
+            for name in self._files.list(self.path):
                 if name != METADATA_DIRECTORY and _PARTITION_DIRECTORY.fullmatch(name) and self._has_log(name):
                     raise StorageError(
                         f"{self.path} cannot be used: it has logs of topics, {name} for one, but no metadata log, so "
