@@ -81,8 +81,8 @@ class Check(NamedTuple):
 
 Operation = Create | SetData | Delete | Check
 
-RECONNECT_MAX_PAUSE_S = 1.0
-"""The longest pause between two attempts to connect; kazoo adds up to 40 % at random."""
+MAX_PAUSE_S = 1.0
+"""The longest pause between two attempts to connect, or to make a call; kazoo adds up to 40 % at random."""
 
 
 class ZooKeeperConnection:
@@ -228,7 +228,7 @@ class ZooKeeperConnection:
         from kazoo.exceptions import NoNodeError
         from kazoo.retry import KazooRetry
 
-        retry = KazooRetry(max_tries=-1, delay=0.05, max_delay=1, deadline=self.config.timeout_ms / 1000)
+        retry = KazooRetry(max_tries=-1, delay=0.05, max_delay=MAX_PAUSE_S, deadline=self.config.timeout_ms / 1000)
         with self._errors(path):
             try:
                 return retry(call, *arguments)
@@ -325,7 +325,7 @@ def _client(config: ZooKeeperConfig, log: logging.Logger) -> KazooClient:
         auth_data=[("digest", config.login)] if config.login else None,
         logger=log,
         # kazoo's own pauses grow to 60 s. A session would expire in one of them although ZooKeeper is back.
-        connection_retry={"max_tries": -1, "delay": 0.1, "max_delay": RECONNECT_MAX_PAUSE_S},
+        connection_retry={"max_tries": -1, "delay": 0.1, "max_delay": MAX_PAUSE_S},
         **options,
     )
 
