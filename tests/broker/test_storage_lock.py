@@ -10,10 +10,14 @@ import pytest
 
 from odradek.storage.files import OsFiles
 
+OURS = "import pathlib; from odradek.storage.files import OsFiles; lock = OsFiles().lock(pathlib.Path(sys.argv[1]))"
+JAVAS = "import fcntl; file = open(sys.argv[1], 'w'); fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)"
+"""The kind of lock that Java's FileChannel.tryLock takes, and that flock ignores on Linux."""
 
-def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
-    code = "import os, sys, pathlib; from odradek.storage.files import OsFiles; "
-    code += "lock = OsFiles().lock(pathlib.Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
+
+@pytest.mark.parametrize("lock", [OURS, JAVAS], ids=["a broker of ours", "a running Apache Kafka"])
+def test_a_lock_counts_and_ends_with_its_process(tmp_path: Path, lock: str) -> None:
+    code = f"import sys; {lock}; print('held', flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", code, str(tmp_path / ".lock")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
@@ -22,19 +26,4 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
             OsFiles().lock(tmp_path / ".lock")
         holder.kill()
         holder.wait()
-    OsFiles().lock(tmp_path / ".lock").release()
-
-
-def test_the_lock_of_a_running_apache_kafka_counts(tmp_path: Path) -> None:
-    """Java's FileChannel.tryLock takes a lock of this kind, which flock ignores on Linux."""
-    code = "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB); "
-    code += "print('held', flush=True); sys.stdin.read()"
-    command = [sys.executable, "-c", code, str(tmp_path / ".lock")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as kafka:
-        assert kafka.stdout is not None
-        assert kafka.stdout.readline() == b"held\n"
-        with pytest.raises(BlockingIOError):
-            OsFiles().lock(tmp_path / ".lock")
-        kafka.kill()
-        kafka.wait()
     OsFiles().lock(tmp_path / ".lock").release()
