@@ -156,6 +156,34 @@ def test_members_share_partitions_and_commit_before_a_revocation(consumer: Make,
     assert two.poll(0.2).num_rows == 0
 
 
+def test_a_member_that_is_removed_before_it_gives_partitions_up_has_lost_them(
+    quick: RunningBroker, consumer: Make, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A heartbeat during the last commit before ``on_revoked`` says that the group has removed the member. Other
+    members may then own all its partitions."""
+    one, log = consumer(), CallbackLog()
+    one.subscribe([filled], **log.callbacks())
+    eventually(lambda: share([one]), within_s=40)
+    group: Any = one._engine.group
+    commit = group._auto_commit_now
+
+    async def commit_of_a_removed_member(timeout_ms: int) -> None:
+        await commit(timeout_ms)
+        leave = group.membership.leave_request()
+        if leave is not None:
+            with Wire(quick.bootstrap) as wire:
+                wire.call(68, wire.newest(68), leave)
+        while not group.lost:
+            await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(group, "_auto_commit_now", commit_of_a_removed_member)
+    two = consumer()
+    two.subscribe([filled])
+    eventually(lambda: (one.poll(0.02), two.poll(0.02), len(log.events) > 1)[2], within_s=40)
+    assert log.events == [("assigned", [0, 1, 2, 3]), ("lost", [0, 1, 2, 3])]
+    assert one.assignment() == set()
+
+
 @pytest.mark.claim(56, part=True)
 def test_new_partitions_and_changed_subscriptions_are_assigned(admin: Admin, consumer: Make, filled: str) -> None:
     one = consumer()
