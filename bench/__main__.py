@@ -8,16 +8,16 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench import ablation, claims, overview, report
 from bench.apache import Unavailable, class_path
-from bench.measures import MEASURES, Sizes, Values, one_round
+from bench.measures import MEASURES, Sizes, Values, one_round, tables_of
 from bench.pages import BROKER, MECHANISMS, option_help
 from bench.sides import Apache, Odradek, Side
 
-CORE = ("start", "idle", "commits", "records")
+CORE = ("start", "idle", "commits", "produce", "consume")
 ABLATION = "ablation"
 JAVA_TOOLS = {"producer-perf", "consumer-perf"}
 
@@ -91,7 +91,7 @@ def main() -> int:
     builds: list[tuple[str, Callable[[Path], Side]]] = [("odradek", Odradek)]
     if cp is not None:
         builds.append(("kafka", lambda directory: Apache(directory, cp)))
-    rounds: dict[str, list[Values]] = {"odradek": [], "kafka": []}
+    rounds: dict[str, list[dict[str, Values]]] = {"odradek": [], "kafka": []}
     work = Path(tempfile.mkdtemp(prefix="odradek-bench-"))
     command = " ".join(["python -m bench", *(word for word in sys.argv[1:])])
     code = 0
@@ -103,16 +103,22 @@ def main() -> int:
                 values = one_round(build, work / f"{number}-{label}", names, Sizes(args.scale, args.restart_gb))
                 rounds[label].append(values)
                 shutil.rmtree(work / f"{number}-{label}", ignore_errors=True)
-                line = "  ".join(f"{key} {report.shown(value)}" for key, value in values.items())
+                line = "  ".join(f"{key} {report.shown(value)}" for key, value in merged(values, names).items())
                 print(f"round {number + 1} {label}: {line}", flush=True)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    if names:
-        text = report.section(rounds["odradek"], rounds["kafka"], (Odradek.name, Apache.name), command, note)
-        page = args.out or BROKER
-        overview.publish(page, text, ", ".join(names) if args.only or args.core else "")
+    page = args.out or BROKER
+    for table in tables_of(names):
+        ours, theirs = ([merged(values, table) for values in rounds[label]] for label in ("odradek", "kafka"))
+        text = report.section(ours, theirs, (Odradek.name, Apache.name), command, note)
+        overview.publish(page, text, ", ".join(table))
         print(f"\n{text}\n\nwritten to {page}")
     return code
+
+
+def merged(values: dict[str, Values], measures: Sequence[str]) -> Values:
+    """The values of these measures of one round."""
+    return {key: value for name in measures for key, value in values[name].items()}
 
 
 if __name__ == "__main__":

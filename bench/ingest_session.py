@@ -132,7 +132,7 @@ class SessionRuns:
         broker = set(with_descendants(self._broker.pids))
         ours = [pid for pid in with_descendants([os.getpid()]) if pid not in broker]
         # The broker is a child of this process: its CPU time is counted here only after its end.
-        return cpu_seconds(ours, with_ended=True)
+        return cpu_seconds(ours)
 
     def _connector(self, job: Job, table: Path) -> None:
         options = {"kafka.bootstrap.servers": self._broker.bootstrap, "subscribe": job.topic}

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,9 @@ from bench.workload import create_topic, set_topic_config
 
 Values = dict[str, float]
 
+_CONSUMED_BATCH_RECORDS = 500
+"""As many as in the batches of the measure ``consumer-perf``."""
+
 
 @dataclass(frozen=True)
 class Sizes:
@@ -32,6 +35,11 @@ class Sizes:
     @property
     def rows(self) -> int:
         return max(1000, int(1_000_000 * self.scale))
+
+    @property
+    def consumed_mb(self) -> float:
+        """For the topic that confluent-kafka reads: about two million records of 100 bytes."""
+        return max(1, 220 * self.scale)
 
     @property
     def commit_seconds(self) -> float:
@@ -79,7 +87,7 @@ class Column:
 COLUMNS: dict[str, Column] = {
     "start": Column("start to first metadata answer", "s", higher_is_better=False, aim=8),
     "idle_rss": Column("idle memory, all processes (RSS)", "MB", higher_is_better=False, aim=4),
-    "loaded_rss": Column("… after the commits and compaction below", "MB", higher_is_better=False, aim=4),
+    "loaded_rss": Column("memory after the commits and a compaction (RSS)", "MB", higher_is_better=False, aim=4),
     "peak_rss": Column("… maximum during the compaction, cleaner's process included", "MB", higher_is_better=False),
     "commits_1": Column("OffsetCommit, pipelined, 1 connection", "requests/s"),
     "commits_8": Column("OffsetCommit, pipelined, 8 connections", "requests/s", aim=8),
@@ -225,16 +233,21 @@ def _start_empty(side: Side) -> None:
     start(side)
 
 
-def measure_records(side: Side, sizes: Sizes, started_s: float) -> Values:
-    rows = sizes.rows
-    run_workload("produce", side, rows=max(1000, rows // 5), topic="warm-up")
-    run_workload("consume", side, rows=max(1000, rows // 5), topic="warm-up")
-    found: Values = {}
-    for name in ("produce", "consume"):
-        answer, cpu_s = run_workload(name, side, rows=rows, topic="rows")
-        found[name] = answer["per_s"]
-        found[f"{name}_cpu"] = cpu_s / rows * 1e6
-    return found
+def measure_produce(side: Side, sizes: Sizes, started_s: float) -> Values:
+    run_workload("produce", side, rows=max(1000, sizes.rows // 5), topic="produce-warm-up")
+    answer, cpu_s = run_workload("produce", side, rows=sizes.rows, topic="produce")
+    return {"produce": answer["per_s"], "produce_cpu": cpu_s / sizes.rows * 1e6}
+
+
+def measure_consume(side: Side, sizes: Sizes, started_s: float) -> Values:
+    """Reads the same batches from both sides. A producer makes larger batches for a slower broker."""
+    create_topic(side.bootstrap, "consume", 4)
+    shape = {"partitions": 4, "record_bytes": 100, "batch_records": _CONSUMED_BATCH_RECORDS}
+    filled, _ = run_workload("fill", side, topic="consume", megabytes=sizes.consumed_mb, **shape)
+    rows = int(filled["count"])
+    run_workload("consume", side, rows=rows, topic="consume")
+    answer, cpu_s = run_workload("consume", side, rows=rows, topic="consume")
+    return {"consume": answer["per_s"], "consume_cpu": cpu_s / rows * 1e6}
 
 
 def _java_tool(side: Side, tool: str, *arguments: str) -> tuple[str, float]:
@@ -369,7 +382,8 @@ MEASURES: dict[str, Callable[[Side, Sizes, float], Values]] = {
     "idle": measure_idle,
     "commits": measure_commits,
     "groups": measure_groups,
-    "records": measure_records,
+    "produce": measure_produce,
+    "consume": measure_consume,
     "producer-perf": measure_producer_perf,
     "latency": measure_latency,
     "consumer-perf": measure_consumer_perf,
@@ -381,16 +395,33 @@ MEASURES: dict[str, Callable[[Side, Sizes, float], Values]] = {
 }
 """In their order. The ones that restart the broker are last."""
 
+TABLES: tuple[tuple[str, ...], ...] = (
+    ("start", "idle"),
+    ("produce", "consume", "latency"),
+    ("producer-perf", "consumer-perf", "fan-out"),
+    ("commits", "offsets-memory", "groups-restart"),
+    ("groups",),
+    ("loaded", "restart"),
+)
+"""The measures of each table of the page."""
 
-def one_round(build: Callable[[Path], Side], directory: Path, names: list[str], sizes: Sizes) -> Values:
-    """Runs the named measures on a new broker with new data."""
+
+def tables_of(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """The tables that a run of these measures writes. Measures whose table is incomplete are one table together."""
+    complete = [table for table in TABLES if set(table) <= set(names)]
+    rest = tuple(name for name in names if not any(name in table for table in complete))
+    return [*complete, rest] if rest else complete
+
+
+def one_round(build: Callable[[Path], Side], directory: Path, names: list[str], sizes: Sizes) -> dict[str, Values]:
+    """Runs the named measures on a new broker with new data. Returns the values of each."""
     side = build(directory)
     side.install()
-    found: Values = {}
+    found: dict[str, Values] = {}
     try:
         started_s = start(side)
         for name in names:
-            found |= MEASURES[name](side, sizes, started_s)
+            found[name] = MEASURES[name](side, sizes, started_s)
     finally:
         side.stop()
     return found

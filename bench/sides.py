@@ -149,12 +149,11 @@ def resident_bytes(pids: list[int]) -> int:
     return total
 
 
-def cpu_seconds(pids: list[int], *, with_ended: bool = False) -> float:
-    """User and system time of the processes. ``with_ended``: also of the ended children that they have
-    waited for."""
+def cpu_seconds(pids: list[int]) -> float:
+    """User and system time of the processes, and of the ended children that they have waited for."""
     ticks = 0
     for pid in pids:
-        ticks += sum(map(int, _stat(pid)[11 : 15 if with_ended else 13]))
+        ticks += sum(map(int, _stat(pid)[11:15]))
     return ticks / _TICKS_PER_S
 
 

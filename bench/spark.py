@@ -129,7 +129,7 @@ def timed() -> Iterator[Figures]:
 
 def _cpu_seconds() -> float:
     """With ended processes: Spark ends workers that were idle for a minute."""
-    return cpu_seconds(with_descendants([os.getpid()]), with_ended=True)
+    return cpu_seconds(with_descendants([os.getpid()]))
 
 
 def throughput(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:

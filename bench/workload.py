@@ -253,7 +253,7 @@ def _expect_rows(bootstrap: str, topic: str, rows: int) -> None:
 
 
 def consume(bootstrap: str, rows: int, topic: str) -> dict[str, float]:
-    """Reads the records of ``produce`` from the start, with confluent-kafka's ``consume``."""
+    """Reads the records of 4 partitions from the start, with confluent-kafka's ``consume``."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -7,7 +7,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from bench import ablation, report
-from bench.measures import COLUMNS, MEASURES, Column
+from bench.measures import COLUMNS, MEASURES, TABLES, Column, tables_of
+from bench.pages import BROKER
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -23,6 +24,15 @@ def test_a_run_replaces_only_its_own_section(tmp_path: Path) -> None:
     assert text.startswith("# Benchmarks")
     assert [part in text for part in ("first run", "only fan-out")] == [False, False]
     assert text.index("second run") < text.index("fan-out again") < text.index("written by hand")
+
+
+def test_a_run_writes_each_table_of_the_page_and_the_rest_as_one() -> None:
+    assert sorted(name for table in TABLES for name in table) == sorted(MEASURES)
+    assert tables_of(list(MEASURES)) == list(TABLES)
+    assert tables_of(["start", "idle", "produce", "latency"]) == [("start", "idle"), ("produce", "latency")]
+    assert tables_of([]) == []
+    page = BROKER.read_text()
+    assert all(mark in page for table in TABLES for mark in report.marks(", ".join(table)))
 
 
 def test_make_bench_runs_every_benchmark() -> None:
