@@ -17,6 +17,7 @@ from odradek import Consumer
 from odradek.cli.main import run
 from odradek.client import Admin
 from odradek.core.ids import TopicPartition as Tp
+from odradek.zookeeper.store import OffsetStore
 
 SUBSCRIPTION = '{"version":1,"subscription":{"%s":1},"pattern":"static","timestamp":"1700000000000"}'
 
@@ -35,7 +36,7 @@ def stored(kazoo: KazooClient, group: str, topic: str) -> dict[str, str]:
 
 @contextmanager
 def consumer(kazoo: KazooClient, group: str, topic: str, owned: tuple[int, ...] = ()) -> Iterator[str]:
-    """A registered consumer of Kafka's old kind; its znodes end with the block."""
+    """A registered high-level consumer of Kafka; its znodes are deleted at the end of the ``with`` block."""
     name = f"{group}_host-1700000000000-0a1b2c3d"
     made = [
         kazoo.create(f"/consumers/{group}/ids/{name}", (SUBSCRIPTION % topic).encode(), ephemeral=True, makepath=True)
@@ -368,7 +369,7 @@ def test_a_wrong_file_of_the_session_is_named_with_its_line(
 def test_without_permission_a_command_is_one_line(
     tool: Tool, kazoo: KazooClient, filled: str, group: str, tmp_path: Path
 ) -> None:
-    """The error names the path whose access list refuses: to create or delete a znode, that of its parent."""
+    """The error names the path whose access list refuses. To create or delete a znode, this is the parent's path."""
     folder = f"/consumers/{group}/offsets/{filled}"
     put(kazoo, group, filled, {0: "4"})
     (tmp_path / "in.txt").write_text(f"{folder}/0:9\n")
@@ -428,6 +429,33 @@ def test_a_migration_to_kafka_commits_the_offsets_in_zookeeper(
     with Consumer(tool.bootstrap, group_id=group, auto_offset_reset="none") as reader:
         reader.assign([Tp(filled, 0), Tp(filled, 1)])
         assert {tp.partition: reader.position(tp) for tp in reader.assignment()} == {0: 4, 1: 7}
+
+
+def test_a_migration_counts_only_the_groups_that_it_has_written(
+    tool: Tool, kazoo: KazooClient, admin: Admin, filled: str, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from odradek.zookeeper import migration
+    from odradek.zookeeper.errors import ZnodeChanged
+
+    write = migration.execute
+
+    def refuse_one(store: OffsetStore, to: Admin, plan: migration.GroupMigration) -> None:
+        if plan.group == group:
+            raise ZnodeChanged("another writer was faster")
+        write(store, to, plan)
+
+    other = f"{group}-other"
+    put(kazoo, group, filled, {0: "4", 1: "7"})
+    put(kazoo, other, filled, {0: "5"})
+    with monkeypatch.context() as patched:
+        patched.setattr(migration, "execute", refuse_one)
+        assert tool("migrate", "--to", "kafka", "--group", group, "--group", other, "--execute") == 1
+    assert "Wrote 1 offset of 1 group to Kafka.\n" in tool.out
+    assert tool.err == f"odradek: group {group}: another writer was faster\n"
+    assert (in_kafka(admin, group), in_kafka(admin, other)) == ({}, {"0": "5"})
+    assert tool("migrate", "--to", "kafka", "--group", f"{group}-none", "--execute") == 2
+    assert tool("migrate", "--to", "kafka", "--group", group, "--json", "--execute") == 0
+    assert [one["written"] for one in json.loads(tool.out)["groups"]] == [True]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``odradek zookeeper migrate``: the offsets of groups from ZooKeeper to Kafka, or back."""
+"""``odradek zookeeper migrate``: copies the offsets of groups from ZooKeeper to Kafka, or back."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ EPILOG = (
     "      -z 127.0.0.1:2181/kafka -b 127.0.0.1:9092"
 )
 _TYPES = ("", "classic", "consumer")
-"""The types of groups with committed offsets; "" of brokers that do not report types."""
+"""The types of groups with committed offsets. Brokers that do not report types give ""."""
 _HEAD = ("GROUP", "TOPIC", "PARTITION", "SOURCE", "BEFORE", "AFTER")
 
 
@@ -62,7 +62,7 @@ class MigrateLine(KafkaLine):
         typer.Option(
             "--on-conflict",
             metavar="fail|source|target|largest",
-            help="If both stores have different offsets: refuse the group, or write this one.",
+            help="If the stores have different offsets: fail refuses the group; the others name the offset to write.",
         ),
     ] = "fail"
     skip_invalid: Annotated[
@@ -96,16 +96,17 @@ def migrate(line: MigrateLine) -> None:
         plans = _plans(store, admin, line, rules)
         if not line.as_json:
             _show(plans)
-        ready = [plan for plan in plans if not plan.refusals and plan.written]
+        ready = [plan for plan in plans if _is_ready(plan)]
         undo: Path | None = None
         failures: list[str] = []
+        done: list[GroupMigration] = []
         if line.execute and ready:
             undo = write_undo(_undo_text(ready), line.undo_file, "csv" if rules.to == "kafka" else "txt")
-            failures = _execute(store, admin, ready)
+            done, failures = _execute(store, admin, ready)
         if line.as_json:
-            print_json(_as_json(plans, ready if line.execute else [], undo, failures), indent=2)
+            print_json(_as_json(plans, done, undo, failures), indent=2)
         else:
-            _report(line, admin, plans, ready, undo)
+            _report(line, admin, plans, done, undo)
     for refusal in [refusal for plan in plans for refusal in plan.refusals]:
         error_line(refusal)
     for failure in failures:
@@ -133,30 +134,38 @@ def _plans(store: OffsetStore, admin: Admin, line: MigrateLine, rules: Migration
     return found
 
 
+def _is_ready(plan: GroupMigration) -> bool:
+    """Returns whether the plan has offsets to write and no refusal."""
+    return bool(plan.written and not plan.refusals)
+
+
 def _is_empty(plan: GroupMigration) -> bool:
     """Returns whether the source has nothing of the group."""
     return not (plan.rows or plan.skipped or plan.refusals)
 
 
-def _execute(store: OffsetStore, admin: Admin, ready: list[GroupMigration]) -> list[str]:
-    """Writes the groups and compares; returns a line for each that is not as planned."""
+def _execute(store: OffsetStore, admin: Admin, ready: list[GroupMigration]) -> tuple[list[GroupMigration], list[str]]:
+    """Writes the offsets of the groups and reads them back.
+
+    Returns the written groups, and a line for each error and each difference."""
     from odradek.core.errors import OdradekError
     from odradek.zookeeper import migration
 
-    failures = []
+    done, failures = [], []
     with progress("Migrating", len(ready), "groups") as advance:
         for plan in ready:
             try:
                 migration.execute(store, admin, plan)
+                done.append(plan)
                 failures += [f"group {plan.group}: {line}" for line in migration.differences(store, admin, plan)]
             except OdradekError as error:
                 failures.append(f"group {plan.group}: {error}")
             advance(1)
-    return failures
+    return done, failures
 
 
 def _undo_text(ready: list[GroupMigration]) -> str:
-    """Returns the target's offsets of the written partitions, as input of groups reset or of zookeeper import."""
+    """Returns the target's old offsets in the written partitions, as input of groups reset or zookeeper import."""
     if ready[0].to == "kafka":
         from odradek.lag import reset_csv
 
@@ -195,19 +204,24 @@ def _show(plans: list[GroupMigration]) -> None:
 
 
 def _report(
-    line: MigrateLine, admin: Admin, plans: list[GroupMigration], ready: list[GroupMigration], undo: Path | None
+    line: MigrateLine, admin: Admin, plans: list[GroupMigration], done: list[GroupMigration], undo: Path | None
 ) -> None:
-    count = sum(len(plan.written) for plan in ready)
+    """Prints what was written. ``done``: the written groups."""
+    ready = [plan for plan in plans if _is_ready(plan)]
     if not plans:
         note("No groups.")
     elif not ready:
-        refused = any(plan.refusals for plan in plans)
-        note("Nothing was written." if refused else "Nothing to write: the target has these offsets.")
+        if any(plan.refusals for plan in plans):
+            note("Nothing was written.")
+        else:
+            has_rows = any(plan.rows for plan in plans)
+            note("Nothing to write: the target has these offsets." if has_rows else "Nothing to write.")
     elif undo is None:
         note("Nothing was written: add --execute.")
     else:
         store = "Kafka" if line.to == "kafka" else "ZooKeeper"
-        note(f"Wrote {counted(count, 'offset')} of {counted(len(ready), 'group')} to {store}.")
+        count = sum(len(plan.written) for plan in done)
+        note(f"Wrote {counted(count, 'offset')} of {counted(len(done), 'group')} to {store}.")
         back = "groups reset --from-file" if line.to == "kafka" else "zookeeper import --file"
         if any(row.target is not None for plan in ready for row in plan.written):
             note(f"Undo: odradek {back} {undo} --execute …")
