@@ -30,7 +30,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="rounds of both sides (default 5)")
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of the full size, for a trial run")
     parser.add_argument("--restart-gb", type=float, default=1.0, help="GB of log for the restart (default 1)")
-    parser.add_argument("--kafka-cp", help="class path of Apache Kafka's jars (default: Maven fetches and caches them)")
+    parser.add_argument("--kafka-cp", help="class path of Apache Kafka's jars (default: $KAFKA_CP, or from Maven)")
     parser.add_argument("--no-kafka", action="store_true", help="measure odradek only")
     parser.add_argument("--out", type=Path, help=option_help(BROKER, MECHANISMS))
     args = parser.parse_args()
@@ -61,7 +61,10 @@ def has_java_tools() -> bool:
 
 
 def measure_ablation(args: argparse.Namespace, work: Path, command: str) -> int:
-    """Writes the table into the page and the plot beside it. Returns 1 if the figures do not show the claims."""
+    """Measures the mechanisms, and writes their table into the page and their plot beside the page.
+
+    Returns the exit code: 1 if the figures do not show a claim, else 0.
+    """
     rounds = []
     for number in range(args.rounds):
         rounds.append(ablation.one_round(work / f"{number}-ablation", Sizes(args.scale)))
@@ -86,7 +89,7 @@ def main() -> int:
     chosen = args.only or (CORE if args.core else [*MEASURES, ABLATION])
     names = [name for name in MEASURES if name in chosen]
     if not has_java_tools() and not set(names).isdisjoint(JAVA_TOOLS):
-        note += " Its tools are not available either: the rows that they measure are left out."
+        note += " Apache Kafka's tools are not available either: the rows that they measure are left out."
         names = [name for name in names if name not in JAVA_TOOLS]
     builds: list[tuple[str, Callable[[Path], Side]]] = [("odradek", Odradek)]
     if cp is not None:
@@ -117,7 +120,7 @@ def main() -> int:
 
 
 def merged(values: dict[str, Values], measures: Sequence[str]) -> Values:
-    """The values of these measures of one round."""
+    """The values of ``measures`` from one round, together. ``values`` has them by measure."""
     return {key: value for name in measures for key, value in values[name].items()}
 
 

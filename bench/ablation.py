@@ -1,4 +1,4 @@
-"""The gain from each of three mechanisms: the same workload with it and without it, as a table and a plot."""
+"""The gain from each of three mechanisms: a workload with the mechanism and without it, as a table and a plot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @dataclass(frozen=True)
 class Bar:
-    """One variant. The others of its group are compared with the first one."""
+    """One variant of a mechanism: a row of the table and a bar of the plot.
+
+    The first variant of a ``group`` is the base: the table compares the others of the group with it.
+    """
 
     group: str
     label: str
@@ -44,7 +47,11 @@ BARS = (
 
 
 def one_round(directory: Path, sizes: Sizes) -> Values:
-    """Measures every variant once, each on a new broker. Removes the directory at the end."""
+    """Measures every variant once. Removes the directory at the end.
+
+    All variants of batching and compression use one new broker. Each of the two ways to send uses a new broker of its
+    own.
+    """
     found: Values = {}
     try:
         found |= _on_broker(directory / "a", BrokerProcess, lambda side: _producing(side, sizes))
@@ -96,7 +103,7 @@ def _middle(rounds: list[Values], key: str) -> float:
 
 
 def table(rounds: list[Values], spread: Callable[[list[float]], str]) -> str:
-    """``spread`` formats a list of figures."""
+    """The table as Markdown. ``spread`` formats the figures of all rounds."""
     lines = ["| mechanism | variant | figure | times better than the first |", "|---|---|---|---|"]
     first: dict[str, Bar] = {}
     for bar in BARS:
@@ -116,7 +123,7 @@ _WIDTH, _LABEL, _BAR, _ROW, _HEAD = 760, 150, 440, 22, 34
 
 
 def plot(rounds: list[Values], shown: Callable[[float], str]) -> str:
-    """The medians as bars, group by group, each group with its own scale (SVG)."""
+    """The medians as bars, group by group, each group with its own scale (SVG). ``shown`` formats a figure."""
     parts: list[str] = []
     y = 10
     for group in dict.fromkeys(bar.group for bar in BARS):

@@ -1,6 +1,6 @@
-"""Apache Kafka 4.3 in its own process, for comparison: jars from Maven, one KRaft node.
+"""Apache Kafka 4.3 in its own process (one KRaft node), and class paths of jars that Maven fetches.
 
-The tests with Kafka's own tools and the benchmarks use it. Odradek itself does not need it.
+Only benchmarks and tests use this module.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _POM = """\
 </dependencies></project>
 """
 SPARK_CONNECTOR_VERSION = "4.2.0"
-# Spark itself is installed, so nothing that these artifacts depend on is fetched.
+# The exclusions keep Maven from fetching Spark and Scala, which are installed.
 _SPARK_CONNECTOR_POM = f"""\
 <project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>odradek-interop</groupId><artifactId>odradek-spark-kafka</artifactId><version>1</version><dependencies>
@@ -70,7 +70,7 @@ _STREAMS_POM = f"""\
 <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
 </dependencies></project>
 """
-# The version is that of the Hadoop libraries in Spark, which this artifact uses.
+# hadoop-aws has the version of the Hadoop libraries in Spark: it works only with libraries of the same version.
 _S3A_POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>odradek-interop</groupId><artifactId>odradek-s3a</artifactId><version>1</version><dependencies>
@@ -94,15 +94,15 @@ def java() -> str:
     """The path of ``java``. Raises Unavailable."""
     found = shutil.which("java") or (os.environ.get("JAVA_HOME", "") and f"{os.environ['JAVA_HOME']}/bin/java")
     if not found or not Path(found).exists():
-        raise Unavailable("no java on PATH and no JAVA_HOME")
+        raise Unavailable("no java on PATH or in JAVA_HOME")
     return found
 
 
 def class_path(timeout_s: float = FETCH_TIMEOUT_S, version: str = VERSION) -> str:
-    """The class path of Apache Kafka's broker and tools.
+    """The class path of Apache Kafka's broker and tools. Raises Unavailable.
 
-    ``KAFKA_CP`` if it is set (for the default version), otherwise jars that Maven fetches once into the user's cache.
-    Raises Unavailable.
+    For the default version, the environment variable ``KAFKA_CP`` if it is set. Otherwise the jars in the user's cache;
+    Maven fetches them once.
     """
     java()
     if version == VERSION and (given := os.environ.get("KAFKA_CP")):
@@ -111,13 +111,16 @@ def class_path(timeout_s: float = FETCH_TIMEOUT_S, version: str = VERSION) -> st
 
 
 def spark_connector(timeout_s: float = FETCH_TIMEOUT_S) -> list[Path]:
-    """The jars of Spark's built-in Kafka source and sink, fetched once in the same way. Raises Unavailable."""
+    """The jars of Spark's built-in Kafka source and sink, which Maven fetches once. Raises Unavailable."""
     return sorted(_jars(f"spark-kafka-{SPARK_CONNECTOR_VERSION}", _SPARK_CONNECTOR_POM, timeout_s).glob("*.jar"))
 
 
 def old_class_path(version: str, timeout_s: float = FETCH_TIMEOUT_S) -> str:
-    """The class path of a Kafka whose consumers keep offsets in ZooKeeper (0.8.2.2, 1.1.1), or of the last Kafka that
-    serves these consumers (3.9.1), fetched in the same way. Raises Unavailable."""
+    """The class path of an old Apache Kafka, which Maven fetches once. Raises Unavailable.
+
+    ``version``: 0.8.2.2 or 1.1.1, whose consumers keep offsets in ZooKeeper, or 3.9.1, the last version whose broker
+    serves these consumers.
+    """
     java()
     pom = _OLD_POM.replace("ARTIFACT", "kafka_2.13" if version.startswith("3.") else "kafka_2.11")
     return f"{_jars(f'zookeeper-kafka-{version}', pom.replace('VERSION', version), timeout_s)}/*"
@@ -157,7 +160,7 @@ def _fetch(home: Path, pom: str, timeout_s: float) -> None:
     try:
         home.mkdir(parents=True, exist_ok=True)
         with (home / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in two processes
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another process may fetch the same jars
             if (home / "done").exists():
                 return
             (home / "pom.xml").write_text(pom)
@@ -189,14 +192,14 @@ share.coordinator.state.topic.min.isr=1
 
 
 def new_cluster_id() -> str:
-    """A random cluster id without a leading dash: the format tool would take it for an option."""
+    """A random cluster id that does not begin with a dash. Kafka's format tool takes a dash for an option."""
     return base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
 
 
 class ApacheBroker:
     """One Apache Kafka node. ``start`` returns when its port accepts connections; ``kill`` is kill -9.
 
-    The data stay in ``directory`` after ``kill`` or ``stop``; the port stays the same.
+    After ``kill`` or ``stop``, the data stay in ``directory``, and the next start uses the same port.
     """
 
     name = "Apache Kafka " + VERSION
@@ -227,7 +230,7 @@ class ApacheBroker:
         return [self._process.pid] if self._process else []
 
     def format(self, cluster: str | None = None) -> None:
-        """Formats an empty data directory, as part of the installation. The nodes of a cluster share its id."""
+        """Formats an empty data directory. ``cluster`` is the cluster id, the same on all nodes; None: a random one."""
         cluster = cluster or new_cluster_id()
         command = [java(), *self._java_options, "-cp", self._cp, "kafka.tools.StorageTool", "format", "-t", cluster]
         command += ["-c", str(self.directory / "server.properties")]
@@ -247,7 +250,7 @@ class ApacheBroker:
         self.wait(timeout_s)
 
     def wait(self, timeout_s: float = 60) -> None:
-        """Waits until the port accepts connections."""
+        """Waits until the port accepts connections. Raises TimeoutError, or RuntimeError if the process ends."""
         assert self._process is not None
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:

@@ -1,7 +1,7 @@
 """The articles' claims about speed (docs/claims.md), compared with the measurements.
 
-A benchmark passes its rounds to ``judge``, which keeps them in docs/benchmarks.json and reports the claims that they do
-not show. The benchmark then exits with 1. The tests judge the kept rounds again.
+A benchmark passes its rounds to ``judge``, which stores them in docs/benchmarks.json. If the rounds do not show a
+claim, ``judge`` prints the claim's number, and the benchmark exits with 1. The tests check the stored rounds again.
 """
 
 from __future__ import annotations
@@ -24,20 +24,26 @@ def _times(rounds: Rounds, key: str, base: str) -> float:
 
 
 def sequential_writes_are_faster(rounds: Rounds) -> bool:
-    """Claim 7: written in sequence, blocks of 1,000 bytes are at least twice as fast as at random positions, and blocks
-    of 4,096 bytes are faster. Larger blocks need not be."""
+    """Claim 7: writes in sequence are faster than writes at random positions, for small blocks.
+
+    They must be at least twice as fast for blocks of 1,000 bytes, and faster for blocks of 4,096 bytes. Larger blocks
+    are not checked.
+    """
     return (
         _times(rounds, "sequential_1000", "random_1000") >= 2 and _times(rounds, "sequential_4096", "random_4096") > 1
     )
 
 
 def batches_are_faster(rounds: Rounds) -> bool:
-    """Claim 9: with ten times as many records in a batch, at least twice as many records per second, at each step."""
+    """Claim 9: batches with ten times the records give at least twice the records/s, from 1 to 1,000 in a batch."""
     return all(_times(rounds, f"batch_{10 * size}", f"batch_{size}") >= 2 for size in (1, 10, 100))
 
 
 def sendfile_is_twice_as_fast(rounds: Rounds) -> bool:
-    """Claim 11, for sending alone: half the CPU and twice the bytes per second, for replies of 1 MiB."""
+    """Claim 11, for sending alone: replies of 1 MiB by sendfile, compared with read and write.
+
+    sendfile takes at most half the CPU time per GB and sends at least twice the GB/s.
+    """
     copied, sent = "read, then write; uvloop", "os.sendfile beside the transport; uvloop"
     cpu = median(values[f"{copied}, 1024 KiB, s/GB"] for values in rounds)
     speed = median(values[f"{sent}, 1024 KiB, GB/s"] for values in rounds)
@@ -48,18 +54,21 @@ def sendfile_is_twice_as_fast(rounds: Rounds) -> bool:
 
 
 def sendfile_spares_the_broker(rounds: Rounds) -> bool:
-    """Claim 11, in a broker, which does more than sending."""
+    """Claim 11, for a broker, which does more than send: without sendfile it takes at least 1.2 times the CPU."""
     return _times(rounds, "copying_cpu", "sendfile_cpu") >= 1.2
 
 
 def a_million_records_a_second(rounds: Rounds) -> bool:
-    """Claim 12."""
+    """Claim 12: a million records per second, in batches of 1,000 records."""
     return median(values["batch_1000"] for values in rounds) >= 1e6
 
 
 def synchronous_commits_cost(rounds: Rounds) -> bool:
-    """Claim 34: synchronous and asynchronous commits per second. An asynchronous commit of our client still waits for
-    the client's loop, so it gains less."""
+    """Claim 34: a client makes more asynchronous than synchronous commits per second.
+
+    confluent-kafka must make 1.5 times as many. Our client must only make more: each asynchronous commit waits for the
+    client's event loop.
+    """
     return (
         _times(rounds, "confluent-kafka async", "confluent-kafka sync") >= 1.5
         and _times(rounds, "odradek async", "odradek sync") > 1
@@ -72,9 +81,11 @@ def commits_are_frequent(rounds: Rounds) -> bool:
 
 
 def zookeeper_is_slow_at_frequent_commits(rounds: Rounds) -> bool:
-    """Claim 116: with commits of 50 partitions, both brokers take at least twice as many per second as one node of
-    ZooKeeper, which gets one write a partition, as consumers up to Kafka 1.1 send them. No store syncs its writes. With
-    one partition in a commit, ZooKeeper need not be slower."""
+    """Claim 116: both brokers take at least twice as many commits of 50 partitions per second as ZooKeeper.
+
+    ZooKeeper has one node and gets one write per partition, as from consumers up to Kafka 1.1. No store syncs its
+    writes. Commits of one partition are not checked.
+    """
     load = "50/pipelined/per_s"
     zookeeper = f"ZooKeeper, 1 node, one write a partition/{load}"
     return all(_times(rounds, f"{store}/{load}", zookeeper) >= 2 for store in ("odradek", "Apache Kafka"))
@@ -87,16 +98,16 @@ CHECKS: dict[str, tuple[tuple[int, Callable[[Rounds], bool]], ...]] = {
     "kinds of commits": ((34, synchronous_commits_cost), (92, commits_are_frequent)),
     "offset stores": ((116, zookeeper_is_slow_at_frequent_commits),),
 }
-"""By benchmark: the claims that it shows, with the check of each."""
+"""By the benchmark's name: the numbers of its claims, each with its check."""
 
 
 def rounds_file(page: Path) -> Path:
-    """The file with the rounds: one for all pages of docs/benchmarks, otherwise the page's own."""
+    """The JSON file with the rounds: docs/benchmarks.json for pages in docs/benchmarks, else a file beside the page."""
     return (OVERVIEW if page.parent == FOLDER else page).with_suffix(".json")
 
 
 def kept(page: Path = MECHANISMS) -> dict[str, Rounds]:
-    """The rounds of the last run of each benchmark."""
+    """The rounds of the last run of each benchmark, by its name. Empty if there is no file."""
     path = rounds_file(page)
     return {name: run["rounds"] for name, run in json.loads(path.read_text()).items()} if path.exists() else {}
 
@@ -110,12 +121,12 @@ def keep(name: str, head: str, rounds: Rounds, page: Path = MECHANISMS) -> None:
 
 
 def unshown(name: str, rounds: Rounds) -> list[int]:
-    """The claims that these rounds do not show."""
+    """The numbers of the claims that these rounds do not show."""
     return [claim for claim, shows in CHECKS[name] if not shows(rounds)]
 
 
 def judge(name: str, head: str, rounds: Rounds, page: Path = MECHANISMS) -> int:
-    """Stores the rounds and prints the claims that they do not show. Returns the exit code of the benchmark."""
+    """Stores the rounds and prints each claim that they do not show. Returns 1 if there is such a claim, else 0."""
     keep(name, head, rounds, page)
     missing = unshown(name, rounds)
     for claim in missing:

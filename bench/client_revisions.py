@@ -1,12 +1,13 @@
-"""CPU time of this client's reads and writes, compared with another revision of it.
+"""CPU time of reads, writes and commits of the client in this revision, compared with another revision.
 
 ``python -m bench.client_revisions OTHER/src [ROUNDS] [CASE ...]``
 
-One broker of this revision runs. In each round three child processes do every job, in changing order: two with the
-other revision and one with this one. A child first does the job once with few records, so that its kernels are loaded.
-It then reports the CPU time of the job in nanoseconds, over all of its threads. The output has two ratios for each job:
-this revision to the other one, and the other one's second child to its first. Each is a median with its quartiles.
-The modules of both revisions are compiled before the first round.
+One broker of this revision serves all cases. In each round of a case, three child processes do the same job in random
+order: "first" and "second" with the other revision, "here" with this one. Each child does the job once with at most
+1,000 records or commits, so that its modules are loaded. Then it does the whole job and measures the CPU time of all
+its threads. The output has two ratios for each case, "here" to "first" and "second" to "first" ("itself"), each as a
+median with its quartiles. The second ratio shows the spread between equal revisions. All modules are compiled before
+the first round.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _RECORDS = 30_000
 _FEW = 1000
 _PARTITIONS = 4
 _SIZE = 100
-_WAIT_S = 120.0  # the first poll of a new checkout compiles the kernels
+_WAIT_S = 120.0  # the first poll of an older revision may compile the kernels
 _CODECS = ("none", "lz4")
 _SOURCE = Path(__file__).resolve().parent.parent / "src"
 _EXAMPLE = """\
@@ -90,11 +91,11 @@ _JOBS: dict[str, tuple[Callable[[str, str, int], None], str, int]] = {
     "send one by one": (_send, "send", _RECORDS),
     "commit": (_commit, "read-none", _FEW),
 }
-"""By name: the function, its topic and its number of records, or of commits."""
+"""By the case's name: the function of the job, its topic, and its number of records or commits."""
 
 
 def _child(name: str, bootstrap: str) -> int:
-    """Does one job and returns the CPU time in nanoseconds."""
+    """Does a job twice, first with at most ``_FEW`` records or commits. Returns the second run's CPU time in ns."""
     import time
 
     job, topic, count = _JOBS[name]
@@ -105,7 +106,7 @@ def _child(name: str, bootstrap: str) -> int:
 
 
 def _side_ns(sides: Mapping[str, Path], name: str, bootstrap: str, side: str) -> int:
-    """The CPU time of a side's child process for one job."""
+    """Runs the child process of one side. Returns the CPU time of its job in ns."""
     source = sides[side]
     root = Path(__file__).resolve().parent.parent
     command = [sys.executable, "-m", "bench.client_revisions", "--child", json.dumps([name, bootstrap])]

@@ -1,7 +1,7 @@
-"""Reads into Arrow, writes from Arrow and the latency of one record: our clients and others, on the same broker.
+"""Our clients beside others on the same broker: reading into Arrow, writing from Arrow, the latency of one record.
 
-``python -m bench.clients`` fills topics on odradek and on Apache Kafka. Then each client reads or writes in its own
-process, in turn, in reverse order in every second round. Clients on the same broker are compared round by round.
+``python -m bench.clients`` measures on odradek's broker and then on Apache Kafka. It fills topics on the broker. Then
+the clients read or write one after another, each in its own process, in reverse order in every second round.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PARTITIONS = 4
 SMALL = 100
 CODECS = ("none", "lz4", "zstd")
 _TOUCHED_BYTES = 1 << 30
-"""The bytes of memory that are touched before each client: more than any client needs for its records."""
+"""The bytes of memory that are written before each measured client: more than any client needs for its records."""
 JAVA, DISCARDED = "Java ConsumerPerformance", "odradek, discarded"
 
 
@@ -119,7 +119,7 @@ def _table(columns: list[list[Any]]) -> int:
 
 
 def read_confluent(bootstrap: str, topic: str, rows: int) -> int:
-    """``consume`` of ten thousand messages, columns by list comprehension: the short way that users take."""
+    """Calls ``consume`` for 10,000 messages at a time, and makes the columns with list comprehensions."""
     from confluent_kafka import Consumer, TopicPartition
 
     settings = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False}
@@ -198,7 +198,7 @@ READERS: dict[str, Callable[[str, str, int], int]] = {
 
 
 def can_read(client: str, codec: str) -> bool:
-    """kafka-python reads lz4 and zstd only if the packages for them are installed."""
+    """Whether the client can read the codec: kafka-python needs another package for lz4, and one for zstd."""
     if client != "kafka-python" or codec == "none":
         return True
     import kafka.codec
@@ -258,7 +258,7 @@ def _feed(bootstrap: str, topic: str) -> Callable[[], None]:
 
 
 def wait_odradek(bootstrap: str, topic: str, count: int) -> list[float]:
-    """Seconds from the write of a record until ``poll`` returns it; the consumer has polled before."""
+    """For each of ``count`` records, the seconds from its write until ``poll`` returns it."""
     from odradek import Consumer, TopicPartition
 
     store = _feed(bootstrap, topic)
@@ -306,7 +306,7 @@ WAITERS: dict[str, Callable[[str, str, int], list[float]]] = {
 
 
 def _child(kind: str, client: str, *arguments: Any) -> float:
-    """Runs one client in its own process. Returns rows per second, or seconds per row, without the imports."""
+    """Runs one client in its own process. Returns rows per second; for ``wait``, the median seconds of a record."""
     command = [sys.executable, "-m", "bench.clients", "--child", json.dumps([kind, client, *arguments])]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     if done.returncode != 0:
@@ -315,8 +315,10 @@ def _child(kind: str, client: str, *arguments: Any) -> float:
 
 
 def _touch_memory() -> None:
-    """Makes free memory available to the client. A virtual machine that returns freed pages to its host waits for
-    each of them when it needs it again, sometimes longer than the client reads."""
+    """Writes and frees memory, so that the operating system has free pages for the client.
+
+    Some virtual machines return freed pages to their host. To get these pages back can take longer than the read.
+    """
     import numpy as np
 
     np.ones(_TOUCHED_BYTES, np.uint8)
@@ -376,7 +378,10 @@ def _fill(bootstrap: str, topic: str, rows: int, codec: str) -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the report: the values of each client, by round."""
+    """One measurement of the report. ``values``: by client, the figure of each round.
+
+    ``aims``: by other client, how many times better ours should be.
+    """
 
     title: str
     unit: str
@@ -386,7 +391,7 @@ class Row:
 
 
 def measure(side: Side, rows: int, waits: int, rounds: int, *, with_java: bool) -> list[Row]:
-    """Measures all rounds on one broker."""
+    """Measures all rounds on one broker: ``rows`` records per topic, ``waits`` single records."""
     bootstrap = side.bootstrap
     _fill(bootstrap, "warm-up", 4000, "none")
     create_topic(bootstrap, "warm-up-write", PARTITIONS)
@@ -404,8 +409,8 @@ def measure(side: Side, rows: int, waits: int, rounds: int, *, with_java: bool) 
                 else:
                     rate = _java_rate(bootstrap, f"read-{codec}", rows)
                 values.setdefault(name, []).append(rate)
-        # Java's tool keeps no records. It is compared with reads that keep none either, and the table shows it beside
-        # both kinds of reads.
+        # Java's tool keeps no records, so the fair comparison is with our reads that keep none. The second row also
+        # compares it with our reads that keep all records.
         discarded = {"odradek": values.pop(DISCARDED)} | ({JAVA: values[JAVA]} if with_java else {})
         for title, rates in ((f"read into Arrow, 100 B, {codec}", discarded), (f"… all records kept, {codec}", values)):
             found.append(Row(title, "rows/s", True, rates, {JAVA: 5, "confluent-kafka": 20}))
@@ -429,7 +434,7 @@ def _line(row: Row) -> str:
 
 
 def table(side: str, rows: list[Row]) -> str:
-    """Each client's rate, and how many times better ours is, round by round."""
+    """A Markdown table: the figures of each client, and how many times better ours are, as spreads of the rounds."""
     lines = [f"| on {side} | client | figure | odradek is | aim |", "|---|---|---|---|---|"]
     for row in rows:
         ours = row.values["odradek"]

@@ -1,7 +1,8 @@
-"""Commits with a fixed number of requests in flight: ``python -m bench.commit_load '{"bootstrap": …}'``.
+"""A workload of commits with a fixed number in flight: ``python -m bench.commit_load '{"bootstrap": …}'``.
 
-Prints "ready" before the first commit, "begin" and "end" around the measured time, then the result as JSON, as
-bench/java/ZooKeeperCommits.java does. Every reply is checked, and at the end the committed offsets are read back.
+The program first makes one commit on each connection, to find the coordinator. Then it prints "ready" and starts the
+workload. It prints "begin" and "end" around the measured time, and at the end the result as JSON. Every reply is
+checked, and the committed offsets are read back. bench/java/ZooKeeperCommits.java prints the same lines.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from odradek.wire import frames
 from odradek.wire.api_keys import OFFSET_FETCH
 
 _OFFSETS = 100
-"""Distinct requests of a connection. They are sent in turn, so that the workload only copies bytes."""
+"""The number of different requests of a connection. They are packed once and sent in turn."""
 _FETCH_VERSION = 7
 
 
@@ -49,7 +50,10 @@ class Committer:
         self.sent += count
 
     def receive(self, *, is_measured: bool) -> int:
-        """Reads what has come. Returns the number of replies."""
+        """Reads the bytes that have arrived. Returns the number of complete replies, which may be 0.
+
+        ``is_measured``: ``took`` gets the time of each commit. Raises ValueError if the broker refused a commit.
+        """
         data = self.connection.socket.recv(1 << 18)
         if not data:
             raise ConnectionError("the broker closed the connection")
@@ -83,7 +87,10 @@ class Committer:
 def run(
     bootstrap: str, topic: str, partitions: int, connections: int, window: int, warm_up_s: float, seconds: float
 ) -> dict[str, float]:
-    """``window``: requests in flight on each connection."""
+    """Sends commits for ``warm_up_s`` and then for ``seconds``, ``window`` requests in flight on each connection.
+
+    In the result, ``sent`` counts all commits after "ready". The other figures are those of the measured time.
+    """
     committers = [
         Committer(bootstrap, topic, f"{topic}-{partitions}-{window}-{n}", partitions, window)
         for n in range(connections)

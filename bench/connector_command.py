@@ -1,6 +1,6 @@
 """A table from a topic with Spark's own connector: the counterpart of ``odradek pipeline ingest``.
 
-``python connector_command.py BOOTSTRAP TOPIC TABLE CHECKPOINT [NAME=VALUE …]``: the last ones are settings of Spark.
+``python connector_command.py BOOTSTRAP TOPIC TABLE CHECKPOINT [NAME=VALUE …]``: NAME=VALUE is a setting of Spark.
 """
 
 import sys

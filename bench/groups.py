@@ -1,6 +1,6 @@
-"""Workloads of the group coordinator: synchronous commits, OffsetFetch, a million offsets, a rebalance.
+"""Workloads of the group coordinator: synchronous commits, many offsets, OffsetFetch, a rebalance.
 
-``python -m bench.workload`` calls each of them. All replies are checked.
+``python -m bench.workload`` runs a workload by its name. All replies are checked.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def commit_sync(bootstrap: str, topic: str, count: int) -> dict[str, float]:
 
 
 def _send_commits(connection: raw.Connection, requests: Iterator[bytes]) -> None:
-    """Sends the requests, several in flight at a time, and checks that each partition was committed."""
+    """Sends the requests, up to ``_IN_FLIGHT`` at a time. Raises RuntimeError if the broker refused a commit."""
     in_flight = 0
     for request in requests:
         connection.socket.sendall(request)
@@ -77,7 +77,10 @@ def _one_per_coordinator(groups: list[str]) -> list[str]:
 
 
 def many_offsets(bootstrap: str, topic: str, groups: int, partitions: int, times: int) -> dict[str, float]:
-    """``groups`` groups commit ``partitions`` partitions, ``times`` times. The last offset is ``times`` + index."""
+    """Each of ``groups`` groups commits ``partitions`` partitions, ``times`` times. Returns offsets per second.
+
+    In the end, the committed offset of a partition is ``times`` plus its index.
+    """
     create_topic(bootstrap, topic, partitions)
     for group in _one_per_coordinator(_groups(topic, groups)):
         CommitConnection(bootstrap, topic, group)  # waits for the coordinator
@@ -103,10 +106,10 @@ def offset_fetch_request(groups: list[str], topic: str, partitions: range) -> by
 
 
 def all_groups_answer(bootstrap: str, topic: str, groups: int, offset: int) -> bool:
-    """Whether the coordinator returns this offset of every group, for the topic's first partition. Raises OSError.
+    """Whether every group has committed ``offset`` for the topic's first partition. Raises OSError without a reply.
 
-    Requests for one group of each partition of the offsets topic come first: requests for all groups at once would
-    delay a starting broker.
+    The first request names only one group for each partition of the offsets topic, because a request for all groups
+    would delay a broker that still loads them.
     """
     every = _groups(topic, groups)
     connection = raw.Connection(bootstrap)
@@ -123,9 +126,10 @@ def all_groups_answer(bootstrap: str, topic: str, groups: int, offset: int) -> b
 
 
 def fetch_offsets(bootstrap: str, topic: str, partitions: int, seconds: float, warm_up_s: float) -> dict[str, float]:
-    """OffsetFetch of all partitions of a group, in ten topics, one request after the other; partitions/s.
+    """OffsetFetch of all partitions of a group, in ten topics, one request after the other.
 
-    ``changed_per_s``: with a commit of all partitions before each fetch; the time of the commits does not count.
+    ``per_s``: partitions per second without commits in between. ``changed_per_s``: the same with a commit of all
+    partitions before each fetch. The time of these commits does not count.
     """
     per_topic = partitions // _TOPICS
     topics = [f"{topic}-{number}" for number in range(_TOPICS)]
@@ -151,14 +155,14 @@ def fetch_offsets(bootstrap: str, topic: str, partitions: int, seconds: float, w
         found[key] = count * partitions / took_s
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for deletion in admin.delete_topics(topics, request_timeout=60).values():
-        deletion.result(60)  # so that later measures do not run with ten thousand more logs
+        deletion.result(60)  # so that later measures do not run beside ten thousand more logs
     return {**found, "count": count * partitions}
 
 
 def _fetch_again(
     connection: raw.Connection, request: bytes, reply_bytes: int, commits: list[bytes], seconds: float
 ) -> tuple[int, float]:
-    """Commits and fetches in turn, for ``seconds`` of fetches. Returns the number of fetches and their seconds."""
+    """Sends the commits and a fetch in turn, until the fetches took ``seconds``. Returns their number and seconds."""
     count, took_s = 0, 0.0
     while took_s < seconds:
         _send_commits(connection, iter(commits))
@@ -182,12 +186,12 @@ class _Member:
         self.group = group
         self.member_id = ""
         self.generation = -1
-        self.synced = -1  # the generation of its assignment
+        self.synced = -1  # the generation of the member's assignment; -1 without one
         self._asked = JOIN_GROUP
         self._round = 0
 
     def join(self, number: int) -> None:
-        """Joins with changed metadata, so that the group rebalances."""
+        """Sends JoinGroup with ``number`` as the metadata. A changed number makes the group rebalance."""
         self._round = number
         message = {
             "group_id": self.group,
@@ -219,7 +223,10 @@ class _Member:
         self.connection.socket.sendall(frames.encode_request(api_key, version, 0, "bench", message))
 
     def take(self) -> None:
-        """Reads one reply and sends the next request; after an assignment, none."""
+        """Reads one reply and sends the request that follows from it.
+
+        No request follows an assignment or a heartbeat without an error.
+        """
         data = self.connection.reply()
         if self._asked == JOIN_GROUP:
             _, reply = frames.decode_reply(JOIN_GROUP, JOIN_VERSION, data)
@@ -254,7 +261,10 @@ class _Member:
 
 
 def _until_stable(members: list[_Member], within_s: float = 120) -> None:
-    """Serves the members until all have the assignment of one generation. Members that have one send heartbeats."""
+    """Serves the members until all have an assignment of the same generation. Raises TimeoutError.
+
+    While members wait, those with an assignment send heartbeats.
+    """
     waiting = select.epoll()
     by_fd = {member.connection.socket.fileno(): member for member in members}
     for fd in by_fd:
@@ -274,7 +284,10 @@ def _until_stable(members: list[_Member], within_s: float = 120) -> None:
 
 
 def rebalance(bootstrap: str, group: str, members: int, rounds: int) -> dict[str, float]:
-    """All members rejoin at once, with changed metadata. Returns the ms until the last assignment: the median."""
+    """All members rejoin at once, with changed metadata, in each round.
+
+    ``ms`` is the median of the milliseconds until the last assignment, ``worst`` their maximum.
+    """
     create_topic(bootstrap, group, 1)
     CommitConnection(bootstrap, group, f"{group}-probe")  # waits for the coordinator
     joined = [_Member(bootstrap, group) for _ in range(members)]

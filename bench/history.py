@@ -1,13 +1,13 @@
 """The offsets topic read and decoded, compared with the same records as bytes: ``python -m bench.history``.
 
-A broker is filled with commits by OffsetCommit. Then a new process reads all of ``__consumer_offsets``, in turn raw and
-decoded, in reverse order in every second round:
+The benchmark commits offsets on a broker. Then it reads all of ``__consumer_offsets`` in each mode, every time in a new
+process, and in the reverse order in every second round. The modes are:
 
-* raw: ``PartitionReader.read`` into RecordBatches of key, value, partition, offset and timestamp. The fetches, the CRC
-  checks and the Arrow columns are those that decoding needs; keys and values stay bytes.
-* decoded: ``history.stream_offset_history``: the same, and a second thread decodes each RecordBatch into the typed
-  columns while the next one is read.
-* analysed: decoded, and all of it added to the journal of the analysis and arranged by key.
+* raw: ``PartitionReader.read`` returns RecordBatches of key, value, partition, offset and timestamp. It fetches, checks
+  CRCs and makes Arrow columns as the decoder needs them. Keys and values stay bytes.
+* decoded: ``history.read.stream_offset_history`` reads in the same way. A second thread decodes each RecordBatch into
+  typed columns while the next RecordBatch is read.
+* analysed: like decoded; also, a ``Journal`` collects all columns and sorts the commits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CONFIG = {"offsets.topic.num.partitions": "4", "log.cleaner.enable": "false"}
 
 
 class Filled:
-    """A broker that keeps all commits: its cleaner is disabled."""
+    """An odradek broker that keeps all commits, because its log cleaner is disabled."""
 
     name = f"odradek {__version__}"
 
@@ -53,7 +53,7 @@ class Filled:
 
 
 def fill(bootstrap: str, records: int) -> float:
-    """Commits until there are ``records`` records. Returns the seconds."""
+    """Commits until the offsets topic has at least ``records`` records. Returns the seconds."""
     create_topic(bootstrap, "orders", PARTITIONS)
     began, written = time.perf_counter(), 0
     connections = [CommitConnection(bootstrap, "orders", f"group-{n}", PARTITIONS) for n in range(GROUPS)]
@@ -66,7 +66,10 @@ def fill(bootstrap: str, records: int) -> float:
 
 
 def child(mode: str, bootstrap: str) -> dict[str, float]:
-    """Reads all records in one mode. Returns seconds and rows, without one-time work such as compilation."""
+    """Reads all records in one mode. Returns the seconds, the CPU seconds and the number of rows.
+
+    The function first decodes up to 1,000 records, so that one-time work such as a compilation does not count.
+    """
     from odradek.client.admin import Admin
     from odradek.client.config import as_config
     from odradek.client.reader import PartitionReader

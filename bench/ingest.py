@@ -1,6 +1,7 @@
 """``python -m bench.ingest``: topics of Apache Kafka 4.3 into tables, by the pipeline and by Spark's own connector.
 
-Each case fills its topics, runs every side once as a warm-up, and then runs all sides in turn, pair by pair.
+A case fills its topics, runs each side as a warm-up, and then runs all sides in turn. One run of each side is a
+"pair". Only the case "backlog" has a single side, which it measures once without a warm-up.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _FORMATS = {
 
 @dataclass
 class Bench:
-    """The broker, the filled topics, and the session, which starts with the first case that needs it."""
+    """The broker and the Spark session, which starts when a case first needs it. The methods fill topics."""
 
     broker: ApacheBroker
     work: Path
@@ -73,7 +74,7 @@ class Bench:
     def topic(
         self, name: str, rows: float, values: BlockValues, codec: str = "lz4", *, is_full: bool = False, **job: Any
     ) -> Job:
-        """A topic of ``rows`` records, times the scale unless ``is_full``."""
+        """The job for a topic of ``rows`` × ``scale`` records, at least 1,000; if ``is_full``, of ``rows`` records."""
         count = int(rows) if is_full else max(1000, int(rows * self.scale))
         with Admin(self.broker.bootstrap) as admin:
             began = time.perf_counter()
@@ -83,12 +84,15 @@ class Bench:
 
 
 Measure = Callable[[Bench], tuple[Rounds, str]]
-"""Returns the figures of each side, pair by pair, and a note."""
+"""Measures a case. Returns the figures of each side, pair by pair, and a note for the page ("" without one)."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """``rows``: the number at full size, for the placeholder in ``title``."""
+    """A case. ``rows``: the number of records at full size, for the placeholder in ``title``.
+
+    ``is_command``: its figure ``s`` is that of a whole command, not of a query in a session.
+    """
 
     title: str
     rows: int
@@ -98,7 +102,7 @@ class Case:
 
 
 def in_turn(bench: Bench, sides: tuple[str, ...], run: Callable[[str], Figures]) -> Rounds:
-    """Runs every side in each pair, in reverse order in every second pair."""
+    """Runs every side once in each pair, in reverse order in every second pair. Returns the figures by side."""
     rounds: Rounds = {side: [] for side in sides}
     for number in range(bench.pairs):
         for side in sides if number % 2 == 0 else sides[::-1]:
@@ -110,7 +114,7 @@ def in_turn(bench: Bench, sides: tuple[str, ...], run: Callable[[str], Figures])
 
 
 def session_case(make: Callable[[Bench, float], Job], *sides: str) -> Measure:
-    """``make`` returns the topic for a share of the full size. Every side warms up with ``WARM_SHARE`` of it."""
+    """A case in the session. ``make`` returns the job for a share of the full size; the warm-up has ``WARM_SHARE``."""
 
     def measure(bench: Bench) -> tuple[Rounds, str]:
         warm, job = make(bench, WARM_SHARE), make(bench, 1)
@@ -122,8 +126,7 @@ def session_case(make: Callable[[Bench, float], Job], *sides: str) -> Measure:
 
 
 def small_batches(bench: Bench) -> tuple[Rounds, str]:
-    """Many micro-batches of ``FEW`` records each in one query. The first micro-batches of a query are warm-up and do
-    not count."""
+    """Many micro-batches of ``FEW`` records each in one query. The query's first quarter does not count."""
     batches = max(8, int((WARM_BATCHES + BATCHES) * bench.scale))
     topic = bench.topic("ingest-few", batches * FEW, event_values(100), is_full=True)
     job = Job(topic.topic, topic.rows, offsets=FEW)
@@ -146,7 +149,7 @@ def cold_case(rows: int, size: int) -> Measure:
     def measure(bench: Bench) -> tuple[Rounds, str]:
         job = bench.events(rows, size)
         few = bench.topic("ingest-few", 1000, event_values(100), is_full=True)
-        for side in (CONNECTOR, COMMAND, COMMAND):  # after its second run, Java's classes are cached for later runs
+        for side in (CONNECTOR, COMMAND, COMMAND):  # COMMAND's second run writes Java's class archive
             bench.commands.cold(side, few.topic, few.rows)
         rounds = in_turn(bench, (CONNECTOR, COMMAND), lambda side: bench.commands.cold(side, job.topic, job.rows))
         return rounds, "After two runs of the command on this machine, so that Java's classes are cached."
@@ -155,7 +158,10 @@ def cold_case(rows: int, size: int) -> Measure:
 
 
 def backlog(bench: Bench) -> tuple[Rounds, str]:
-    """Values that do not compress, stored without a codec. Below full size, micro-batches and tasks are smaller too."""
+    """Ingests a backlog of values that do not compress, from a topic without a codec. Writes the memory curve, too.
+
+    Below full size, micro-batches and tasks are smaller too, so that their number stays the same.
+    """
     stored = ROWS_BACKLOG * BACKLOG_RECORD_BYTES * bench.scale
     free = shutil.disk_usage(bench.work).free
     if free < stored * DISK_SHARE:
@@ -181,12 +187,15 @@ def backlog(bench: Bench) -> tuple[Rounds, str]:
     return {COMMAND: [figures]}, note
 
 
-def _versus(six: float, four: float, three: float, cpu: float) -> tuple[Ratio, ...]:
-    """The aims of a case of raw values: against the connector, then against Spark's writer."""
+def _versus(batches: float, query: float, spark_batches: float, cpu: float) -> tuple[Ratio, ...]:
+    """The ratios of a case of raw values, to the connector and to Spark's writer.
+
+    The arguments are the aims of these ratios. The fourth ratio has no aim.
+    """
     return (
-        Ratio("connector ÷ workers, batches only", "batches_s", CONNECTOR, WORKERS, six),
-        Ratio("connector ÷ workers, with the query's start", "s", CONNECTOR, WORKERS, four),
-        Ratio("spark ÷ workers, batches only", "batches_s", SPARK, WORKERS, three),
+        Ratio("connector ÷ workers, batches only", "batches_s", CONNECTOR, WORKERS, batches),
+        Ratio("connector ÷ workers, with the query's start", "s", CONNECTOR, WORKERS, query),
+        Ratio("spark ÷ workers, batches only", "batches_s", SPARK, WORKERS, spark_batches),
         Ratio("spark ÷ workers, with the query's start", "s", SPARK, WORKERS),
         Ratio("workers ÷ connector, CPU", "cpu", WORKERS, CONNECTOR, cpu, at_most=True),
     )
@@ -264,13 +273,13 @@ CASES = {
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.ingest", description=__doc__)
     parser.add_argument(
-        "--only", nargs="+", metavar="CASE", help=f"only these cases: {', '.join(CASES)}; cold: all cold…"
+        "--only", nargs="+", metavar="CASE", help=f"only these cases: {', '.join(CASES)}; cold: all cold cases"
     )
     parser.add_argument("--pairs", type=int, default=3, help="how often each side runs (default 3)")
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of the full size, for a trial run")
     parser.add_argument("--distinct", action="store_true", help="unique raw values; otherwise they repeat after 10,000")
     parser.add_argument("--directory", type=Path, help="keep the broker's data here, for the next run")
-    parser.add_argument("--out", type=Path, help="file of results (JSON); it keeps the cases that do not run")
+    parser.add_argument("--out", type=Path, help="file of results (JSON); results of other cases stay in it")
     parser.add_argument("--page", type=Path, default=TABLES, help=option_help(TABLES))
     args = parser.parse_args()
     names = list(CASES) if args.only is None else [name for name in CASES if is_chosen(name, args.only)]
@@ -287,7 +296,7 @@ def is_chosen(name: str, only: list[str]) -> bool:
 
 @contextmanager
 def running(args: argparse.Namespace) -> Iterator[Bench]:
-    """A broker with a new directory or with the kept one, until the block ends."""
+    """Apache Kafka until the block ends, with the data in ``--directory`` or in a new directory."""
     work = Path(tempfile.mkdtemp(prefix="odradek-bench-ingest-", dir=args.directory and args.directory.parent))
     broker = ApacheBroker(args.directory or work / "kafka", CONFIG | {"log.retention.hours": "-1"}, cp=class_path())
     with ExitStack() as closing:

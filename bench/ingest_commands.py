@@ -1,4 +1,4 @@
-"""Topics into tables by whole commands, from process start to process end; and a backlog with a kill in the middle."""
+"""Topics into tables by whole commands, from process start to process end, and a backlog with a kill of the driver."""
 
 from __future__ import annotations
 
@@ -31,14 +31,17 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True)
 class Commands:
-    """Commands for one broker, in their own directory. With ``master``, both sides run with two threads."""
+    """Runs commands for one broker in the directory ``work``.
+
+    ``master``: Spark's master for our command. The connector's script always has ``local[2]``.
+    """
 
     bootstrap: str
     work: Path
     master: str = "local[2]"
 
     def ingest(self, topic: str, table: Path, *more: str) -> list[str]:
-        """The command line, with a new group."""
+        """The command line of ``odradek pipeline ingest``, with a new group and the options ``more``."""
         group = f"bench-{uuid.uuid4().hex[:12]}"
         script = Path(sys.executable).with_name("odradek")
         command = [str(script), "pipeline", "ingest", "-b", self.bootstrap, "--topics", topic, "--group", group]
@@ -54,9 +57,10 @@ class Commands:
         return [sys.executable, str(_SCRIPT), self.bootstrap, topic, str(table), str(checkpoint), *settings]
 
     def cold(self, side: str, topic: str, rows: int) -> Figures:
-        """``s``: the seconds of the command. ``nothing_s``: those of the same command without new records.
+        """Runs a side's command twice. The second run finds no new records.
 
-        Raises RuntimeError if a command fails, or if the table does not have as many rows as there are records.
+        ``s`` and ``nothing_s``: the seconds of the first and the second run. ``mb``: the size of the table. Raises
+        RuntimeError if a run fails, or if the table does not have ``rows`` rows.
         """
         with emptied(self.work / "table") as table:
             command = self.connector(topic, table) if side == CONNECTOR else self.ingest(topic, table)
@@ -79,11 +83,10 @@ class Commands:
         return took
 
     def backlog(self, topic: str, rows: int, more: list[str]) -> tuple[Figures, list[Sample]]:
-        """Ingests a long backlog in micro-batches; then again into another table, and kills the driver (-9) in the
-        middle.
+        """Ingests a backlog into a table, and then into a second table with a kill -9 of the driver in the middle.
 
-        Returns the memory samples of the first run. ``again``: the records that the run after the kill read again;
-        ``batches_again``: the micro-batches of these records.
+        Returns the figures, and the memory samples of the first ingest. ``again``: the records that the run after the
+        kill read again; ``batches_again``: the micro-batches of these records.
         """
         with emptied(self.work / "table") as table:
             began = time.perf_counter()
@@ -110,8 +113,10 @@ class Commands:
         return found, sampler.samples
 
     def _killed(self, command: list[str], table: Path, after: int, batch_s: float) -> None:
-        """Kills the driver half a micro-batch after it has planned micro-batch ``after``; waits for the end of Java and
-        workers."""
+        """Kills the driver ``batch_s / 2`` seconds after it has planned micro-batch ``after``.
+
+        Then waits until Java and the workers have ended.
+        """
         checkpoint = table.with_name("checkpoint")
         with (self.work / "command.log").open("wb") as log, ended(_started(command, log)) as process:
             _wait(lambda: newest(checkpoint / "offsets") >= after or process.poll() is not None, _RUN_S)
@@ -151,7 +156,7 @@ def ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]
 
 
 def newest(log: Path) -> int:
-    """The newest micro-batch in one of the logs of a checkpoint; -1 without one."""
+    """The number of the newest micro-batch in a log of a checkpoint (``offsets``, ``commits``); -1 if there is none."""
     try:
         return max((int(name) for name in os.listdir(log) if name.isdecimal()), default=-1)
     except FileNotFoundError:
@@ -159,7 +164,7 @@ def newest(log: Path) -> int:
 
 
 def position(checkpoint: Path, batch: int) -> int:
-    """The number of records that were read up to the end of a micro-batch, by Spark's checkpoint."""
+    """The number of records up to the end of a micro-batch, from Spark's checkpoint; 0 for micro-batch -1."""
     if batch < 0:
         return 0
     text = (checkpoint / "offsets" / str(batch)).read_text()
@@ -167,7 +172,7 @@ def position(checkpoint: Path, batch: int) -> int:
 
 
 def check_distinct(table: Path, rows: int) -> None:
-    """Raises RuntimeError unless each pair of partition and offset is in the table once."""
+    """Raises RuntimeError unless the table has ``rows`` different pairs of partition and offset."""
     places = []
     for path in data_files(table):
         columns = pq.read_table(path, columns=["partition", "offset"], partitioning=None)

@@ -15,7 +15,10 @@ Rounds = dict[str, list[Figures]]
 
 @dataclass(frozen=True)
 class Ratio:
-    """``figure`` of side ``over`` divided by that of side ``under``, pair by pair. ``aim`` 0: no aim."""
+    """The ``figure`` of side ``over``, divided by the same figure of side ``under``, pair by pair.
+
+    ``aim``: the least median that meets the aim, or the greatest if ``at_most``; 0: no aim.
+    """
 
     title: str
     figure: str
@@ -31,7 +34,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Limit:
-    """``figure`` of a side is to be at most, or at least, ``limit``."""
+    """The aim that a side's median ``figure`` is at most ``limit``, or at least ``limit`` if ``at_least``."""
 
     title: str
     figure: str
@@ -58,7 +61,7 @@ COLD_FIGURES = FIGURES | {"s": "seconds of the whole command"}
 
 
 def section(case: dict[str, Any], aims: Sequence[Ratio | Limit]) -> str:
-    """``case`` has the format of the file of results."""
+    """A case as Markdown. ``case`` is its entry in the JSON file of results (``--out``)."""
     rounds: Rounds = case["rounds"]
     names = COLD_FIGURES if case["is_command"] else FIGURES
     shown = [key for key in names if any(key in figures for some in rounds.values() for figures in some)]

@@ -1,11 +1,14 @@
 """Topics into tables in a running Spark session: by Spark's connector, and by our pipeline with either writer.
 
-The figures of a run, all on one machine:
+The figures of a run:
 
-* ``s``: seconds from the call (``readStream`` or ``ingest``) to its return, with the start of the query.
-* ``batches_s``: the sum of ``triggerExecution`` over the triggers that ran a micro-batch, as Spark's listener reports
-  them: planning, write-ahead log, reading, writing, commit of the table. The start of the query is not in it.
-* ``cpu``: user and system seconds of this process, Java and the Python workers, with ended ones; without the broker.
+* ``s``: seconds from the call (``readStream`` or ``ingest``) to the end of the query, the query's start included.
+* ``batches_s``: the sum of ``triggerExecution`` over the triggers that ran a micro-batch, from Spark's listener:
+  planning, write-ahead log, reading, writing, commit of the table. The start of the query is not included.
+* ``cpu``: user and system seconds per million records, of this process, of Java and of the Python workers. Ended
+  workers are included, and the broker is not.
+* ``mb``: the size of the table's files.
+* ``batches``: the number of micro-batches. ``batch_ms``: their median time without the first quarter.
 """
 
 from __future__ import annotations
@@ -46,14 +49,17 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-"""The settings of every side, in this session and in whole commands."""
+"""Spark's settings of every side, here and in ``bench/ingest_commands``."""
 _END_S = 30
 Figures = dict[str, float]
 
 
 @dataclass(frozen=True)
 class Job:
-    """``rows``: the records of ``topic``. ``schema``: of JSON values (DDL). ``offsets``: at most, in a batch."""
+    """A topic to ingest. ``rows``: its number of records. ``schema``: the DDL of its JSON values; None: raw values.
+
+    ``offsets``: the maximum of records in a micro-batch; None: the side's default.
+    """
 
     topic: str
     rows: int
@@ -62,7 +68,7 @@ class Job:
 
 
 class Triggers(StreamingQueryListener):  # type: ignore[misc]  # PySpark has no types
-    """The ms of each trigger that ran a micro-batch, for the queries since ``forget``."""
+    """A listener: the milliseconds of each trigger that ran a micro-batch since ``forget``."""
 
     def __init__(self) -> None:
         self.batches_ms: list[int] = []
@@ -73,7 +79,10 @@ class Triggers(StreamingQueryListener):  # type: ignore[misc]  # PySpark has no 
         self._ended.clear()
 
     def until_end(self) -> list[int]:
-        """Waits for the event of the query's end, which comes a moment after the end. Raises TimeoutError."""
+        """Waits for the event of the query's end, which comes a moment after that end. Raises TimeoutError.
+
+        Returns ``batches_ms``.
+        """
         if not self._ended.wait(_END_S):
             raise TimeoutError("Spark's listener got no event for the end of the query")
         return self.batches_ms
@@ -107,7 +116,7 @@ class SessionRuns:
         self._spark.stop()
 
     def run(self, side: str, job: Job) -> Figures:
-        """Runs a job once. Raises RuntimeError if the table does not have as many rows as there are records."""
+        """Runs a job once. Raises RuntimeError unless the table has one row for each record."""
         with emptied(self._work / "table") as table:
             self._triggers.forget()
             cpu, began = self._cpu_seconds(), time.perf_counter()
@@ -131,7 +140,7 @@ class SessionRuns:
     def _cpu_seconds(self) -> float:
         broker = set(with_descendants(self._broker.pids))
         ours = [pid for pid in with_descendants([os.getpid()]) if pid not in broker]
-        # The broker is a child of this process: its CPU time is counted here only after its end.
+        # The broker must not end during a run: it is a child of this process, and ended children count.
         return cpu_seconds(ours)
 
     def _connector(self, job: Job, table: Path) -> None:
@@ -166,7 +175,10 @@ class SessionRuns:
 
 @contextmanager
 def emptied(table: Path) -> Iterator[Path]:
-    """A path for a table, with a checkpoint beside it. Both are removed afterwards, and all writes are synced."""
+    """Yields the path. Then removes the table, the checkpoint beside it, and other folders with the table's name.
+
+    All writes are synced at the end.
+    """
     try:
         yield table
     finally:
@@ -186,7 +198,7 @@ def data_files(table: Path) -> list[Path]:
 
 
 def check_rows(side: str, table: Path, rows: int) -> int:
-    """The bytes of the table's files. Raises RuntimeError unless they have ``rows`` rows."""
+    """Returns the size of the table's files in bytes. Raises RuntimeError unless the files have ``rows`` rows."""
     files = data_files(table)
     if side == DELTA:
         files = [Path(uri.removeprefix("file://")) for uri in DeltaTable(str(table)).file_uris()]
@@ -197,5 +209,5 @@ def check_rows(side: str, table: Path, rows: int) -> int:
 
 
 def connector_settings() -> dict[str, str]:
-    """The settings of every side, with the connector's jars."""
+    """``SETTINGS`` and the setting ``spark.jars`` with the connector's jars."""
     return SETTINGS | {"spark.jars": ",".join(map(str, spark_connector()))}

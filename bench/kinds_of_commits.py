@@ -60,7 +60,7 @@ CLIENTS: dict[str, Callable[..., None]] = {"odradek": by_odradek, "confluent-kaf
 
 
 def one_round(bootstrap: str, count: int) -> Values:
-    """Commits per second."""
+    """Commits per second of each client, by ``CLIENT sync`` and ``CLIENT async``."""
     found: Values = {}
     for name, work in CLIENTS.items():
         for kind in ("sync", "async"):
@@ -90,7 +90,7 @@ def main() -> int:
         try:
             start(side)
             create_topic(side.bootstrap, TOPIC, 1)
-            one_round(side.bootstrap, min(args.count, 200))  # the clients and the broker load their code
+            one_round(side.bootstrap, min(args.count, 200))  # loads the code of the clients and of the broker
             rounds = [one_round(side.bootstrap, args.count) for _ in range(args.rounds)]
         finally:
             side.stop()

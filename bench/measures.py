@@ -1,4 +1,4 @@
-"""The measures, and one round of them."""
+"""The measures of ``python -m bench``, and one round of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bench.workload import create_topic, set_topic_config
 Values = dict[str, float]
 
 _CONSUMED_BATCH_RECORDS = 500
-"""As many as in the batches of the measure ``consumer-perf``."""
+"""Records in a batch of the measure ``consume``: as many as in ``consumer-perf`` with records of 100 bytes."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Sizes:
 
     @property
     def consumed_mb(self) -> float:
-        """For the topic that confluent-kafka reads: about two million records of 100 bytes."""
+        """MB of the topic that confluent-kafka reads: at full size, about two million records of 100 bytes."""
         return max(1, 220 * self.scale)
 
     @property
@@ -63,7 +63,7 @@ class Sizes:
 
     @property
     def log_mb(self) -> float:
-        """For the topic of the fan-out and for the compacted topic."""
+        """MB of the topic that raw consumers read, and of the compacted topic."""
         return max(20, (1 << 30) / 1e6 * self.scale)
 
     @property
@@ -123,7 +123,7 @@ COLUMNS: dict[str, Column] = {
 
 
 def run_workload(name: str, side: Side, **arguments: Any) -> tuple[Values, float]:
-    """Runs a workload in a process of its own. Returns its result and the broker's CPU seconds meanwhile."""
+    """Runs a workload in a process of its own. Returns its result and the CPU seconds of the broker meanwhile."""
     parameters = json.dumps({"bootstrap": side.bootstrap, **arguments})
     before = cpu_seconds(side.pids)
     command = [sys.executable, "-m", "bench.workload", name, parameters]
@@ -174,7 +174,7 @@ def measure_commits(side: Side, sizes: Sizes, started_s: float) -> Values:
         answer, cpu_s = run_workload("commits", side, connections=connections, topic=f"commits-{connections}", **timing)
         found[f"commits_{connections}"] = answer["per_s"]
         if connections == 8:
-            # The warm-up needs CPU too: the CPU time is divided in proportion to the two durations.
+            # The broker's CPU time includes the warm-up. The measured part gets its share by duration.
             share = sizes.commit_seconds / (sizes.commit_seconds + sizes.warm_up_s)
             found["commits_8_cpu"] = cpu_s * share / answer["count"] * 1e6
     return found
@@ -198,7 +198,7 @@ def measure_groups(side: Side, sizes: Sizes, started_s: float) -> Values:
 
 
 def measure_offsets_memory(side: Side, sizes: Sizes, started_s: float) -> Values:
-    """Measures on a new broker, so that memory which earlier workloads have freed is not reused."""
+    """Measures on a new broker: a broker with earlier workloads could reuse the memory that they have freed."""
     _start_empty(side)
     run_workload("many_offsets", side, topic="warm-memory", groups=10, partitions=10, times=2)
     time.sleep(sizes.idle_s)
@@ -226,7 +226,7 @@ def measure_groups_restart(side: Side, sizes: Sizes, started_s: float) -> Values
 
 
 def _start_empty(side: Side) -> None:
-    """Starts the broker with an empty data directory: otherwise it would load the earlier commits too."""
+    """Starts the broker with an empty data directory, so that it does not load the commits of earlier measures."""
     side.stop()
     shutil.rmtree(side.data)
     side.install()
@@ -251,7 +251,10 @@ def measure_consume(side: Side, sizes: Sizes, started_s: float) -> Values:
 
 
 def _java_tool(side: Side, tool: str, *arguments: str) -> tuple[str, float]:
-    """The output of a tool of Apache Kafka, and the broker's CPU seconds. Raises Unavailable without Java."""
+    """The output of a tool of Apache Kafka, and the broker's CPU seconds.
+
+    Raises Unavailable without Java, and RuntimeError if the tool fails.
+    """
     command = [java(), "-Xmx512m", "-cp", class_path(), f"org.apache.kafka.tools.{tool}"]
     before = cpu_seconds(side.pids)
     command += ["--bootstrap-server", side.bootstrap, *arguments]
@@ -309,7 +312,7 @@ def measure_fan_out(side: Side, sizes: Sizes, started_s: float) -> Values:
 
 
 def measure_loaded(side: Side, sizes: Sizes, started_s: float) -> Values:
-    """Sends two million commits. Then the broker compacts a gigabyte while single records are produced."""
+    """Sends commits, two million at full size. Then the broker compacts a topic while single records are produced."""
     processes = len(side.pids)
     run_workload("commits_by_count", side, topic="loaded", count=sizes.commits)
     create_topic(side.bootstrap, "beside", 1)
@@ -347,7 +350,7 @@ def measure_loaded(side: Side, sizes: Sizes, started_s: float) -> Values:
 
 
 def log_bytes(side: Side, partition: str) -> int:
-    """The bytes of a partition's log files on disk; files that are being written or deleted do not count."""
+    """The bytes of a partition's files ``*.log``. Files of a cleaning (.cleaned) and deleted files do not count."""
     total = 0
     for path in (side.data / partition).glob("*.log"):
         try:
@@ -393,7 +396,7 @@ MEASURES: dict[str, Callable[[Side, Sizes, float], Values]] = {
     "restart": measure_restart,
     "groups-restart": measure_groups_restart,
 }
-"""In their order. The ones that restart the broker are last."""
+"""The measures by name, in the order of a round. Those that restart the broker are last."""
 
 TABLES: tuple[tuple[str, ...], ...] = (
     ("start", "idle"),
@@ -414,7 +417,7 @@ def tables_of(names: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def one_round(build: Callable[[Path], Side], directory: Path, names: list[str], sizes: Sizes) -> dict[str, Values]:
-    """Runs the named measures on a new broker with new data. Returns the values of each."""
+    """Runs the named measures on a new broker with new data. Returns the values of each measure by its name."""
     side = build(directory)
     side.install()
     found: dict[str, Values] = {}

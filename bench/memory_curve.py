@@ -19,7 +19,7 @@ _LINES = 5
 
 
 class Sample(NamedTuple):
-    """``seconds`` since the first sample; ``mb``: 10^6 bytes."""
+    """The resident memory of a process. ``seconds``: since the start of the sampler; ``mb``: 10^6 bytes."""
 
     seconds: float
     pid: int
@@ -55,7 +55,7 @@ class MemorySampler:
 
 
 def _name(pid: int, driver: int) -> str:
-    """The kind of a process. A worker is a fork of the daemon; only its parent distinguishes it."""
+    """The kind of a process. A worker is a fork of the daemon with the same command, but its parent is the daemon."""
     if pid == driver:
         return DRIVER
     command, parent = _command(pid), _command(parent_of(pid))
@@ -79,7 +79,7 @@ def csv(samples: Iterable[Sample]) -> str:
 
 
 def peaks(samples: Iterable[Sample]) -> dict[str, float]:
-    """The maximum of any process of a kind, in MB."""
+    """By kind of process: the largest sample of a single process, in MB."""
     most: dict[str, float] = {}
     for one in samples:
         most[one.name] = max(most.get(one.name, 0), one.mb)

@@ -1,11 +1,13 @@
 """``python -m bench.offset_stores``: commits of offsets to ZooKeeper, odradek and Apache Kafka, in turn in one run.
 
-A broker has one node, ZooKeeper one or three, with the heap and the settings of its own scripts. Each is measured
-without and with a sync of every write (``forceSync=yes`` in ZooKeeper, ``log.flush.interval.messages=1`` in brokers).
-One store runs at a time, and the load has its own process: Java's asynchronous client for ZooKeeper, hand-made requests
-for brokers. The load checks every reply, and at the end it reads the committed offsets back. ZooKeeper has two kinds of
-commits: one write a partition, as consumers up to Kafka 1.1 send them, and one transaction with the expected versions,
-as odradek sends them. CPU and bytes are those of all nodes of a store.
+A store of offsets is a single broker, or ZooKeeper with one node or three. Kafka and ZooKeeper have the heap of
+their own scripts. Each store is measured without and with a sync of every write (``forceSync=yes`` in ZooKeeper,
+``log.flush.interval.messages=1`` in brokers).
+
+One store runs at a time. A load is a process with a workload of commits: with Java's asynchronous client to ZooKeeper,
+with hand-made requests to brokers. It checks every reply, and at the end it reads the committed offsets back. ZooKeeper
+has two kinds of commits: one write a partition, as consumers up to Kafka 1.1 send them, and one transaction with the
+expected versions, as odradek sends them. CPU and bytes are those of all nodes of a store.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from odradek.testing.zookeeper import MAIN_CLASS, class_path, free_ports, server
 NAME = "offset stores"
 PARTITIONS = (1, 10, 50)
 IN_FLIGHT = {"single": (1, 1), "pipelined": (8, 4)}
-"""Connections, or sessions, and commits in flight on each."""
+"""By mode: the number of connections (ZooKeeper: sessions), and the commits in flight on each."""
 WARM_UP_S, MEASURED_S = 0.8, 2.0
 _TOPIC = "offsets-of"
 _JAVA = Path(__file__).with_name("java") / "ZooKeeperCommits.java"
@@ -52,10 +54,13 @@ _ZOO = {
     "maxClientCnxns": "0",
     "admin.enableServer": "false",
 }
-"""The values of ZooKeeper's example file. The log is preallocated in steps of 64 MiB, ZooKeeper's default."""
+"""The first three values are those of ZooKeeper's example file. Connections have no limit, and no admin server runs.
+
+ZooKeeper preallocates its log in steps of 64 MiB, its default.
+"""
 _SYNC = {"log.flush.interval.messages": "1"}
 _NO_ROLL = {"offsets.topic.segment.bytes": str(1 << 30)}
-"""The log is measured by its size, so it must not be compacted during a run."""
+"""The bytes of a commit are measured by the growth of the log, so it must not be compacted during a run."""
 
 
 class Store(Protocol):
@@ -64,11 +69,14 @@ class Store(Protocol):
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def load(self, kind: str, partitions: int, mode: str) -> list[str]:
-        """The command of a load."""
+        """The command that starts a load. ``mode``: a key of ``IN_FLIGHT``.
+
+        ``kind``: a key of ``ZOOKEEPER_KINDS``; "" for a broker, which has only one kind of commits.
+        """
         ...
 
     def stored_bytes(self) -> int:
-        """The bytes of all logs of the store, on all nodes."""
+        """The bytes of the logs with the commits, on all nodes."""
         ...
 
     @property
@@ -76,7 +84,7 @@ class Store(Protocol):
 
 
 class ZooKeeperStore:
-    """ZooKeeper with the heap and the settings of its own scripts."""
+    """ZooKeeper with one node or more, each with the heap of ZooKeeper's own scripts."""
 
     def __init__(self, directory: Path, nodes: int, *, synced: bool) -> None:
         ports = free_ports(3 * nodes)
@@ -136,7 +144,7 @@ class ZooKeeperStore:
 
 
 class BrokerStore:
-    """A broker of either kind."""
+    """A broker: odradek's or Apache Kafka's."""
 
     def __init__(self, process: BrokerProcess | ApacheBroker, data: Path) -> None:
         self._process, self._data = process, data
@@ -180,7 +188,7 @@ class BrokerStore:
 
 
 def _used_bytes(path: Path) -> int:
-    """The size of a log of ZooKeeper without its preallocated zeros, which are a hole in the file."""
+    """The size of a ZooKeeper log without its preallocated zeros at the end, which are a hole in the file."""
     step = 1 << 20
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_HOLE)  # a scan of all zeros would take longer than a load
@@ -194,17 +202,21 @@ def _used_bytes(path: Path) -> int:
 
 
 def _settled_bytes(store: Store) -> int:
-    """The bytes when they no longer grow: a follower writes a transaction after the leader."""
+    """The store's bytes when they no longer grow. A follower may still write a transaction that is acknowledged."""
     found = store.stored_bytes()
     while True:
-        time.sleep(_SETTLE_S)  # a follower that writes has grown by then
+        time.sleep(_SETTLE_S)  # a log that is still written has grown by then
         before, found = found, store.stored_bytes()
         if found == before:
             return found
 
 
 def measure(store: Store, kind: str, partitions: int, mode: str) -> Values:
-    """One load. The CPU is that of the measured time, and the bytes are those of all commits."""
+    """Runs one load. Returns the figures of the store and of the load.
+
+    ``cpu_us``: the store's CPU per commit in the measured time. ``bytes``: the store's bytes per commit, over all
+    commits after "ready". ``load``: the CPU of the load itself, in cores.
+    """
     process = subprocess.Popen(store.load(kind, partitions, mode), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     cpu_s, stored = {}, {}
@@ -235,7 +247,7 @@ ZOOKEEPER_KINDS = {"writes": "one write a partition", "transaction": "one transa
 
 
 def stores(kafka: str | None) -> dict[str, tuple[Callable[[Path], Store], tuple[str, ...]]]:
-    """By name: how to build it, and its kinds of commits."""
+    """By the store's name: a function that builds it in a directory, and its kinds of commits ("": only one)."""
 
     def zookeeper(nodes: int, *, synced: bool) -> Callable[[Path], Store]:
         return lambda directory: ZooKeeperStore(directory, nodes, synced=synced)
@@ -271,7 +283,7 @@ def row_name(store: str, kind: str) -> str:
 
 
 def one_round(kafka: str | None, work: Path, number: int) -> Values:
-    """``STORE/PARTITIONS/MODE/FIGURE`` → value."""
+    """The values of one round of all stores, by ``ROW/PARTITIONS/MODE/FIGURE``."""
     found: Values = {}
     built = list(stores(kafka).items())
     for name, (build, kinds) in built if number % 2 == 0 else built[::-1]:
@@ -299,12 +311,12 @@ def one_round(kafka: str | None, work: Path, number: int) -> Values:
 
 
 def rows(rounds: Sequence[Values]) -> list[str]:
-    """The names of the rows in the order of measurement of the first round."""
+    """The names of the rows, in the order in which the first round measured them."""
     return list(dict.fromkeys(key.split("/", maxsplit=1)[0] for key in rounds[0]))
 
 
 def table(rounds: Sequence[Values]) -> str:
-    """One table for each mode, a row for each store."""
+    """One Markdown table for each mode, with a row for each store and kind of commits."""
     return "\n\n".join([_single(rounds), _pipelined(rounds)])
 
 
@@ -346,7 +358,7 @@ def _pipelined(rounds: Sequence[Values]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.offset_stores", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="rounds of all stores (default 3)")
-    parser.add_argument("--kafka-cp", help="class path of Apache Kafka's jars (default: Maven fetches and caches them)")
+    parser.add_argument("--kafka-cp", help="class path of Apache Kafka's jars (default: $KAFKA_CP, or from Maven)")
     parser.add_argument("--no-kafka", action="store_true", help="leave Apache Kafka out")
     parser.add_argument("--out", type=Path, default=OFFSET_STORES, help=option_help(OFFSET_STORES))
     args = parser.parse_args()
@@ -362,7 +374,7 @@ def main() -> int:
     overview.publish(args.out, text, NAME)
     args.out.with_name("offset-stores.svg").write_text(offset_stores_plot.plot(rounds))
     print(f"\n{text}\n")
-    # The claim is about Apache Kafka too, so a run without it does not judge.
+    # The claim is about Apache Kafka too. So a run without Apache Kafka checks no claim and stores no rounds.
     return claims.judge(NAME, run, rounds, args.out) if cp else 0
 
 

@@ -1,6 +1,6 @@
 """Commits per second of each store as horizontal bars on a logarithmic axis (SVG), one group for each commit size.
 
-A bar is the median of the rounds. The thin line on it reaches from the least to the greatest.
+A bar is the median of the rounds. The thin line on the bar reaches from the least round to the greatest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _GRID = "#dddddd"
 
 
 def plot(rounds: Sequence[Values]) -> str:
-    """The picture for commits with 32 in flight."""
+    """The picture of the mode ``pipelined``: 32 commits in flight."""
     names = list(dict.fromkeys(key.split("/")[0] for key in rounds[0]))
     sizes = list(dict.fromkeys(int(key.split("/")[1]) for key in rounds[0]))
     found = {

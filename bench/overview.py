@@ -1,6 +1,6 @@
 """``python -m bench.overview``: the table and the picture of docs/benchmarks.md, from the tables of the other pages.
 
-It measures nothing. Each benchmark calls it after it has written its own page.
+This module measures nothing. Each benchmark calls ``publish``, which writes the benchmark's page and then the overview.
 """
 
 from __future__ import annotations
@@ -35,13 +35,16 @@ _SPARK_CPU = "CPU of all processes, broker included, per million rows, s"
 
 
 class MissingFigureError(LookupError):
-    """A figure of the overview is not in its page."""
+    """A page has no figure for a cell of the overview."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a page. ``column`` and ``heading`` are the beginnings of the column's title and of the table's heading.
-    The title of the first column identifies a table without a heading."""
+    """A cell of a page. ``row`` is the row's name, and ``column`` the beginning of the column's title.
+
+    ``heading`` selects the table: by the table's whole heading, or by the beginning of the title of its first column.
+    Without it, any table of the page can have the cell.
+    """
 
     page: Path
     row: str
@@ -49,7 +52,10 @@ class Cell:
     heading: str = ""
 
     def find(self) -> tuple[str, Table]:
-        """The cell and its table: the newest table with the whole row."""
+        """The text of the cell and its table. Raises MissingFigureError.
+
+        If several tables have the cell, the newest counts. A row does not count if one of its cells is "–".
+        """
         found = [table for table in tables(self.page) if self._is_in(table)]
         if not found:
             place = f"{self.page.name}, {self.heading or 'any table'}"
@@ -68,8 +74,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times better odradek is. ``is_inverse``: the cell says how many times as much odradek
-    takes. ``base``: the ratio is that of two cells."""
+    """How many times better odradek is: the number in ``cell``, divided by that in ``base`` if there is one.
+
+    ``is_inverse``: the cell says how many times as much odradek takes.
+    """
 
     cell: Cell
     is_inverse: bool = False
@@ -84,7 +92,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Figure:
-    """One row of the overview. Without ``times`` the ratio is that of the medians, and more is better."""
+    """One row of the overview. Without ``times``, the ratio is the median of ``ours`` divided by that of ``theirs``."""
 
     name: str
     ours: Cell
@@ -126,14 +134,15 @@ class Group:
 
 
 def times(value: float) -> str:
-    """A ratio with two digits."""
+    """A ratio as text: ``12 ×``, ``1.2 ×``, ``0.12 ×``."""
     return f"{value:.0f} ×" if value >= 10 else f"{value:.1f} ×" if value >= 1 else f"{value:.2f} ×"
 
 
 def _beside(page: Path, other: str, name: str, title: str, cpu: str = "") -> Figure:
-    """Returns a row of a table with our figure, the other's, and how many times better ours is.
+    """The figure in the row ``title`` of a table with the columns odradek, ``other`` and "times better".
 
-    ``cpu`` is the title of the row with the CPU time of the same work. If it begins with "…", it follows this row.
+    ``cpu`` is the title of the row with the CPU time of the same work. If the title begins with "…", that row follows
+    the row ``title``.
     """
     cpu_row = f"{title} {cpu}" if cpu.startswith(CONTINUATION) else cpu
     return Figure(
@@ -155,7 +164,7 @@ def _spark(name: str, title: str, *, has_cpu: bool = True) -> Figure:
 
 
 def _client(name: str, title: str, client: str) -> Figure:
-    """On Apache Kafka's broker."""
+    """A figure of our client beside another ``client``, both on Apache Kafka's broker."""
     heading = f"on {_KAFKA}"
     return Figure(
         name,
@@ -167,7 +176,7 @@ def _client(name: str, title: str, client: str) -> Figure:
 
 
 def _session(name: str, heading: str) -> Figure:
-    """A pipeline in a running session, with the start of the query."""
+    """A figure of a pipeline in a running session. Its time includes the start of the query."""
     column, ratios = "seconds, with the query's start", "median"
     return Figure(
         name,
@@ -180,7 +189,7 @@ def _session(name: str, heading: str) -> Figure:
 
 
 def _command(name: str, heading: str, column: str, ratio: str) -> Figure:
-    """Whole commands, from the start of the process."""
+    """A figure of whole commands, from the start of the process to its end."""
     return Figure(
         name,
         Cell(TABLES, "odradek", column, heading),
@@ -195,7 +204,7 @@ def _transactions(name: str, title: str, cpu: str = "") -> Figure:
 
 
 def _store(name: str, partitions: int, other: str, kind: str = "") -> Figure:
-    """Pipelined commits to two stores of offsets."""
+    """A figure of pipelined commits to odradek beside another store. ``kind``: the kind of ZooKeeper's commits."""
     row = f"{other}, {kind}" if kind else other
 
     def cell(row: str, figure: str) -> Cell:
@@ -251,7 +260,7 @@ GROUPS = (
                       "produce in transactions of 100 ms, confluent-kafka, 100 B, rows/s",
                       CONTINUATION + _BROKER_CPU),
         _transactions("restart, 100,000 transactional ids",
-                      "restart after kill -9, 100,000 transactional ids, to their list, s"),
+                      "restart after kill -9, 100,000 transactional ids, until all are listed, s"),
     )),
     Group("Clients", "another client on the same broker", CLIENTS, (
         _client("Arrow table, beside confluent-kafka", _KEPT, "confluent-kafka"),
@@ -323,7 +332,10 @@ def write(page: Path = OVERVIEW) -> None:
 
 
 def publish(page: Path, text: str, name: str) -> None:
-    """Writes a benchmark's section, and the overview if the page is one of its sources."""
+    """Writes the section ``name`` of a benchmark into its page, and the overview if the page is in docs/benchmarks.
+
+    If the overview lacks a figure, the function prints a line, and the overview stays as it is.
+    """
     report.write(page, text, name)
     if page.parent != FOLDER:
         return

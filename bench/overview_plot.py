@@ -16,7 +16,7 @@ _BETTER, _WORSE, _CPU, _GRID = "#2f6f9f", "#b5542d", "#222222", "#dddddd"
 
 
 class Bars(NamedTuple):
-    """A row: how many times better by time, or by size, and by CPU where it was measured."""
+    """A row: how many times better odradek is by time (or size), and by CPU if it was measured."""
 
     name: str
     times: float
@@ -43,7 +43,7 @@ def plot(groups: Sequence[tuple[str, Sequence[Bars]]], text: Callable[[float], s
 
 
 def _ticks(least: float, most: float) -> list[float]:
-    """The ticks of the axis, from the one below all values to the one above."""
+    """The ticks of the axis, from the last tick below all values to the first tick above all values."""
     first = max((n for n, tick in enumerate(_TICKS) if tick <= least), default=0)
     last = min((n for n, tick in enumerate(_TICKS) if tick >= most), default=len(_TICKS) - 1)
     return list(_TICKS[first : last + 1])

@@ -10,7 +10,7 @@ from pathlib import Path
 _SECTION = re.compile(r"<!-- (?:make )?bench writes ([^>]*?)from here -->\n(.*?)<!-- \1to here -->", re.DOTALL)
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC")
 _SECOND_NAMES = ("client", "variant")
-"""Second columns that belong to a row's name."""
+"""Titles of a second column whose cell is part of the row's name."""
 _NUMBER = re.compile(r"-?[\d,]*\d(?:\.\d+)?")
 CONTINUATION = "… "
 
@@ -23,9 +23,11 @@ class Table:
     moment: str
     columns: tuple[str, ...]
     rows: dict[str, tuple[str, ...]]
-    """The cells by the row's name, which is its title. If the title begins with "…", the last title without "…" comes
-    first. An empty cell repeats the title above. If the second column is the client or the variant, it follows after
-    " | "."""
+    """The cells of each row by the row's name.
+
+    The name is the first cell. An empty first cell stands for the title of the row above. If the cell begins with "…",
+    the last title without "…" precedes it. If the second column is "client" or "variant", its cell follows after " | ".
+    """
 
     @property
     def day(self) -> str:
@@ -33,12 +35,12 @@ class Table:
 
 
 def tables(page: Path) -> list[Table]:
-    """The tables between the marks of a page, in its order."""
+    """The tables between the marks of a page, in the page's order."""
     return [table for _, section in _SECTION.findall(page.read_text()) for table in _tables_of(section)]
 
 
 def number(cell: str) -> float:
-    """The first number of a cell: the median."""
+    """The first number of a cell, which is the median. Raises ValueError if the cell has no number."""
     found = _NUMBER.search(cell)
     if found is None:
         raise ValueError(f"no figure in {cell!r}")

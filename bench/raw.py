@@ -1,6 +1,6 @@
 """Workloads with hand-made requests, for cases in which a client library would need more CPU than the broker.
 
-``python -m bench.workload`` calls each of them. All replies are checked.
+``python -m bench.workload`` runs a workload by its name. All replies are checked.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def batches(count: int, records: int, record_bytes: int, seed: int = 0) -> list[
 def fill(
     bootstrap: str, topic: str, megabytes: float, partitions: int, record_bytes: int, batch_records: int
 ) -> dict[str, float]:
-    """Writes ``megabytes`` of records. The same batches are written repeatedly, so the keys repeat."""
+    """Writes about ``megabytes`` of batches. It repeats the same 64 batches, so the keys repeat."""
     made = batches(_FILL_BATCHES, batch_records, record_bytes)
     wanted = max(int(megabytes * 1e6 / len(made[0])), partitions)
     connection = Connection(bootstrap)
@@ -101,7 +101,7 @@ def fill(
 
 
 def batched(bootstrap: str, topic: str, rows: int, batch_records: int) -> dict[str, float]:
-    """``rows`` records of 100 bytes in batches of ``batch_records``, with up to four requests in flight."""
+    """About ``rows`` records of 100 bytes in ten or more batches of ``batch_records``, up to four in flight."""
     data = encode_batch([SimpleRecord(b"", b"x" * 100)] * batch_records, now_ms=int(time.time() * 1000))
     request = produce_request(topic, 0, data)
     connection = Connection(bootstrap)
@@ -119,9 +119,9 @@ def batched(bootstrap: str, topic: str, rows: int, batch_records: int) -> dict[s
 
 
 def latency(bootstrap: str, topic: str, count: int) -> dict[str, float]:
-    """Records of 100 bytes, one request at a time: milliseconds at p50, p99 and the maximum.
+    """Sends ``count`` records of 100 bytes, one request at a time; with ``count`` 0, until stdin ends.
 
-    With ``count`` 0, it runs until stdin ends.
+    Returns the milliseconds of a request: p50, p99 and the maximum (``worst``).
     """
     request = produce_request(topic, 0, encode_batch([SimpleRecord(b"", b"x" * 100)], now_ms=int(time.time() * 1000)))
     connection = Connection(bootstrap)
@@ -142,7 +142,7 @@ def latency(bootstrap: str, topic: str, count: int) -> dict[str, float]:
 
 
 class _Reader:
-    """A consumer without a client library: it fetches the next megabyte, discards the data and keeps its offset."""
+    """A consumer without a client library. It fetches a megabyte at a time, discards the data and keeps its offset."""
 
     def __init__(self, bootstrap: str, topic: str, batch_bytes: int, batch_records: int, end: int) -> None:
         self.connection = Connection(bootstrap)
@@ -167,7 +167,7 @@ class _Reader:
         self._head, self._left = b"", 0
 
     def take(self, buffer: bytearray) -> bool:
-        """Reads the available bytes. Returns whether the reply is complete."""
+        """Reads available bytes, at most to the end of the reply. Returns whether the reply is complete."""
         if not self._left:
             piece = self.connection.socket.recv(self._head_bytes - len(self._head))
             if not piece:
@@ -197,7 +197,7 @@ class _Reader:
 def fan_out(
     bootstrap: str, topic: str, consumers: int, batch_bytes: int, batch_records: int, records: int
 ) -> dict[str, float]:
-    """``consumers`` consumers read the whole topic (one partition) at the same time."""
+    """``consumers`` consumers read the whole topic (one partition) at the same time. ``per_s`` is in GB/s."""
     readers = [_Reader(bootstrap, topic, batch_bytes, batch_records, records) for _ in range(consumers)]
     by_fd = {reader.connection.socket.fileno(): reader for reader in readers}
     waiting = select.epoll()
@@ -225,7 +225,7 @@ def fan_out(
 
 
 def end_offsets(bootstrap: str, topic: str, partitions: int) -> list[int]:
-    """The end offset of each partition; -1 if it is unknown yet. Raises OSError if the broker does not answer."""
+    """The end offset of each partition; -1 if the reply has an error for it. Raises OSError without a reply."""
     rows = [{"partition_index": n, "timestamp": -1} for n in range(partitions)]
     message = {"replica_id": -1, "topics": [{"name": topic, "partitions": rows}]}
     connection = Connection(bootstrap)

@@ -1,4 +1,4 @@
-"""Rounds as a Markdown section: the minimum, median and maximum of each figure, and the ratio of each round."""
+"""Rounds as a Markdown section: the median, minimum and maximum of each figure, and of the ratios of the rounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odradek.cli.terminal import counted
 
 
 def marks(name: str) -> tuple[str, str]:
-    """The marks around the section of that name; "" is the section of a full run."""
+    """The lines before and after the section ``name`` of a page. "" is the section without a name."""
     return (f"<!-- bench writes {name} from here -->", f"<!-- {name} to here -->") if name else (BEGIN, END)
 
 
@@ -31,7 +31,7 @@ def shown(value: float) -> str:
 
 
 def spread(values: Sequence[float]) -> str:
-    """``median (least–greatest)``; a single value without a range."""
+    """``median (least–greatest)``, for a single value only the value, for no values "–"."""
     if not values:
         return "–"
     middle = shown(median(values))
@@ -41,7 +41,7 @@ def spread(values: Sequence[float]) -> str:
 def ratios(ours: Sequence[float], theirs: Sequence[float], *, higher_is_better: bool) -> list[float]:
     """How many times better our figure is, round by round; below 1 it is worse."""
     pairs = zip(ours, theirs, strict=True)
-    # CPU time has a resolution of 10 ms: a very short run may have none.
+    # CPU time has a resolution of 10 ms. A very short run may have 0; its round then has no ratio.
     return [mine / other if higher_is_better else other / mine for mine, other in pairs if mine and other]
 
 
@@ -61,7 +61,7 @@ def table(ours: list[Values], theirs: list[Values], names: tuple[str, str]) -> s
 
 
 def aim(column: Column, mine: Sequence[float], times: Sequence[float]) -> str:
-    """The aim of a figure, and whether its median meets it."""
+    """The aim of a figure, and whether the rounds' median meets it; "" without an aim."""
     if column.most:
         return f"≤ {column.most:g} {column.unit} ({'met' if median(mine) <= column.most else 'missed'})"
     if not column.aim:
@@ -96,7 +96,7 @@ def versions() -> str:
 
 
 def head(rounds: int, command: str) -> str:
-    """Date, machine, versions and command of a run."""
+    """Date, machine, load average, versions, number of rounds and command of a run."""
     when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     load = f"load average {os.getloadavg()[2]:.1f}"
     return f"{when} · {machine()}, {load} · {versions()} · {counted(rounds, 'round')} · `{command}`"
@@ -114,7 +114,7 @@ def section(ours: list[Values], theirs: list[Values], names: tuple[str, str], co
 
 
 def write(page: Path, text: str, name: str = "") -> None:
-    """Replaces the section of that name in a page. Creates a missing page."""
+    """Replaces the section ``name`` of a page, or appends it. Creates a missing page."""
     begin, end = marks(name)
     text = f"{begin}\n\n{text}\n\n{end}"
     old = page.read_text() if page.exists() else "# Benchmarks\n"

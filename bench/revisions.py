@@ -1,15 +1,17 @@
-"""CPU time per request of this broker, compared with another revision of it.
+"""CPU time per request of the broker in this revision, compared with another revision.
 
 ``python -m bench.revisions OTHER/src [ROUNDS] [CASE ...]``
 
-Three brokers run: two of the other revision, and one of this revision. Each round sends every workload to each of them,
-in changing order, and reads the run time of the broker's threads (``/proc``, nanoseconds). The case "start" starts a
-broker with an empty directory and ends it. The output has two ratios: this revision to the other one, and the other
-one's second broker to its first. Each is a median with its quartiles. The second ratio shows the spread between two
-equal revisions.
+Three brokers run: "first" and "second" of the other revision, and "here" of this revision. In each round of a case, the
+brokers get the same requests one after another, in random order. The figure is the run time of all threads of a broker
+(from ``/proc``). The case "start" measures new brokers from their start until they are ready.
 
-The modules of both revisions are compiled first, so that "start" does not measure the compilation. This also holds if
-``PYTHONDONTWRITEBYTECODE`` is set.
+The output has two ratios for each case: "here" to "first", and "second" to "first" ("itself"). Each is a median with
+its quartiles. The second ratio shows the spread between equal revisions. The last figure is the median time of "first"
+per request. The idle memory of the three brokers is printed, too.
+
+The modules of both revisions are compiled first, even if ``PYTHONDONTWRITEBYTECODE`` is set, so that "start" does not
+measure the compilation.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ example: compares this revision with the tenth before it, in 30 rounds of two ca
   git worktree add ../other HEAD~10
   python -m bench.revisions ../other/src 30 start commit
 """
-_TRIM_S = 2.0  # a broker frees the memory of the preparation one second after it
+_TRIM_S = 2.0  # a broker frees the memory of long requests one second after their end
 
 
 class Revision(BrokerProcess):
@@ -60,7 +62,7 @@ class Revision(BrokerProcess):
         return ["env", f"PYTHONPATH={self.source}", *super()._command()]
 
     def ran_ns(self) -> int:
-        """The total run time of the process's threads."""
+        """The run time of all threads of the broker's process, in ns."""
         tasks = Path(f"/proc/{self.pid}/task")
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir())
 
@@ -103,7 +105,7 @@ def _accept(reply: bytes) -> None:
 
 
 class Workload:
-    """Requests of one kind, over ``connections`` connections with ``window`` requests in flight on each."""
+    """``count`` requests of one kind, over ``connections`` connections with ``window`` requests in flight on each."""
 
     def __init__(
         self,
@@ -164,7 +166,10 @@ def workloads() -> dict[str, Workload]:
 
 
 def _prepare(broker: Revision) -> None:
-    """Fills the topic and makes the broker accept commits. The first requests are repeated until they are accepted."""
+    """Fills the topic and makes one commit for each group.
+
+    The first Produce request and each commit are repeated until the broker accepts them.
+    """
     one = encode_batch([SimpleRecord(b"", b"x" * 100)], now_ms=int(time.time() * 1000))
     made = {"topics": [{"name": _TOPIC}], "allow_auto_topic_creation": True}
     connection = Connection(broker.bootstrap_servers)
@@ -274,7 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _side_ns(sides: Mapping[str, Revision], workload: Workload, side: str) -> int:
-    """The run time of a side's broker for one workload."""
+    """The run time of a side's broker for one workload, in ns."""
     broker = sides[side]
     before = broker.ran_ns()
     workload.run(broker.bootstrap_servers)
@@ -282,7 +287,7 @@ def _side_ns(sides: Mapping[str, Revision], workload: Workload, side: str) -> in
 
 
 def _start_ns(source: Path) -> int:
-    """The run time of a broker from its start until it is ready."""
+    """The run time of a new broker from its start until it is ready, in ns."""
     with tempfile.TemporaryDirectory() as directory:
         broker = Revision(Path(directory), source)
         broker.start()
@@ -294,7 +299,10 @@ def _start_ns(source: Path) -> int:
 def compare(
     sides: Sequence[str], rounds: int, warm_up: int, chance: random.Random, measure: Callable[[str], int]
 ) -> dict[str, list[int]]:
-    """Measures the sides in changing order, in nanoseconds. The first ``warm_up`` rounds do not count."""
+    """Measures all sides in each round, in random order. Returns the nanoseconds of each side, round by round.
+
+    The first ``warm_up`` rounds do not count.
+    """
     took: dict[str, list[int]] = {side: [] for side in sides}
     for number in range(warm_up + rounds):
         for side in chance.sample(list(sides), len(sides)):
@@ -305,7 +313,7 @@ def compare(
 
 
 def report(name: str, took: dict[str, list[int]], count: int) -> None:
-    """Prints the ratios of a case and the median time of one request in microseconds."""
+    """Prints the two ratios of a case, and the median time of "first" for one of ``count`` requests."""
     here, second = (
         [mine / first for mine, first in zip(took[side], took["first"], strict=True)] for side in ("here", "second")
     )

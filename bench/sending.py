@@ -1,7 +1,7 @@
 """Ways to send records from a segment to a socket: ``python -m bench.sending`` writes a table.
 
-For each way, a server in its own process answers requests of (position, size) from one cached file. Eight connections
-read and copy the replies. The figure is the server's CPU per GB.
+For each way, a server in its own process gets requests for a position and a size, and sends these bytes of a cached
+file. Eight connections read the replies. The figures are the server's CPU seconds per GB, and the GB/s.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MORE = getattr(socket, "MSG_MORE", 0)
 
 
 class Server(asyncio.Protocol):
-    """One connection. It calls ``answer`` for each request in turn."""
+    """One connection. It calls ``answer`` for each request in turn; subclasses send the reply in different ways."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -80,7 +80,7 @@ class Mapped(Server):
 
 
 class SendFile(Server):
-    """``os.sendfile`` on a duplicate of the socket, while the transport has nothing to write."""
+    """``os.sendfile`` on a duplicate of the socket. The transport only reads."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -169,7 +169,7 @@ def serve(way: str, path: str) -> None:
 
 
 def consume(port: int, size: int, each: int) -> None:
-    """Eight connections read ``each`` bytes, ``size`` per request."""
+    """Reads at least ``each`` bytes on each of eight connections, ``size`` bytes per request."""
     waiting = select.epoll()
     buffer = bytearray(1 << 20)
     state: dict[int, list[Any]] = {}
@@ -215,7 +215,7 @@ def measure(way: str, path: Path, size: int, gigabytes: float) -> tuple[float, f
 
 
 def table(sizes: list[int], found: dict[tuple[str, int], list[tuple[float, float]]]) -> str:
-    """A row per way; two columns per size."""
+    """A Markdown table with a row for each way, and two columns (s/GB, GB/s) for each size."""
     lines = ["| " + " | ".join(["way", *(f"{size} KiB: s/GB | GB/s" for size in sizes)]) + " |"]
     lines.append("|---" * (1 + 2 * len(sizes)) + "|")
     for way in WAYS:

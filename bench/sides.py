@@ -26,7 +26,7 @@ class Process(Protocol):
     bootstrap: str
 
     def spawn(self) -> None:
-        """Starts the process. It may return before the broker serves."""
+        """Starts the process, and may return before the broker serves requests."""
 
 
 class Side(Process, Protocol):
@@ -35,7 +35,7 @@ class Side(Process, Protocol):
     data: Path
 
     def install(self) -> None:
-        """The work that is done once, before the first start."""
+        """Prepares an empty data directory before the broker's first start."""
 
     def stop(self) -> None: ...
     def kill(self) -> None:
@@ -73,7 +73,7 @@ class Odradek:
 
 
 class CopyingProcess(BrokerProcess):
-    """The broker without ``sendfile``: it reads all records into Python and writes them from there."""
+    """Odradek's broker without ``sendfile``: it reads all records into Python's memory and writes them from there."""
 
     def _command(self) -> list[str]:
         command = super()._command()
@@ -128,7 +128,7 @@ def parent_of(pid: int) -> int:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of ``/proc/PID/stat`` from the state on; none if the process has ended."""
+    """The fields of ``/proc/PID/stat`` from the field "state" on; an empty list if the process has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -141,7 +141,7 @@ def resident_bytes(pids: list[int]) -> int:
     for pid in pids:
         try:
             status = Path(f"/proc/{pid}/status").read_text()
-        except (FileNotFoundError, ProcessLookupError):  # it has ended
+        except (FileNotFoundError, ProcessLookupError):  # the process has ended
             continue
         for line in status.splitlines():
             if line.startswith("VmRSS:"):
@@ -150,7 +150,7 @@ def resident_bytes(pids: list[int]) -> int:
 
 
 def cpu_seconds(pids: list[int]) -> float:
-    """User and system time of the processes, and of the ended children that they have waited for."""
+    """Seconds of user and system time of the processes, and of the ended children that they have waited for."""
     ticks = 0
     for pid in pids:
         ticks += sum(map(int, _stat(pid)[11:15]))
@@ -158,7 +158,7 @@ def cpu_seconds(pids: list[int]) -> float:
 
 
 def ask_metadata(bootstrap: str) -> Any:
-    """Sends one Metadata request on a new connection. Raises OSError if the broker does not answer."""
+    """Sends a Metadata request on a new connection and returns the reply. Raises OSError without a reply."""
     host, _, port = bootstrap.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=5) as connection:
         message = {"topics": [], "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
@@ -172,7 +172,7 @@ def ask_metadata(bootstrap: str) -> Any:
 
 
 def start(side: Process, timeout_s: float = 60) -> float:
-    """Starts a broker. Returns the seconds until its Metadata reply contains itself."""
+    """Starts a broker. Returns the seconds until its Metadata reply lists a broker. Raises TimeoutError."""
     began = time.perf_counter()
     side.spawn()
     while time.perf_counter() - began < timeout_s:

@@ -1,6 +1,6 @@
 """``python -m bench.spark``: ``format("odradek")`` compared with Spark's built-in Kafka connector.
 
-One Spark session (``local[2]``), one Apache Kafka and the same topics; both sides run in turn in every round.
+Both sides use one Spark session (``local[2]``), one Apache Kafka and the same topics. They run in turn in every round.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Figure:
-    """One row of the report. ``aim``: how many times better than the connector it should be; 0: no aim."""
+    """One row of the report. ``aim``: how many times better than the connector's figure ours should be; 0: no aim."""
 
     title: str
     unit: str
@@ -75,7 +75,7 @@ FIGURES |= {
 
 
 class Bench:
-    """The session, the broker and the filled topics."""
+    """The Spark session, the broker's address and the filled topics."""
 
     def __init__(self, bootstrap: str, work: Path, scale: float) -> None:
         self.bootstrap, self.work, self.scale = bootstrap, work, scale
@@ -97,11 +97,14 @@ class Bench:
         self.spark.stop()
 
     def filled(self, topic: str, rows: int, size: int, codec: str, step_ms: float = 0.1) -> str:
-        """A topic of ``rows`` records of ``size`` bytes; a topic of an earlier run is used again."""
+        """Fills a topic of ``rows`` records with values of ``size`` bytes, unless an earlier run has filled it.
+
+        Returns the topic's name, which is ``topic`` with the number of rows.
+        """
         return filled(self.bootstrap, self.admin, topic, rows, event_values(size), codec, step_ms)
 
     def kept(self, rows: int, size: int) -> Any:
-        """``rows`` rows of keys and values in Spark's memory, in as many tasks as our topics have partitions."""
+        """A DataFrame of ``rows`` keys and values in Spark's memory, with as many partitions as our topics."""
         if (rows, size) not in self._kept:
             number = "(id % 10000) * 2654435761 % 4294967296"
             head = f'concat(\'{{"id":\', {number}, \',"user":"user-\', id % 9973, \'","note":"\')'
@@ -119,7 +122,7 @@ class Bench:
 
 @contextmanager
 def timed() -> Iterator[Figures]:
-    """Seconds, and CPU seconds of this process and its descendants: Spark's Java, the Python workers, the broker."""
+    """Measures the block: the seconds ``s``, and ``cpu`` as in ``_cpu_seconds``. Both are set at the block's end."""
     took: Figures = {}
     cpu, began = _cpu_seconds(), time.perf_counter()
     yield took
@@ -128,12 +131,15 @@ def timed() -> Iterator[Figures]:
 
 
 def _cpu_seconds() -> float:
-    """With ended processes: Spark ends workers that were idle for a minute."""
+    """The CPU seconds of this process and its descendants: Spark's Java, the Python workers, and a broker started here.
+
+    Ended processes are included, because Spark ends workers that were idle for a minute.
+    """
     return cpu_seconds(with_descendants([os.getpid()]))
 
 
 def throughput(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:
-    """Measures reads of whole topics into noop and into Parquet. Round 0 is a warm-up."""
+    """Measures reads of whole topics into noop and into Parquet. Round 0 also checks the rows in Parquet."""
     figures: Figures = {}
     for size, title, full in ((100, "100 B", 4_000_000), (1000, "1 KB", 1_000_000)):
         for codec in ("none", "lz4"):
@@ -166,8 +172,10 @@ def _written(bench: Bench, kind: str, topic: str, sink: str, check: int | None) 
 
 
 def sinks(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:
-    """Measures writes of rows from Spark's memory into a new topic. Round 0 writes each three times, because Java
-    warms up slowly."""
+    """Measures writes of rows from Spark's memory into new topics.
+
+    Round 0 writes three times with each codec, because Java warms up slowly.
+    """
     figures: Figures = {}
     for size, title, full in SINK_ROWS:
         if f"sink-{size}" not in only:
@@ -192,7 +200,7 @@ def sinks(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:
 
 
 def micro_batches(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:
-    """Measures small micro-batches: of a backlog, of new records, and one per run, as in scheduled jobs."""
+    """Measures micro-batches of ``FEW`` records: of a backlog, of new records, and one per run of AvailableNow."""
     topic = f"bench-batch-{uuid.uuid4().hex[:8]}"
     create_topic(bench.bootstrap, topic, PARTITIONS)
     batches = max(3, int(40 * bench.scale))
@@ -227,7 +235,7 @@ def _send(producer: Producer, topic: str, count: int) -> None:
 
 
 def _started(bench: Bench, kind: str, topic: str, name: str, **options: str) -> Any:
-    """A running query from the topic's start."""
+    """Starts a query from the start of the topic into noop, and returns it."""
     frame = bench.spark.readStream.format(kind).options(**_options(bench, kind, topic) | options).load()
     checkpoint = bench.work / f"checkpoint-{topic}-{name}"
     return frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
@@ -239,7 +247,7 @@ def _options(bench: Bench, kind: str, topic: str) -> dict[str, str]:
 
 
 def _progress_until(query: Any, topic: str, done: int) -> list[dict[str, Any]]:
-    """Waits until a query has read ``done`` records, stops it, and returns its progress reports."""
+    """Waits until a query has read ``done`` records, and stops it. Returns its progress reports with records."""
     try:
         _wait_for(query, topic, done)
         progress = [json.loads(one.json()) for one in query._jsq.recentProgress()]
@@ -333,7 +341,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="rounds of both sides (default 3)")
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of the full size, for a trial run")
     parser.add_argument("--directory", type=Path, help="keep the broker's data here, for the next run")
-    parser.add_argument("--fill", action="store_true", help="only fill the topics, with --directory")
+    parser.add_argument("--fill", action="store_true", help="only fill the topics in --directory")
     parser.add_argument("--out", type=Path, default=SPARK, help=option_help(SPARK))
     parser.add_argument("--bootstrap", help="measure against this Apache Kafka instead of one started here")
     args = parser.parse_args()
@@ -342,7 +350,7 @@ def arguments() -> argparse.Namespace:
 
 
 def fill_all(bench: Bench, only: list[str]) -> None:
-    """Fills the topics of the chosen measures, so that no measured run includes it."""
+    """Fills the topics of the chosen measures before the first round."""
     for size, rows in ((100, 4_000_000), (1000, 1_000_000)):
         if {f"noop-{size}", f"parquet-{size}"} & set(only):
             for codec in ("none", "lz4"):
@@ -352,7 +360,11 @@ def fill_all(bench: Bench, only: list[str]) -> None:
 
 
 def measure(bench: Bench, args: argparse.Namespace) -> dict[str, list[Figures]]:
-    """Round 0 is a warm-up of both sides and is not in the result."""
+    """Runs all rounds. Returns the figures of each side, round by round.
+
+    Round 0 is a warm-up and is not in the result. In round 0 the connector does not run ``time_range``, because the
+    connector reads the whole topic for it.
+    """
     rounds: dict[str, list[Figures]] = {kind: [] for kind in SIDES}
     functions = list(dict.fromkeys(MEASURES[name] for name in args.only))
     for number in range(args.rounds + 1):

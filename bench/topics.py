@@ -1,4 +1,4 @@
-"""The topics that benchmarks read: filled once, used again by each case and, with ``--directory``, by the next run.
+"""The topics that benchmarks read. Each is filled once, and used by all cases and, with ``--directory``, by later runs.
 
 Record ``n`` has a key of eight bytes and a timestamp ``step_ms`` after that of record ``n - 1``.
 """
@@ -27,8 +27,9 @@ JSON_BYTES = 100
 
 
 def event_values(size: int, *, are_distinct: bool = False) -> BlockValues:
-    """JSON of ``size`` bytes that compresses like typical events. Each block has the same ``BATCH_ROWS`` values;
-    ``are_distinct`` writes the block's number into each of them.
+    """JSON values of ``size`` bytes that compress like typical events.
+
+    All blocks have the same ``BATCH_ROWS`` values. With ``are_distinct``, each value also has the block's number.
     """
     rows = []
     for n in range(BATCH_ROWS):
@@ -54,7 +55,7 @@ def json_values(block: int) -> pa.Array:
 
 
 def random_values(size: int) -> BlockValues:
-    """Bytes that do not compress, different in each block."""
+    """Values of ``size`` bytes that do not compress, different in each block."""
     ends = pa.py_buffer(np.arange(0, (BATCH_ROWS + 1) * size, size, dtype=np.int32))
 
     def values(block: int) -> pa.Array:
@@ -65,7 +66,7 @@ def random_values(size: int) -> BlockValues:
 
 
 def fill(bootstrap: str, topic: str, rows: int, values: BlockValues, codec: str, step_ms: float) -> None:
-    """Sends ``rows`` records: record ``n`` to partition ``n`` modulo ``PARTITIONS``, at T0 + ``step_ms`` · n."""
+    """Sends ``rows`` records. Record ``n`` goes to partition ``n % PARTITIONS``, with time ``T0 + step_ms * n``."""
     keys = [b"%08d" % (n % 5000) for n in range(BATCH_ROWS)]
     numbers = np.arange(BATCH_ROWS)
     columns: dict[str, Any] = {"key": pa.array(keys, pa.binary())}
@@ -88,9 +89,9 @@ def held(admin: Admin, topic: str) -> int:
 def filled(
     bootstrap: str, admin: Admin, topic: str, rows: int, values: BlockValues, codec: str, step_ms: float = 0.1
 ) -> str:
-    """The name of a topic of ``rows`` records; a topic of an earlier run is used again.
+    """Creates and fills a topic of ``rows`` records unless an earlier run has done so. Returns the topic's name.
 
-    Raises RuntimeError if that topic has another number of records.
+    Raises RuntimeError if the topic has another number of records.
     """
     topic = f"{topic}-{rows}"
     if topic not in admin.topics():

@@ -1,7 +1,7 @@
 """The Spark part of ``bench.transactions``: a streaming query that copies a topic, by the sink and by transactions.
 
-The sink ``format("odradek")`` writes at least once, ``transactional_writer`` writes each micro-batch in one
-transaction. Both read the same topic of odradek's broker, in the same session (``local[2]``).
+The sink ``format("odradek")`` writes each row at least once. ``transactional_writer`` writes each micro-batch in one
+transaction. Both queries read the same topic of odradek's broker, in one session (``local[2]``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ALIVE_S = 300
 
 
 def run(directory: Path, scale: float, rounds: int) -> list[Values]:
-    """Rows per second of both ways, in turn. Round 0 is a warm-up and is not in the result."""
+    """Returns the rows per second of both ways, round by round. Round 0 is a warm-up and is not in the result."""
     rows = max(5000, int(ROWS * scale))
     side = Odradek(directory / "broker")
     start(side)
@@ -54,7 +54,7 @@ def run(directory: Path, scale: float, rounds: int) -> list[Values]:
 
 
 def _copy(spark: Any, bootstrap: str, admin: Admin, topic: str, rows: int, way: str, directory: Path) -> float:
-    """Copies the topic in some micro-batches. Returns the seconds from ``load`` to the end of the query."""
+    """Copies the topic in ``BATCHES`` micro-batches. Returns the seconds from ``load`` to the end of the query."""
     name = f"copies-{uuid.uuid4().hex[:8]}"
     create_topic(bootstrap, name, PARTITIONS)
     options = {

@@ -1,7 +1,6 @@
-"""The workloads of ``bench.transactions``: raw transactions of one record, transactions of 100 ms, many transactional
-ids.
+"""The workloads of ``bench.transactions``: transactions of one record, transactions of 100 ms, many transactional ids.
 
-``python -m bench.workload`` calls each of them. All replies are checked.
+``python -m bench.workload`` runs a workload by its name. All replies are checked.
 """
 
 from __future__ import annotations
@@ -61,13 +60,16 @@ class RawProducer:
             "committed": True,
         }
         self._end = bytearray(frames.encode_request(END_TXN, END_VERSION, 0, "bench", end))
-        self._error_at = 5 + 1 + 1 + len(topic) + 1 + 4  # its position in the frame of a Produce reply
+        self._error_at = 5 + 1 + 1 + len(topic) + 1 + 4  # position of the error code in a Produce reply
 
     def send(self) -> None:
         self.connection.socket.sendall(self._end if self._ends else self._produce)
 
     def take(self) -> None:
-        """Reads the reply and chooses the next request. A request that came too early is sent again."""
+        """Reads the reply and chooses the next request: EndTxn after Produce, Produce after EndTxn.
+
+        After CONCURRENT_TRANSACTIONS, the next request is the same one.
+        """
         reply = self.connection.reply()
         code = int.from_bytes(reply[9:11] if self._ends else reply[self._error_at : self._error_at + 2], "big")
         if code == ErrorCode.concurrent_transactions:
@@ -103,7 +105,7 @@ def _init_request(transactional_id: str) -> bytes:
 
 
 def _initialize(connection: Connection, transactional_id: str) -> ProducerIdentity:
-    """Repeats InitProducerId until the coordinator is there. Raises TimeoutError."""
+    """Repeats InitProducerId until the coordinator returns a producer id. Raises TimeoutError."""
     deadline = time.monotonic() + _READY_S
     while time.monotonic() < deadline:
         reply = connection.call(_init_request(transactional_id))
@@ -126,7 +128,7 @@ def singles(bootstrap: str, topic: str, producers: int, seconds: float, warm_up_
 
 
 def _together(producers: list[RawProducer], seconds: float) -> float:
-    """Runs the producers on one thread. Returns the seconds until the last reply."""
+    """Runs the producers on one thread for ``seconds``. Returns the seconds until the last reply."""
     by_fd = {one.connection.socket.fileno(): one for one in producers}
     waiting = select.epoll()
     for fd, one in by_fd.items():
@@ -154,7 +156,10 @@ def _together(producers: list[RawProducer], seconds: float) -> float:
 def timed(
     bootstrap: str, topic: str, seconds: float, warm_up_s: float, interval_ms: float, transactional: bool
 ) -> dict[str, float]:
-    """Records of 100 bytes to 4 partitions with confluent-kafka, in transactions of ``interval_ms`` or in none."""
+    """Sends records of 100 bytes to 4 partitions with confluent-kafka. ``per_s``: records per second.
+
+    ``transactional``: in transactions of ``interval_ms``; otherwise without transactions.
+    """
     create_topic(bootstrap, topic, 4)
     more = {"transactional.id": topic} if transactional else {"enable.idempotence": True}
     producer, errors = confluent_producer(bootstrap, more)
@@ -208,13 +213,16 @@ def many_ids(bootstrap: str, count: int, prefix: str) -> dict[str, float]:
         connection.socket.sendall(b"".join(_init_request(f"{prefix}-{n}") for n in range(sent, most)))
         refused += [number for number in range(sent, most) if int.from_bytes(connection.reply()[9:11], "big")]
         answered = sent = most
-    for number in refused:  # for example while the broker allocates the next block of producer ids
+    for number in refused:  # for example while the broker had no producer ids left
         _initialize(connection, f"{prefix}-{number}")
     return {"count": count, "repeated": len(refused)}
 
 
 def listed(bootstrap: str) -> int:
-    """The number of transactional ids in ListTransactions; -1 while the coordinator loads them. Raises OSError."""
+    """The number of transactional ids in the reply to ListTransactions; -1 while the coordinator loads them.
+
+    Raises OSError without a reply.
+    """
     connection = Connection(bootstrap)
     try:
         message: dict[str, list[object]] = {"state_filters": [], "producer_id_filters": []}
@@ -223,7 +231,7 @@ def listed(bootstrap: str) -> int:
         connection.socket.close()
     if int.from_bytes(reply[9:11], "big"):
         return -1
-    return _uvarint(reply, 12) - 1  # after the empty list of unknown states
+    return _uvarint(reply, 12) - 1  # the length of the list; an empty list of unknown states precedes it
 
 
 def _uvarint(data: bytes, at: int) -> int:

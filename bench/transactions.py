@@ -1,6 +1,6 @@
 """``python -m bench.transactions``: transactions on odradek and Apache Kafka, measured in turn in one run.
 
-Both brokers run during all rounds; only one of them has work at a time. ``--only restart`` and ``--only spark`` measure
+Both brokers run during all rounds, and only one of them has work at a time. The measures ``restart`` and ``spark`` have
 brokers of their own.
 """
 
@@ -38,8 +38,8 @@ COLUMNS: dict[str, Column] = {
     "timed_cpu": Column("… broker CPU per million rows", "s", higher_is_better=False),
     "plain": Column("produce without transactions, the same program", "rows/s"),
     "plain_cpu": Column("… broker CPU per million rows", "s", higher_is_better=False),
-    "share": Column("… transactions of 100 ms as a multiple of this", "×"),
-    "restart": Column(f"restart after kill -9, {IDS:,} transactional ids, to their list", "s", False, aim=3),
+    "share": Column(f"produce in transactions of {INTERVAL_MS} ms ÷ produce without transactions", "×"),
+    "restart": Column(f"restart after kill -9, {IDS:,} transactional ids, until all are listed", "s", False, aim=3),
 }
 SHARE_AIM = 0.9
 
@@ -85,7 +85,7 @@ def measure_timed(side: Side, sizes: Sizes, number: int) -> Values:
 
 
 def _share(cpu_s: float, timing: dict[str, float]) -> float:
-    """The CPU time of the measured part: the warm-up needs CPU too."""
+    """The part of the broker's CPU time that belongs to the measured time and not to the warm-up, by duration."""
     return cpu_s * timing["seconds"] / (timing["seconds"] + timing["warm_up_s"])
 
 
@@ -95,7 +95,7 @@ Build = Callable[[Path], Side]
 
 
 def restarts(build: Build, directory: Path, sizes: Sizes) -> Side:
-    """Returns a stopped broker with many transactional ids."""
+    """Returns a broker that has ``sizes.ids`` transactional ids and was killed with kill -9."""
     side = build(directory)
     side.install()
     start(side)
@@ -105,7 +105,7 @@ def restarts(build: Build, directory: Path, sizes: Sizes) -> Side:
 
 
 def restart(side: Side, sizes: Sizes) -> Values:
-    """Seconds from the start of the process until it lists all ids."""
+    """Seconds from the start of the broker's process until the broker lists all transactional ids."""
     began = time.perf_counter()
     side.spawn()
     try:
@@ -124,7 +124,7 @@ def restart(side: Side, sizes: Sizes) -> Values:
 def run(
     builds: dict[str, Build], work: Path, only: Sequence[str], sizes: Sizes, rounds: int
 ) -> dict[str, list[Values]]:
-    """The values of each round by side. The workload before the first round is not measured."""
+    """Returns the values of each side, round by round. The warm-up before ``singles`` and ``timed`` is not measured."""
     found: dict[str, list[Values]] = {name: [{} for _ in range(rounds)] for name in builds}
     measures = [MEASURES[name] for name in MEASURES if name in only]
     if measures:
@@ -184,7 +184,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", action="append", choices=names, help="only this measure (repeatable)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of both sides (default 3)")
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of the full size, for a trial run")
-    parser.add_argument("--kafka-cp", help="class path of Apache Kafka's jars (default: Maven fetches and caches them)")
+    parser.add_argument("--kafka-cp", help="class path of Apache Kafka's jars (default: $KAFKA_CP, or from Maven)")
     parser.add_argument("--no-kafka", action="store_true", help="measure odradek only")
     parser.add_argument("--out", type=Path, default=TRANSACTIONS, help=option_help(TRANSACTIONS))
     args = parser.parse_args()

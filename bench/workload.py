@@ -1,6 +1,6 @@
 """A workload in its own process: ``python -m bench.workload NAME '{"bootstrap": …}'`` prints its result as JSON.
 
-Every reply is checked; a wrong one ends the process with an error.
+An error reply, an undelivered record or a wrong number of records ends the process with an exception.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def set_topic_config(bootstrap: str, topic: str, name: str, value: str) -> None:
 
 
 def commit_request(group: str, topic: str, partitions: Iterable[int], offset: int) -> bytes:
-    """Commits ``offset`` + index for each partition index. ``offset`` is also the correlation id."""
+    """A request that commits ``offset`` + index for each partition index. Its correlation id is ``offset``."""
     rows = [
         {"partition_index": index, "committed_offset": offset + index, "committed_leader_epoch": 0,
          "committed_metadata": ""}
@@ -67,7 +67,7 @@ def commit_request(group: str, topic: str, partitions: Iterable[int], offset: in
 
 
 def first_commit_reply(call: Callable[[bytes], bytes], group: str, request: bytes) -> bytes:
-    """Sends a commit until the group has a coordinator. ``call`` sends a request and returns its reply.
+    """Repeats a commit until the broker accepts it. ``call`` sends a request and returns its reply.
 
     Returns the first reply without an error, as bytes from the correlation id on. Raises TimeoutError after 60 s.
     """
@@ -78,12 +78,12 @@ def first_commit_reply(call: Callable[[bytes], bytes], group: str, request: byte
         _, message = frames.decode_reply(OFFSET_COMMIT, COMMIT_VERSION, reply)
         if all(row.error_code == ErrorCode.none for row in message.topics[0].partitions):
             return reply
-        time.sleep(0.1)  # a new coordinator loads; requests without a pause would delay it
+        time.sleep(0.1)  # requests without a pause would delay the load of the offsets topic
     raise TimeoutError(f"{group} has no coordinator")
 
 
 class CommitConnection:
-    """A connection with ``WINDOW`` requests in flight, each of which commits ``partitions`` partitions of a group."""
+    """A connection with at most ``WINDOW`` requests in flight. Each request commits ``partitions`` partitions."""
 
     def __init__(self, bootstrap: str, topic: str, group: str, partitions: int = 1) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -113,7 +113,7 @@ class CommitConnection:
         return commit_request(self._group, self._topic, range(self._partitions), offset)
 
     def run(self, seconds: float) -> int:
-        """Commits for ``seconds``. Returns the number of requests without an error."""
+        """Sends commits for ``seconds``. Returns their number. Raises ValueError if the broker refuses one."""
         until = time.perf_counter() + seconds
         sent = answered = 0
         tail = b""
@@ -143,7 +143,10 @@ class CommitConnection:
 def commits(
     bootstrap: str, connections: int, seconds: float, warm_up_s: float, topic: str, partitions: int = 1
 ) -> dict[str, float]:
-    """Pipelined OffsetCommit requests of ``partitions`` partitions: partitions per second over all connections."""
+    """Sends pipelined OffsetCommit requests of ``partitions`` partitions each.
+
+    Returns the committed partitions of all connections: per second (``per_s``) and in all (``count``).
+    """
     create_topic(bootstrap, topic, partitions)
     clients = [CommitConnection(bootstrap, topic, f"{topic}-{n}", partitions) for n in range(connections)]
     _together(clients, warm_up_s)
@@ -153,7 +156,7 @@ def commits(
 
 
 def commits_by_count(bootstrap: str, count: int, topic: str) -> dict[str, float]:
-    """At least ``count`` commits over eight connections."""
+    """Sends at least ``count`` commits over eight connections. Returns their number."""
     create_topic(bootstrap, topic, 1)
     clients = [CommitConnection(bootstrap, topic, f"{topic}-{n}") for n in range(8)]
     done = 0
@@ -192,14 +195,14 @@ def confluent_producer(bootstrap: str, more: Mapping[str, Any] | None = None) ->
 
 
 def flush(producer: Producer, errors: list[Any]) -> None:
-    """Waits until all records are delivered. Raises RuntimeError."""
+    """Waits at most 120 s for the delivery of all records. Raises RuntimeError if a record is not delivered."""
     left = producer.flush(120)
     if left or errors:
         raise RuntimeError(f"{left} records were not delivered, {len(errors)} failed: {errors[:1]}")
 
 
 def produce(bootstrap: str, rows: int, topic: str) -> dict[str, float]:
-    """``rows`` records of 100 bytes to 4 partitions, acks=all, with confluent-kafka."""
+    """Sends ``rows`` records of 100 bytes to 4 partitions with confluent-kafka and acks=all."""
     create_topic(bootstrap, topic, 4)
     producer, errors = confluent_producer(bootstrap)
     send, poll = producer.produce, producer.poll
@@ -218,7 +221,7 @@ def produce(bootstrap: str, rows: int, topic: str) -> dict[str, float]:
 
 
 def compressed(bootstrap: str, rows: int, topic: str, codec: str) -> dict[str, float]:
-    """``rows`` JSON records of some 200 bytes with confluent-kafka, 4 partitions, acks=all."""
+    """Sends ``rows`` JSON records of some 200 bytes to 4 partitions with confluent-kafka and acks=all."""
     create_topic(bootstrap, topic, 4)
     options = {"linger.ms": 20, "compression.type": codec, "batch.size": 1 << 17}
     producer, errors = confluent_producer(bootstrap, options)
@@ -253,7 +256,7 @@ def _expect_rows(bootstrap: str, topic: str, rows: int) -> None:
 
 
 def consume(bootstrap: str, rows: int, topic: str) -> dict[str, float]:
-    """Reads the records of 4 partitions from the start, with confluent-kafka's ``consume``."""
+    """Reads the records of 4 partitions from the start, with the method ``consume`` of confluent-kafka."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

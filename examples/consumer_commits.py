@@ -1,4 +1,7 @@
-"""A consumer loop with each way of committing. Each group reads the same ten orders and prints what it has committed.
+"""A consumer loop with each way of committing. The program prints the sum of the offsets that each way has committed.
+
+Each way has a group of its own, which reads the same ten orders.
+
 
 python examples/consumer_commits.py [HOST:PORT]
 """
@@ -21,10 +24,10 @@ def work(value: bytes | None) -> None:
 
 
 def automatic(consumer: Consumer) -> None:
-    """enable_auto_commit: a poll commits what earlier polls have returned, and close() the rest.
+    """enable_auto_commit: every auto_commit_interval_ms a poll commits what earlier polls have returned.
 
-    The work on a record has to be done before the next poll. After a crash, the records since the last commit come
-    again."""
+    close() commits the rest. The work on a record has to be done before the next poll. After a crash, the records since
+    the last commit come again."""
     consumer.subscribe([TOPIC])
     done = 0
     while done < COUNT:
@@ -34,7 +37,7 @@ def automatic(consumer: Consumer) -> None:
 
 
 def after_each_poll(consumer: Consumer) -> None:
-    """commit(): waits until the coordinator has stored the offsets. The usual way, once for each poll."""
+    """commit(): waits until the coordinator has stored the offsets. The usual way is one commit for each poll."""
     consumer.subscribe([TOPIC])
     done = 0
     while done < COUNT:
@@ -46,7 +49,9 @@ def after_each_poll(consumer: Consumer) -> None:
 
 
 def without_waiting(consumer: Consumer) -> None:
-    """commit_async(): the loop goes on; a later commit includes an earlier one. The last commit waits."""
+    """commit_async(): the loop does not wait for the reply. A later commit includes the offsets of an earlier one.
+
+    The last commit is a commit(), which waits."""
 
     def report(offsets: object, error: OdradekError | None) -> None:
         if error is not None:
@@ -90,11 +95,11 @@ def when_partitions_leave(consumer: Consumer) -> None:
             work(record.value)
             finished[record.topic_partition] = record.next_offset
             done += 1
-    consumer.unsubscribe()  # revokes all partitions, as a rebalance does
+    consumer.unsubscribe()  # calls on_revoked with all partitions
 
 
 def in_a_transaction(consumer: Consumer) -> None:
-    """send_offsets_to_transaction: results and offsets are stored together, so each result is there once.
+    """send_offsets_to_transaction: results and offsets are stored together, so each order has exactly one result.
 
     The readers of the results use isolation_level=read_committed."""
     with Producer(consumer.config.bootstrap_servers, transactional_id="invoices") as producer:

@@ -1,4 +1,4 @@
-"""A Spark query that starts at a group's offsets, follows a reset of the group by any tool, and reports its lag.
+"""A Spark query that starts at a group's offsets and follows a reset of the group by any tool. Prints the query's lag.
 
 pip install 'odradek[spark]'
 python examples/spark_group.py [HOST:PORT]
@@ -22,7 +22,7 @@ PARTITION = TopicPartition(TOPIC, 0)
 
 
 def run(spark: Any, bootstrap_servers: str, checkpoint: str) -> list[int]:
-    """Runs the query until it has read everything. Returns the offsets that it has read, and prints the lag."""
+    """Runs the query until it has read all records. Returns their offsets, and prints the lag of the query."""
     events = (
         spark.readStream.format("odradek")
         .option("kafka.bootstrap.servers", bootstrap_servers)
@@ -59,7 +59,8 @@ def main(bootstrap_servers: str) -> None:
         print("first run", run(spark, bootstrap_servers, checkpoint))
         print("committed", admin.list_group_offsets(GROUP)[PARTITION].offset)
 
-        # The same as: odradek groups reset --group flight-lake --topic flights --to-offset 7 -b HOST:PORT
+        # The query follows a reset by any tool, for example by this command:
+        # odradek groups reset --group flight-lake --topic flights --to-offset 7 --execute -b HOST:PORT
         admin.alter_group_offsets(GROUP, {PARTITION: OffsetAndMetadata(7)})
         print("after the reset", run(spark, bootstrap_servers, checkpoint))
     spark.stop()

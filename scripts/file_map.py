@@ -1,4 +1,4 @@
-"""Fills the file map in docs/files.md from the first line of each module; ``--check`` only compares."""
+"""Fills the file map in docs/files.md from the first line of each module's docstring; ``--check`` only compares."""
 
 from __future__ import annotations
 

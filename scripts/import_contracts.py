@@ -23,14 +23,14 @@ _EXCEPTION = re.compile(r"`([\w/]+)\.py` also `(\w+)`")
 
 @dataclass(frozen=True)
 class PackageRow:
-    """A row of the table. ``exceptions``: single modules that import one more package."""
+    """A row of the table. ``exceptions``: (module, package) for each module that may import one more package."""
 
     imports: frozenset[str]
     exceptions: tuple[tuple[str, str], ...] = ()
 
 
 def packages(page: str) -> dict[str, PackageRow]:
-    """The rows of the table of packages, by package."""
+    """The rows of the table of packages, by package. Raises ValueError for a row that cannot be read."""
     found: dict[str, PackageRow] = {}
     for line in page.split("## Packages", 1)[1].split("\n## ", 1)[0].splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -45,8 +45,7 @@ def packages(page: str) -> dict[str, PackageRow]:
 
 
 def reachable(package: str, table: dict[str, PackageRow]) -> set[str]:
-    """The packages and modules that a package may import: those in its row, and those that these packages may
-    import."""
+    """The packages and modules that a package may import: those in its row, and what they may import in turn."""
     found: set[str] = set()
     left = [package]
     while left:
@@ -63,7 +62,7 @@ def forbidden(package: str, table: dict[str, PackageRow], modules: frozenset[str
     found = []
     for name in table:
         outer = name.partition("/")[0]
-        is_in_another = outer not in (name, inside)
+        is_in_another = outer not in (name, inside)  # a subpackage of another package
         if name in allowed or is_in_another:
             continue
         parts = {part for part in allowed if part.startswith(f"{name}/")}
@@ -72,19 +71,23 @@ def forbidden(package: str, table: dict[str, PackageRow], modules: frozenset[str
 
 
 def modules_in(package: str, modules: frozenset[str]) -> set[str]:
-    """The modules directly in a package."""
+    """The modules directly in a package, without its ``__init__``."""
     return {module for module in modules if module.rpartition("/")[0] == package and not module.endswith("__init__")}
 
 
 def contracts(table: dict[str, PackageRow], modules: frozenset[str]) -> str:
-    """The contracts as TOML. The package's ``__init__`` names classes of its packages, but loads none of them."""
-    has_rooms = {name.partition("/")[0] for name in table if "/" in name}
+    """The contracts as TOML.
+
+    A package with subpackages is checked by its modules, without its ``__init__``: this file names classes of the
+    subpackages, but it imports them only when they are used.
+    """
+    parents = {name.partition("/")[0] for name in table if "/" in name}
     parts = []
     for package, row in table.items():
         refused = [_dotted(name) for name in forbidden(package, table, modules)]
         if not refused:
             continue
-        sources = sorted(modules_in(package, modules)) if package in has_rooms else [package]
+        sources = sorted(modules_in(package, modules)) if package in parents else [package]
         title = ", ".join(sorted(row.imports)) or "no package"
         lines = ["[[tool.importlinter.contracts]]", f'name = "{package} imports {title}"', 'type = "forbidden"']
         lines += _array("source_modules", [_dotted(name) for name in sources])

@@ -2,10 +2,11 @@
 
     python scripts/package_check.py [--unit]
 
-The wheel's base install: its size and number of packages, the command, what it says about wrong input, the README's
-program, the pytest fixtures in two processes. With ``[demo]``: the whole demo, with the Java of that extra. The sdist
-has the tests; ``--unit`` runs its unit tests. Ends with exit code 1 at the first failure. The times of the first polls
-are printed and decide nothing.
+The script checks the base install of the wheel: its size and number of packages, the command ``odradek`` and its errors
+for wrong input, the README's program, and the pytest fixtures in two processes. With ``[arrow]`` it reads columns. With
+``[demo]`` it runs the whole demo, with the Java of that extra. It checks that the sdist has the tests; ``--unit`` also
+runs the sdist's unit tests. The first failure ends the script with exit code 1. The printed times of first polls decide
+nothing.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_MB = 60
-"""Limit of the base install without bytecode, pip and setuptools."""
+"""The limit of the base install in MiB, without bytecode, pip, setuptools and wheel."""
 MOST_PACKAGES = 20
 NOT_OURS = {"pip", "setuptools", "wheel"}
 
 PROGRAM = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[0]
-"""The first program of the README, which needs the base install alone."""
+"""The first program of the README, which needs only the base install."""
 PRINTS = "100 orders; 100 committed"
 NOT_FOR_USERS = {"PYTHONPATH", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "JAVA_HOME", "SPARK_HOME"}
 """Variables of this process that an empty environment does not have."""
@@ -49,7 +50,7 @@ WRONG = (
     ("zookeeper describe --group g -z 127.0.0.1:1", "odradek[zookeeper]"),
     ("demo", "odradek[demo]"),
 )
-"""Commands in the base install that fail, and a part of the one line with the remedy."""
+"""Commands that fail in the base install, each with a part of the one line that it prints."""
 READER = """
 import sys, time
 
@@ -105,7 +106,7 @@ def attempt(*command: str | Path, cwd: Path, **environment: str) -> subprocess.C
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
-    """Runs a command outside the repository and returns its output. Prints it and ends the script if it fails."""
+    """Runs a command outside the repository and returns its output. Ends the script, with this output, if it fails."""
     done = attempt(*command, cwd=cwd, **environment)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
@@ -113,7 +114,7 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
 
 
 def environment(place: Path) -> Path:
-    """Makes an empty environment; returns its Python."""
+    """Makes an empty environment; returns the path of its Python."""
     run(sys.executable, "-m", "venv", place, cwd=place.parent)
     return place / "bin" / "python"
 
@@ -166,14 +167,14 @@ def check_wrong_input(python: Path, work: Path) -> None:
 
 
 def print_first_polls(python: Path, work: Path, shape: str, title: str) -> None:
-    """Prints the times of three processes with an empty cache of compiled kernels."""
+    """Prints the times of the first poll in three processes, each with an empty cache of compiled kernels."""
     printed = run(python, "-c", FIRST_POLL, READER, shape, cwd=work).split()
     polls, imports = printed[::2], printed[1::2]
     print(f"cold first polls {title}: {', '.join(polls)} s, after imports of {', '.join(imports)} s")
 
 
 def check_extras(wheel: Path, work: Path) -> None:
-    """Columns with ``[arrow]``, then the whole demo with ``[demo]``."""
+    """Reads columns with ``[arrow]``, then runs the whole demo with ``[demo]``."""
     python = environment(work / "extras")
     install(python, f"{wheel}[arrow]")
     print_first_polls(python, work, "table", "with [arrow], at most 1 s wanted")

@@ -22,7 +22,7 @@ TESTS = ROOT / "tests"
 PAGES = {"claim": ROOT / "docs" / "claims.md", "behaviour": ROOT / "docs" / "offset-behaviours.md"}
 CLIENTS, US, MEASURED, SCRIPTED = "by clients", "by us", "measured", "by a scripted broker"
 WAYS = (CLIENTS, US, MEASURED, SCRIPTED)
-"""In this order, the most convincing way first."""
+"""The ways of showing a claim, the most convincing one first."""
 PART, OPEN = "in part", "open"
 FOREIGN = ("aiokafka", "confluent_kafka", "kafka")
 """Python clients of other projects."""
@@ -32,8 +32,8 @@ FOREIGN_FIXTURES = {"java", "kafka_cp", "kafka_tools"}
 FOREIGN_STARTERS = {"Member", "go_program", "java_classes", "kafka_command", "node_modules"}
 """Names that build a client of another project, or start it in a process of its own."""
 PREPARATIONS = {"admin", "commit", "create_topic", "publish"}
-"""Functions of the tests that prepare topics, records and commits with confluent-kafka. A test of another client may
-call them, so they do not count."""
+"""Functions of the tests that prepare topics, records and commits with confluent-kafka. Tests of odradek's own client
+call them, too, so they do not count as the use of a client of another project."""
 SIMULATED = ("support.scripted", "support.simulated_cluster")
 """Modules with simulated brokers."""
 BROKER_FIXTURES = {"bootstrap", "own_broker"}
@@ -47,8 +47,11 @@ COUNTS = re.compile(r"^\*\*Of \d+ .*$", re.MULTILINE)
 
 
 class Proof(NamedTuple):
-    """The part of one claim that one test shows. ``test`` is its name as pytest takes it. ``part`` has the letters of
-    the sides that it shows; it is True if the test shows no whole side, and False if it shows all of the claim."""
+    """The part of one claim that one test shows.
+
+    ``test``: pytest's name of the test. ``way``: one of ``WAYS``. ``part``: the letters of the sides that the test
+    shows; True if the test shows no whole side; False if it shows all of the claim.
+    """
 
     kind: str
     number: int
@@ -77,7 +80,7 @@ def definitions(path: Path) -> dict[str, ast.AST]:
 
 
 def uses_of(node: ast.AST) -> Iterator[str]:
-    """The names that a definition reads, and the modules that it imports."""
+    """The names that a definition uses, and the names that it imports."""
     for part in ast.walk(node):
         if isinstance(part, ast.Name):
             yield part.id
@@ -93,7 +96,7 @@ def texts_of(node: ast.AST) -> Iterator[str]:
 
 
 def imported_file(node: ast.ImportFrom, path: Path) -> Path | None:
-    """The file below ``tests`` from which a module imports a name; None for a module of another folder."""
+    """The file below ``tests`` from which the module ``path`` imports a name; None if there is no such file."""
     name = f"{(node.module or '').replace('.', '/')}.py"
     return next((folder / name for folder in (path.parent, TESTS) if (folder / name).is_file()), None)
 
@@ -127,8 +130,11 @@ def uses_a_foreign_client(path: Path, names: Iterable[str]) -> bool:
 
 
 def way_of(item: Any) -> str:
-    """By clients: a broker, and a client that is not ours. By a scripted broker: our client, and replies from a
-    table or a simulated cluster. By us: our own code on both sides, or one module of it."""
+    """How a test shows a claim.
+
+    ``CLIENTS``: a broker, and a client of another project. ``SCRIPTED``: odradek's client, and replies from a table or
+    a simulated cluster. ``US``: odradek's code on both sides, or one module of odradek.
+    """
     folder = item.path.relative_to(TESTS).parts[0]
     if "java" in item.fixturenames:
         return CLIENTS
@@ -145,8 +151,10 @@ def way_of(item: Any) -> str:
 
 
 def proofs_of(items: Iterable[Any]) -> list[Proof]:
-    """The proofs of the collected tests. The cases of one function count as one test, unless only a case has the
-    mark."""
+    """The proofs of the collected tests.
+
+    All cases of a parametrized function count as one test. A mark of a single case counts for this case alone.
+    """
     found: dict[tuple[str, int, str, str | bool], Proof] = {}
     for item in items:
         function = item.nodeid.partition("[")[0]
@@ -172,13 +180,20 @@ def sides_of(text: str) -> tuple[str, ...]:
 
 
 def weakest(proofs: Sequence[Proof], sides: Sequence[str]) -> str | None:
-    """The way in which the proofs show all sides: the most convincing way of each side, and of these the weakest."""
+    """Returns the least convincing of the sides' ways; None if a side has no proof.
+
+    The way of a side is that of its most convincing proof.
+    """
     best = [min((WAYS.index(proof.way) for proof in proofs if proof.shows(side)), default=None) for side in sides]
     return None if None in best else WAYS[max(place for place in best if place is not None)]
 
 
 def state_of(proofs: Sequence[Proof], sides: Sequence[str]) -> str:
-    """The way in which the claim is shown, with the sides that are missing, or that only the long suite shows."""
+    """The text of the column "state".
+
+    It is the way in which all sides are shown, with a note if only the long suite shows them all. It is "in part" if a
+    side is missing, and "open" if no test has the claim.
+    """
     way = weakest(proofs, sides)
     if way is None:
         missing = [side for side in sides if not any(proof.shows(side) for proof in proofs)]
@@ -191,7 +206,10 @@ def state_of(proofs: Sequence[Proof], sides: Sequence[str]) -> str:
 
 
 def shown_by(proofs: Sequence[Proof], sides: Sequence[str]) -> list[str]:
-    """The names of the most convincing tests, at least one for each side that is shown, with the sides."""
+    """The lines of the column "shown by": the most convincing tests with their sides, at least one for each shown side.
+
+    The last line counts the other tests, if there are any.
+    """
     by_test: dict[str, list[Proof]] = defaultdict(list)
     for proof in sorted(proofs, key=lambda one: (one.part is True, isinstance(one.part, str), WAYS.index(one.way))):
         by_test[proof.test].append(proof)
@@ -216,8 +234,10 @@ def shown_by(proofs: Sequence[Proof], sides: Sequence[str]) -> list[str]:
 
 
 def filled(kind: str, page: str, proofs: Mapping[int, list[Proof]]) -> str:
-    """The page with new counts and new last columns. Raises ValueError for a mark whose claim or side the page does
-    not have."""
+    """The page with the present counts and last two columns.
+
+    Raises ValueError for a mark whose claim or side is not on the page.
+    """
     lines = []
     counts: Counter[str] = Counter()
     unknown = set(proofs)

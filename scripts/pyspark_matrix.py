@@ -1,8 +1,9 @@
 """Reads, writes and ingests with each supported PySpark, without pandas and with pandas 3, and prints a table.
 
 ``python scripts/pyspark_matrix.py [VERSION …]`` makes an environment for each version in ``build/pyspark-VERSION``. The
-cases run there in one process each, on a broker of their own. The status is 1 if a case has another result than the
-table in docs/spark.md expects. A part that a version of PySpark lacks has to be refused, with a message that names it.
+cases run there twice, without and with pandas: in one process with one broker each time. The status is 1 if a case has
+another result than ``LACKS`` expects. A case that a version of PySpark cannot do has to be refused, with a message that
+names the needed version. The table in docs/spark.md is a copy of the output.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ LACKS = {
     "4.0": {"stream write", "pushed filters", "limits", "transactional writer", "transform"},
     "4.1": {"limits", "transactional writer", "transform"},
 }
-"""The cases that a version of PySpark cannot do."""
+"""The cases that a version of PySpark cannot do. Each of them has to end with the result "refused"."""
 COUNT = 300
 
 
@@ -61,7 +62,7 @@ class Cases:
         assert len(found) == COUNT - 10, len(found)
 
     def stream_read(self) -> None:
-        """Two runs: the second one continues at the checkpoint, and the group has its offsets."""
+        """Two runs: the second one continues at the checkpoint. Then the group has committed the second run's end."""
         from odradek import Admin
 
         for expected in (COUNT, 2 * COUNT):
@@ -206,7 +207,7 @@ def _uv(*arguments: str) -> None:
 
 
 def environment(version: str) -> Path:
-    """Makes the environment of a PySpark and returns its Python."""
+    """Makes the environment for a version of PySpark and returns the path of its Python."""
     python = ROOT / "build" / f"pyspark-{version}" / "bin" / "python"
     if not python.exists():
         _uv("venv", "--python", sys.executable, str(python.parent.parent))

@@ -39,10 +39,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
 SCRIPT = "python scripts/reference.py"
 NOT_IN_KAFKA = "Not in Kafka"
-"""The first words about a setting that Kafka's Java clients do not have."""
+"""The first words in the docstring of a setting that Kafka's Java clients do not have."""
 
 MOST_ROWS = 12
-"""A table of settings with more rows than this does not fit on a screen; above it there is a link to each row."""
+"""The largest number of rows in a section of the broker's settings. ``sections_of`` splits a larger section."""
 
 PUBLIC: dict[str, tuple[str, ...] | None] = {
     "odradek": None,
@@ -84,7 +84,7 @@ class Setting(NamedTuple):
 
 
 def meanings(module: Any) -> dict[str, tuple[str, str]]:
-    """The settings that a module of types declares: type and docstring by name."""
+    """The settings that a module of types declares: name → (type, docstring)."""
     found: dict[str, tuple[str, str]] = {}
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         if not isinstance(node, ast.ClassDef):
@@ -92,7 +92,7 @@ def meanings(module: Any) -> dict[str, tuple[str, str]]:
         for one, text in zip(node.body, node.body[1:], strict=False):
             is_text = isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
             if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and is_text:
-                doc = " ".join(str(text.value.value).split())  # type: ignore[attr-defined]  # ``is_text`` says what it is
+                doc = " ".join(str(text.value.value).split())  # type: ignore[attr-defined]  # see ``is_text``
                 found[one.target.id] = ast.unparse(one.annotation), doc
     return found
 
@@ -161,10 +161,10 @@ def broker_page() -> str:
         "are accepted, checked and described to clients, and their rows say why they have no effect. Exceptions are "
         "the settings that would protect the broker (`ssl.*`, `sasl.*`, …): a value other than Kafka's default ends "
         "the start with an error.",
-        "Set them with `odradek serve --config NAME=VALUE`, with `odradek.Broker(config={…})`, and those *while "
-        "running* also with any Kafka tool that alters settings. "
+        "Set them with `odradek serve --config NAME=VALUE`, with `odradek.Broker(config={…})`, and those marked "
+        "*while running* also with any Kafka tool that alters settings. "
         "[Topics and groups](topic-settings.md) have settings of their own.",
-        "Each section has the settings that begin with its words, except those of a section with more of their words.",
+        "A setting is in the section with the longest name that the setting begins with.",
     ]
     sections = list(sections_of(sorted(keys)))
     parts += _index([prefix for prefix, _ in sections])
@@ -183,7 +183,7 @@ def broker_page() -> str:
 def sections_of(names: Iterable[str], words: int = 1) -> Iterator[tuple[str, list[str]]]:
     """Groups settings by their first word. A group with too many settings is split by the first two words, and so on.
 
-    A setting that would be alone in its group stays in a group of the shorter words.
+    A setting that would be alone in its group stays in the group of the shorter prefix. Yields (prefix, settings).
     """
     for prefix, group in groupby(names, key=lambda name: _first_words(name, words)):
         rows = list(group)
@@ -218,7 +218,8 @@ def topics_page() -> str:
         "not set a value takes it from the [broker's settings](broker-settings.md) in the column *else*.",
         _topics_table(topics),
         "## Settings of groups",
-        "Set by `kafka-configs --entity-type groups` and `Admin` clients. Those of KIP-848 groups have an effect.",
+        "Set by `kafka-configs --entity-type groups` and `Admin` clients. Only settings of KIP-848 groups "
+        "have an effect.",
         _topics_table(groups),
     ])  # fmt: skip
 
@@ -266,7 +267,7 @@ def _cell(text: str) -> str:
 
 
 def commands() -> Iterator[tuple[tuple[str, ...], Any]]:
-    """All commands that do work, with their words."""
+    """All commands except hidden ones, each with its words. A group of commands is not a command."""
     yield from _walk(typer.main.get_command(main.app), ())
 
 
@@ -489,7 +490,7 @@ def _is_of_every_error(found: type, name: str) -> bool:
 
 
 def own_doc(found: Any) -> str:
-    """The docstring that somebody has written for this object, else an empty text."""
+    """The docstring in the source of this object; empty if there is none, or only the one that ``dataclass`` makes."""
     text = inspect.getdoc(found) or ""
     is_generated = inspect.isclass(found) and text.startswith(f"{found.__name__}(")
     return "" if is_generated or (inspect.isclass(found) and found.__doc__ is None) else text

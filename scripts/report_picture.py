@@ -1,8 +1,8 @@
 """``python scripts/report_picture.py`` draws docs/history-report.svg: what the history report shows of one group.
 
 A consumer group reads a topic on a broker whose clock the script moves, minute by minute for four hours. The group
-stalls, a tool moves it back, and later forward. The picture shows the findings of ``analyse_offset_history`` and the
-same lines as the report, which is a page of HTML with plotly.
+stalls. A tool moves the group back, and later forward. The picture shows the findings of ``analyse_offset_history`` and
+the same lines as the report, which is a page of HTML with plotly.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from odradek.history.analysis import Analysis, analyse_offset_history
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "history-report.svg"
 TOPIC, GROUP, PARTITIONS = "orders", "billing", 2
 MINUTES, STALL, REWIND, JUMP = 240, range(70, 95), 140, 200
-"""The minutes in which the group commits without progress, is moved back, and is moved forward."""
+"""The length of the run; the minutes in which the group makes no progress; the minutes of its move back and forward."""
 SETTINGS: dict[str, Any] = {
     "auto_offset_reset": "earliest",
     "enable_auto_commit": False,
@@ -39,12 +39,12 @@ class ExampleGroup:
         self.broker, self.servers = broker, broker.bootstrap_servers
         self.partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
         self.admin, self.producer = Admin(self.servers), Producer(self.servers)
-        # The broker writes the times, since the producer does not know the moved clock.
+        # The broker sets the timestamps, since the producer does not know the moved clock.
         self.admin.create_topics([NewTopic(TOPIC, PARTITIONS, configs={"message.timestamp.type": "LogAppendTime"})])
         self.consumer = self.start()
 
     def start(self) -> Consumer:
-        """A consumer that has its partitions and has read nothing yet."""
+        """Starts a consumer of the group and returns it when it has its partitions."""
         one = Consumer(self.servers, group_id=GROUP, max_poll_records=2_000, **SETTINGS)
         one.subscribe([TOPIC])
         while not one.assignment():
@@ -71,7 +71,7 @@ class ExampleGroup:
         self.producer.flush(30)
 
     def read(self, count: int) -> None:
-        """Reads at most so many records."""
+        """Polls until the group has read ``count`` records, or all. The last poll may return more than are missing."""
         left = min(count, sum(self.lag().values()))
         while left > 0:
             left -= self.consumer.poll(5).num_rows
@@ -81,7 +81,7 @@ class ExampleGroup:
         return {tp: ends[tp] - self.consumer.position(tp) for tp in self.partitions}
 
     def move(self, minute: int) -> None:
-        """Resets the group while it has no members: back by 6,000 records, or forward to the end."""
+        """Resets the group while it has no members: back by 6,000 records in each partition, or forward to the end."""
         self.consumer.close()
         committed = self.admin.list_group_offsets(GROUP)
         ends = {tp: end.offset for tp, end in self.admin.list_offsets(dict.fromkeys(self.partitions, -1)).items()}
@@ -148,7 +148,7 @@ def _text(x: float, y: float, text: str, **more: object) -> str:
 
 
 def _head(analysis: Analysis, findings: Sequence[dict[str, Any]]) -> list[str]:
-    """The title, and a row for the first partition of each finding."""
+    """The title, and a row for the first finding of each kind."""
     count = f"{len(analysis.groups)} group, {analysis.commit_count:,} commits in {analysis.record_count:,} records"
     parts = [
         _text(12, 26, "Offset history", font_size=18, font_weight="bold"),
@@ -194,8 +194,8 @@ def _panel(
 
 
 def _marks(findings: Sequence[dict[str, Any]], top: float, x: Callable[[datetime], float]) -> list[str]:
-    """A dotted line where a group was moved, a band where it stalled, as in the report."""
-    parts: dict[str, None] = {}  # a dict: partitions moved at once make equal marks
+    """A dashed line where the group was moved, and a band where the group stalled, as in the report."""
+    parts: dict[str, None] = {}  # keeps one of equal marks: a tool moves all partitions at once
     for row in findings:
         colour, end = _KINDS[row["kind"]], x(row["to_timestamp"])
         if row["kind"] == "stall":

@@ -1,8 +1,9 @@
 """Builds the documentation as one site, in build/site: ``python scripts/site.py``.
 
-The pages are those of docs, and of the repository's root: README.md is the start of the site. Its links are absolute,
-for package indexes; links to pages of the site are made relative. A link to a file that is not part of the site leads
-to the repository. The changed pages are in build/pages, from which Zensical makes the site; a warning ends the build.
+The pages are those of docs, and those of ``ROOT_PAGES`` in the repository's root: README.md is the start of the site.
+README.md has absolute links, because package indexes show it. This script makes links to pages of the site relative. A
+link to a file that is not part of the site leads to the repository. The script writes the changed pages to build/pages,
+and Zensical makes the site from them. A warning makes the build fail.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ ROOT_PAGES = {
 """Files of the root, and the names of their pages in the site."""
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^(```\w+) .*$", re.MULTILINE)
-"""The start of a block of code with words for the tests, which Markdown does not know."""
+"""The first line of a block of code whose language is followed by words for the tests. The site drops these words."""
 _CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 
 
@@ -37,7 +38,7 @@ def repository() -> str:
 
 
 def addresses() -> tuple[str, str]:
-    """The address of a file's GitHub page, and of the raw file for pictures."""
+    """The start of the addresses of GitHub's pages for files, and of raw files (for pictures)."""
     return (
         f"{repository()}/blob/main/",
         f"{repository().replace('github.com', 'raw.githubusercontent.com')}/main/",
@@ -58,7 +59,7 @@ def collect_pages() -> None:
 
 
 def with_links(text: str, page: str, source: str, known: set[str]) -> str:
-    """The text of a page with the links of the site. ``source`` is its file; ``known`` are the files of the site."""
+    """The text of a page with the links of the site. ``source``: the page's file. ``known``: all files of the site."""
 
     def changed(link: re.Match[str]) -> str:
         return f"]({target(link[1], page, source, known)})"

@@ -90,7 +90,7 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[Callable[..., RunningBroker]]:
-    """Starts brokers only for this test (``own_broker(offsets_retention_minutes="1")``), which it may kill."""
+    """Starts brokers for this test only: ``own_broker(offsets_retention_minutes="1")``. The test may kill them."""
     if os.environ.get(GIVEN) and not os.environ.get("ODRADEK_TEST_ORACLE"):
         pytest.skip(f"{GIVEN} is set: the tests must not kill or restart that broker")
     started: list[RunningBroker] = []
@@ -108,7 +108,7 @@ def own_broker(tmp_path: Path) -> Iterator[Callable[..., RunningBroker]]:
 
 @pytest.fixture
 def plain_broker() -> Iterator[None]:
-    """Brokers that the test starts are new Pythons, like those of users. The other tests' are forks."""
+    """Makes each broker of the test a new Python process, as for users. In other tests, brokers are forks."""
     with plain_brokers():
         yield
 

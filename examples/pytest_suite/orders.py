@@ -6,7 +6,7 @@ from odradek import Consumer, Producer
 
 
 def write_invoices(bootstrap_servers: str, orders: str, invoices: str, group: str) -> int:
-    """Reads all orders that the group has not read yet. Returns their number."""
+    """Writes an invoice for each order that the group has not read yet. Returns the number of invoices."""
     settings = {"group_id": group, "auto_offset_reset": "earliest", "enable_auto_commit": False}
     count = 0
     with Producer(bootstrap_servers) as producer, Consumer(bootstrap_servers, **settings) as consumer:

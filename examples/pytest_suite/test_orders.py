@@ -1,4 +1,7 @@
-"""Tests with the fixtures of odradek: ``pytest examples/pytest_suite``; with ``-n 4``, one broker for each process."""
+"""Tests with the fixtures of odradek: ``pytest examples/pytest_suite``.
+
+With ``-n 4``, pytest-xdist runs the tests in four processes, each with a broker of its own.
+"""
 
 from __future__ import annotations
 

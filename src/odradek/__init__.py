@@ -3,7 +3,7 @@
 import sys
 from typing import TYPE_CHECKING
 
-if sys.version_info < (3, 11):  # noqa: UP036  pip refuses it; a copied folder or a wrong interpreter does not
+if sys.version_info < (3, 11):  # noqa: UP036  pip refuses an older Python; a copied folder does not
     raise ImportError(f"odradek needs Python 3.11 or newer, not {sys.version_info[0]}.{sys.version_info[1]}")
 
 from odradek._version import __version__
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Admin", "Broker", "Consumer", "OffsetAndMetadata", "Producer", "TopicPartition", "ZooKeeper", "__version__"]
 
-# Each module is imported at the first access to its name, so that ``import odradek`` is fast.
+# Each module is imported at the first access to one of its names, so that ``import odradek`` is fast.
 _HOMES = {
     "Admin": "odradek.client.admin",
     "Broker": "odradek.testing.broker",

@@ -1,10 +1,16 @@
-"""Many members of one group in one process and one event loop: ``python group_chaos_members.py BOOTSTRAP TOPIC GROUP
-SESSION_MS``.
+"""Runs many members of one group in one process and one event loop.
 
-Reads commands, one per line: ``start NAME odradek|aiokafka`` and ``stop NAME`` (which closes the consumer). The end of
-the input stops all members. Prints, one per line, ``read NAME PARTITION FIRST NEXT`` before it commits NEXT, and
-``failed NAME REASON`` for errors that no consumer should raise. Each line is flushed at once, so that kill -9 loses
-none.
+Usage: ``python group_chaos_members.py BOOTSTRAP TOPIC GROUP SESSION_MS``.
+
+Reads one command per line: ``start NAME odradek|aiokafka``, or ``stop NAME``, which closes the consumer. The end of the
+input stops all members. Prints one event per line:
+
+- ``read NAME PARTITION FIRST NEXT``: a member has read the offsets from FIRST to NEXT - 1; a commit of NEXT follows.
+- ``refused NAME ERROR``: the commit failed.
+- ``failed NAME REASON``: the member ended with an error that no consumer should raise.
+- ``left NAME``: the member has ended.
+
+Each line is written at once, so that kill -9 loses no line.
 """
 
 from __future__ import annotations
@@ -35,7 +41,7 @@ def report(*words: object) -> None:
 
 
 def _settings(name: str) -> dict[str, Any]:
-    """Settings of both clients, which use the same names."""
+    """The settings of a member. Both clients use the same names for them."""
     return {
         "bootstrap_servers": BOOTSTRAP,
         "group_id": GROUP,

@@ -2,7 +2,8 @@
 
 Usage: ``platform_child.py PLATFORM [BOOTSTRAP]``.
 
-On darwin it starts a broker; on win32 it uses the one at BOOTSTRAP. Then it produces, consumes and commits.
+The process imports the modules that must work on PLATFORM. With BOOTSTRAP it checks that it cannot start a broker, and
+uses the broker at this address. Without BOOTSTRAP it starts a broker. Then it produces, consumes and commits.
 """
 
 from __future__ import annotations

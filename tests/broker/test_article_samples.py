@@ -1,5 +1,7 @@
-"""Programs with confluent-kafka, each in a process that ends by kill -9: the Python samples of the articles, and one of
-our own. Comments name every change of a sample."""
+"""The articles' Python samples and one program of our own, with confluent-kafka, in processes that end by kill -9.
+
+Comments and docstrings name every change of a sample.
+"""
 
 from __future__ import annotations
 
@@ -82,9 +84,9 @@ def start(servers: str) -> Iterator[Start]:
 
 
 @pytest.mark.claim(47, part="a", by="by clients")
-def test_the_unchanged_loop_of_the_article_commits_ten(servers: str, start: Start) -> None:
-    """The loop commits asynchronously after each message. A commit contains the position at the time when its request
-    is sent. This time may be later than the call. The process is killed, so closing commits nothing."""
+def test_the_loop_of_the_article_commits_offset_10(servers: str, start: Start) -> None:
+    """The loop commits asynchronously after each message. librdkafka may send the request later and then commits the
+    position of that time. So a group can have fewer commits than messages. A killed process makes no last commit."""
     publish(servers, TOPIC, numbers(10))
     loop = start(LOOP)
     eventually(lambda: committed(servers, GROUP) == {(TOPIC, 0): 10}, within_s=30)
@@ -153,8 +155,8 @@ def test_a_process_killed_at_8_seconds_repeats_the_records_after_its_last_commit
 
 @pytest.mark.claim(24, part="b", by="by clients")
 def test_auto_commit_loses_the_record_that_is_being_processed(servers: str, start: Start) -> None:
-    """librdkafka stores an offset when poll returns its record, so a commit may happen while the record is
-    processed."""
+    """librdkafka stores the next offset when poll returns a record. So it may commit this offset while the program
+    still processes the record."""
     publish(servers, TOPIC, numbers(100))
     victim = start(AUTOMATIC, "20", "100", GROUP)
     eventually(lambda: committed(servers, GROUP) == {(TOPIC, 0): 21}, within_s=30)

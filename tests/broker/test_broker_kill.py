@@ -1,7 +1,7 @@
-"""kill -9 at random moments under mixed workload: every acknowledged record exists afterwards, exactly once.
+"""kill -9 at random moments under a mixed workload: no acknowledged record is lost, and no idempotent one exists twice.
 
-A run crashes one broker five times, in the slow tests ten times; one seed determines all choices. A failure reports
-the seed and the round.
+A run ends one broker five times, in the slow tests ten times: mostly with kill -9, sometimes with a clean stop. One
+seed determines all choices. A failure reports the seed and the number of the crash.
 """
 
 from __future__ import annotations
@@ -91,8 +91,7 @@ def run(broker: BrokerProcess, seed: int, rounds: int = ROUNDS) -> None:
         while crashes < rounds:
             crashes += 1
             workload.start()
-            # The number of replies determines the moment of the kill, and not the time: on any machine some requests
-            # are in flight then.
+            # The kill follows a number of replies, and not a time. So some requests are in flight on any machine.
             workload.busy(dice.randint(20, 400))
             time.sleep(dice.random() * 0.02)
             end(broker, dice)
@@ -132,7 +131,7 @@ def end(broker: BrokerProcess, dice: random.Random) -> None:
 
 
 def restart(broker: BrokerProcess, dice: random.Random) -> None:
-    """Starts the broker; sometimes it is killed during its recovery, once or several times."""
+    """Starts the broker. Before this, it sometimes starts the broker and kills it during the recovery, once or more."""
     while dice.random() < 0.35:
         after_s = dice.uniform(0.1, 0.8)
 
@@ -185,8 +184,7 @@ def read_all(wire: Wire, where: Where) -> Found:
 
 
 def gapless(found: Found, where: Where) -> Found:
-    """Returns the batches, after a check that offsets and the sequences of each producer have no gap and no
-    repetition."""
+    """Checks that offsets and the sequences of each producer have no gap and no repetition. Returns the batches."""
     expected = 0
     sequences: dict[tuple[int, int], int] = {}
     for _, _, header in found:
@@ -243,7 +241,11 @@ def verify_table(ledger: Ledger, where: Where, found: Found) -> None:
 
 
 def verify_times(wire: Wire, workload: Workload) -> None:
-    """Checks lookups through the indexes: the offset and the time of each batch lead to this batch."""
+    """Checks lookups through the indexes for some batches of each partition.
+
+    A fetch from a batch's first offset begins with this batch. A lookup of its time finds this batch or an earlier one.
+    A lookup of a later time than all records finds nothing.
+    """
     for where in workload.log_targets:
         offsets = sorted(workload.ledger.batches[where])
         for offset in offsets[:: max(1, len(offsets) // 8)]:
@@ -292,8 +294,8 @@ def verify_topics(wire: Wire, ledger: Ledger, data_dir: Path) -> None:
 
 
 def verify_recreation(wire: Wire, again: Recreation) -> None:
-    """Checks that no acknowledged record or commit of the current topic is lost, and that none of an earlier topic with
-    its name exists."""
+    """Checks that the current topic has all acknowledged records, and that the group's committed offset is one of this
+    topic and not of an earlier topic with the same name."""
     message = {"topics": [{"name": again.topic, "topic_id": None}], "allow_auto_topic_creation": False,
                "include_topic_authorized_operations": False}  # fmt: skip
     row = wire.call(METADATA, 12, message).topics[0]
@@ -320,8 +322,10 @@ def verify_recreation(wire: Wire, again: Recreation) -> None:
 
 
 def check_indexes(data_dir: Path, at_least: int) -> None:
-    """Checks that every entry of every index points to a batch and has the values of this batch. ``at_least``: the
-    least number of entries."""
+    """Checks that every entry of every index points to a batch and has the values of this batch.
+
+    ``at_least``: the number of entries that the indexes together must have.
+    """
     checked = 0
     for path in sorted(data_dir.glob("*/*.log")):
         data = path.read_bytes()
@@ -349,7 +353,7 @@ def check_indexes(data_dir: Path, at_least: int) -> None:
 
 
 def compacted(data_dir: Path, workload: Workload) -> int:
-    """The number of acknowledged records of the compacted topic that were removed."""
+    """Returns how many acknowledged records of the compacted topic the cleaner has removed."""
     gone = 0
     for topic, partition in workload.table_targets:
         kept: set[int] = set()
@@ -383,7 +387,7 @@ def fetch(wire: Wire, where: Where, offset: int) -> bytes:
 
 
 def committed(wire: Wire, group: str) -> dict[Where, tuple[int, str]]:
-    """Offset and metadata of each partition that the group has committed."""
+    """Returns the group's committed offset and its metadata for each partition."""
 
     def answer() -> Any:
         asked = {"group_id": group, "topics": None, "member_id": None, "member_epoch": -1}

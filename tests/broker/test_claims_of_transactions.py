@@ -55,7 +55,10 @@ def subscribed(bootstrap: str, group: str, topic: str) -> Consumer:
 
 
 def error_of_commit(producer: Producer, topic: str, offset: int, metadata: object) -> int | None:
-    """Commits an offset in a transaction and ends it. Returns librdkafka's code of the error."""
+    """Commits an offset in a transaction. Returns None after a success.
+
+    After an error it aborts the transaction and returns librdkafka's error code.
+    """
     producer.begin_transaction()
     try:
         producer.send_offsets_to_transaction([TopicPartition(topic, 0, offset)], metadata, 30)
@@ -77,8 +80,8 @@ def raw_commit(producer: RawProducer, group: str, topic: str, member: str, gener
 
 @pytest.mark.behaviour(32)
 def test_behaviour_32_only_member_fields_fence_a_transactional_commit(bootstrap: str, made: str, group: str) -> None:
-    """A commit with the member id of a zombie is refused. A commit without member fields succeeds. In the middle of a
-    rebalance a transactional commit of a member succeeds, too."""
+    """A transactional commit with the member id of a zombie is refused. One without member fields succeeds. In the
+    middle of a rebalance a member's OffsetCommit is refused, but its transactional commit succeeds."""
     producer = new_producer(bootstrap, unique("tx"))
     zombie = subscribed(bootstrap, group, made)
     stale = zombie.consumer_group_metadata()
@@ -125,7 +128,8 @@ def test_behaviour_32_only_member_fields_fence_a_transactional_commit(bootstrap:
 def test_behaviour_41_lag_reaches_0_over_the_markers_of_transactions(
     bootstrap: str, made: str, group: str, ends: str
 ) -> None:
-    """The last offset of each partition is a marker. If ``ends`` is abort, the records before it are aborted."""
+    """The last offset of each partition is a marker. If ``ends`` is abort, the records before the
+    marker are aborted."""
     producer = new_producer(bootstrap, unique("tx"))
     for number, end in enumerate(("commit", "abort", "commit", ends)):
         producer.begin_transaction()
@@ -147,7 +151,7 @@ def test_behaviour_41_lag_reaches_0_over_the_markers_of_transactions(
         )
         return len(at_end) == 2
 
-    eventually(is_read, what="positions behind the last markers")
+    eventually(is_read, what="positions after the last markers")
     consumer.commit(asynchronous=False)
     consumer.close()
     with Admin(bootstrap) as admin:
@@ -175,7 +179,7 @@ def test_behaviour_56_a_transaction_timeout_above_the_maximum_is_refused(
 
 COUNT = 84
 KILLS = (("begun", 0), ("sent", 1), ("offsets", 0), ("committed", 1))
-"""The step at which the program is killed, and the number of the transaction. Each run counts from 0."""
+"""When the test kills the program: the step, and the number of the transaction in this run, from 0."""
 
 
 def values_of(bootstrap: str, topic: str, level: str) -> list[str]:
@@ -195,8 +199,8 @@ def values_of(bootstrap: str, topic: str, level: str) -> list[str]:
 
 @pytest.mark.claim(105)
 def test_claim_105_a_killed_program_processes_each_message_once(bootstrap: str, made: str, group: str) -> None:
-    """A program reads, processes and writes in transactions. It is killed four times, and the topic has each output
-    once."""
+    """A program reads, processes and writes in transactions. The test kills it four times. A read_committed consumer
+    reads each output once."""
     target = unique("output")
     with Wire(bootstrap) as wire:
         create_topic(wire, target, 2)

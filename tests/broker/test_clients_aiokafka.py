@@ -115,7 +115,7 @@ def test_many_records_and_a_large_one_are_read_back(bootstrap: str, topic: str) 
 
 @pytest.mark.claim(39)
 @pytest.mark.claim(18, 29, 46, part=True)
-def test_commits_with_and_without_given_offsets_store_them(bootstrap: str, topic: str, group: str) -> None:
+def test_commits_with_and_without_given_offsets_are_stored(bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic, 2)
     publish(bootstrap, topic, numbers(10))
     zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
@@ -246,7 +246,7 @@ def test_two_members_share_and_one_takes_over_when_the_other_leaves(bootstrap: s
 @pytest.mark.claim(45, 64, part="b")
 @pytest.mark.claim(66, part=True)
 def test_members_of_three_clients_share_one_group(bootstrap: str, topic: str, group: str) -> None:
-    # The members use three clients. The coordinator chooses the leader. One member is killed.
+    # The coordinator chooses the leader. Later one member is killed, and another one leaves.
     create_topic(bootstrap, topic, 6)
     with (
         Member("confluent", bootstrap, group, topic, commit=True) as confluent,
@@ -274,7 +274,7 @@ def test_members_of_three_clients_share_one_group(bootstrap: str, topic: str, gr
 def test_the_offsets_topic_is_created_for_the_first_group(
     own_broker: Callable[..., RunningBroker], topic: str, group: str
 ) -> None:
-    # Neither producers nor readers without a group create it.
+    # Neither producers nor readers without a group create the topic.
     broker = own_broker()
     where = TopicPartition(topic, 0)
     create_topic(broker.bootstrap, topic)

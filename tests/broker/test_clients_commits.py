@@ -36,7 +36,7 @@ def broker(shared: odradek.Broker) -> odradek.Broker:
 
 
 def commits_so_far(servers: str, group: str) -> int:
-    """The end of the group's partition of the offsets topic, which counts the commit records."""
+    """The log end offset of the group's partition of the offsets topic. Each commit record raises it by one."""
     return log_end(servers, OFFSETS_TOPIC, partition_for_group(group, 50))
 
 
@@ -75,7 +75,8 @@ def test_one_commit_covers_all_returned_records(broker: odradek.Broker, topic: s
 
 @pytest.mark.claim(31, part="ac")
 def test_a_synchronous_commit_retries_temporary_errors(broker: odradek.Broker, topic: str, group: str) -> None:
-    # commit() of kafka-python is like Java's commitSync: it raises other errors, and it ends at its timeout.
+    # commit() of kafka-python is like Java's commitSync: it retries temporary errors until its timeout, and raises
+    # other errors at once.
     servers = broker.bootstrap_servers
     create_topic(servers, topic)
     publish(servers, topic, numbers(10))
@@ -185,7 +186,7 @@ def test_two_consumers_with_assign_both_read_all_records(broker: odradek.Broker,
 def test_automatic_commits_of_an_idle_consumer_differ_between_clients(
     broker: odradek.Broker, topic: str, group: str
 ) -> None:
-    # librdkafka commits only changed positions; a client like Java's (kafka-python) writes the same offset for ever.
+    # librdkafka commits only changed positions. kafka-python, like Java's client, repeats commits of the same offset.
     servers = broker.bootstrap_servers
     create_topic(servers, topic)
     publish(servers, topic, numbers(100))

@@ -58,7 +58,7 @@ def values(messages: list[Any]) -> list[int]:
 
 
 def start_at(bootstrap: str, group: str, topic: str, offset: int | None = None, **config: Any) -> Consumer:
-    """A standalone consumer at ``offset``, or at the committed offset."""
+    """A standalone consumer of partition 0 that starts at ``offset``; None: at the committed offset."""
     source = consumer(bootstrap, group, **config)
     source.assign([TopicPartition(topic, 0) if offset is None else TopicPartition(topic, 0, offset)])
     return source
@@ -140,7 +140,7 @@ def test_a_record_that_is_too_large_is_refused(bootstrap: str, topic: str) -> No
 
 @pytest.mark.claim(3, 5, 6)
 def test_a_fetch_returns_the_log_from_its_offset(bootstrap: str, ten: str, group: str) -> None:
-    # claim 5: from any offset; claim 6: reading deletes nothing; claim 3: the log end is the next offset
+    # claim 5: a read may start at any offset; claim 6: it deletes nothing; claim 3: the log end is the next offset
     source = start_at(bootstrap, group, ten, 5)
     assert values(read(source, 5)) == [5, 6, 7, 8, 9]
     source.close()
@@ -261,8 +261,8 @@ def test_any_offset_is_accepted_and_the_reset_applies_later(bootstrap: str, ten:
 
 @pytest.mark.claim(44)
 def test_skipped_records_can_still_be_read(bootstrap: str, ten: str, group: str) -> None:
-    # Of the records 1 to 5 only record 5 is confirmed, by the commit of offset 6. The next consumer starts at 6; a seek
-    # returns to the others.
+    # The commit of offset 6 skips the records 0 to 5. The next consumer starts at 6, and a seek to 1 reads the skipped
+    # records from there.
     commit(bootstrap, group, {(ten, 0): 6})
     source = start_at(bootstrap, group, ten)
     assert values(read(source, 4)) == [6, 7, 8, 9]
@@ -276,7 +276,7 @@ def test_skipped_records_can_still_be_read(bootstrap: str, ten: str, group: str)
 
 
 @pytest.mark.claim(45, part="ac")
-def test_a_restarted_consumer_reads_from_the_commit_in_batches(bootstrap: str, ten: str, group: str) -> None:
+def test_a_new_consumer_starts_at_the_commit_and_reads_in_batches(bootstrap: str, ten: str, group: str) -> None:
     commit(bootstrap, group, {(ten, 0): 2})
     source = start_at(bootstrap, group, ten)
     first = eventually(lambda: source.consume(3, timeout=1))
@@ -300,7 +300,7 @@ def test_a_standalone_consumer_commits_under_its_group_id(bootstrap: str, ten: s
 
 
 @pytest.mark.claim(47, part="ab")
-def test_the_loop_of_the_article_commits_ten(bootstrap: str, ten: str, group: str) -> None:
+def test_the_loop_of_the_article_commits_offset_10(bootstrap: str, ten: str, group: str) -> None:
     # poll(1.0), skip None, commit() for each message: asynchronous by default.
     outcomes: list[tuple[Any, int]] = []
     source = consumer(
@@ -362,7 +362,7 @@ def test_earliest_starts_at_the_log_start(bootstrap: str, ten: str, group: str) 
 
 @pytest.mark.claim(57)
 def test_below_the_log_start_the_reset_applies(bootstrap: str, ten: str) -> None:
-    # commit 2, log start 6
+    # The committed offset is 2, and the log starts at 6.
     for future in admin(bootstrap).delete_records([TopicPartition(ten, 0, 6)]).values():
         future.result(10)
     group = unique("group")
@@ -772,7 +772,7 @@ def test_admin_describes_lists_and_deletes_groups(bootstrap: str, topic: str, gr
 
 @pytest.mark.behaviour(4)
 @pytest.mark.behaviour(25, part=True)
-def test_admin_alters_lists_and_deletes_offsets(bootstrap: str, topic: str, group: str) -> None:
+def test_admin_alters_and_lists_offsets(bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic, 2)
     client = admin(bootstrap)
     wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 3), TopicPartition(topic, 1, 4)])

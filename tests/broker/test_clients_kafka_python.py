@@ -1,5 +1,7 @@
-"""kafka-python as a client of the broker. For snappy, lz4 and zstd it needs packages that we do not install; the tests
-of aiokafka cover these codecs."""
+"""kafka-python as a client of the broker.
+
+For snappy, lz4 and zstd kafka-python needs packages that we do not install. The tests of aiokafka cover these codecs.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +135,8 @@ def test_synchronous_and_asynchronous_commits_store_their_offsets(bootstrap: str
 @pytest.mark.claim(45, part="ac")
 @pytest.mark.claim(46, part=True)
 def test_a_standalone_consumer_resumes_at_its_commit(bootstrap: str, ten: str, group: str) -> None:
-    # claim 45: a poll returns at most max.poll.records; claim 46: without a commit the next consumer reads them again
+    # Claim 45: a poll returns at most max.poll.records. Claim 46: without a commit the next consumer reads the same
+    # records again.
     source, where = assigned(bootstrap, group, ten, max_poll_records=3)
     source.seek(where, 0)
     assert values(eventually(lambda: source.poll(timeout_ms=500).get(where))) == [0, 1, 2]
@@ -248,7 +251,7 @@ def test_a_member_that_does_not_poll_leaves_the_group(bootstrap: str, topic: str
     # The next commit of the removed member fails with a clear error.
     create_topic(bootstrap, topic, 4)
     slow = consumer(bootstrap, group, topic, auto_offset_reset="earliest", max_poll_interval_ms=3000)
-    eventually(lambda: slow.partitions_for_topic(topic))  # see member.py
+    eventually(lambda: slow.partitions_for_topic(topic))  # support/member.py names the reason
     eventually(lambda: slow.poll(timeout_ms=100) == {} and len(slow.assignment()) == 4)
     with Member("kafka-python", bootstrap, group, topic) as other:
         # From here on the test does not poll. Heartbeats continue in the background.
@@ -261,8 +264,8 @@ def test_a_member_that_does_not_poll_leaves_the_group(bootstrap: str, topic: str
 @pytest.mark.claim(73)
 @pytest.mark.claim(71, part=True)
 def test_heartbeats_continue_without_polls(bootstrap: str, topic: str, group: str) -> None:
-    # Claim 73: the session timeout is 6 s, there is no poll for longer, and the member stays. Claim 71: such a short
-    # pause causes no rebalance.
+    # The session timeout is 6 s. Claim 73: a member that does not poll for 7.5 s stays in the group. Claim 71: such a
+    # short pause causes no rebalance.
     create_topic(bootstrap, topic, 4)
     idle = consumer(bootstrap, group, topic, auto_offset_reset="earliest")
     eventually(lambda: idle.partitions_for_topic(topic))

@@ -29,7 +29,7 @@ SHORT_TIMES = {
 
 
 class Subscriber:
-    """A consumer of confluent-kafka that a test polls, and all records that it got."""
+    """A confluent-kafka consumer that a test polls. ``records``: (topic, partition, offset) of the polled records."""
 
     def __init__(self, bootstrap: str, group: str, protocol: str) -> None:
         classic = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 200}
@@ -76,8 +76,8 @@ def add_partition(bootstrap: str, topic: str, count: int) -> None:
 def test_each_change_of_members_topics_or_partitions_begins_a_generation(
     own_broker: Callable[..., RunningBroker], topic: str, group: str, protocol: str
 ) -> None:
-    """A member joins, leaves, and dies; then the remaining member subscribes to a second topic, and a partition is
-    added to the first one. Each time the assignment changes in a new generation."""
+    """A second member joins and leaves; a third one joins and dies. Then the remaining member subscribes to a second
+    topic, and a partition is added to the first topic. Each change begins a generation with another assignment."""
     servers = own_broker(**SHORT_TIMES).bootstrap
     other = f"{topic}-other"
     create_topic(servers, topic, 2)
@@ -88,7 +88,9 @@ def test_each_change_of_members_topics_or_partitions_begins_a_generation(
     seen: list[int] = []
 
     def rebalanced(owned: set[tuple[str, int]] | int) -> None:
-        """Waits until ``one`` has these partitions, or this number of them, and no rebalance is under way."""
+        """Waits until ``one`` has these partitions, or this number of partitions, and no rebalance is under way.
+
+        Checks that the generation is newer than at the previous call."""
 
         def settled_group() -> bool:
             now = one.assigned()

@@ -33,7 +33,7 @@ def send(producer: Producer, topic: str, *values: str) -> None:
 
 @pytest.fixture
 def read(bootstrap: str) -> Callable[..., set[str]]:
-    """Reads partitions 0 and 1 of a topic to their ends."""
+    """Returns a function that reads partitions 0 and 1 of a topic to their ends and returns the values."""
 
     def read_all(topic: str, level: str = "read_committed", bootstrap: str = bootstrap) -> set[str]:
         settings = {
@@ -181,7 +181,7 @@ def test_offsets_of_a_transaction_survive_kill_9(
     name = unique("tx")
     consumer = Consumer({"bootstrap.servers": running.bootstrap, "group.id": group})
     for number in range(1, 4):
-        producer = new_producer(running.bootstrap, name)  # librdkafka loses the group's coordinator in a restart
+        producer = new_producer(running.bootstrap, name)  # after a restart librdkafka has lost the coordinator
         producer.begin_transaction()
         send(producer, topic, "a")
         producer.send_offsets_to_transaction([TopicPartition(topic, 0, number)], consumer.consumer_group_metadata(), 30)

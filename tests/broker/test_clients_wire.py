@@ -50,7 +50,7 @@ def coordinator(wire: Wire, group: str) -> Any:
 
 
 def subscription(note: str) -> bytes:
-    """Version 0 of the consumer protocol: topics, then the member's own bytes."""
+    """A subscription of the consumer protocol, version 0: one topic, then ``note`` as the user data."""
     return struct.pack(">hih5si", 0, 1, 5, b"whale", len(note)) + note.encode()
 
 
@@ -71,7 +71,7 @@ def join(
 
 
 def joined(wire: Wire, group: str) -> str:
-    """Requests a member id, which every first join needs."""
+    """Sends a first join without a member id. Returns the member id that the broker assigns."""
     coordinator(wire, group)
     # behaviour 42
     reply = eventually(lambda: _not_starting(wire.call(JOIN_GROUP, 9, join(group))))
@@ -264,7 +264,7 @@ def test_commits_are_fenced(wire: Wire, bootstrap: str, topic: str, group: str) 
     member = joined(wire, group)
     generation = wire.call(JOIN_GROUP, 9, join(group, member)).generation_id
     ours = commit_request(group, topic, 5, member=member, generation=generation)
-    # Commits have to wait until the assignment is there.
+    # Until the leader has sent the assignment, the broker refuses commits of members.
     assert commit_errors(wire, 8, ours) == [ErrorCode.rebalance_in_progress]
     sync(wire, group, generation, member, [{"member_id": member, "assignment": b""}])
     assert commit_errors(wire, 8, ours) == [ErrorCode.none]
@@ -377,8 +377,8 @@ def empty(entity: Any, **given: Any) -> dict[str, Any]:
     return {field.name: value(field) for field in untagged} | given
 
 
-# By API key. Produce with acks=0 gets no reply. ApiVersions with an empty client name is always refused. In
-# InitProducerId, 0 is the id of another producer.
+# Values in place of those of ``empty``, by API key. Produce with acks=0 gets no reply. The broker refuses ApiVersions
+# with an empty client name, and InitProducerId with an unknown producer id such as 0.
 MINIMAL_VALUES = {
     0: {"acks": 1},
     18: {"client_software_name": "t", "client_software_version": "1"},

@@ -28,13 +28,13 @@ def broker(own_broker: Callable[..., RunningBroker]) -> RunningBroker:
 
 
 def fill(bootstrap: str, topic: str, first: int, end: int) -> None:
-    """Publishes the values ``first`` to ``end``, spread over all partitions."""
+    """Publishes the values from ``first`` to ``end - 1``, spread over all partitions."""
     for partition in range(PARTITIONS):
         publish(bootstrap, topic, map(str, range(first + partition, end, PARTITIONS)), partition=partition)
 
 
 class Reader:
-    """A consumer that a test polls. It records its assignment, its records, and the number of revocations."""
+    """A consumer that a test polls. ``values``: those of all polled records. ``revoked``: the number of revocations."""
 
     def __init__(self, bootstrap: str, group: str, *topics: str, **settings: Any) -> None:
         how = {
@@ -66,7 +66,10 @@ class Reader:
 
 
 def shared(readers: list[Reader], topics: dict[str, int]) -> Callable[[], bool]:
-    """Polls once more. Returns whether the readers own all partitions together and each reader owns some."""
+    """Returns a function that polls once and returns whether the readers share all partitions.
+
+    Each partition must have one reader, and each reader at least one partition.
+    """
 
     def look() -> bool:
         has = [reader.poll().assigned for reader in readers]

@@ -43,7 +43,7 @@ class Member:
         return reply
 
     def counts(self) -> list[int]:
-        """The number of its partitions of each topic, after another heartbeat."""
+        """Sends a heartbeat. Returns how many partitions of each topic the member has, the lowest number first."""
         assert self.beat().error_code is ErrorCode.none
         return sorted(len(partitions) for partitions in self.owned.values())
 
@@ -133,7 +133,7 @@ def test_a_group_in_a_rebalance_survives_kill_9(own_broker: Callable[..., Runnin
         assert sorted(after.members, key=lambda m: m.member_id) == sorted(before.members, key=lambda m: m.member_id)
         assert (after.group_state, after.group_epoch, after.assignment_epoch) == ("Reconciling", 3, 3)
         first.wire = second.wire = wire
-        assert first.beat().member_epoch == 2  # the request to give up partitions is repeated
+        assert first.beat().member_epoch == 2  # the coordinator repeats its request to give up two partitions
         first.owned = {topic_id: [0, 1]}
         assert first.beat().member_epoch == 3
         eventually(lambda: second.counts() == [2])

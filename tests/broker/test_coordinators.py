@@ -1,4 +1,4 @@
-"""A further coordinator, of ledgers: a broker serves it once it is registered, without any other change."""
+"""A coordinator of a new kind, for ledgers: a broker that registers it serves its clients without any other change."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LEDGER_TOPIC = "__ledger"
 
 
 class LedgerCoordinator:
-    """The coordinator of a ledger of accounts. If a topic is deleted, the account with its name is closed."""
+    """The coordinator of a ledger of accounts. If a topic is deleted, the account with the topic's name is closed."""
 
     key_type = SHARE
     name = "accounts"
@@ -214,7 +214,7 @@ def test_two_coordinators_share_neither_keys_nor_a_topic(key_type: int, topic: s
 
 
 def test_a_rarely_used_coordinator_is_loaded_only_if_its_topic_exists(tmp_path: Path) -> None:
-    """The state machine of a loaded coordinator takes memory even while it is not used."""
+    """A broker without clients of the coordinator saves the memory of its state machines."""
     made: list[str] = []
 
     class Noting(LedgerCoordinator):

@@ -30,7 +30,10 @@ BOTH = pytest.mark.parametrize("in_thread", [False, True], ids=["process", "thre
 
 @pytest.fixture(scope="module", params=[False, True], ids=["process", "thread"])
 def shared(request: pytest.FixtureRequest) -> Iterator[odradek.Broker]:
-    """A broker in its own process, and one in a thread of this process, for tests that do not damage it."""
+    """A broker that the tests share: first in its own process, then in a thread of this process.
+
+    The tests must not damage it.
+    """
     with odradek.Broker(in_thread=request.param) as broker:
         yield broker
 
@@ -187,7 +190,7 @@ def gone(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    stat = Path(f"/proc/{pid}/stat")  # a zombie process, for which its parent has not waited, has ended, too
+    stat = Path(f"/proc/{pid}/stat")  # a zombie has ended, too; its parent has not waited for it
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
@@ -345,8 +348,8 @@ def test_advancing_the_clock_ends_the_session_of_a_member(broker: odradek.Broker
 
 @pytest.mark.claim(9, part="a")
 def test_batches_reduce_the_number_of_produce_requests(broker: odradek.Broker, topic: str) -> None:
-    """The same 500 records are sent in batches of one and of up to 500 records. A delay of 0 seconds counts the
-    requests."""
+    """A producer sends 500 records in batches of one record, then in batches of up to 500. The test counts the requests
+    by a fault that delays them by 0 s."""
     requests = {}
     for size in (1, 500):
         name = f"{topic}-{size}"
@@ -355,8 +358,8 @@ def test_batches_reduce_the_number_of_produce_requests(broker: odradek.Broker, t
         broker.faults.delay("Produce", 0, times=None, topic=name)
         settings = {"bootstrap.servers": broker.bootstrap_servers, "batch.num.messages": size, "linger.ms": 200}
         producer = Producer(settings)
-        # The first record is sent before the count: until the producer knows the topic, it passes records on one by
-        # one, and a flush sends the few that have arrived.
+        # The first record is not counted. Until the producer knows the topic, it passes records on one by one, and a
+        # flush would send small batches.
         producer.produce(name, b"first", partition=0)
         assert producer.flush(30) == 0
         before = len(fired(broker))
@@ -413,7 +416,7 @@ def test_an_injected_error_reaches_the_client(broker: odradek.Broker, topic: str
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_lost_connection_during_a_produce_repeats_no_record(broker: odradek.Broker, topic: str, when: Any) -> None:
-    """An idempotent producer repeats batches without a reply. The log already has some of these batches."""
+    """An idempotent producer repeats a batch without a reply. With ``when="after"`` the log has the batch already."""
     servers = broker.bootstrap_servers
     create_topic(servers, topic)
     broker.faults.disconnect("Produce", times=3, topic=topic, when=when)

@@ -34,7 +34,7 @@ def records_of(reply: object) -> bytes:
 
 
 def bases(data: bytes) -> list[int]:
-    """Base offsets of the complete batches in the data. Their CRCs are checked."""
+    """Checks the CRCs of the complete batches in the data. Returns the base offsets of these batches."""
     found = list(scan(data))
     assert all(crc_is_valid(data, position, header) for position, header in found)
     return [header.base_offset for _, header in found]
@@ -61,8 +61,8 @@ def test_large_and_small_replies_keep_their_order_on_one_connection(bootstrap: s
 
 
 def test_all_partitions_of_one_reply_are_complete(bootstrap: str, topic: str) -> None:
-    """Headers and files alternate in the reply: one partition has a part of a file, one has a few bytes, one has no
-    bytes."""
+    """Headers and files alternate in the reply: two partitions have a part of a file, one has a few bytes, and one has
+    no bytes."""
     with Wire(bootstrap) as wire:
         create(wire, topic, partitions=4)
         for value in VALUES[:3]:
@@ -122,7 +122,7 @@ def test_a_reader_before_the_last_segment_does_not_wait(bootstrap: str, topic: s
             asked = fetch(topic, offset, max_wait_ms=600_000, min_bytes=50 << 20)
             found += bases(records_of(wire.call(1, 11, asked)))
         assert found == list(range(9))
-        # In the last segment it waits, as in Kafka.
+        # In the last segment the reader waits for min_bytes, as in Kafka.
         waiting = wire.send(1, 11, fetch(topic, 9, max_wait_ms=600_000, min_bytes=950_000))
         with Wire(bootstrap) as other:
             write(other, topic, VALUES[:1])
@@ -165,7 +165,7 @@ def test_readers_that_disconnect_during_a_reply_leave_no_open_files(
 @pytest.mark.claim(11, part="a")
 def test_records_of_large_replies_never_pass_through_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # no copy; docs/benchmarks/mechanisms.md shows the gain
+) -> None:  # docs/benchmarks/mechanisms.md shows the gain
     sent: list[int] = []
     read: list[int] = []
     sendfile, pread = os.sendfile, OsFile.pread

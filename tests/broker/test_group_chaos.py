@@ -27,7 +27,10 @@ MEMBERS = Path(__file__).with_name("group_chaos_members.py")
 
 
 class Consumed:
-    """The offsets of each partition that some member has read, as ends of ranges. Several threads add to it."""
+    """What the members report: the ranges of offsets that they have read, refused commits and failures.
+
+    ``readers`` and ``left`` have the names of the members that have read or ended. Several threads add reports.
+    """
 
     def __init__(self, partitions: int) -> None:
         self._lock = threading.Lock()
@@ -73,7 +76,7 @@ class MemberProcesses:
         self._consumed = consumed
         self._arguments = arguments
         self._processes: list[subprocess.Popen[str]] = []
-        self.members: dict[str, int] = {}  # the running members, and the process of each
+        self.members: dict[str, int] = {}  # the names of the running members, with the number of their process
         self._made = 0
         for _ in range(processes):
             self._processes.append(self._spawn())
@@ -109,7 +112,7 @@ class MemberProcesses:
         self._say(self.members.pop(name), f"stop {name}")
 
     def kill(self, number: int) -> int:
-        """Kills a process with kill -9, and starts another one. Returns the number of its members."""
+        """Kills a process with kill -9, and starts another one. Returns how many members ran in the killed process."""
         process = self._processes[number]
         process.kill()
         process.wait()
@@ -191,7 +194,9 @@ def begin(
 def change_members(
     members: MemberProcesses, rng: random.Random, seconds: float, at_least: int, at_most: int, pause_s: float
 ) -> None:
-    """Members join and leave."""
+    """Starts and stops members at random for some seconds.
+
+    Their number never exceeds ``at_most``. Below ``at_least`` the next change is a start."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         count = len(members.members)
@@ -199,7 +204,7 @@ def change_members(
             members.start(rng)
         else:
             members.stop(rng)
-        time.sleep(rng.uniform(0, 2 * pause_s))  # members join and leave at random times
+        time.sleep(rng.uniform(0, 2 * pause_s))
 
 
 def history(bootstrap: str, group: str, topic: str) -> dict[int, list[int]]:
@@ -218,8 +223,10 @@ def history(bootstrap: str, group: str, topic: str) -> dict[int, list[int]]:
 def check_all_is_read(
     broker: RunningBroker, members: MemberProcesses, consumed: Consumed, writer: Writer, topic: str, group: str
 ) -> None:
-    """Stops writes and changes, and checks that all records are read and committed and no commit is lower than an
-    earlier one."""
+    """Stops the writer, waits until the lag is 0, and stops the members.
+
+    Checks that they have read and committed all records, and that no commit is lower than an earlier one.
+    """
     writer.stop()
     ends = {partition: end for partition, end in writer.ends.items() if end}
 

@@ -29,8 +29,7 @@ ALL, LEADER = -1, 1
 
 
 class Setup:
-    """A broker whose topic ``t`` has two partitions. The high watermark of the first one stays at the
-    log end from before the test."""
+    """A broker with a topic ``t`` of two partitions. The high watermark of the first partition is held back at 0."""
 
     def __init__(self, broker: BrokerServer) -> None:
         self.broker = broker
@@ -54,7 +53,7 @@ class Setup:
         return reader, writer
 
     async def rest(self) -> None:
-        """Runs some iterations of the event loop. No waiting request may complete in them."""
+        """Runs some iterations of the event loop. After them, the broker has sent every reply that is due."""
         for _ in range(20):
             await asyncio.sleep(0.001)
 
@@ -125,8 +124,10 @@ async def serving(directory: Path) -> AsyncIterator[Setup]:
 
 @pytest.fixture
 def run_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Setup], Any]], None]:
-    """Runs a coroutine function with a setup. A share of the loop lasts for an hour: no request waits for another
-    one."""
+    """Returns a function that runs a coroutine function with a ``Setup``.
+
+    A share of the loop lasts for an hour. So no request waits because the shares of others come first.
+    """
     for name in ("SHARE_S", "TICK_S"):
         monkeypatch.setattr(scheduler, name, 3600.0)
 
@@ -211,9 +212,9 @@ def test_a_released_high_watermark_follows_the_log_end(run_scenario) -> None:
 
 
 @pytest.mark.parametrize("is_awaited", [False, True])
-def test_appends_wake_fetches_and_the_coordinator_is_told_only_of_moves(tmp_path: Path, *, is_awaited: bool) -> None:
-    """A coordinator reads the high watermark itself after its own appends. So an append does not report it, with or
-    without a waiting fetch."""
+def test_appends_wake_fetches_but_only_moved_high_watermarks_are_reported(tmp_path: Path, *, is_awaited: bool) -> None:
+    """A coordinator reads the high watermark itself after its own appends. So a partition does not report it to the
+    coordinator after an append, whether a fetch waits or not."""
     log = open_log(tmp_path)
     partition = Partition("t", 3, log, lambda: T0)
     moved: list[int] = []
@@ -394,6 +395,8 @@ def test_a_deleted_topic_ends_all_waits(run_scenario) -> None:
 
 
 def test_a_stop_answers_all_waits(run_scenario) -> None:
+    """When a broker stops, it calls ``close`` of each connection."""
+
     async def scenario(setup: Setup) -> None:
         writer = setup.client()
         writer.produce(0)

@@ -1,5 +1,7 @@
-"""Requests that no client sends: extreme values in every field, or changed bytes. The broker answers or closes the
-connection, and survives."""
+"""Requests that no client sends: extreme values in every field, or changed bytes.
+
+The broker sends a reply or closes the connection. It loses no data and logs no traceback.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ SEEDS = 2
 
 @pytest.fixture
 def filled_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    """A separate broker with a record and a commit that must survive the requests."""
+    """A separate broker with ten records and a commit, which must survive the requests."""
     with BrokerProcess(tmp_path, config=CONFIG) as broker:
         create_topic(broker.bootstrap, "kept")
         publish(broker.bootstrap, "kept", numbers(10))
@@ -108,7 +110,7 @@ def test_absurd_requests_get_well_formed_replies(filled_broker: BrokerProcess) -
             if api_key in TOKENS:  # kio cannot read the times of -1 that Kafka sends with an error
                 assert reply[len(head) : len(head) + 2] == NOT_ALLOWED
                 continue
-            # Kio cannot read these times either, for transactional ids without a transaction.
+            # kio cannot read the time of -1 that this reply has for a transactional id without a transaction.
             if api_key == DESCRIBE_TRANSACTIONS:
                 result_of(read_transactions(version, memoryview(reply)))
                 continue
@@ -128,8 +130,8 @@ def test_changed_bytes_close_at_most_their_connection(filled_broker: BrokerProce
             # The length is not changed, so that the broker gets the frame; API, version and all other bytes may change.
             packed[dice.randrange(4, len(packed))] = dice.randrange(256)
         wire.socket.sendall(packed)
-        # The changed request may be another one (acks=0, another API). The test requires only that the next request is
-        # served.
+        # The changed request may have no reply (acks=0) or the reply of another API. The test requires only that the
+        # broker serves the next request or closes the connection.
         wire.socket.sendall(frames.encode_request(API_VERSIONS, 0, 10, "turned", {}))
         while (reply := answer(wire)) is not None:
             if int.from_bytes(reply[:4], "big") == 10:

@@ -1,7 +1,7 @@
 """Partition directories that Apache Kafka 4.3 wrote until a kill -9, with transactions in every state.
 
-``tests/oracle/record_prepared_transactions.py`` has recorded them. This broker finds them at its start, writes the
-markers of the decided transactions, and completes them.
+``tests/oracle/record_prepared_transactions.py`` has recorded them. Our broker finds them at its start. It writes the
+markers of the decided transactions, and aborts the open transactions, whose timeout has passed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FINAL_STATES = {
     "committed": "CompleteCommit", "aborted": "CompleteAbort", "prepared-commit": "CompleteCommit",
     "prepared-abort": "CompleteAbort", "open": "CompleteAbort",
 }  # fmt: skip
-"""The transactions ``open`` have a timeout of a minute, which has passed since the recording: they are aborted."""
+"""The transactions ``open-0`` and ``open-2`` have a timeout of a minute. So the broker aborts them."""
 VISIBLE = ("committed", "prepared-commit")
 LEVELS = (0, 2)
 
@@ -54,7 +54,7 @@ def take_over(broker: odradek.Broker, data: Path) -> None:
     for recorded in RECORDED.iterdir():
         target = data / recorded.name
         for old in target.iterdir():
-            if old.name != "partition.metadata":  # the id of the topic in the catalogue
+            if old.name != "partition.metadata":  # this file has the topic id of the catalogue
                 old.unlink()
         for file in recorded.iterdir():
             if file.name != "partition.metadata":
@@ -63,7 +63,7 @@ def take_over(broker: odradek.Broker, data: Path) -> None:
 
 
 def fetched(wire: Wire, group: str) -> int | str:
-    """The committed offset of partition 0, or its error."""
+    """The committed offset of partition 0, or the name of the error."""
     asked: dict[str, Any] = {"group_id": group, "topics": [{"name": "t", "partition_indexes": [0]}]}
     asked |= {"member_id": None, "member_epoch": -1}
     (found,) = wire.call(OFFSET_FETCH, 9, {"groups": [asked], "require_stable": True}).groups
@@ -92,7 +92,7 @@ def test_a_start_finishes_the_transactions_of_apache_kafka(tmp_path: Path, *, re
     data = tmp_path / "data"
     with odradek.Broker(data, CONFIG) as broker:
         take_over(broker, data)
-        if restarted:  # in the middle of the transaction
+        if restarted:  # the kill may come before the broker has finished the transactions
             broker.kill()
             broker.start()
         with Wire(broker.bootstrap_servers) as wire:

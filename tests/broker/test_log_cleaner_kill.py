@@ -53,7 +53,7 @@ class Keys:
         assert self.producer.flush(60) == 0
 
     def check(self, bootstrap: str) -> int:
-        """Reads all records. Returns their number."""
+        """Reads all records and checks that the newest one of each key is there. Returns the number of records."""
         seen: dict[bytes, tuple[int, bytes | None]] = {}
         count = 0
         for message in everything(bootstrap, self.topic):
@@ -106,7 +106,7 @@ def rounds(own_broker: Callable[..., RunningBroker], topic: str, count: int, see
     broker.kill()
     broker.start()
     keys.check(broker.bootstrap)
-    keys.write(10)  # the broker still knows the producer's sequence
+    keys.write(10)  # the broker still knows the sequence of this producer
 
 
 @pytest.mark.claim(14, part="a")

@@ -1,4 +1,4 @@
-"""The broker derives the same state from the catalogue at a start as from the changes one by one."""
+"""The state that a broker derives from the whole catalogue at a start equals the state after the single changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALL_CLIENTS = (("client-id", None),)
 
 
 class Recorder:
-    """A separate catalogue, built only from the calls of a publisher."""
+    """A publisher that builds a catalogue of its own from the calls that it gets."""
 
     def __init__(self) -> None:
         self.calls: list[bool] = []
@@ -69,7 +69,7 @@ class Recorder:
 
 
 class Starts:
-    """Starts brokers on one directory, each with the test's publishers after its own."""
+    """Starts brokers on one directory. Each broker calls the test's publishers after its own publishers."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.directory = directory
@@ -137,7 +137,7 @@ def derived_state(broker: BrokerServer) -> dict[str, object]:
     }
 
 
-def test_a_start_publishes_what_the_changes_did(starts: Starts) -> None:
+def test_a_start_publishes_the_state_after_all_changes(starts: Starts) -> None:
     async def scenario() -> None:
         living, restarted = Recorder(), Recorder()
         broker = await starts.start(living)
@@ -241,7 +241,7 @@ def test_a_publisher_that_fails_at_the_start_prevents_the_start(starts: Starts) 
     run(scenario)
 
 
-def test_waiting_producers_share_a_block_of_ids(starts: Starts) -> None:
+def test_waiting_producers_share_a_producer_id_block(starts: Starts) -> None:
     async def scenario() -> None:
         broker = await starts.start()
         end = broker.catalog.log_end_offset
@@ -259,7 +259,7 @@ def test_waiting_producers_share_a_block_of_ids(starts: Starts) -> None:
     run(scenario)
 
 
-def test_a_block_that_cannot_be_allocated_fails_the_waiting_producers(starts: Starts) -> None:
+def test_a_producer_id_block_that_cannot_be_allocated_fails_the_waiting_producers(starts: Starts) -> None:
     async def scenario() -> None:
         broker = await starts.start()
         change = broker.catalog.change

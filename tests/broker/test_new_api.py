@@ -41,7 +41,7 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, 
 
 @pytest.fixture
 def new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The handlers' files and one more."""
+    """Lets the broker use a copy of the handlers' directory, with one more file: ``HANDLER``."""
     directory = tmp_path / "handlers"
     shutil.copytree(handlers.__path__[0], directory, ignore=shutil.ignore_patterns("__pycache__"))
     (directory / "k66_list_transactions.py").write_text(HANDLER)

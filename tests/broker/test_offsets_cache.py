@@ -1,6 +1,7 @@
-"""Committed offsets are in memory: a fetch reads no log, and during a load the coordinator returns an error.
+"""Committed offsets are in memory: OffsetFetch reads no log, and during a load the coordinator returns an error.
 
-kafka-python fetches them. The broker runs in a thread of this process, so that its reads can be counted.
+The clients are kafka-python and requests that the test encodes. The broker runs in a thread of this process, so that
+the test can count its reads.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def client(broker: odradek.Broker, group: str) -> KafkaConsumer:
 def test_an_offset_fetch_reads_no_log(broker: odradek.Broker, reads: Reads) -> None:
     for number in range(COMMITS):
         commit_raw(broker.bootstrap_servers, f"g{number % 3}", "t", {0: (number, 0, "")})
-    assert reads.count == PARTITIONS, "once each, when the topic was created"
+    assert reads.count == PARTITIONS, "each log was read once, when the topic was created"
     broker.stop()
     broker.start()
     for number in range(3):
@@ -91,8 +92,7 @@ def fetch(wire: Wire, group: str, partition: int = 0) -> tuple[ErrorCode, int]:
 def test_during_a_load_the_coordinator_returns_its_error(
     broker: odradek.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The test holds the load in its middle. A client that fetches meanwhile waits, and then gets the committed
-    offset."""
+    """The test holds the load back. kafka-python, which fetches the committed offset meanwhile, waits for the load."""
     commit_raw(broker.bootstrap_servers, "g", "t", {0: (7, 0, "")})
     broker.stop()
     go_on, real = threading.Event(), Loader.take

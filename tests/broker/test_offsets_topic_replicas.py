@@ -18,7 +18,7 @@ from odradek.wire.api_keys import DESCRIBE_CONFIGS, FIND_COORDINATOR, METADATA
 
 NAME = "offsets.topic.replication.factor"
 DEFAULT_CONFIG = 5
-"""The source of a synonym."""
+"""Kafka's code for the source of a default value, in the reply to DescribeConfigs."""
 Start = Callable[[RunningBroker | ApacheBroker], Wire]
 
 
@@ -40,7 +40,7 @@ def start() -> Iterator[Start]:
 
 @pytest.fixture
 def apache(tmp_path: Path) -> ApacheBroker:
-    """A node without a setting for the replicas of the topic."""
+    """A node of Apache Kafka whose settings do not have ``offsets.topic.replication.factor``."""
     try:
         made = ApacheBroker(tmp_path / "kafka", {}, heap="256m")
     except Unavailable as error:
@@ -51,7 +51,7 @@ def apache(tmp_path: Path) -> ApacheBroker:
 
 
 def default_of(wire: Wire) -> str:
-    """The default, as DescribeConfigs reports it."""
+    """Returns the default of ``offsets.topic.replication.factor`` that DescribeConfigs reports."""
     node = wire.call(METADATA, 7, {"topics": [], "allow_auto_topic_creation": False}).brokers[0].node_id
     row = {"resource_type": 4, "resource_name": str(node), "configuration_keys": [NAME]}
     (found,) = wire.call(DESCRIBE_CONFIGS, 4, {"resources": [row], "include_synonyms": True}).results
@@ -60,7 +60,7 @@ def default_of(wire: Wire) -> str:
 
 
 def answers(wire: Wire, for_s: float = 3) -> set[ErrorCode]:
-    """Sends FindCoordinator again and again during this time. Returns the error codes of the replies."""
+    """Sends FindCoordinator again and again for ``for_s`` seconds. Returns the error codes of the replies."""
     found, until = set(), time.monotonic() + for_s
     while time.monotonic() < until:
         asked = {"key_type": 0, "coordinator_keys": ["g"]}
@@ -79,7 +79,7 @@ def is_there(wire: Wire) -> bool:
 def test_one_node_of_apache_kafka_has_no_coordinator_at_its_default_of_three(
     start: Start, apache: ApacheBroker
 ) -> None:
-    """The test waits much longer than the node takes to create a topic with as many partitions."""
+    """The test waits much longer than the node takes to create another topic with 50 partitions."""
     wire = start(apache)
     assert default_of(wire) == "3"
     began = time.monotonic()

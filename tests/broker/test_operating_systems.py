@@ -1,4 +1,7 @@
-"""Broker and client without the names of the standard library that macOS lacks; the client without those of Windows."""
+"""The broker and the client run without the standard library's names that macOS lacks.
+
+The client also runs without the names that Windows lacks.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Client quotas over the wire: a client above its quota gets a throttle time and is muted; others are not affected
-(KIP-219)."""
+"""Client quotas over the wire (KIP-219): a client above its quota gets a throttle time and is muted."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ def took_ms(call: Callable[[], object]) -> float:
 
 
 def written(wire: Wire, topic: str, size: int) -> int:
-    """Writes this number of bytes. Returns the throttle time of the reply."""
+    """Produces one record with a value of ``size`` bytes. Returns the throttle time of the reply in ms."""
     from odradek.batches.encode import encode_batch
     from odradek.core.effects import SimpleRecord
 
@@ -132,7 +131,7 @@ def test_creating_and_deleting_partitions_is_limited_by_a_rate(bootstrap: str, w
         refused = make(maker, unique("topic"), 1)
         assert refused.topics[0].error_code == 89
         assert 0 < milliseconds(refused.throttle_time) <= 2000
-    with Wire(bootstrap, client_id=client) as old:  # an old version does not have the error, and is served
+    with Wire(bootstrap, client_id=client) as old:  # version 5 has no such error, so the request is served
         served = make(old, unique("topic"), 1, version=5)
         assert served.topics[0].error_code == 0
         assert milliseconds(served.throttle_time) > 0
@@ -147,7 +146,7 @@ def test_creating_and_deleting_partitions_is_limited_by_a_rate(bootstrap: str, w
 
 
 def test_an_address_with_too_many_new_connections_is_refused(own_broker: Callable[..., RunningBroker]) -> None:
-    # A limit of five in three seconds: a busy machine opens them in that time, too.
+    # The limit is five connections in three seconds. Even a busy machine opens more in that time.
     running = own_broker(**{"quota.window.num": "2", "quota.window.size.seconds": "3"})
     with Wire(running.bootstrap) as wire:
         assert set_quota(wire, {"ip": "127.0.0.1"}, connection_creation_rate=1) == 0

@@ -1,4 +1,4 @@
-"""Fetch and ListOffsets with read_committed, over a broker whose partition has transactions."""
+"""Fetch and ListOffsets with read_committed, for a partition with transactions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LATEST, MAX_TIMESTAMP = -1, -3
 
 
 class Setup:
-    """A broker, partition 0 of its topic ``t``, and two producers with ids 7 and 8."""
+    """A broker and partition 0 of its topic ``t``. The tests write with the producer ids 7 and 8."""
 
     def __init__(self, broker: BrokerServer) -> None:
         self.broker = broker
@@ -63,11 +63,11 @@ class Setup:
         return partition_of(await Peer(self.broker).ask(FETCH, version, request(offset, isolation, **options)))
 
     def waiting(self, offset: int, isolation: int = COMMITTED, *, min_bytes: int = 1) -> Waiting:
-        """Sends a fetch that waits."""
+        """Sends a fetch that may wait, and returns it."""
         return Waiting(self.broker, request(offset, isolation, min_bytes=min_bytes, wait_ms=PATIENCE_MS))
 
     async def offset(self, timestamp: int, isolation: int = COMMITTED) -> tuple[ErrorCode, int, int]:
-        """The answer to ListOffsets: error, offset, timestamp."""
+        """Sends ListOffsets. Returns the error, the offset and the timestamp of the reply."""
         part = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp}
         message = {"replica_id": -1, "isolation_level": isolation, "topics": [{"name": "t", "partitions": [part]}]}
         reply = await Peer(self.broker).ask(LIST_OFFSETS, 7, message)
@@ -83,7 +83,7 @@ class Waiting(Peer):
         self.connection.data_received(frames.encode_request(FETCH, 12, 1, "c", message))
 
     async def answer(self) -> Any:
-        """The partition of the reply, or None if there is no reply soon."""
+        """Returns the partition of the reply, or None if there is no reply within 30 ms."""
         for _ in range(30):
             if self.written:
                 return partition_of(frames.decode_reply(FETCH, 12, b"".join(self.written)[4:])[1])
@@ -257,7 +257,7 @@ def test_a_fetch_before_the_segment_of_the_last_stable_offset_does_not_wait(run_
         setup.send(7)
         log.roll(setup.t0)
         setup.append(setup.plain())
-        assert await setup.waiting(0, min_bytes=NEVER).answer() is None, "its records may still arrive in one segment"
+        assert await setup.waiting(0, min_bytes=NEVER).answer() is None, "the segment also has the last stable offset"
         assert seen(await setup.waiting(0, UNCOMMITTED, min_bytes=NEVER).answer()) == (2, 2 * SIZE, None)
         late = setup.waiting(2, min_bytes=NEVER)
         setup.end(7)
@@ -279,9 +279,8 @@ def test_a_held_back_high_watermark_holds_back_the_end_of_a_transaction(run_with
     run_with_setup(scenario)
 
 
-def test_a_session_replies_when_the_last_stable_offset_has_moved(run_with_setup) -> None:
-    """As in Kafka, a reply contains a partition if it has records or another high watermark. A changed last stable
-    offset is no reason."""
+def test_a_session_reply_has_a_partition_with_records_or_a_new_high_watermark(run_with_setup) -> None:
+    """As in Kafka, a new last stable offset alone is no reason for a partition in the reply."""
 
     async def scenario(setup: Setup) -> None:
         peer = Peer(setup.broker)

@@ -1,5 +1,4 @@
-"""A topic that is deleted and created again with its name is a new topic: no stored value of the first applies to
-it."""
+"""A topic that is created again after its deletion is a new topic: no stored value of the old topic applies to it."""
 
 from __future__ import annotations
 
@@ -53,11 +52,11 @@ def test_the_log_start_of_a_deleted_topic_does_not_apply_to_its_successor(runnin
         for _ in range(100):
             produce(wire, topic, [b"v" * 100])
         delete_records(wire, topic, 80)
-        # The offset is within a segment, so that only the file contains it.
+        # The offset is within a segment, so that only the checkpoint contains it.
         eventually(
             lambda: stored_offsets(running, checkpoints.LOG_START).get(name) == 80, what="the log start's checkpoint"
         )
-        eventually(lambda: stored_offsets(running, checkpoints.RECOVERY_POINT).get(name), what="the recovery point's")
+        eventually(lambda: stored_offsets(running, checkpoints.RECOVERY_POINT).get(name), what="the recovery point")
         assert delete(wire, topic) == 0
         assert name not in stored_offsets(running, checkpoints.LOG_START)
         assert name not in stored_offsets(running, checkpoints.RECOVERY_POINT)
@@ -71,7 +70,8 @@ def test_the_log_start_of_a_deleted_topic_does_not_apply_to_its_successor(runnin
 
 
 def test_stored_values_of_deleted_topics_are_removed_at_the_start(running: RunningBroker, topic: str) -> None:
-    """The checkpoints are as after a kill directly after a deletion. A later kill does not restore the values."""
+    """The test writes the checkpoints that a kill directly after a deletion leaves. The start removes their values of
+    the deleted topic, and another kill does not restore these values."""
     with Wire(running.bootstrap) as wire:
         create(wire, unique("other"))
     running.stop()
@@ -93,7 +93,8 @@ def test_stored_values_of_deleted_topics_are_removed_at_the_start(running: Runni
 
 @pytest.mark.claim(55, part=True)
 def test_a_recreated_topic_has_no_commits_of_its_predecessor(tmp_path: Path) -> None:
-    """The broker is killed between the catalogue's change and the tombstones, and the topic is created again."""
+    """The broker is killed after it has removed the topic from the catalogue and before it has written the tombstones.
+    Then the topic is created again."""
     settings = BrokerConfig({"offsets.topic.num.partitions": "1"})
 
     async def ask(broker: BrokerServer, request: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Requests of groups while ``__consumer_offsets`` does not exist. As in Apache Kafka, an invalid field has its own
-error, and not the error that there is no coordinator.
+"""Group requests with an invalid field while ``__consumer_offsets`` does not exist: they get the error of the field.
 
 ``GroupCoordinatorService`` of Apache Kafka 4.3 checks these fields before it looks for the partition of the group.
+Valid requests get NOT_COORDINATOR.
 """
 
 from __future__ import annotations

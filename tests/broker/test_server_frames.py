@@ -186,7 +186,7 @@ def test_connections_are_limited_per_address(own_broker: Callable[..., RunningBr
                 assert time.monotonic() < deadline
 
 
-# --- requests these tests share ---------------------------------------------------------------------------------
+# --- requests that test modules share ---------------------------------------------------------------------------
 
 
 def create(wire: Wire, topic: str, partitions: int = 1, **configs: str) -> None:
@@ -224,7 +224,7 @@ def resident_kib(running: RunningBroker) -> int:
 
 
 def test_connections_leave_descriptors_to_the_logs(own_broker: Callable[..., RunningBroker], topic: str) -> None:
-    """A log that cannot open its next segment goes offline permanently, so clients are refused before that."""
+    """A log that cannot open its next segment goes offline for good. So the broker refuses new connections first."""
     running = own_broker(socket_listen_backlog_size="1000")
     host, _, port = running.bootstrap.rpartition(":")
     resource.prlimit(running.pid, resource.RLIMIT_NOFILE, (400, 400))  # type: ignore[attr-defined]

@@ -34,11 +34,11 @@ from odradek.testing.cluster import BrokerProcess
 pytestmark = pytest.mark.usefixtures("plain_broker")
 SERVE = [sys.executable, "-m", "odradek.broker"]
 ON_APACHE = bool(os.environ.get("ODRADEK_TEST_ORACLE"))
-"""Apache Kafka begins a leader epoch at every start."""
+"""Whether the tests run with Apache Kafka, which begins a leader epoch at every start."""
 
 
 def refused(*arguments: str) -> str:
-    """The one line that a broker prints if it must not start."""
+    """Runs a broker that must refuse to start. Returns the one line that it prints."""
     done = subprocess.run([*SERVE, *arguments], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2, done
     assert done.stdout == ""
@@ -351,8 +351,8 @@ def test_all_requests_to_an_offline_partition_get_its_error(tmp_path: Path) -> N
     assert asyncio.run(life()) == [56] * 8  # KAFKA_STORAGE_ERROR
 
 
-def test_a_directory_of_apache_kafka_is_refused_and_not_changed(tmp_path: Path) -> None:
-    """The log of its controller begins with control records, which our logs never do."""
+def test_a_directory_of_apache_kafka_is_refused(tmp_path: Path) -> None:
+    """The metadata log of Apache Kafka begins with control records. Our metadata log never does."""
     log = Log.open(tmp_path / "__cluster_metadata-0", LogConfig(), 0, clean=True)
     leader_change = SimpleRecord(b"\0\0\0\2", b"\0\0\0\0")
     log.append(encode_batch([leader_change], now_ms=0, control=True), now_ms=0, leader_epoch=1, origin="coordinator")
@@ -366,7 +366,7 @@ def test_a_directory_of_apache_kafka_is_refused_and_not_changed(tmp_path: Path) 
 
 
 def test_damaged_checkpoints_do_not_prevent_the_start(tmp_path: Path) -> None:
-    """Checkpoints only save work: without them the logs are read from their start."""
+    """Checkpoints only save work: without them the broker reads the logs from their start."""
     running = BrokerProcess(tmp_path).start()
     with Wire(running.bootstrap) as wire:
         create(wire, "flights")
@@ -446,7 +446,6 @@ def test_deleted_records_stay_deleted_after_a_crash(own_broker: Callable[..., Ru
 
 @pytest.mark.claim(92, part=True)
 def test_kill_9_under_load_loses_no_acknowledged_record(own_broker: Callable[..., RunningBroker], topic: str) -> None:
-    # claim 92, for records
     running = own_broker()
     acknowledged: dict[int, bytes] = {}
     with Wire(running.bootstrap) as wire:
@@ -476,7 +475,7 @@ def test_kill_9_under_load_loses_no_acknowledged_record(own_broker: Callable[...
     assert sorted(found) == list(range(end)), "the offsets have no gap"
 
 
-def test_a_broker_starts_fast_with_little_memory(tmp_path: Path) -> None:
+def test_a_new_broker_has_little_memory_and_no_numeric_libraries(tmp_path: Path) -> None:
     running = BrokerProcess(tmp_path).start()
     assert running.pid is not None
     assert "odradek.broker" in Path(f"/proc/{running.pid}/cmdline").read_text(), "not a fork"
@@ -487,7 +486,7 @@ def test_a_broker_starts_fast_with_little_memory(tmp_path: Path) -> None:
     running.stop()
 
 
-# --- requests these tests share ---------------------------------------------------------------------------------
+# --- requests that test modules share ---------------------------------------------------------------------------
 
 
 def describe(wire: Wire, topic: str):
@@ -536,7 +535,7 @@ def test_automatic_topic_creation_depends_on_client_and_broker(own_broker: Calla
 
 @pytest.mark.behaviour(52, part="a")
 def test_a_leader_epoch_begins_after_an_unclean_stop(own_broker: Callable[..., RunningBroker], topic: str) -> None:
-    # A consumer that continues has to look up the end of its epoch.
+    # So a consumer that continues has to look up the end offset of the epoch that it has read.
     running = own_broker()
 
     def epoch(wire: Wire) -> int:

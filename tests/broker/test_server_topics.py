@@ -1,4 +1,4 @@
-"""Topics, settings and lookups over the wire, with the replies of Apache Kafka 4.3 (compared request by request)."""
+"""Topics, settings and lookups over the wire. The expected replies are those of Apache Kafka 4.3."""
 
 from __future__ import annotations
 
@@ -263,7 +263,6 @@ def test_a_fetch_outside_the_log_is_out_of_range(wire: Wire, topic: str, offset:
 
 @pytest.mark.behaviour(52, part="b")
 def test_leader_epochs_are_checked(wire: Wire, topic: str) -> None:
-    # behaviour 52 (one broker's part)
     create(wire, topic)
     produce(wire, topic, [b"a"])
     asked = fetch(topic, max_wait_ms=0)
@@ -277,6 +276,7 @@ def test_leader_epochs_are_checked(wire: Wire, topic: str) -> None:
 
 
 SINCE = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
+"""The first version of ListOffsets with each special timestamp."""
 
 
 @pytest.mark.behaviour(47)
@@ -342,8 +342,8 @@ def test_a_compacted_topic_reports_the_records_without_a_key(wire: Wire, topic: 
 
 
 def test_a_topic_with_time_limits_reports_the_records_that_are_too_old(wire: Wire, topic: str) -> None:
-    """A record without a timestamp is not too old. The reply lists exactly the records for which the batch is
-    refused."""
+    """A record without a timestamp is not too old. The broker refuses the batch, and its reply lists only the records
+    that are too old."""
     create(wire, topic, message_timestamp_before_max_ms="60000")
     now_ms = int(time.time() * 1000)
 
@@ -416,8 +416,8 @@ def settled(ask: Callable[[], int]) -> int:
 
 
 @pytest.mark.claim(87, part="a")
-def test_clients_may_not_write_the_offsets_topic(bootstrap: str, wire: Wire, group: str) -> None:
-    # The error is INVALID_TOPIC_EXCEPTION, except for the client id __admin_client.
+def test_only_the_client_id_admin_client_may_write_the_offsets_topic(bootstrap: str, wire: Wire, group: str) -> None:
+    # Other clients get INVALID_TOPIC_EXCEPTION.
     coordinator(wire, group)
     assert produce(wire, "__consumer_offsets", [b"x"]).error_code == 17
     part = {"partition_index": 0, "offset": 0}
@@ -429,7 +429,7 @@ def test_clients_may_not_write_the_offsets_topic(bootstrap: str, wire: Wire, gro
 
 
 @pytest.mark.claim(78, part=True)
-def test_with_too_few_brokers_for_its_replicas_there_is_no_coordinator(
+def test_without_enough_brokers_for_the_offsets_topic_there_is_no_coordinator(
     own_broker: Callable[..., RunningBroker], group: str
 ) -> None:
     with Wire(own_broker(offsets_topic_replication_factor="3").bootstrap) as wire:
@@ -438,7 +438,7 @@ def test_with_too_few_brokers_for_its_replicas_there_is_no_coordinator(
 
 
 @pytest.mark.claim(80)
-def test_an_offsets_topic_made_by_hand_counts_from_the_next_start(
+def test_an_offsets_topic_made_by_hand_is_used_from_the_next_start_on(
     own_broker: Callable[..., RunningBroker], topic: str
 ) -> None:
     # With 5 partitions gp-assign-group-1 is in partition 2; until the restart there is no coordinator.
@@ -463,7 +463,8 @@ def test_an_offsets_topic_made_by_hand_counts_from_the_next_start(
 def test_an_offsets_topic_altered_by_hand_loses_commits_and_a_deleted_one_is_created_again(
     own_broker: Callable[..., RunningBroker], topic: str
 ) -> None:
-    # More partitions lose commits at the restart, since the hash changes. A deleted offsets topic is created again.
+    # With two more partitions, the group has another partition after the restart, without its commit. A deleted offsets
+    # topic is created again.
     running = own_broker(offsets_topic_num_partitions="5")
     group = next(name for name in map("group-{}".format, range(99)) if _moves(name))
     with Wire(running.bootstrap) as wire:
@@ -491,6 +492,6 @@ def _moves(group: str) -> bool:
 
 @pytest.mark.claim(111, part="c")
 def test_min_insync_replicas_is_limited_to_the_number_of_replicas(wire: Wire, topic: str) -> None:
-    # One broker, as in Kafka 4.3: acks=all with one replica succeeds although two are required.
+    # As in Kafka 4.3, acks=all succeeds with one replica although min.insync.replicas is 2.
     create(wire, topic, min_insync_replicas="2")
     assert produce(wire, topic, [b"a"]).error_code == 0

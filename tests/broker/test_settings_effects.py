@@ -1,4 +1,4 @@
-"""The effects of settings: those of the broker at its start, and those of brokers, topics and loggers at run time."""
+"""The effects of broker settings at the start, and of changed broker, topic and logger settings at run time."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def alter(wire: Wire, kind: int, name: str, **settings: str | None) -> int:
 
 
 def described(wire: Wire, kind: int, name: str, *keys: str) -> dict[str, tuple[str | None, int]]:
-    """Setting -> (value, source)."""
+    """Returns the value and Kafka's code of the source for each setting."""
     resource = {"resource_type": kind, "resource_name": name, "configuration_keys": list(keys) or None}
     message = {"resources": [resource], "include_synonyms": True, "include_documentation": True}
     rows = wire.call(32, 4, message).results[0].configs
     return {row.name: (row.value, int(row.config_source)) for row in rows}
 
 
-# --- at its start -----------------------------------------------------------------------------------------------
+# --- at the start -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,7 @@ def test_a_topics_setting_has_precedence_over_those_of_the_broker_and_the_cluste
         create(wire, topic)
 
         def largest() -> int:
-            """Produces batches of these sizes. Returns the largest size that the broker accepts."""
+            """Produces records of four sizes. Returns the largest size that the broker accepts."""
             passed = [size for size in (500, 1500, 2500, 3500) if not produce(wire, topic, [b"x" * size]).error_code]
             return max(passed)
 

@@ -1,4 +1,4 @@
-"""The lock of a data directory that another process holds."""
+"""The lock of a data directory while another process holds the lock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JAVAS = "import fcntl; file = open(sys.argv[1], 'w'); fcntl.lockf(file, fcntl.LO
 
 
 @pytest.mark.parametrize("lock", [OURS, JAVAS], ids=["a broker of ours", "a running Apache Kafka"])
-def test_a_lock_counts_and_ends_with_its_process(tmp_path: Path, lock: str) -> None:
+def test_the_lock_of_another_process_is_respected_until_it_ends(tmp_path: Path, lock: str) -> None:
     code = f"import sys; {lock}; print('held', flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", code, str(tmp_path / ".lock")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:

@@ -1,12 +1,14 @@
 """Random transactions append to lists in several partitions, while the broker and the producers get ``kill -9``.
 
-EndTxn is delayed, dropped and repeated. In half of the long trials the markers are late. The checker finds six planted
-faults. It checks:
+The broker delays or drops EndTxn and other requests, or their replies. In half of the long trials the markers are late.
+The checker checks:
 
 * No aborted record is read, and no record is lost or duplicated.
 * No transaction is committed in only some of its partitions.
-* No offset is committed without its records, or is visible before its marker.
-* The answer to EndTxn comes after all markers, and every transaction ends."""
+* No offset is committed without the records of its transaction, or is visible before its marker.
+* The reply to EndTxn comes after all markers, and every transaction ends.
+
+Slow tests plant six faults in the broker, and the checker must find each of them."""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ CONFIG = {
 }
 END_WITHIN_S = 60.0
 SEGMENT_BYTES = (None, 2_048, 5_000, 20_000)
-"""The sizes of segments in a trial, by its seed. With small segments, each kill -9 finds files of transactions."""
+"""The segment sizes of trials; the seed selects one. Small segments spread the transactions over many files."""
 FOUND = {
     "a marker is lost": "before the marker of epoch|holds readers|open transactions",
     "a marker has a wrong epoch": "ends the transaction of epoch",
@@ -63,7 +65,7 @@ FOUND = {
     EARLY_REPLY: "after the answer to EndTxn",
 }
 NEED_LATE_MARKERS = ("offsets are applied at Prepare", EARLY_REPLY)
-"""Faults between the decision and its markers. Usually less than a millisecond is between the two."""
+"""Faults that show only between a decision and its markers: less than a millisecond if the markers are not late."""
 
 
 class PlantedBroker(BrokerProcess):
@@ -84,7 +86,10 @@ def late_broker(place: Path, *faults: str) -> PlantedBroker:
 
 
 class WorkerProcess:
-    """One producer in its own process. ``lines``: the lines that it has printed, with their line ends."""
+    """One producer in its own process. ``note`` gets each line that it prints, except the end of its work.
+
+    ``done`` gets True when the producer has done its transactions, and False when the process has ended.
+    """
 
     def __init__(self, bootstrap: str, name: str, seed: int, note: Callable[[str, dict[str, Any]], None]) -> None:
         command = [sys.executable, "-m", "support.transaction_worker", bootstrap, name, str(seed)]
@@ -114,7 +119,7 @@ class WorkerProcess:
         self.process.stdin.flush()
 
     def kill(self) -> None:
-        """Ends the process with kill -9. Afterwards ``lines`` has all that it has printed."""
+        """Ends the process with kill -9. Afterwards ``note`` has all complete lines that the process has printed."""
         self.process.kill()
         self.process.wait()
         self._thread.join()
@@ -140,7 +145,7 @@ class Trial:
         self.rounds = self.broker_kills = self.worker_kills = self.ended_by_time = 0
         self.seen_offsets: dict[str, set[int]] = {name: set() for name in NAMES}
         self.answered: set[tuple[str, int]] = set()
-        """The committed transactions whose markers were looked for after the answer to EndTxn."""
+        """The committed transactions whose markers the reader has looked for after the reply to EndTxn."""
         self.noted = 0
         self._notes = threading.Lock()
         self._failure: BaseException | None = None
@@ -173,7 +178,7 @@ class Trial:
             self.noted += 1
 
     def segments(self) -> int:
-        """Returns the number of segments of all partitions."""
+        """Returns the number of segments of all partitions of the transactions' topic."""
         return sum(1 for _ in self.broker.data_dir.glob(f"{TOPIC}-*/*.log"))
 
     # --- one round --------------------------------------------------------------------------------------------
@@ -207,8 +212,9 @@ class Trial:
         self.end_and_check()
 
     def set_faults(self) -> None:
-        """Makes the broker delay or drop EndTxn and other requests, or their replies. The producer repeats such a
-        request."""
+        """Makes the broker delay or drop EndTxn and other requests, or their replies, or close the connection.
+
+        The producer repeats a request without a reply."""
         chance = self.chance
         for _ in range(chance.randint(1, 3)):
             api = chance.choice(["EndTxn", "EndTxn", "EndTxn", "Produce", "TxnOffsetCommit", "InitProducerId"])
@@ -236,7 +242,7 @@ class Trial:
         return all(not worker.done.empty() for worker in self.workers.values())
 
     def read_on(self, stop: threading.Event) -> None:
-        """Reads while transactions are open."""
+        """Reads until ``stop`` is set, also while transactions are open. Keeps the first failed check."""
         while not stop.is_set():
             try:
                 with Wire(self.broker.bootstrap, timeout_s=10) as wire:
@@ -268,7 +274,7 @@ class Trial:
                 self.answered.add((name, number))
 
     def answered_since(self, name: str) -> dict[int, Planned]:
-        """Returns the transactions whose EndTxn was answered and that no reader has looked for yet."""
+        """Returns the committed transactions with a reply to EndTxn whose markers no reader has looked for yet."""
         with self._notes:
             found = dict(self.ledger.planned.get(name, {}))
         return {
@@ -280,7 +286,9 @@ class Trial:
     # --- the end of a round -----------------------------------------------------------------------------------
 
     def end_and_check(self) -> None:
-        """Waits until every transaction has ended. The transactions of killed producers end by their timeout."""
+        """Waits until every transaction has ended, and checks logs, readers and committed offsets.
+
+        The transactions of killed producers end by their timeout."""
         with Wire(self.broker.bootstrap) as wire:
             if len(self.workers) < len(NAMES):
                 self.ended_by_time += bool(self.open_ones(wire))
@@ -347,7 +355,7 @@ def trial(tmp_path: Path) -> Iterator[Callable[[int], Trial]]:
 
 
 def has_late_markers(seed: int) -> bool:
-    """Half of the seeds, with each size of segments."""
+    """Returns True for half of the seeds. Both halves have each segment size."""
     return seed // len(SEGMENT_BYTES) % 2 == 1
 
 

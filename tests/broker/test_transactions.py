@@ -1,4 +1,4 @@
-"""Transactions on a real broker, with raw requests in both versions of the protocol."""
+"""Transactions on a real broker, with raw requests at the levels 0 and 2 of ``transaction.version``."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_a_batch_after_the_end_of_its_transaction_begins_no_other_transaction(wi
     assert read(wire, made) == ["a"]
 
 
-def test_an_unknown_producer_writes_no_transaction(wire: Wire, made: str, name: str) -> None:
+def test_a_batch_with_a_missing_or_wrong_transactional_id_is_refused(wire: Wire, made: str, name: str) -> None:
     producer = RawProducer(wire, name).started()
     data = producer.batch(made, 0, "a")
     assert produce(wire, made, 0, data, None, 12) == "transactional_id_authorization_failed"
@@ -229,11 +229,11 @@ def test_an_unknown_producer_writes_no_transaction(wire: Wire, made: str, name: 
 def test_all_partitions_of_a_request_are_added_in_one_record(
     wire: Wire, bootstrap: str, topic: str, name: str, level: int
 ) -> None:
-    """Each record of the coordinator contains all partitions of the transaction. If each partition were added by a
-    record of its own, the bytes would be quadratic."""
+    """Each record of the coordinator contains all partitions of the transaction. With one record per added partition,
+    the size of all records would grow with the square of the number of partitions."""
     create_topic(wire, topic, 300)
     producer = RawProducer(wire, name, level=level).started()
-    for count in (3, 300):  # at once and in steps
+    for count in (3, 300):  # few partitions are added at once, many in steps
         before = end_of_transaction_state(bootstrap, name)
         if level == 0:
             producer.add(topic, range(count))
@@ -261,7 +261,7 @@ def test_batches_of_two_producers_in_one_request_are_all_refused(wire: Wire, mad
 
 
 def end_of_transaction_state(bootstrap: str, transactional_id: str) -> int:
-    """The end of the log of a transactional id's coordinator."""
+    """The log end offset of the transactional id's partition of ``__transaction_state``."""
     return end_offsets(bootstrap, TRANSACTION_TOPIC, 50)[partition_for_key(transactional_id, 50)]
 
 
@@ -314,7 +314,7 @@ def test_a_tool_can_abort_a_hanging_transaction(wire: Wire, made: str, name: str
     assert row.producer_id == producer.producer_id
     assert [part.error_code.name for part in row.topics[0].partitions] == ["none", "unknown_topic_or_partition"]
     begun(RawProducer(wire, unique("tx")).started(), made, "b").end()
-    assert read(wire, made) == ["b"], "the hanging transaction would hide it"
+    assert read(wire, made) == ["b"], "readers do not wait for the hanging transaction"
 
 
 # --- the topic and the feature ------------------------------------------------------------------------------------
@@ -373,8 +373,8 @@ def test_the_level_changes_while_producers_run(own_broker: Callable[..., Running
 def test_a_producer_of_version_2_at_level_0_waits_for_its_timeout(
     own_broker: Callable[..., RunningBroker], topic: str, name: str
 ) -> None:
-    """In Apache Kafka the transactional id of such a producer is unusable until a restart, and its open transaction
-    holds back readers."""
+    """Our broker aborts the transaction of such a producer after the timeout. In Apache Kafka its transactional id is
+    unusable until a restart, and its open transaction holds back readers."""
     interval = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": "50"}
     with Wire(own_broker(**interval).bootstrap) as wire:
         create_topic(wire, topic)

@@ -1,4 +1,4 @@
-"""A broker that ends in any state of a transaction finishes it after the next start."""
+"""A broker that ends in any state of a transaction finishes the transaction after the next start."""
 
 from __future__ import annotations
 
@@ -138,8 +138,8 @@ def test_an_expired_id_is_removed_by_the_brokers_clock(broker: odradek.Broker) -
 
 @LEVELS
 def test_kill_9_at_any_moment_leaves_whole_transactions(own_broker: Callable[..., RunningBroker], level: int) -> None:
-    """Every transaction writes its number to both partitions. Each acknowledged transaction is in both partitions, and
-    each other one in both or in none."""
+    """Every transaction writes its number to both partitions. Readers find each acknowledged commit in both partitions,
+    each commit without a reply in both or in none, and no aborted transaction."""
     running = own_broker(transaction_state_log_num_partitions="1")
     chance = random.Random(7)
     with Wire(running.bootstrap) as wire:
@@ -183,8 +183,8 @@ def test_kill_9_at_any_moment_leaves_whole_transactions(own_broker: Callable[...
 def test_the_level_of_transaction_version_is_logged_when_an_old_directory_starts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A new directory has Kafka's initial level, which no log has to tell. A lower level is a warning, which the broker
-    prints by default."""
+    """A new directory has Kafka's initial level, which the broker does not log. A lower level is a warning, which the
+    broker prints by default."""
     starts = []
     with caplog.at_level(logging.INFO, "odradek.broker"):
         for level in (None, 1, 0, None):

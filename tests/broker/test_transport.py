@@ -38,7 +38,7 @@ def content() -> bytes:
 
 
 class Broker:
-    """Connections in a separate thread. ``answer`` determines the parts of each reply."""
+    """Connections in a separate thread. ``answer`` returns the parts of each reply."""
 
     def __init__(self, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
         self.loop = new_loop()
@@ -94,7 +94,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 @pytest.fixture
 def whole(tmp_path: Path, content: bytes) -> Slice:
-    """The file as one part. It is closed when its last part is released, like the files of a log."""
+    """The file as one part. Like the files of a log, it is closed when its last part is released."""
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(content)
     return Slice(OsFiles().open(path), 0, FILE_BYTES, 0)
@@ -148,7 +148,7 @@ def test_files_and_bytes_keep_their_order_through_a_slow_reader(broker, whole, c
 
 
 def test_a_file_waits_for_earlier_bytes_in_the_transport(broker, whole, content) -> None:
-    """Six megabytes of bytes fill the socket and the transport; the file must follow them."""
+    """A reply of six megabytes fills the socket and the transport. The file of the next reply must follow it."""
     plain = content[: 6 << 20]
     promises: list[Deferred[Any]] = [Deferred(), Deferred()]
     ready = iter(promises)

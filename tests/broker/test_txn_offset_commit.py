@@ -108,7 +108,7 @@ def test_the_offsets_of_a_transaction_are_unstable_until_its_end(
 def test_from_version_5_on_the_broker_adds_the_group(
     wire: Wire, made: str, group: str, version: int, error: str
 ) -> None:
-    """Before version 5 the producer must add the group with AddOffsetsToTxn; here it has not."""
+    """Before version 5 the producer must add the group with AddOffsetsToTxn. In this test it does not."""
     producer = producer_of(wire, 2 if version >= 5 else 0)
     producer.add(made) if version < 5 else producer.send(made, "a")
     assert commit(producer, group, made, 0, version=version) == {0: error}
@@ -270,7 +270,7 @@ def test_a_marker_between_the_verification_and_the_commit_ends_the_guard(tmp_pat
     async def scenario(setup: Setup) -> None:
         await setup.add()
         setup.keep_busy()
-        marker = EndTransactionMarker(setup.identity["producer_id"], 0, 0, False, 0)  # as a tool writes it
+        marker = EndTransactionMarker(setup.identity["producer_id"], 0, 0, False, 0)  # a tool's marker
         written = setup.broker.groups.write_marker(0, marker)
         late = asyncio.create_task(setup.commit())
         await asyncio.sleep(0.02)
@@ -278,7 +278,7 @@ def test_a_marker_between_the_verification_and_the_commit_ends_the_guard(tmp_pat
         assert await late == "invalid_txn_state"
         assert written.value is ErrorCode.none
         assert not setup.log.open_transactions
-        assert await setup.commit() == "none", "the next one is verified again"
+        assert await setup.commit() == "none", "the next commit is verified again"
         assert await setup.end() == "none"
 
     run_with_setup(tmp_path, scenario)

@@ -1,4 +1,4 @@
-"""`__consumer_offsets` with unreadable records in it: they are counted and logged, and stop no load."""
+"""Unreadable records in `__consumer_offsets`: the broker counts and logs them, and loads the other records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odradek.wire.api_keys import FIND_COORDINATOR, OFFSET_FETCH, PRODUCE
 
 @pytest.mark.claim(87, part="bc")
 def test_unreadable_records_are_skipped_and_counted_in_a_warning(group: str) -> None:
-    # Apache Kafka serves no group of that partition after a truncated record of a known type.
+    # Apache Kafka serves no group of a partition that has a truncated record of a known type.
     value = offset_value(OffsetCommitValue(5, -1, "", int(time.time() * 1000)))
     cut_off = [SimpleRecord(offset_key(group, "flights", 0), value[:length]) for length in (1, 3, 9)]
     strange = [

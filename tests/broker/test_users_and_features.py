@@ -115,9 +115,9 @@ RECORDS = {
 }
 
 
-def test_credentials_are_in_no_message_of_the_broker(own_broker: Callable[..., RunningBroker]) -> None:
+def test_credentials_are_in_no_file_of_the_broker(own_broker: Callable[..., RunningBroker]) -> None:
     if os.environ.get("ODRADEK_TEST_ORACLE"):
-        pytest.skip("it looks at the log of odradek's process")
+        pytest.skip("the test looks at the log of odradek's process")
     running = own_broker()
     put(running, "alice", SHA_256, 4096, b"s3cr3t" * 6)
     put(running, "alice", SHA_256, 1, b"s3cr3t" * 6)
@@ -126,7 +126,7 @@ def test_credentials_are_in_no_message_of_the_broker(own_broker: Callable[..., R
     assert b"s3cr3t" not in b"".join(path.read_bytes() for path in running.directory.rglob("*") if path.is_file())
 
 
-def test_min_insync_replicas_follows_its_feature(own_broker: Callable[..., RunningBroker]) -> None:
+def test_min_insync_replicas_stays_at_level_0_of_its_feature(own_broker: Callable[..., RunningBroker]) -> None:
     running = own_broker()
 
     def source() -> tuple[Any, ...]:
@@ -141,6 +141,4 @@ def test_min_insync_replicas_follows_its_feature(own_broker: Callable[..., Runni
     update(running, "eligible.leader.replicas.version", 0, SAFE)
     running.kill()
     running.start()
-    assert source() == (default_broker, [default_broker, default]), (
-        "the setting of the feature stays without the feature"
-    )
+    assert source() == (default_broker, [default_broker, default]), "the setting stays at level 0 of the feature"

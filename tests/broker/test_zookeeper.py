@@ -1,5 +1,4 @@
-"""``odradek.ZooKeeper`` with one node and with three: kills, restarts, and its end together with the process that
-started it."""
+"""``odradek.ZooKeeper`` with one node and with three: kills, restarts, and the end of the process that started it."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from odradek.testing.zookeeper import ZooKeeperFailed
 
 @pytest.fixture(scope="module")
 def ensemble(zookeeper: odradek.ZooKeeper) -> Iterator[odradek.ZooKeeper]:
-    """Three nodes. The shared fixture skips without Java."""
+    """Three nodes. The fixture ``zookeeper`` skips the test if there is no Java."""
     with odradek.ZooKeeper(nodes=3) as started:
         yield started
 
@@ -48,7 +47,7 @@ def test_one_node_keeps_its_data_over_kill_and_restart(zookeeper: odradek.ZooKee
     assert client.retry(client.get, path)[0] == b"7"
 
 
-def test_an_expired_session_loses_its_ephemeral_nodes(zookeeper: odradek.ZooKeeper, client: KazooClient) -> None:
+def test_an_expired_session_loses_its_ephemeral_znodes(zookeeper: odradek.ZooKeeper, client: KazooClient) -> None:
     path = client.create("/owned-", b"me", ephemeral=True, sequence=True)
     states: list[str] = []
     client.add_listener(states.append)

@@ -30,7 +30,8 @@ from odradek.core.effects import SimpleRecord
 Publish = Callable[..., None]
 Capture = pytest.CaptureFixture[str]
 PLAIN = [sys.executable, "-m", "odradek.cli.main"]
-"""Also the start and the end of Python are tested. Forks skip both, and test the rest in a tenth of the time."""
+"""A new Python process: its start and its end are part of the test. ``odradek_command`` forks: it skips both, and
+takes a tenth of the time."""
 
 
 def test_records_are_written_as_text_as_json_and_as_parquet(
@@ -254,7 +255,7 @@ def test_settings_of_the_consumer_come_from_a_file(
 def test_the_isolation_level_is_an_option(
     name: str, bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: Capture
 ) -> None:
-    """Read_committed leaves out aborted records, and ends before the first record of an open transaction."""
+    """With read_committed, aborted records are left out, and the output ends before the first open transaction."""
     admin.create_topics([NewTopic(topic, 1, 1)])
     file = tmp_path / "consumer.properties"
     file.write_text("isolation.level=read_committed\n")

@@ -46,7 +46,7 @@ def test_json_progress_has_a_line_for_each_micro_batch_and_for_each_second(capsy
     captured = capsys.readouterr()
     assert captured.out == ""
     found = [json.loads(line) for line in captured.err.splitlines()]
-    assert len(found) == 3, "two seconds have passed within the batch"
+    assert len(found) == 3, "two lines within the micro-batch, and one at its end"
     assert all(list(line) == FIELDS for line in found)
     assert [line["batch"] for line in found] == [0, 0, 1]
     assert found[0]["lag"] == 1000 - found[0]["records"] > 0

@@ -188,7 +188,7 @@ def test_json_may_have_headers_partitions_and_timestamps(
 
 @pytest.mark.parametrize("form", ["lines", "csv"])
 def test_lines_are_sent_as_they_arrive(bootstrap: str, admin: Admin, topic: str, form: str) -> None:
-    """Standard input stays open: a record is sent before the input ends, and without more lines."""
+    """Standard input stays open. A line is sent although the input has not ended and no other line follows yet."""
     admin.create_topics([NewTopic(topic, 1, 1)])
     command = [*odradek_command(), "produce", topic, "--format", form, "-b", bootstrap]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -229,12 +229,12 @@ def test_csv_is_split_only_at_the_ends_of_rows(
     assert [(r.key, r.value) for r in records(bootstrap, topic, 20)] == expected * len(pieces)
     assert "4 records sent" in capsys.readouterr().out
     for rows, message in (
-        ("value,partition\na,0\nb,x\nc,0\n", "line 3: CSV conversion error to int64: invalid value 'x' (1 record "),
-        ("value,partition\na,0\nb,0\nc\n", "line 4: Expected 2 columns, got 1: c (2 records before it were sent)"),
-        ('value,partition\r\n"a\r\nb",0\r\n\r\nc\r\n', "line 5: Expected 2 columns, got 1: c (1 record before"),
+        ("value,partition\na,0\nb,x\nc,0\n", "line 3: CSV conversion error to int64: invalid value 'x' (1 earlier "),
+        ("value,partition\na,0\nb,0\nc\n", "line 4: Expected 2 columns, got 1: c (2 earlier records were sent)"),
+        ('value,partition\r\n"a\r\nb",0\r\n\r\nc\r\n', "line 5: Expected 2 columns, got 1: c (1 earlier record"),
         (
             'value,partition\na,0\n"b,0\nc,0\n',
-            "line 3: the input ends inside quotes: is there an unclosed quote? (1 record before it was sent)",
+            "line 3: the input ends inside quotes: is there an unclosed quote? (1 earlier record was sent)",
         ),
         ("", "no header: expected a line with names of columns among key, value"),
     ):
@@ -246,7 +246,7 @@ def test_csv_is_split_only_at_the_ends_of_rows(
     monkeypatch.setattr("odradek.cli.produce.PIECE_BYTES", 1 << 18)
     file.write_text('value\na\n"b' + "\nc" * (1 << 20))
     assert run(line) == 2
-    assert "line 3: a row is longer than 1 MiB: is there an unclosed quote? (1 record before it was sent)" in (
+    assert "line 3: a row is longer than 1 MiB: is there an unclosed quote? (1 earlier record was sent)" in (
         capsys.readouterr().err
     )
 
@@ -285,7 +285,8 @@ def test_a_csv_row_is_not_scanned_again_for_each_piece(monkeypatch: pytest.Monke
 
 @given(st.text('ab",\r\n', max_size=40), st.integers(1, 9))
 def test_csv_rows_end_at_the_same_positions_for_any_size_of_pieces(text: str, size: int) -> None:
-    """Input in pieces of any size is split where the pattern for whole rows splits the input as one piece."""
+    """The pattern for whole rows matches the first part of the input. The end of this part is also the end of a row if
+    the input arrives in pieces."""
 
     class Few(io.BytesIO):
         def read1(self, _size: int | None = -1) -> bytes:
@@ -343,5 +344,5 @@ def test_an_invalid_line_is_named_and_the_records_before_it_are_sent(
         assert run(line) == 2
         (error,) = capsys.readouterr().err.splitlines()
         assert f"{file}: {message}" in error
-        assert error.endswith("(2 records before it were sent)")
+        assert error.endswith("(2 earlier records were sent)")
         assert admin.list_offsets({TopicPartition(topic, 0): LATEST})[TopicPartition(topic, 0)].offset == 2 * number

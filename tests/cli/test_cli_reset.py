@@ -89,7 +89,7 @@ def test_each_target_gives_the_offsets_of_kafka_s_tool(
     scope = ["--group", group_with_offsets, "--topic", filled, *options, "--export"]
     theirs = kafkas_tool("--reset-offsets", "--dry-run", *scope)
     assert run(["groups", "reset", *scope, "-b", bootstrap]) == 0
-    # Kafka's tool prints warnings about times without records within its CSV; our output has only CSV.
+    # Kafka's tool prints its warnings about times without records between the lines of CSV. Our output has only CSV.
     rows = re.sub(r"\nWarn: .*\n", "", theirs.stdout)  # type: ignore[attr-defined]
     assert capsys.readouterr().out == rows
     assert str(expected[0]) in theirs.stdout  # type: ignore[attr-defined]

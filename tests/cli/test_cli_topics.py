@@ -42,7 +42,7 @@ def test_a_topic_is_created_altered_described_and_deleted(
 
 
 def test_impossible_counts_are_refused(bootstrap: str, filled: str, topic: str, capsys: Capture) -> None:
-    for count in ("1", "2"):  # fewer than the topic has, and as many
+    for count in ("1", "2"):  # fewer partitions than the topic has, and as many as it has
         assert run(["topics", "alter", filled, "--partitions", count, "-b", bootstrap]) == 2
         assert "INVALID_PARTITIONS" in capsys.readouterr().err
     line = ["topics", "create", f"{topic}-copies", "--replication-factor", "9", "-b", bootstrap]

@@ -1,4 +1,7 @@
-"""``odradek transactions``: help and wrong options. ``tests/client/test_transactions_kafka.py`` has the rest."""
+"""``odradek transactions``: help, wrong options, an unreachable or unknown broker, and ``force-terminate``.
+
+``tests/client/test_transactions_kafka.py`` tests the other commands.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ def test_wrong_options_are_refused_before_a_connection(arguments: list[str], err
     assert error in capsys.readouterr().err
 
 
-def test_a_broker_without_an_answer_is_reported_in_one_line(capsys: Capture) -> None:
+def test_an_unreachable_broker_is_reported_in_one_line(capsys: Capture) -> None:
     assert run(["transactions", "list", "-b", "127.0.0.1:1"]) == 1
     assert capsys.readouterr().err == (
         "odradek: cannot reach 127.0.0.1:1: connection refused: is a broker running there? "
@@ -68,7 +71,7 @@ def test_force_terminate_works_whatever_the_brokers_longest_timeout_is(
 
 
 def test_a_search_of_an_unknown_broker_is_an_error(own_broker: Callable[..., RunningBroker], capsys: Capture) -> None:
-    """Its empty result would say that no transaction hangs."""
+    """An empty result of the search would say that no transaction hangs."""
     bootstrap = own_broker().bootstrap
     arguments = ["transactions", "find-hanging", "--broker-id", "77", "--timeout", "1000", "-b", bootstrap]
     assert run(arguments) == 1

@@ -1,4 +1,4 @@
-"""The completion scripts, run by bash, zsh and fish."""
+"""The completion scripts: their syntax in bash, zsh and fish, and a completion by bash."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def admin(bootstrap: str) -> Iterator[Admin]:
 
 @pytest.fixture
 def publish(bootstrap: str) -> Publish:
-    """``publish(topic, {partition: count})``: values are ``partition:number``, keys the number, 1 header each."""
+    """``publish(topic, {partition: count})``: the value is ``partition:number``, and key and header are the number."""
 
     def send(topic: str, counts: dict[int, int], **config: object) -> None:
         failed: list[str] = []

@@ -26,7 +26,7 @@ def text(value: str) -> bytes:
 
 
 def commit(partition: int, offset: int, at_ms: int = 1_700_000_000_000) -> SimpleRecord:
-    """Key 1, value 3, byte by byte as in Kafka's OffsetCommitKey.json and OffsetCommitValue.json."""
+    """A commit record: version 1 of Kafka's OffsetCommitKey.json and version 3 of OffsetCommitValue.json."""
     key = struct.pack(">h", 1) + text("g") + text("orders") + struct.pack(">i", partition)
     return SimpleRecord(key, struct.pack(">hqi", 3, offset, -1) + text("") + struct.pack(">q", at_ms))
 
@@ -68,7 +68,9 @@ class Batch(NamedTuple):
 
 
 class Log(NamedTuple):
-    """``stable``: last stable offset. ``rolled_back``: the first offset of each aborted transaction, by producer id."""
+    """The log of the partition. ``stable``: last stable offset.
+
+    ``rolled_back``: the first offset of each aborted transaction, by producer id."""
 
     batches: Sequence[Batch]
     stable: int
@@ -85,7 +87,7 @@ def serving(log: Log) -> Iterator[ScriptedCluster]:
         reply = made.metadata(message)
         reply["topics"][0] |= {"name": OFFSETS_TOPIC, "is_internal": True}
         for asked in message.topics or ():
-            if asked.name not in (None, OFFSETS_TOPIC):  # the topic of the commits does not exist
+            if asked.name not in (None, OFFSETS_TOPIC):  # the committed topic does not exist
                 gone = {"error_code": 3, "name": asked.name, "topic_id": made.topic_id.__class__(int=0)}
                 reply["topics"].append(reply["topics"][0] | gone | {"partitions": []})
         return reply

@@ -91,7 +91,7 @@ class _ConsumerState:
 
 
 class OurConsumers:
-    """The same commands over ``odradek.Consumer``."""
+    """Executes the commands with ``odradek.Consumer``."""
 
     name = "odradek"
 

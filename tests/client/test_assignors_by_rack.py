@@ -80,7 +80,7 @@ def assignment_text(assignment: Assignments) -> str:
 
 
 def random_group(name: str, chance: random.Random) -> Group:
-    """Partitions with and without racks. For the sticky assignors, members report what they own as real members do."""
+    """Returns a group with and without racks. With a sticky assignor, members may report owned partitions."""
     known = [f"r{n}" for n in range(chance.choice([0, 1, 2, 3, 3, 4]))]
     topics = [f"t{n}" for n in range(chance.randint(1, 4))]
     alike = chance.randint(1, 8)
@@ -159,8 +159,8 @@ def ask(kafka_cp: str) -> Iterator[Callable[[str], str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
 def test_random_groups_get_the_same_assignments_from_java(ask: Callable[[str], str], name: str) -> None:
-    """Where members subscribe to different topics, Java takes one of several partitions from a hash set. Only there may
-    an assignment have another partition of the same topic."""
+    """If members subscribe to different topics, Java's sticky assignors take one of several partitions from a hash set.
+    Only in such groups may our assignment have another partition of the same topic."""
     differ = 0
     for seed in range(2000):
         group = random_group(name, random.Random(seed))
@@ -278,7 +278,7 @@ def test_a_leader_with_a_rack_rejoins_when_racks_change(rack: str) -> None:
     asyncio.run(run())
 
 
-# python tests/client/test_assignors_by_rack.py CLASS_PATH < /dev/null > java/assignments.txt
+# Records assignments: python tests/client/test_assignors_by_rack.py CLASS_PATH < /dev/null > java/assignments.txt
 if __name__ == "__main__":
     command = ["java", "-cp", sys.argv[1], "Assignors"]
     lines = [

@@ -1,5 +1,7 @@
-"""Records that a consumer loses or repeats after kill -9, depending on how it commits. The consumer is our client, in
-a process of its own."""
+"""Which records a consumer loses or repeats after kill -9, for each way to commit.
+
+The consumer is our client, in a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ from odradek.client.consumer import engine
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.group import coordination
 
-# Its arguments are the settings, the way in which it works, and the offset at which it stops and waits (-1: none).
+# The program's arguments: the settings; ``thread``, ``slowly`` or the number of records after which it commits; the
+# offset at which it stops and waits (-1: none).
 PROGRAM = """
 import json, sys, threading, time
 from odradek import Consumer
@@ -155,7 +158,8 @@ def test_auto_commit_loses_records_that_a_thread_has_not_processed(servers: str,
 def test_auto_commit_loses_no_record_that_is_processed_before_the_next_poll(
     servers: str, group: str, start: Start
 ) -> None:
-    """Polls of ten records; each poll commits the previous one. kill -9 stops the process within the third."""
+    """Each poll returns ten records and commits those of the previous poll. kill -9 ends the process while it works on
+    the records of the third poll."""
     victim = start("slowly", stop_at=25, enable_auto_commit=True, auto_commit_interval_ms=0, max_poll_records=10)
     eventually(lambda: committed(servers, group) == 20, within_s=30)
     eventually(lambda: len(victim.processed) == 25)
@@ -224,6 +228,6 @@ def test_a_sync_commit_blocks_and_async_commits_are_in_flight_together(group: st
                 for offset in range(2, 32):
                     one.commit_async({TP: offset}, lambda offsets, error: answered.append(offsets[TP].offset))
                 assert answered == []
-            one.commit({})  # waits for the asynchronous ones
+            one.commit({})  # waits for the asynchronous commits
             assert answered == list(range(2, 32))
         assert [row.offset for row in commits_of(broker.bootstrap_servers, group)] == list(range(32))

@@ -1,6 +1,7 @@
 """Claim 75: commits of a member that was removed from its group, with both protocols and both clients.
 
-Apache Kafka's consumer and ours get the same commands (see parity.py). Where they differ, the test says so.
+Apache Kafka's consumer and ours get the same commands (see parity.py). Each of the two consumers has tests of its
+own.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def ours() -> Iterator[OurConsumers]:
 
 
 class Setup:
-    """``a`` reads ten records. Then it does not poll, and the group removes it."""
+    """Consumer ``a`` reads ten records. Then ``a`` does not poll until the coordinator has removed it."""
 
     def __init__(self, side: Side, bootstrap: str, topic: str, group: str, protocol: str) -> None:
         self.side, self.admin, self.group, self.topic = side, Admin(bootstrap), group, topic
@@ -103,7 +104,7 @@ def classic(side: Side, bootstrap: str, topic: str, group: str) -> None:
 
 
 def kip848(side: Side, bootstrap: str, topic: str, group: str) -> Setup:
-    """Returns the setup with an empty group."""
+    """Checks that ``a`` cannot commit while ``b`` is a member. Then ``b`` leaves, and the group is empty."""
     setup = Setup(side, bootstrap, topic, group, "consumer")
     setup.another_joins()
     setup.expect("a commit", "error CommitFailedException")
@@ -147,7 +148,7 @@ def test_with_kip848_java_s_consumer_fails_beside_other_members_and_commits_in_a
 ) -> None:
     setup = kip848(java, bootstrap, topic, group)
     setup.expect("a commit", "ok")
-    assert setup.committed() == [10], "the position that it had when it was removed"
+    assert setup.committed() == [10], "the position of consumer a at its removal"
     setup.expect(f"a commit {topic}:0=5", "ok")
     assert setup.committed() == [5]
     setup.end()

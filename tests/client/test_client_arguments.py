@@ -342,10 +342,10 @@ def test_a_numpy_timestamp_is_sent(bootstrap: str, admin: Admin, topic: str) -> 
         assert next(iter(consumer)).timestamp_ms == 1_700_000_000_123
 
 
-def test_the_poll_interval_counts_from_the_start_of_a_poll(
+def test_the_poll_interval_begins_again_before_a_poll_waits(
     consumer: Make, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """max_poll_interval_ms counts from the start of a poll, before the poll waits."""
+    """A poll begins the time of max_poll_interval_ms again at its start, before it waits."""
     admin.create_topics([NewTopic(topic, 1, 1)])
     one = consumer()
     one.assign([TopicPartition(topic, 0)])
@@ -369,7 +369,7 @@ def test_a_resumed_or_added_partition_is_fetched_at_once(consumer: Make, admin: 
     one.poll(0.1)
     scheduled = threading.Event()
     schedule_fetches = one._engine.fetcher.schedule_fetches
-    # Records that it is called.
+    # Notes each call.
     one._engine.fetcher.schedule_fetches = lambda: (scheduled.set(), schedule_fetches())[1]  # type: ignore[method-assign]
     one.pause([first])
     assert not scheduled.is_set()
@@ -393,7 +393,7 @@ def test_time_limits_of_calls_are_in_seconds_and_the_old_name_warns(bootstrap: s
     with pytest.raises(ValueError, match="expected seconds, at least 0"):
         one.close(timeout=-1)
     with pytest.raises(TypeError):
-        one.commit({TP: 3}, 5_000)  # type: ignore[call-arg]  # milliseconds before, so they are never read as seconds
+        one.commit({TP: 3}, 5_000)  # type: ignore[call-arg]  # an old call in ms is not read as seconds
     with pytest.warns(DeprecationWarning, match="in seconds") as warned:
         one.close(timeout_ms=20_000)
     assert warned[0].filename == __file__

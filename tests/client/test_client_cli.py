@@ -20,7 +20,7 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def committed(admin: Admin, filled: str, group: str) -> str:
-    """A group with the committed offset 5 of 10 in one partition and 20, beyond the log end, in the other."""
+    """A group with the committed offset 5 in one partition and 20 in the other. Both logs end at 10."""
     first, second = admin.partitions(filled)
     admin.alter_group_offsets(group, {first: OffsetAndMetadata(5, 0, "note"), second: OffsetAndMetadata(20)})
     return group
@@ -77,10 +77,10 @@ def test_dead_addresses_are_skipped_and_reported_when_all_are_dead(
 
 
 @pytest.mark.behaviour(23, part=True)
-def test_describe_does_not_fail_after_a_topic_is_deleted(
+def test_a_describe_right_after_a_topic_is_deleted_finds_the_group_or_not(
     bootstrap: str, admin: Admin, committed: str, filled: str
 ) -> None:
-    """The offsets are deleted with the topic (behaviour 23). A describe at that moment finds the group or not."""
+    """The offsets are deleted with the topic (behaviour 23). The exit code is 0 if the group is found, otherwise 2."""
     admin.delete_topics([filled])
     assert run(["groups", "describe", "--group", committed, "-b", bootstrap]) in {0, 2}
 

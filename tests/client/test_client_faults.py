@@ -330,7 +330,7 @@ def test_a_read_ends_although_compaction_removed_its_last_records(cluster: Scrip
 
 
 def test_a_reader_reports_the_ranges_that_it_has_read(cluster: ScriptedCluster) -> None:
-    """The reported ranges include gaps, come after their records, and stay within the requested range."""
+    """The reported ranges cover the requested range, gaps included. A range is reported after its records are taken."""
     cluster.log = [batch(2, 3), batch(11, 4)]
     cluster.high_watermark = 40
     cluster.cleanup_policy = "compact,delete"
@@ -420,7 +420,7 @@ def test_a_read_ends_at_a_control_batch(cluster: ScriptedCluster) -> None:
     assert offsets(read_range(cluster.bootstrap, T0, 0, 4, **QUICK)) == [0, 1, 2]
 
 
-def test_read_committed_stops_at_the_last_stable_offset_and_hides_aborted_records(cluster: ScriptedCluster) -> None:
+def test_read_committed_hides_aborted_records(cluster: ScriptedCluster) -> None:
     data = b"".join(
         [
             batch(0, 2, producer_id=9, transactional=True)[1],
@@ -504,7 +504,7 @@ def test_a_topic_with_another_id_is_not_read(cluster: ScriptedCluster) -> None:
 
 @pytest.mark.parametrize("named", [False, True])
 def test_a_topic_that_was_recreated_before_a_read_is_read(cluster: ScriptedCluster, named: bool) -> None:
-    """The process has cached the id of the old topic in an earlier read. This must not fail the next read."""
+    """The process has cached the id of the old topic in an earlier read. The next read must not fail because of it."""
     broker = cluster.brokers[1]
 
     def by_id(message: Any, version: int) -> Any:

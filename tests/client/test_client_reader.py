@@ -66,7 +66,7 @@ def test_reading_without_a_group_commits_nothing(own_broker: Callable[..., Runni
         with Consumer(running.bootstrap, auto_offset_reset="earliest") as one:
             one.assign([TopicPartition(topic, 0)])
             assert eventually(lambda: one.poll(0.5), within_s=30).num_rows == 10
-        assert OFFSETS_TOPIC not in admin.topics(), "no commit has created it"
+        assert OFFSETS_TOPIC not in admin.topics(), "no commit has created the offsets topic"
 
 
 @pytest.mark.claim(6, 58, 97)
@@ -162,7 +162,7 @@ def read_in_child(reader: PartitionReader, answers: Any) -> None:
 
 
 def test_a_forked_worker_reads_on_its_own_connections(admin: Admin, filled: str) -> None:
-    """As in PySpark's workers: the parent reads, forks, and reads again."""
+    """As with PySpark's workers, the parent process reads and forks. Then the child reads, and the parent again."""
     reader = PartitionReader(admin.config, TopicPartition(filled, 0))
     assert offsets(reader.read(0, 10)) == list(range(10))
     context = multiprocessing.get_context("fork")

@@ -38,9 +38,9 @@ def cluster() -> Iterator[ScriptedCluster]:
 
 
 class ThrottlingBroker:
-    """A broker that throttles: it answers the first request at once and the next ones when ``reads`` is set.
+    """A broker that throttles: it replies to the first request at once, and to the next ones when ``reads`` is set.
 
-    ``connection`` has three requests in flight. It sent two of them before it knew the throttle time.
+    After ``ask`` the ``connection`` has three requests in flight. It sent two of them before it knew the throttle time.
     """
 
     def __init__(self, cluster: ScriptedCluster) -> None:
@@ -61,7 +61,7 @@ class ThrottlingBroker:
         first, *self._calls = [self._call() for _ in range(3)]
         await first
         self._calls.append(self._call())
-        await asyncio.sleep(0)  # the connection sends it in the next iteration of the loop
+        await asyncio.sleep(0)  # the connection sends the request in the next iteration of the loop
 
     def _call(self) -> asyncio.Future[Any]:
         return asyncio.ensure_future(self.connection.call(LIST_GROUPS, NO_FILTERS))
@@ -93,10 +93,10 @@ def run_scenario(cluster: ScriptedCluster, scenario: Callable[[ThrottlingBroker]
 def test_request_timeouts_begin_after_the_throttle_time(cluster: ScriptedCluster) -> None:
     async def scenario(muted: ThrottlingBroker) -> None:
         muted.time_out(30)
-        assert not muted.connection.closed, "the broker has not read it yet"
+        assert not muted.connection.closed, "the broker has not read the requests yet"
         while left_s := muted.connection.throttle_left_s:
             await asyncio.sleep(left_s)
-        assert not muted.connection.closed, "the broker reads it only now"
+        assert not muted.connection.closed, "the broker reads the requests only now"
         muted.reads.set()
         assert [one.groups for one in await muted.found()] == [()] * 3
 
@@ -104,7 +104,7 @@ def test_request_timeouts_begin_after_the_throttle_time(cluster: ScriptedCluster
 
 
 def test_request_timeouts_of_old_versions_include_the_throttle_time(cluster: ScriptedCluster) -> None:
-    """In versions before KIP-219 the broker throttles before it answers."""
+    """In versions before KIP-219 the broker waits for the throttle time before it replies."""
     cluster.brokers[1].ranges[LIST_GROUPS] = (0, 1)
 
     async def scenario(muted: ThrottlingBroker) -> None:
@@ -118,9 +118,9 @@ def test_request_timeouts_of_old_versions_include_the_throttle_time(cluster: Scr
 def test_silence_after_the_throttle_time_is_a_timeout(cluster: ScriptedCluster) -> None:
     async def scenario(muted: ThrottlingBroker) -> None:
         muted.time_out(0.2)
-        assert not muted.connection.closed, "the broker has not read it yet"
+        assert not muted.connection.closed, "the broker has not read the requests yet"
         found = await muted.found()
-        assert muted.connection.throttle_left_s == 0, "not before the throttle time is over"
+        assert muted.connection.throttle_left_s == 0, "the throttle time is over"
         assert [str(one).partition(" ")[2] for one in found] == ["did not answer list_groups within 200 ms"] * 3
 
     run_scenario(cluster, scenario)
@@ -152,7 +152,7 @@ def test_no_fetch_is_sent_during_the_throttle_time(cluster: ScriptedCluster, how
 
 
 def test_metadata_requests_use_a_connection_that_is_not_throttled(cluster: ScriptedCluster) -> None:
-    """If all connections are throttled, the first one is used again."""
+    """If all connections are throttled, the client uses the first one again."""
 
     async def go() -> None:
         (address,) = parse_addresses(cluster.bootstrap)
@@ -186,13 +186,16 @@ ROUNDING_S = 1e-9
 
 
 class Sent:
-    """The requests and throttle times of the connections of ``client``, while ``BrokerConnection`` is patched."""
+    """The requests of ``api_key`` that ``client`` has sent, and the throttle times of their replies.
+
+    They are noted while ``BrokerConnection`` is patched.
+    """
 
     def __init__(self, client: str, api_key: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.throttles: list[int] = []
-        """For each throttle time: how many of the requests were sent before it."""
+        """For each throttle time: how many requests were sent before it."""
         self.early: list[float] = []
-        """For each request of ``api_key`` that was sent too early: the seconds that were left of the throttle time."""
+        """For each request that was sent too early: the seconds that were left of the throttle time."""
         self.senders: list[BrokerConnection] = []
         until_s: dict[BrokerConnection, float] = {}
         note_throttle_time, send = BrokerConnection.note_throttle_time, BrokerConnection.send

@@ -288,7 +288,7 @@ def test_a_paused_partition_holds_only_the_memory_of_its_own_records(
 ) -> None:  # fmt: skip
     """One reply has records of both partitions. The partition with few records is paused after its first record, or
     before the reply arrives."""
-    assert wait_for_kernels(60), "only records of the kernels know their memory"
+    assert wait_for_kernels(60), "only records that the kernels decode know their memory"
     admin.create_topics([NewTopic(topic, 2, 1)])
     publish(topic, {0: 10, 1: 5_000})
     small, large = offsets_of(topic, 0, 1)
@@ -384,7 +384,8 @@ def test_cooperative_members_keep_their_partitions_in_a_rebalance(consumer: Make
 def test_a_member_that_is_removed_before_it_gives_partitions_up_has_lost_them(
     consumer: Make, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last commit before ``on_revoked`` says that the group has removed the member, so others may own all."""
+    """The reply to the last commit before ``on_revoked`` says that the member was removed. So other members may already
+    own all its partitions."""
     admin.create_topics([NewTopic(topic, 2, 1)])
     events: list[tuple[str, list[TopicPartition]]] = []
     settings = {"partition_assignment_strategy": "cooperative-sticky"}

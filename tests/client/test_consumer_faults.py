@@ -1,4 +1,4 @@
-"""``odradek.Consumer`` with brokers that move, lose records or send broken replies; and a consumer that is killed."""
+"""``odradek.Consumer`` after leader changes, lost records, broken replies and errors, and after a member is killed."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_with_a_reset_policy_reading_continues_at_the_divergence_offset(cluster:
 
     def diverge(message: Any, version: int) -> Any:
         reply = end_leadership(message, version)
-        cluster.log = [batch(0, 8), batch(8, 4, epoch=1)]  # at once: the next fetch may follow before a poll returns
+        cluster.log = [batch(0, 8), batch(8, 4, epoch=1)]  # not later: the next fetch may come before the poll returns
         return reply
 
     cluster.brokers[1].answers[FETCH] = diverge
@@ -145,7 +145,7 @@ def test_truncation_is_noticed_from_the_leader_epoch_of_the_commit(cluster: Scri
 
 
 def test_polls_wait_for_committed_offsets_without_a_limit(cluster: ScriptedCluster) -> None:
-    """The coordinator loads for longer than the timeout of a call. As in Java, no poll raises, and none uses the reset
+    """The coordinator loads for longer than the timeout of a call. As in Java, no poll raises or uses the reset
     policy. The error of ``position`` names the reason for the wait."""
     loaded = threading.Event()
     asked = 0
@@ -175,8 +175,8 @@ def test_polls_wait_for_committed_offsets_without_a_limit(cluster: ScriptedClust
 def test_a_leader_with_an_older_epoch_than_the_commit_is_not_used(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Offset 7 was committed in epoch 1. Broker 1 still acts as the leader of epoch 0. Its log ends at 5: offset 7 is
-    out of range there, but this must not cause a reset. Broker 2 reports epoch 1 after a while."""
+    """Offset 7 was committed in epoch 1. Broker 1 still acts as the leader of epoch 0. A fetch there would get
+    OFFSET_OUT_OF_RANGE and cause a reset, so the consumer must not send it. Broker 2 reports epoch 1 after a while."""
     cluster.committed_epoch = 1
     fetched, knows = [], threading.Event()
 
@@ -263,12 +263,12 @@ def test_reading_waits_for_a_sync_commit_but_not_for_async_commits(
             one.poll(0)
         answers.set()
         waits.join(30)
-        assert committed == list(range(1, 31))  # before the synchronous commit returns, in order
+        assert committed == list(range(1, 31))  # the callbacks ran in order, before ``commit`` returned
     assert cluster.brokers[1].count(OFFSET_COMMIT) == 31
 
 
 def test_commits_stay_in_order_while_the_coordinator_is_looked_up(cluster: ScriptedCluster) -> None:
-    """The second commit begins while the first one looks up the coordinator, the third one after this lookup."""
+    """The second commit begins while the first one looks up the coordinator, the third one begins after this lookup."""
     answers = threading.Event()
     asked: list[int] = []
 
@@ -291,13 +291,13 @@ def test_commits_stay_in_order_while_the_coordinator_is_looked_up(cluster: Scrip
 
 @pytest.mark.parametrize("size", [1, 20_000])
 def test_a_corrupt_batch_raises_in_each_poll_and_is_never_skipped(cluster: ScriptedCluster, size: int) -> None:
-    """Checksums of large chunks are checked when they are received, those of small ones when they are decoded."""
+    """The consumer checks large batches when it receives them, and small batches when it decodes them."""
     cluster.log = [
         (first + 9, encode_batch([SimpleRecord(None, b"v" * size)] * 10, now_ms=1, base_offset=first))
         for first in (0, 10, 20)
     ]
     last, data = cluster.log[1]
-    cluster.log[1] = (last, data[:-2] + b"w" + data[-1:])  # within a value: only the checksum shows it
+    cluster.log[1] = (last, data[:-2] + b"w" + data[-1:])  # a changed value: only the checksum shows the damage
     with make(cluster) as one:
         assert read(one, 10) == list(range(10))
         for _ in range(2):
@@ -322,16 +322,16 @@ def in_batches_of_a_thousand(count: int, codec: str) -> tuple[list[bytes], list[
 
 @pytest.fixture
 def decoded_ahead(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, bool]]:
-    """The start offsets of the chunks that were decoded ahead, and whether the client's loop decoded them.
+    """The start offsets of the completed fetches that were decoded ahead, and whether the client's loop decoded them.
 
     The plain decoder, which reads until the kernels are loaded, decodes nothing ahead."""
     assert wait_for_kernels(60)
     found: set[tuple[int, bool]] = set()
     decode = CompletedFetch.decode_ahead
 
-    def decode_and_record(chunk: CompletedFetch) -> None:
-        found.add((chunk.start, threading.current_thread().name == "odradek-client"))
-        decode(chunk)
+    def decode_and_record(fetch: CompletedFetch) -> None:
+        found.add((fetch.start, threading.current_thread().name == "odradek-client"))
+        decode(fetch)
 
     monkeypatch.setattr(CompletedFetch, "decode_ahead", decode_and_record)
     return found
@@ -341,8 +341,8 @@ def decoded_ahead(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, bool]]:
 def test_values_decoded_ahead_equal_the_sent_values(
     cluster: ScriptedCluster, codec: str, decoded_ahead: set[tuple[int, bool]]
 ) -> None:
-    """The log has more values than may be decoded ahead. The caller polls, keeps the records, and waits until the loop
-    decodes ahead."""
+    """The log has more values than may be decoded ahead. The caller polls until the loop has decoded fetches ahead.
+    Then the caller seeks to the start and keeps all records."""
     sent, cluster.log = in_batches_of_a_thousand(12_000, codec)
     kept: list[Any] = []
     with make(cluster, max_poll_records=700, group_id=None, enable_auto_commit=False) as one:
@@ -423,7 +423,7 @@ def test_the_consumer_reads_from_a_nearer_follower(cluster: ScriptedCluster) -> 
 
 
 def test_an_unknown_preferred_replica_is_looked_up(cluster: ScriptedCluster) -> None:
-    """The leader names a broker that was down when the client got its metadata. The client must not ask forever."""
+    """The leader names a broker that the client's metadata lacks. The client must not ask the leader forever."""
     leader, nearer = cluster.brokers[1], cluster.brokers[2]
 
     def metadata(message: Any, version: int) -> Any:
@@ -456,7 +456,7 @@ def test_the_consumer_returns_to_the_leader_if_a_follower_lacks_the_offset(clust
         assert read(one, 30) == list(range(30))
 
 
-def test_the_consumer_returns_to_the_leader_although_the_follower_answers_late(cluster: ScriptedCluster) -> None:
+def test_the_consumer_returns_to_the_leader_although_the_follower_replies_late(cluster: ScriptedCluster) -> None:
     """When the follower's reply arrives, the follower is no longer the preferred replica, and the client has sent a
     fetch to the leader. The follower's log is shorter, but this does not prove that the offset is out of range."""
     leader, nearer = cluster.brokers[1], cluster.brokers[2]
@@ -498,14 +498,14 @@ def test_a_preferred_replica_expires(cluster: ScriptedCluster) -> None:
         assert read(one, 30) == list(range(30))
         asked = leader.count(FETCH)
         eventually(lambda: (one.poll(0.02), leader.count(FETCH) > asked + 1)[1])
-        leader.answers[FETCH] = leader_like  # the follower has stopped, or is not the nearest replica any more
+        leader.answers[FETCH] = leader_like  # the leader no longer names the follower, which stops
         nearer.stop()
         cluster.log.append(batch(30, 5))
         assert read(one, 5) == list(range(30, 35))
 
 
 def serve(cluster: ScriptedCluster, message: Any) -> Any:
-    """The log from the requested offset on, whichever broker is the leader."""
+    """A fetch reply with the batch at the requested offset, from the leader or a follower. Empty at the log end."""
     wanted = message.topics[0].partitions[0].fetch_offset if message.topics else cluster.end_offset
     found = [data for last, data in cluster.log if last >= wanted]
     return fetch_reply(cluster, found[0] if found else b"")
@@ -572,7 +572,7 @@ def test_each_poll_raises_for_a_topic_that_may_not_be_read(cluster: ScriptedClus
 
 
 def test_a_broker_with_unsupported_fetch_versions_is_an_error(cluster: ScriptedCluster) -> None:
-    """Without the error, all polls would be empty without a reason."""
+    """Without this error, polls would return no records and the caller would not know why."""
     cluster.brokers[1].ranges[FETCH] = (99, 99)
     with make(cluster) as one, pytest.raises(UnsupportedVersion, match="only versions 99 to 99 of fetch"):
         eventually(lambda: one.poll(0.2), within_s=30)
@@ -621,9 +621,9 @@ def test_the_watch_for_new_topics_pauses_between_lookups_and_survives_errors(
 
         async def match() -> None:
             looks.append(time.monotonic())
-            raise RuntimeError("an assignor of the user's")
+            raise RuntimeError("the user's assignor failed")
 
-        engine._match = match  # type: ignore[method-assign]  # it fails
+        engine._match = match  # type: ignore[method-assign]
         engine._watch_task = asyncio.ensure_future(engine._watch())
         while len(looks) < 4:
             await asyncio.sleep(0.001)
@@ -632,7 +632,7 @@ def test_the_watch_for_new_topics_pauses_between_lookups_and_survives_errors(
 
     asyncio.run(go())
     assert looks[3] - looks[0] >= 0.11
-    assert "an assignor of the user's" in caplog.text
+    assert "the user's assignor failed" in caplog.text
 
 
 def test_a_closed_consumer_refuses_calls(cluster: ScriptedCluster) -> None:

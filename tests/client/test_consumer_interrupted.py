@@ -1,4 +1,4 @@
-"""Interrupted polls: their records do not reach the caller, so they are read again and not committed."""
+"""Interrupted polls: the caller does not get their records, so later polls return them and no commit covers them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def settings(cluster: ScriptedCluster) -> dict[str, Any]:
 
 
 def interrupt_next_poll(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
-    """Raises KeyboardInterrupt after the next call of this method that returns something."""
+    """Raises KeyboardInterrupt after the next call of ``owner.name`` that returns a true value."""
     method = getattr(owner, name)
 
     def interrupted(*args: Any) -> Any:
@@ -52,6 +52,7 @@ def interrupt_next_poll(monkeypatch: pytest.MonkeyPatch, owner: type, name: str)
     monkeypatch.setattr(owner, name, interrupted)
 
 
+# A poll calls these methods when it takes records from the buffer.
 TAKEN = [(PartitionState, "advance"), (ConsumerEngine, "take")]
 
 
@@ -98,7 +99,7 @@ def test_the_poll_after_ctrl_c_returns_the_records_of_the_interrupted_poll(
 
 
 class Gate:
-    """Blocks the thread that has taken records for a poll until the test opens the gate."""
+    """Blocks the thread of a poll after it has taken records, until the test opens the gate."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         take = ConsumerEngine.take
@@ -140,7 +141,7 @@ async def rest(one: aio.Consumer, count: int) -> list[int]:
 
 
 def test_a_cancelled_poll_loses_no_record_that_a_thread_decodes(cluster: ScriptedCluster, gate: Gate) -> None:
-    """Two cancellations, as asyncio.wait_for makes them. The thread finishes its work."""
+    """The poll is cancelled twice while a thread decodes for it. The poll ends after the thread."""
 
     async def go() -> list[int]:
         async with aio.Consumer(settings(cluster)) as one:
@@ -165,8 +166,8 @@ def test_a_cancelled_poll_loses_no_record_that_a_thread_decodes(cluster: Scripte
 def test_no_commit_covers_the_records_of_an_unfinished_poll(
     bootstrap: str, admin: Admin, topic: str, group: str, gate: Gate, way: str, cancelled: bool
 ) -> None:
-    """Another task commits while a thread decodes. The decoded records have not been returned yet, and their poll may
-    be cancelled."""
+    """While a thread decodes, another task commits or closes the consumer. The poll has not returned the records yet,
+    and it may be cancelled."""
     admin.create_topics([NewTopic(topic, 1, 1)])
     publish_values(bootstrap, topic, ["v" * 400] * 200)
     tp = TopicPartition(topic, 0)
@@ -223,8 +224,8 @@ def test_reading_continues_at_a_seek_during_a_poll(cluster: ScriptedCluster, gat
 def test_a_poll_with_a_seek_during_it_returns_only_records_after_the_seek(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread pauses after the first piece of the buffered records. During this pause the seek replaces the buffered
-    records, so the next piece starts after the seek."""
+    """A thread decodes the buffered records in pieces and pauses after the first one. During the pause, a seek to 150
+    drops the buffered records. The poll returns only records from offset 150 on."""
     advance = PartitionState.advance
     begun, may_go_on = threading.Event(), threading.Event()
 
@@ -303,7 +304,7 @@ def test_the_poll_of_a_second_task_is_refused(cluster: ScriptedCluster, gate: Ga
 
 @pytest.mark.parametrize("buffered", [False, True])
 def test_polls_that_do_not_wait_let_other_tasks_run(cluster: ScriptedCluster, buffered: bool) -> None:
-    """Polls of one buffered record, or polls with a timeout of 0: a loop of them must not block other tasks."""
+    """A loop of polls must not block other tasks, even if each poll returns a buffered record or has a timeout of 0."""
 
     async def go() -> int:
         turns = 0
@@ -316,7 +317,7 @@ def test_polls_that_do_not_wait_let_other_tasks_run(cluster: ScriptedCluster, bu
 
         cluster.log = [
             (99, encode_batch([SimpleRecord(b"k", b"v")] * 100, now_ms=1, base_offset=0))
-        ]  # decoded without a thread
+        ]  # so small that no thread decodes it
         async with aio.Consumer(settings(cluster), max_poll_records=1) as one:
             await one.assign([T0])
             if buffered:

@@ -31,7 +31,7 @@ FAST = {
 Make = Callable[..., Consumer]
 before_4 = pytest.mark.skipif(
     os.environ.get("ODRADEK_TEST_ORACLE", "").startswith("3."),
-    reason="patterns and member ids of the client need version 1 of the heartbeat, of Apache Kafka 4.0",
+    reason="patterns and member ids of the client need version 1 of ConsumerGroupHeartbeat (Apache Kafka 4.0)",
 )
 
 
@@ -148,7 +148,7 @@ def test_members_share_partitions_and_commit_before_a_revocation(consumer: Make,
     two = consumer()
     two.subscribe([filled])
     eventually(lambda: share([one, two]), within_s=40)
-    assert two.poll(0.2).num_rows == 0  # the partitions were committed before their revocation
+    assert two.poll(0.2).num_rows == 0  # the positions were committed before the revocation
     (revoked,) = [numbers for event, numbers in log.events if event == "revoked"]
     assert revoked == sorted(tp.partition for tp in two.assignment())
     one.close()
@@ -270,7 +270,7 @@ def test_a_static_member_returns_without_a_rebalance(
 def test_members_of_another_client_share_the_partitions(
     quick: RunningBroker, consumer: Make, filled: str, group: str, other: str
 ) -> None:
-    """librdkafka with both protocols: the group serves classic members too."""
+    """The other member is librdkafka with either protocol: a KIP-848 group serves classic members too."""
     one = consumer()
     one.subscribe([filled])
     seen: set[tuple[int, int]] = set()

@@ -32,7 +32,7 @@ def answer(
     member: Kip848Membership, epoch: int = 1, assigned: dict[UUID, list[int]] | None = None,
     code: ErrorCode = ErrorCode.none, interval_ms: int = 5_000,
 ) -> NextHeartbeat:  # fmt: skip
-    """Sends a heartbeat and applies this reply to it."""
+    """Makes a heartbeat request and applies a reply with these values."""
     join_number = member.join_number
     assert set(member.heartbeat_request()) == HEARTBEAT_FIELDS
     return apply(member, join_number, epoch, assigned, code, interval_ms)
@@ -155,7 +155,7 @@ def test_the_target_may_change_during_a_reconciliation() -> None:
 
 
 def test_a_partition_withdrawn_before_its_reconciliation_is_reported() -> None:
-    """Partition 1 is assigned and withdrawn. The coordinator gives it to no other member before the next report."""
+    """Partition 1 is assigned and withdrawn. The coordinator does not reassign it until this member reports again."""
     one = member()
     answer(one, 1, {A: [0]})
     settle(one)

@@ -1,8 +1,8 @@
 """Apache Kafka's own consumer as the oracle of ours: both run the same scenarios and must give the same results.
 
-The results are the answers and errors of all calls, the offsets of the records and the callbacks in order, the commits
-in ``__consumer_offsets``, and the group's state, type, assignor and members at the end and at each ``@group``. The
-broker is odradek's, or another Kafka with ODRADEK_TEST_BOOTSTRAP or ODRADEK_TEST_ORACLE.
+The results are the return values and errors of all calls, the offsets of the records, the callbacks in order, the
+commits in ``__consumer_offsets``, and the group's state, type, assignor and members at the end and at each ``@group``.
+The broker is odradek's, or another Kafka with ODRADEK_TEST_BOOTSTRAP or ODRADEK_TEST_ORACLE.
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ CLASSIC_ONLY: dict[str, tuple[str, ...]] = {
         "new a group.instance.id=one", "subscribe a T", "settle - a=2",
         "new b group.instance.id=one", "subscribe b T", "settle - b=2", "fails a", "commit b T:0=1", "close b",
     ),
-    # Java delays all requests while its metadata update is due; a LeaveGroup then waits for the next poll. A metadata
-    # age of one second would cause this now and then. And Java commits nothing, without an error, as long as it does
-    # not know its positions: so the scenario reads first.
+    # Java's consumer sends no requests while a metadata update is due, so its LeaveGroup may wait for the next poll. A
+    # metadata age of one second would cause such a wait now and then. While Java's consumer does not know its
+    # positions, its commit() stores nothing and raises no error, so the scenario reads first.
     "removed for missing polls": (
         "new a max.poll.interval.ms=1000 metadata.max.age.ms=300000", "subscribe a T", "read a 20", "@evicted",
         "commit a T:0=5", "commit a", "events a", "settle - a=2", "events a", "commit a T:0=5", "close a",
@@ -184,7 +184,7 @@ CLAIMS = {
     "round robin": (67,),
     "cooperative sticky": (68,),
 }
-# The sides of claims that say what Java's consumer answers: the test also checks these answers.
+# These parts of claims say what Java's consumer returns or raises. The test compares that with STATED.
 SIDES = {
     "an assignment after a subscription": (69, "b"),
     "a standalone commit beside live members": (69, "c"),
@@ -345,7 +345,7 @@ class ScenarioRun:
             topic, _, partition = words[0].partition(":")
             publish(self._bootstrap, self.names[topic], ["v"] * int(words[1]), partition=int(partition))
         elif directive == "@last-commits":
-            pass  # it depends on timing how often the first positions are committed
+            pass  # with this line, run() compares only the last commit: timing decides how many precede it
         elif directive == "@evicted":
             eventually(lambda: not self._admin.describe_groups([self.group])[self.group].members, within_s=40)
         elif directive == "@committed":
@@ -404,7 +404,10 @@ MIXED = [
 def test_the_consumers_of_java_and_odradek_share_a_group(
     java: JavaConsumers, bootstrap: str, admin: Admin, group: str, protocol: str, theirs: str, ours: str, first: str
 ) -> None:
-    """Either consumer leads the group, assigns partitions to the other, and continues at the other's commits."""
+    """The first consumer reads all records. The other one joins, gets half of the partitions and leaves.
+
+    With the classic protocol, the first consumer is the leader and makes the assignments.
+    """
     topic = unique("parity-t")
     admin.create_topics([NewTopic(topic, 4, 1)])
     for partition in range(4):
@@ -437,7 +440,7 @@ def test_the_consumers_of_java_and_odradek_share_a_group(
             return [len(each) for each in sets] == [2, 2] and not sets[0] & sets[1]
 
         eventually(shared, within_s=60)
-        assert other.run(f"{other.name} close") == "ok"  # it got no records: all were committed before
+        assert other.run(f"{other.name} close") == "ok"  # it got no records: the first one had committed all
         started.remove(other)
         assert one.run(f"- settle {one.name}=4") == "settled"
         publish(bootstrap, topic, ["v"], partition=0)

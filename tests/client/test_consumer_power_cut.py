@@ -76,7 +76,7 @@ def test_a_consumer_that_starts_at_a_commit_notices_the_truncation_too(
 
 
 def test_a_restart_without_a_loss_raises_nothing(ten: tuple[RunningBroker, TopicPartition]) -> None:
-    """The broker is stopped or killed and started again. The log is complete, and reading continues."""
+    """The broker restarts after a stop and after a kill. The log is complete, and reading continues."""
     broker, tp = ten
     with Consumer(broker.bootstrap, auto_offset_reset="none", **QUICK) as one:
         one.assign([tp])

@@ -284,7 +284,7 @@ def test_the_request_for_a_new_fetch_session_ends_the_old_one() -> None:
     assert asked() == (56, 1, 0)
     session.restart()
     assert asked() == (56, 0, 1)
-    session.restart()  # the result of that request is unknown too
+    session.restart()  # the request before it got no reply either
     assert asked() == (56, 0, 1)
     assert session.on_reply(ErrorCode.none, 0)  # the broker keeps no session
     assert asked() == (0, 0, 1)
@@ -318,10 +318,10 @@ def test_a_broker_keeps_one_session_of_a_client_despite_errors() -> None:
 def test_the_fetch_buffer_returns_partitions_in_turn_and_counts_its_bytes() -> None:
     buffer = FetchBuffer(100)
 
-    def chunk(tp: TopicPartition, size: int) -> CompletedFetch:
+    def fetched(tp: TopicPartition, size: int) -> CompletedFetch:
         return CompletedFetch(tp, 0, 0, 1, 0, (), None, size)
 
-    first, second, other = chunk(T0, 30), chunk(T0, 20), chunk(T1, 10)
+    first, second, other = fetched(T0, 30), fetched(T0, 20), fetched(T1, 10)
     for one in (first, second, other):
         buffer.put(one)
     assert (buffer.room(), buffer.bytes_of(T0)) == (40, 50)

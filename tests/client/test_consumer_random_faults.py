@@ -29,7 +29,7 @@ FEW = ("offset", "timestamp", "value")
 
 
 class OldLog(NamedTuple):
-    """A log that was truncated at ``cut``, or of a deleted topic (``cut`` None). The consumer may still return
+    """A log that was truncated at ``cut``, or the log of a deleted topic (``cut`` None). The consumer may still return
     records that it has fetched from it."""
 
     lead: Lead
@@ -301,7 +301,7 @@ class Scenario:
         return []
 
     def old_logs_since(self, tp: TopicPartition, found: Written) -> list[OldLog]:
-        """The old logs, from the first one that may have had the record."""
+        """The old logs, from the first one that may have had the record ``found``."""
         earlier = self.earlier[tp]
         past = [
             number
@@ -324,7 +324,7 @@ class Scenario:
             retained = max(retained, old.lead.log.start)
             visible = Visible(old.lead.log, self.committed, retained)
             # A lagging broker may serve a deleted topic again after records of the new one were returned. A position
-            # behind the end of the old log is then reset.
+            # beyond the end of the old log is then reset.
             is_reset = old.cut is None and max(starts) > old.lead.log.end
             yield old.lead, old.topic_id, starts | {0} if is_reset else starts, visible, number
             # The consumer may have skipped aborted records of the old log that are visible here, because the truncation
@@ -617,7 +617,7 @@ class Scenario:
         self.finish()
 
     def finish(self) -> None:
-        """All faults end, but a partition may have no leader and some stay paused. They must not delay the others."""
+        """Ends all faults. One partition may stay without a leader, and some stay paused: the others must not wait."""
         alone = self.dice.choice(sorted(self.readings)) if self.dice.random() < 0.3 else None
         with self.cluster.changed:
             self.recreate_topics()
@@ -642,7 +642,7 @@ class Scenario:
             self.check_commit()
 
     def check_commit(self) -> None:
-        for _ in range(5):  # an older commit of a broken connection may come late; a truncation may be noticed
+        for _ in range(5):  # a late older commit or a truncation may cause a difference at first
             before = {tp: self.face.call("position", tp) for tp in self.readings}
             self.face.call("commit")
             committed = {tp: self.cluster.commits.get(tp, (-1,))[0] for tp in self.readings}

@@ -165,7 +165,7 @@ def test_a_deleted_topic_does_not_delay_others() -> None:
 
 
 def test_a_fetch_session_by_names_keeps_a_recreated_topic() -> None:
-    """A broker drops forgotten topics after it adds new ones. By name, it would drop the new topic."""
+    """A broker adds new topics to a session and then drops forgotten ones. By name, it would drop the new topic."""
     old, new = (FetchPartition(UUID(int=number), 5, 0, 100) for number in (1, 2))
     for by_id, forgotten in ((True, [(FIRST, UUID(int=1))]), (False, [])):
         session = FetchSession()
@@ -220,8 +220,8 @@ def test_a_lagging_broker_does_not_lead_back_to_the_old_leader(monkeypatch: pyte
 
 
 def test_a_divergence_lookup_has_the_leader_epoch() -> None:
-    """Without the leader epoch the broker would report no divergence. So the request has it although the client forgot
-    the topic."""
+    """Without a leader epoch the broker would report no divergence. So the request has the epoch although the client
+    forgot the topic."""
     asked: list[Any] = []
 
     class Broker:
@@ -303,7 +303,7 @@ def test_replies_for_an_old_position_change_nothing() -> None:
 
 
 def cut_log(cluster: ChanceCluster, cut: int) -> int:
-    """An unclean election: from ``cut`` on the log gets other records. Returns its new end."""
+    """An unclean election: from ``cut`` on the log gets other records. Returns the new log end."""
     cluster.move(FIRST, 1 + cluster.lead(FIRST).leader % len(NODES), cut)
     for _ in range(5):
         cluster.append(FIRST)
@@ -375,8 +375,8 @@ def test_an_iteration_returns_its_fetched_records_although_the_next_fetch_is_out
 
 @pytest.mark.claim(58, part=True)
 def test_returned_records_count_although_later_fetched_ones_are_dropped() -> None:
-    """After a failed block the records of its last poll do not count as returned. An iteration counts its returned
-    records. A seek ends both effects, and a new fetch does not."""
+    """An iteration or a failed block sets the position after the poll that took the records: to the records that really
+    were returned. This works after a new fetch, and has no effect after a seek."""
     state = PartitionState()
     state.set_position(0)
     taken = state.version
@@ -509,7 +509,7 @@ def test_of_two_concurrent_resets_the_later_one_counts(monkeypatch: pytest.Monke
 
 
 def test_a_partition_unassigned_while_it_is_decoded_breaks_no_iteration() -> None:
-    """Another task may unassign it while a thread decodes for an asyncio consumer."""
+    """Another task may unassign the partition while a thread decodes for an asyncio consumer."""
     with reading(1) as (_, consumer):
         engine = consumer._engine
         wait_until(lambda: engine.fetcher.buffer.front() is not None)

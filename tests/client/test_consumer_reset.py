@@ -1,7 +1,6 @@
-"""The position at which a consumer starts without a valid committed offset, for each cause and each
-``auto_offset_reset``.
+"""Where a consumer starts without a valid committed offset, for each cause and each ``auto_offset_reset``.
 
-The broker has a test clock. Topics have ten records: 0 to 3 are three hours old, 4 to 6 one hour, 7 to 9 a minute.
+The broker has a test clock. Topics have ten records: 0 to 3 are three hours old, 4 to 6 one hour, 7 to 9 one minute.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from odradek.client.errors import OffsetOutOfRange
 
 AGES_MINUTES = [180] * 4 + [60] * 3 + [1] * 3
 POLICIES = {"earliest": 0, "latest": 10, "by_duration:PT2H": 4, "none": None}
-"""Each policy with the offset at which a consumer of a complete topic starts."""
+"""Each policy with the offset at which a consumer of a complete topic starts; None: polls raise."""
 Make = Callable[..., Consumer]
 
 

@@ -1,4 +1,4 @@
-"""Brokers, members and whole groups are restarted or killed while records flow: no record is lost."""
+"""Brokers and members are restarted or killed while records flow: no record is lost."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ while True:
     for record in one.poll(0.2).records():
         print(record.offset, flush=True)
         if record.offset == 149:
-            sys.stdin.read()  # in the middle of its work
+            sys.stdin.read()  # waits until it is killed
 """
 
 
@@ -182,7 +182,7 @@ def test_a_shorter_commit_interval_repeats_fewer_records_after_a_kill(
         with Consumer(quick.bootstrap, **settings("classic")) as heir:
             heir.subscribe([topic])
             first = eventually(lambda: [r.offset for r in heir.poll(0.2).records()], within_s=60)[0]
-        # A commit in flight may be stored after ``place`` was read. The consumer of the next run commits nothing.
+        # A commit in flight may be stored after ``place`` was read. ``heir`` commits nothing.
         assert max(place, 0) <= first == max(committed(), 0)
         repeated = 150 - first
         assert 1 <= repeated <= 50 if interval_ms == 0 else repeated == 150
@@ -210,7 +210,7 @@ def test_restarts_of_static_members_cause_no_rebalance(quick: RunningBroker, top
     events = {name: Events() for name in names}
 
     def start(name: str) -> None:
-        # Longer than a restart takes on any machine: no member may miss its session here.
+        # This timeout is longer than a restart takes on any machine: no session may end here.
         longer = {"session_timeout_ms": 60_000} if protocol == "classic" else {}
         members[name] = Consumer(quick.bootstrap, **settings(protocol, group_instance_id=name, **longer))
         members[name].subscribe([topic], **events[name].callbacks())

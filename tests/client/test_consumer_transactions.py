@@ -87,8 +87,8 @@ def random_log(chance: random.Random, steps: int, *, leave_open: bool) -> Script
 
 
 def serve(cluster: ScriptedCluster, scripted_log: ScriptedLog, chance: random.Random) -> None:
-    """A fetch returns one to four batches. With read_committed, it returns batches below the last stable offset and the
-    aborted transactions that overlap with them."""
+    """Makes the broker reply to each fetch with up to four batches. With read_committed, the reply has only batches
+    below the last stable offset, and the aborted transactions that overlap with them."""
 
     def answer(message: Any, version: int) -> Any:
         asked = message.topics[0].partitions[0].fetch_offset
@@ -144,7 +144,7 @@ def test_records_of_aborted_and_open_transactions_are_skipped(cluster: ScriptedC
     with Consumer(cluster.bootstrap, isolation_level="read_committed", max_poll_records=7, **QUICK) as one:
         one.assign([T0])
         assert read_to(one, scripted_log.stable) == stable
-        # Compaction also removes records within transactions.
+        # A read may also start within a transaction.
         for start in chance.sample(range(scripted_log.stable), 4):
             one.seek(T0, start)
             assert read_to(one, scripted_log.stable) == [n for n in stable if n >= start]

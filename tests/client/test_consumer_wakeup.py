@@ -42,7 +42,7 @@ def commit_answer(message: Any, version: int) -> dict[str, Any]:
 
 
 class Gate:
-    """Delays the replies to one API until it is opened."""
+    """Delays the replies to one API until the test opens the gate."""
 
     def __init__(self, broker: ScriptedBroker, api_key: int) -> None:
         self._answer = broker.answers.get(api_key) or getattr(broker, f"answer_{api_key}")
@@ -55,7 +55,7 @@ class Gate:
         return self._answer(message, version)
 
     def wake(self, one: Any) -> threading.Thread:
-        """Calls ``wakeup`` once a request has arrived."""
+        """Starts a thread that calls ``one.wakeup`` once a request has arrived."""
 
         def act() -> None:
             assert self.came.wait(PATIENCE_S)
@@ -193,13 +193,13 @@ def test_a_wakeup_is_kept_for_the_next_call_that_may_wait(broker: ScriptedBroker
 def test_a_call_after_a_wakeup_raises_at_once(broker: ScriptedBroker, name: str) -> None:
     api_key, call = CALLS[name]
     with read_to_the_end(broker) as one:
-        gate = Gate(broker, api_key)  # a call that waited would wait forever
+        gate = Gate(broker, api_key)  # a call that waits cannot return before the gate opens
         one.wakeup()
         with pytest.raises(Wakeup):
             call(one)
         gate.opened.set()
         call(one)
-        if name == "commit":  # the commit is sent nevertheless
+        if name == "commit":  # the first call sent its commit although it raised
             assert committed_by(broker) == [5, 5]
 
 
@@ -218,7 +218,7 @@ def test_a_close_after_a_wakeup_commits_and_ends(broker: ScriptedBroker) -> None
     one.wakeup()
     one.close()
     assert committed_by(broker) == [2, 10]
-    one.wakeup()  # without effect
+    one.wakeup()  # has no effect after the close
 
 
 def test_a_wakeup_ends_a_poll_that_looks_up_topics(broker: ScriptedBroker) -> None:
@@ -329,7 +329,7 @@ def real() -> Iterator[Broker]:
 
 
 def wake_when_dropped(broker: Broker, one: Consumer, when: str = "after") -> threading.Thread:
-    """The next commit gets no reply. ``one`` is woken when this commit has arrived."""
+    """The broker does not reply to the next commit. A thread calls ``one.wakeup`` when the commit arrives."""
     before = len(broker.faults.fired)
     broker.faults.drop("OffsetCommit", when=when)
 
@@ -344,7 +344,8 @@ def wake_when_dropped(broker: Broker, one: Consumer, when: str = "after") -> thr
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_rebalance_continues_after_a_wakeup_in_on_revoked(real: Broker, topic: str, group: str, kind: str) -> None:
-    """The wakeup ends a commit in ``on_revoked``. The next poll calls it again, and both members get their share."""
+    """The wakeup ends a commit in ``on_revoked``. The next poll calls ``on_revoked`` again, and each
+    member gets its share."""
     real.create_topic(topic, partitions=2)
     for partition in range(2):
         publish(real.bootstrap_servers, topic, ["v"] * 10, partition=partition)

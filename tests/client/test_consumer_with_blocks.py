@@ -70,7 +70,7 @@ def test_a_failed_block_does_not_commit_its_last_poll(
     assert committed(admin, group, ten) == 10
 
 
-def test_a_failed_block_commits_the_position_that_a_wakeup_a_commit_or_a_seek_left(
+def test_a_failed_block_commits_the_position_after_a_wakeup_or_a_commit_or_a_seek(
     bootstrap: str, admin: Admin, ten: TopicPartition, group: str
 ) -> None:
     settings: dict[str, Any] = {"group_id": group, "max_poll_records": 4} | QUICK
@@ -157,7 +157,10 @@ def test_a_wrong_commit_loses_or_repeats_records(
 
 @pytest.mark.claim(44)
 def test_skipped_records_can_be_read_again(bootstrap: str, admin: Admin, ten: TopicPartition, group: str) -> None:
-    """Only record 5 of 1 to 5 is confirmed. A commit of offset 5 would repeat it; ``next_offset`` is right."""
+    """After a commit of offset 6 the next consumer starts there, and a seek to 1 reads the skipped records from 1 on.
+
+    After a commit of offset 5, record 5 comes again.
+    """
     with Consumer(bootstrap, group_id=group, enable_auto_commit=False, max_poll_records=6, **QUICK) as one:
         one.assign([ten])
         *_, fifth = eventually(lambda: one.poll(0.5), within_s=30).records()
@@ -231,7 +234,7 @@ with Consumer(bootstrap, max_poll_records=3) as one:
 def test_each_result_is_stored_once_although_the_worker_is_killed_repeatedly(
     bootstrap: str, admin: Admin, publish: Any, topic: str, tmp_path: Path, seed: int
 ) -> None:
-    """One transaction stores the results and the offset. kill -9 comes after a random number of polls."""
+    """One transaction stores each poll's results and next offset. kill -9 comes after a random number of polls."""
     admin.create_topics([NewTopic(topic, 1, 1)])
     count, kills, chance = 3_000, 0, random.Random(seed)
     publish(topic, {0: count})

@@ -1,7 +1,7 @@
 """Damaged fetch replies to a consumer: each gives a typed error, or records in order.
 
-A reply is parsed, kept by the fetcher and taken by polls, as from a broker but without a socket. If kio can read a
-reply, our parser must read the same. A failure shows the input in hex.
+Most tests use no socket: they parse a reply and pass it to the fetcher, and polls take the records. If the independent
+parser kio can read a reply without tagged fields, our parser must read the same. A failure shows the reply in hex.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Reader:
         raise AssertionError("no callbacks here")
 
     def give(self, data: fetch_wire.FetchReply) -> tuple[int, bool]:
-        """Returns the number of records in a reply, and whether there was an error."""
+        """Takes all records of a reply. Returns how many there were, and whether there was an error."""
         engine, fetcher = self.engine, self.engine.fetcher
         states = engine.subscription.partitions
         for tp in PARTITIONS:
@@ -140,7 +140,7 @@ class Reader:
                 polled = engine.take()
             except OdradekError:
                 failed = True
-                continue  # a consumer would fetch it again
+                continue  # a consumer would fetch the records again
             for found in polled.values():
                 for batch in found:
                     batch.validate(full=True)
@@ -154,7 +154,7 @@ class Reader:
 
 
 def parsed(version: int, data: bytes) -> fetch_wire.FetchReply | None:
-    """The parsed reply; None if our parser refuses it. Compared with kio's result, if kio can read the reply."""
+    """The parsed reply; None if our parser refuses it. Without tagged fields, kio's result must be equal."""
     try:
         ours = fetch_wire.parse_reply(version, memoryview(data), 2)
     except ValueError:

@@ -30,7 +30,9 @@ class OneBroker:
 
 @pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
 def test_a_partition_at_its_end_does_not_delay_one_with_unread_records(isolation_level: str) -> None:
-    """A broker holds a fetch without new records for fetch_max_wait_ms, and answers no other fetch meanwhile."""
+    """The consumer has read all of READ and a part of BEHIND. A broker delays its reply to a fetch without new records
+    by up to fetch_max_wait_ms. Meanwhile it serves no other fetch of the connection. So a fetch of READ alone must not
+    wait."""
 
     async def go() -> None:
         settings: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "isolation_level": isolation_level}

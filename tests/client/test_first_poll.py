@@ -66,7 +66,7 @@ def filled(broker: RunningBroker, topic: str) -> str:
 def test_polls_return_records_while_another_process_compiles(
     broker: RunningBroker, filled: str, tmp_path: Path
 ) -> None:
-    """This process compiles no kernel; it uses those that the other one has compiled."""
+    """The process that polls compiles no kernel. It loads the kernels that the other process has compiled."""
     done = run_program(FIRST_POLL, tmp_path, broker.bootstrap, filled, str(COUNT))
     assert done == "[True] []"
     assert any(tmp_path.rglob("*record_columns*.nbc"))
@@ -109,8 +109,8 @@ print(found.column("value").to_pylist())
     assert lines[0].startswith("records are decoded in plain Python: ")
 
 
-def test_a_fork_waits_for_an_import_of_the_thread() -> None:
-    """A child with a module that is half imported could never import it."""
+def test_a_fork_waits_for_the_import_in_the_loader_s_thread() -> None:
+    """The loader's thread imports numba. If the process forked meanwhile, the child could never complete the import."""
     program = """
 import os, sys, time
 from odradek.batches import kernel_loader
@@ -127,7 +127,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), kernel_loader.wait_for
     assert done.stdout.split() == ["0", "True"]
 
 
-def test_the_end_of_a_process_waits_for_an_import_of_the_thread() -> None:
+def test_the_end_of_a_process_waits_for_the_import_in_the_loader_s_thread() -> None:
     program = """
 import atexit, sys, time
 atexit.register(lambda: print(kernel_loader._loader.importing.locked()))

@@ -1,6 +1,6 @@
 """Commits within transactions (``sendOffsetsToTransaction``) in the history of groups.
 
-The history has no commits of aborted or open transactions. Markers are no records of groups.
+By default the history has no commits of aborted or open transactions. Transaction markers belong to no group.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def test_an_aborted_commit_is_no_rewind_and_no_jump(cluster: ScriptedCluster) ->
 
 
 def covered(rows: list[dict[str, int]]) -> CoverageRow:
-    """The coverage of the only partition; its counts add up to all offsets."""
+    """Returns the coverage of the only partition. Asserts that its counts add up to the end offset."""
     (found,) = [CoverageRow(**row) for row in rows]
     counts = (found.records, found.control_records, found.rolled_back, found.removed)
     assert sum(counts) == found.end_offset
@@ -73,8 +73,8 @@ def covered(rows: list[dict[str, int]]) -> CoverageRow:
 
 
 def test_coverage_counts_compacted_records_and_markers_separately(capsys: pytest.CaptureFixture[str]) -> None:
-    """A gap within a batch is a removed record. An offset without a batch may have been any record. Offsets of
-    markers and aborted records are recognised by the headers of their batches."""
+    """A gap within a batch is a removed record. An offset outside all batches may have been a record or a marker. The
+    batch headers show the offsets of markers and aborted records."""
     with serving(COMPACTED) as made:
         assert [row["record_offset"] for row in read_offset_history(made.bootstrap).to_pylist()] == [5, 7, 15, 16, 20]
         found = analyse_offset_history(made.bootstrap)
@@ -174,7 +174,7 @@ def test_on_apache_kafka_the_history_has_only_commits_of_committed_transactions(
             elif finish == "abort":
                 producer.abort_transaction(30)
         everything, kept = [(0, 5), (0, 90), (0, 7), (0, 99)], [(0, 5), (0, 7)]
-        # The coordinator answers the producer before it writes the markers.
+        # The coordinator replies to the producer before it writes the markers.
         eventually(lambda: commits_of(transactional, group, "read_committed") == kept, what="the second commit")
         assert commits_of(transactional, group, "read_uncommitted") == everything
         found = analyse_offset_history(transactional, group=group)

@@ -1,4 +1,4 @@
-"""Fetches in flight: their ends, and the step that follows each end. The connection is a fake; there is no socket."""
+"""How fetches in flight end, and what the client does next. The connection is a fake without a socket."""
 
 from __future__ import annotations
 
@@ -208,8 +208,8 @@ def test_no_fetch_is_sent_during_the_throttle_time(error: ErrorCode) -> None:
         events = await harness.ended()
         assert harness.connection.throttle_left_s == 0
         expected = [5, "end", "end"] if error is ErrorCode.none else [("forget", {"t"}), "lost", "end", "end"]
-        assert events == expected, "its memory is free at once, the next fetch waits"
-        assert fetch.max_bytes == 0, "its memory is freed once"
+        assert events == expected, "the memory of the fetch is freed at once; the next fetch waits"
+        assert fetch.max_bytes == 0, "the memory of the fetch is freed only once"
 
     run(scenario)
 
@@ -238,7 +238,7 @@ TRANSIENT = [ErrorCode.fetch_session_id_not_found, ErrorCode.invalid_fetch_sessi
     "error",
     [*TRANSIENT, ErrorCode.topic_authorization_failed, ErrorCode.unsupported_version, ErrorCode.invalid_request],
 )
-def test_a_non_retriable_error_is_reported_to_the_caller(error: ErrorCode) -> None:
+def test_only_non_retriable_errors_are_reported_to_the_caller(error: ErrorCode) -> None:
     async def scenario(harness: Harness) -> None:
         harness.begin()
         (await harness.sent(1)).set_result(reply(error, 0))

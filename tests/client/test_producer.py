@@ -129,7 +129,7 @@ def test_a_broker_killed_while_producing_loses_and_duplicates_no_record(
 
 @pytest.mark.parametrize("acks", [0, 1])
 def test_with_acks_0_or_1_all_records_are_stored_in_order(bootstrap: str, admin: Admin, topic: str, acks: int) -> None:
-    """All records are stored in order. With acks=0 the callbacks get no offsets."""
+    """With acks=0 the callbacks get offset -1, because the broker sends no reply."""
     admin.create_topics([NewTopic(topic, 2, 1)])
     deliveries: list[tuple[RecordMetadata | None, Exception | None]] = []
     with Producer(bootstrap, acks=acks, batch_size=300, linger_ms=0) as producer:
@@ -371,7 +371,7 @@ def test_a_producer_that_is_not_closed_reports_its_lost_bytes(bootstrap: str, ad
 
 
 def test_a_table_without_keys_is_spread_over_the_partitions(bootstrap: str, admin: Admin, topic: str) -> None:
-    """As for single records: one batch of bytes to one partition, the next batch to another."""
+    """As with single records, the producer fills a batch for one partition, then a batch for another partition."""
     admin.create_topics([NewTopic(topic, 4, 1)])
     values = [b"%06d" % n + bytes(994) for n in range(20_000)]
     chunks = pa.chunked_array([pa.array(values[:7_000], pa.binary()), pa.array(values[7_000:], pa.binary())])

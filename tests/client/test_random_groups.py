@@ -1,9 +1,9 @@
 """Random scenarios of groups whose members join, leave, die and commit: many groups at a time on one broker.
 
-In each scenario: a partition has one owner at a time, until a dead owner is removed. A member starts at the committed
-offset or later, and gets each record once, in order. No record is committed before it is processed. In the end every
-record was processed at least once; exactly once if no member died and each member committed its processed records
-before a revocation.
+A partition never has two living owners. But an owner whose session has ended may learn of its loss later. A member
+starts at the committed offset or later, and gets the records in order without gaps. No record is committed before it is
+processed. In the end every record was processed at least once. Every record was processed exactly once if no member
+died, no commit was refused and no member lost a partition.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PATIENCE_S = 60
 
 
 class Member:
-    """A consumer and the task that polls it. ``commits`` is how it commits processed records."""
+    """A consumer and the task that polls it. ``commits`` says how the member commits processed records."""
 
     made: Callable[..., Any] = aio.Consumer
 
@@ -163,7 +163,7 @@ class Member:
                 del self.scenario.taken[name, tp]  # a dead member gets no callback
 
     async def die(self) -> None:
-        """Closes its connections, without a last commit and without LeaveGroup."""
+        """Closes the member's connections, without a last commit and without LeaveGroup."""
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
         self.has_died()
@@ -250,8 +250,8 @@ class Scenario:
         self.processed: dict[TopicPartition, Counter[int]] = {tp: Counter() for tp in self.partitions}
         self.owners: dict[TopicPartition, Member] = {}
         self.taken: dict[tuple[str, TopicPartition], str] = {}
-        """Partitions that were assigned to others before a revocation. A session may end if the machine is busy for a
-        second; the owner then gets ``on_lost`` and no ``on_revoked``."""
+        """Messages about partitions that got a new owner before the former owner's callback. This may happen if a busy
+        machine lets a session end. The former owner then gets ``on_lost`` and no ``on_revoked``."""
         self.members: list[Member] = []
         self.died = self.refused = self.lost = self.assignments = 0
 
@@ -267,8 +267,8 @@ class Scenario:
             self.refused += 1
 
     def cannot_change_over(self, error: KafkaError) -> bool:
-        """A classic group cannot change its protocol before its first rebalance: Apache Kafka finds no protocol and
-        answers UNKNOWN_SERVER_ERROR."""
+        """Whether a classic group cannot change its protocol yet, because it has had no rebalance. Apache Kafka then
+        replies with UNKNOWN_SERVER_ERROR."""
         if "has no protocol yet" in str(error):
             return True
         on_kafka = bool(os.environ.get("ODRADEK_TEST_ORACLE"))
@@ -315,12 +315,12 @@ class Scenario:
             member.ends = True
         await asyncio.gather(*(member.task for member in self.members if member.alive))
         await self._check_commits(admin)
-        # A group in the last phase of a rebalance refuses commits, as in Apache Kafka: automatic ones log a warning.
+        # A group in the last phase of a rebalance refuses commits, as in Kafka. A refused automatic one is a warning.
         self.refused += sum(f"group {self.group}:" in line and "automatic commit" in line for line in self.warnings)
         twice = {tp: [n for n, times in seen.items() if times > 1] for tp, seen in self.processed.items()}
         assert not self.taken, list(self.taken.values())
         if not self.died and not self.refused and not self.lost:
-            assert not any(twice.values()), f"no member died, but some records were processed twice: {twice}"
+            assert not any(twice.values()), f"without deaths, losses or refusals, records came twice: {twice}"
 
     async def _send(self, producer: aio.Producer) -> None:
         for _ in range(self.dice.choice((1, 10, 40))):

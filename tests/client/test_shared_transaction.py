@@ -1,4 +1,4 @@
-"""Producers that write into another producer's transaction: one commit or abort for all, and one set of sequences."""
+"""Producers that write into another producer's transaction: one commit or abort ends it for all of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def owner(bootstrap: str, topic: str) -> Iterator[Producer]:
 
 @pytest.fixture(params=[0, 1, 2])
 def level(bootstrap: str, request: pytest.FixtureRequest) -> Iterator[int]:
-    """The cluster's transaction.version. It is 2 afterwards."""
+    """Sets the cluster's transaction.version for a test. After the test it is 2."""
     set_version(bootstrap, request.param)
     yield request.param
     set_version(bootstrap, 2)
@@ -49,7 +49,10 @@ READ_S = 120
 
 
 def committed(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
-    """The values of the committed records; a last record proves that nothing follows them."""
+    """The values of the committed records. Sends a record ``end`` to each partition and reads until both arrive.
+
+    Reads on until it has at least ``count`` records. ``count`` includes both ``end`` records, the result does not.
+    """
     settings = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
     with Producer(bootstrap) as plain:
         for partition in (0, 1):
@@ -84,8 +87,8 @@ def write(bootstrap: str, transaction: SharedTransaction, topic: str, partition:
 def test_records_of_two_joined_producers_and_the_owners_offsets_are_one_transaction(
     bootstrap: str, level: int, owner: Producer, topic: str
 ) -> None:
-    """Below version 2 consecutive transactions have the same epoch. In it no joined producer may begin with sequence 0
-    again."""
+    """Below version 2 consecutive transactions have the same producer epoch. Within one epoch, no joined producer may
+    begin with sequence 0 again."""
     group = ConsumerGroupMetadata(topic)
     for first in (b"a", b"c"):
         transaction = shared(owner, topic)

@@ -166,7 +166,7 @@ def test_a_recreated_topic_has_its_own_epoch_lookup(cluster: ScriptedCluster) ->
 
 
 @pytest.mark.behaviour(52, part=True)
-def test_the_query_waits_while_a_deposed_leader_answers(
+def test_the_query_waits_while_a_former_leader_replies(
     cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.leader_epoch = 1
@@ -184,7 +184,7 @@ def test_the_query_waits_while_a_deposed_leader_answers(
 
 
 def test_a_micro_batch_is_planned_with_three_requests(cluster: ScriptedCluster) -> None:
-    """Metadata and two ListOffsets, as without leader epochs."""
+    """One Metadata and two ListOffsets requests: leader epochs add no request."""
     query = Query(cluster)
     first = query.next({})
     cluster.log.append(batch(30, 5))
@@ -206,10 +206,8 @@ def test_a_query_continues_from_a_checkpoint_without_epochs(cluster: ScriptedClu
 
 @pytest.mark.behaviour(52, part=True)
 @pytest.mark.parametrize("code", [None, ErrorCode.topic_authorization_failed, ErrorCode.cluster_authorization_failed])
-def test_without_an_answer_to_the_epoch_lookup_the_query_continues(
-    cluster: ScriptedCluster, code: ErrorCode | None
-) -> None:
-    """A worker cannot notice the truncation either: its micro-batch was planned before the election."""
+def test_the_query_continues_if_the_epoch_lookup_is_refused(cluster: ScriptedCluster, code: ErrorCode | None) -> None:
+    """Neither the driver nor the worker notices the truncation. The micro-batch was planned before the election."""
     query = Query(cluster)
     first = query.next({})
     elect_uncleanly(cluster, 20, 45)
@@ -228,7 +226,7 @@ def test_without_an_answer_to_the_epoch_lookup_the_query_continues(
 def test_a_micro_batch_planned_before_a_truncation_is_read_up_to_the_divergence(
     cluster: ScriptedCluster, fails: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As after a restart. The next micro-batch continues where this one stops: no record is repeated or skipped."""
+    """A restarted query reads the planned micro-batch. The next one starts at the divergence offset."""
     query = Query(cluster, failOnDataLoss=str(fails).lower())
     planned = query.next({})
     elect_uncleanly(cluster, 20, 45)
@@ -292,7 +290,7 @@ def test_a_start_at_a_commit_above_a_truncation_is_data_loss(cluster: ScriptedCl
 
 @pytest.mark.claim(57, part=True)
 def test_a_start_at_a_commit_above_the_high_watermark_waits(cluster: ScriptedCluster) -> None:
-    """Offset 7 was committed in epoch 2. The leader of epoch 3 has it, at first above its high watermark."""
+    """Offset 7 was committed in epoch 2. The leader of epoch 3 has this record, at first above its high watermark."""
     cluster.committed_epoch = 2
     cluster.leader_epoch, cluster.epoch_0_end, cluster.high_watermark = 3, 30, 5
     query = Query(cluster, **{"startingOffsets": "committed", "kafka.group.id": "g"})
@@ -306,7 +304,7 @@ def test_a_start_at_a_commit_above_the_high_watermark_waits(cluster: ScriptedClu
 
 
 def remove(cluster: ScriptedCluster, start: int) -> None:
-    """Removes the records below ``start``; the broker also refuses requests for the topic's settings."""
+    """The broker replies as if records below ``start`` were removed, and refuses requests for topic settings."""
     broker = cluster.brokers[1]
 
     def list_offsets(message: Any, version: int) -> Any:
@@ -371,7 +369,8 @@ def test_a_missing_partition_is_reported_although_the_topic_lookup_fails(
 def test_the_commit_at_which_a_later_partition_starts_is_checked_too(
     cluster: ScriptedCluster, fails: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As when a query starts. Offset 7 was committed in epoch 2, which ends at offset 5 for the leader of epoch 3."""
+    """The check is the same as at the start of a query. Offset 7 was committed in epoch 2, which ends at offset 5 for
+    the leader of epoch 3."""
     cluster.committed_epoch = 2
     cluster.leader_epoch, cluster.epoch_0_end = 3, 5
     given = {"startingOffsets": "committed", "kafka.group.id": "g", "failOnDataLoss": str(fails).lower()}
@@ -399,7 +398,7 @@ def test_a_reset_to_an_offset_above_a_truncation_is_reported(
         return {"throttle_time": 0, "topics": [{"name": "t", "partitions": [row]}]}
 
     cluster.brokers[1].answers[OFFSET_COMMIT] = commit
-    # Without members: a commit of a member would be no reset.
+    # The group has no members: a commit by a member would be no reset.
     empty = {"error_code": 0, "error_message": None, "group_id": "g", "group_state": "Empty", "protocol_type": ""}
     empty |= {"protocol_data": "", "members": [], "authorized_operations": -2147483648}
     cluster.brokers[1].answers[DESCRIBE_GROUPS] = lambda message, version: {"throttle_time": 0, "groups": [empty]}

@@ -81,8 +81,8 @@ def test_a_partition_that_moves_keeps_its_offsets(cluster: ApacheCluster, admin:
 def test_latest_misses_the_first_records_of_a_new_partition(
     cluster: ApacheCluster, admin: Admin, topic: str, group: str
 ) -> None:
-    """A new partition has no committed offset. Records arrive before the consumer knows the partition; ``earliest``
-    reads them."""
+    """A new partition has no committed offset. Records arrive before the consumers know the partition. Only
+    ``earliest`` reads them."""
     create(admin, topic, {0: [1]}, cluster)
     seen: dict[str, list[int]] = {"latest": [], "earliest": []}
     consumers = {
@@ -98,7 +98,7 @@ def test_latest_misses_the_first_records_of_a_new_partition(
             eventually(lambda one=one: (one.poll(0.1), len(one.assignment()) == 1)[1], within_s=60)
         admin.create_partitions({topic: 2})
         added = TopicPartition(topic, 1)
-        # A node that does not know the partition yet may answer.
+        # A node that does not know the new partition yet may reply without it.
         eventually(lambda: [row.leader > 0 for row in admin.describe_topics([topic])[topic].partitions] == [True] * 2)
         fill(cluster, topic, range(3), partition=1)
         assert all(added not in one.assignment() for one in consumers.values())
@@ -132,7 +132,7 @@ def coordinator_of(cluster: ApacheCluster, group: str) -> int:
 def test_the_coordinator_is_the_leader_of_the_group_s_partition(
     cluster: ApacheCluster, admin: Admin, topic: str
 ) -> None:
-    """For groups in each partition of the offsets topic, and after the leader of one of them was killed."""
+    """Checks one group for each partition of the offsets topic, and one of them again after a leader was killed."""
     create(admin, topic, {0: [1, 2, 3]}, cluster)
     eventually(lambda: coordinator_of(cluster, "g") > 0, within_s=60)
     count = len(admin.partitions(OFFSETS_TOPIC))
@@ -155,7 +155,7 @@ def test_the_coordinator_is_the_leader_of_the_group_s_partition(
             eventually(lambda: coordinator_of(cluster, group) == heir)
             with Admin(cluster.bootstrap) as fresh:  # ``admin`` has cached the coordinator
                 assert fresh.coordinator(group).node_id == heir
-            eventually(lambda: admin.coordinator(group).node_id == heir)  # it has named the dead one before
+            eventually(lambda: admin.coordinator(group).node_id == heir)
             assert one.committed([tp])[tp].offset == 8  # type: ignore[union-attr]
         finally:
             cluster.nodes[3].start(180)
@@ -184,8 +184,8 @@ def fetched(cluster: ApacheCluster, node: int, topic: str) -> tuple[ErrorCode, i
 def test_leader_and_followers_are_found_and_followers_refuse_a_fetch(
     cluster: ApacheCluster, admin: Admin, topic: str
 ) -> None:
-    """Metadata has the leader and the replicas. The followers refuse the fetch. The client, which has cached the old
-    leader, finds the new one."""
+    """Metadata has the leader and the replicas. The followers refuse the fetch. After a leader change, the client
+    still has the old leader cached, and finds the new one."""
     create(admin, topic, {0: [2, 3, 1]}, cluster)
     fill(cluster, topic, range(10))
     found = cluster.partition(admin, topic)
@@ -241,7 +241,7 @@ def test_leader_changes_during_a_read_cause_neither_gaps_nor_repeats(
             eventually(lambda upto=upto: (read.extend(values_of(one.poll(0.5))), len(read) > upto)[1], within_s=60)
             cluster.nodes[1].kill()
             eventually(lambda: cluster.partition(admin, topic).leader in (2, 3), within_s=60)
-            upto = len(read) + 5_000  # more than it has already fetched
+            upto = len(read) + 5_000  # more than the consumer has already fetched
             eventually(lambda upto=upto: (read.extend(values_of(one.poll(0.5))), len(read) > upto)[1], within_s=90)
             leaders.append(cluster.partition(admin, topic).leader)
         finally:

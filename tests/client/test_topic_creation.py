@@ -148,7 +148,7 @@ def test_an_invalid_topic_name_is_refused_at_once(bootstrap: str) -> None:
 
 @pytest.mark.parametrize("code", [ErrorCode.unknown_topic_or_partition, ErrorCode.leader_not_available])
 def test_the_lookup_is_repeated_until_the_topic_exists(cluster: ScriptedCluster, code: ErrorCode) -> None:
-    """Apache Kafka answers with these codes until its controller has created the topic."""
+    """Apache Kafka replies with these codes until its controller has created the topic."""
     asked = 0
 
     def answer(message: Any, version: int) -> Any:

@@ -1,6 +1,6 @@
 """Transactions of ``Producer``, ``Admin`` and ``odradek transactions`` on Odradek's broker and on Apache Kafka.
 
-Without Java the latter are skipped. ODRADEK_TEST_BOOTSTRAP names another broker with transactions.
+Without Java the tests on Apache Kafka are skipped. ODRADEK_TEST_BOOTSTRAP names another broker with transactions.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         with Broker(config={"group.initial.rebalance.delay.ms": "0"}) as own:
             with Wire(own.bootstrap_servers) as wire:
                 if TXN_OFFSET_COMMIT not in wire.versions():
-                    pytest.skip("Odradek's broker has no TxnOffsetCommit yet")
+                    pytest.skip("this broker does not serve TxnOffsetCommit")
             yield own.bootstrap_servers
         return
     with kafka_with_transactions(tmp_path_factory.mktemp("kafka")) as bootstrap:
@@ -71,14 +71,14 @@ def topic(admin: Admin) -> str:
 
 @pytest.fixture(params=[2, 1])
 def version(kafka: str, request: pytest.FixtureRequest) -> Iterator[int]:
-    """The cluster's transaction.version. It is 2 afterwards."""
+    """Sets the cluster's transaction.version for a test. After the test it is 2."""
     set_version(kafka, request.param)
     yield request.param
     set_version(kafka, 2)
 
 
 def wait_for_markers(kafka: str, topic: str) -> None:
-    """Waits until no transaction is open: Kafka answers EndTxn before it has written the markers."""
+    """Waits until no transaction is open: Kafka replies to EndTxn before it has written the markers."""
     with Admin(kafka) as admin:
         both = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
         eventually(lambda: all(one[5] is None for rows in admin.describe_producers(both).values() for one in rows))
@@ -183,7 +183,7 @@ def test_an_aborted_transaction_over_several_segments_is_not_read(kafka: str, ad
 def test_offsets_of_a_group_are_part_of_a_transaction(
     kafka: str, admin: Admin, topic: str, version: int, protocol: str
 ) -> None:
-    """The offsets are committed by a static member, with both group protocols, and by a consumer that is no member."""
+    """A static member, with either group protocol, or a consumer that is no member commits the offsets."""
     group, tp = unique("group"), TopicPartition(topic, 0)
     settings: dict[str, Any] = {} if protocol == "assign" else {"group_protocol": protocol, "group_instance_id": "one"}
     with (
@@ -365,9 +365,9 @@ def test_transactions_are_described_before_during_and_after_their_markers(kafka:
         assert admin.list_transactions(states=["Empty"], pattern=topic) == []
         assert admin.list_transactions(duration_ms=600_000, pattern=topic) == []
         assert len(admin.list_transactions(producer_ids=[busy.producer_id])) == 1
-        assert admin.find_hanging_transactions([tp], max_timeout_ms=-1) == [], "its coordinator knows it"
+        assert admin.find_hanging_transactions([tp], max_timeout_ms=-1) == [], "the coordinator knows the transaction"
         one.commit_transaction()
-        eventually(lambda: admin.describe_producers([tp])[tp][0][4:] == (0, None))  # its marker is written
+        eventually(lambda: admin.describe_producers([tp])[tp][0][4:] == (0, None))  # the marker is written
     with pytest.raises(KafkaError, match="TRANSACTIONAL_ID_NOT_FOUND"):
         admin.describe_transactions([f"no-{topic}"])
     with pytest.raises(ValueError, match="unknown transaction state 'Sleeping'"):
@@ -409,7 +409,7 @@ def test_a_transaction_that_ends_during_the_search_is_not_hanging(
                 one.commit_transaction()
                 eventually(is_closed)
 
-            # another thread: this loop also serves the producer
+            # in another thread, because this loop also serves the producer
             await asyncio.to_thread(end)
             named.append(wanted.producer_ids)
             return await list_transactions(cluster, wanted)

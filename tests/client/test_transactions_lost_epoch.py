@@ -16,10 +16,10 @@ __all__ = ["cluster"]  # the fixture
 
 
 class FencingCoordinator(ScriptedCoordinator):
-    """Fences every epoch but the present one. Only a repeated InitProducerId may have the epoch before it (KIP-360)."""
+    """Fences every epoch but the present one. Only a repeated InitProducerId may have the previous epoch (KIP-360)."""
 
     def _init(self, message: Any, version: int, code: int) -> dict[str, Any]:
-        if message.producer_epoch == self.epoch - 1 >= 0:  # a repetition of the last request
+        if message.producer_epoch == self.epoch - 1 >= 0:  # a repetition of the previous InitProducerId
             return {"error_code": code, "producer_id": 7, "producer_epoch": self.epoch}
         if message.producer_epoch not in (-1, self.epoch):
             code = ErrorCode.producer_fenced.value

@@ -50,7 +50,7 @@ NAMES = {
 @dataclass
 class ScriptedCoordinator:
     """Replies as a broker at this transaction.version. ``codes``: by API, the error codes of its next replies.
-    ``cuts``: by API, the number of requests that it processes and answers by closing the connection."""
+    ``cuts``: by API, how many of the next requests the broker processes without a reply; it closes the connection."""
 
     cluster: ScriptedCluster
     version: int
@@ -59,7 +59,7 @@ class ScriptedCoordinator:
     codes: dict[int, list[ErrorCode]] = field(default_factory=dict)
     cuts: dict[int, int] = field(default_factory=dict)
     batches: list[tuple[int, int, int, bool]] = field(default_factory=list)
-    """Producer id, epoch, sequence, and whether it is transactional."""
+    """Of each batch: producer id, epoch, sequence, and whether the batch is transactional."""
     ended: list[tuple[int, bool]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ class ScriptedCoordinator:
         return {"topics": [{"name": "t", "partitions": [{"partition_index": 0, "error_code": code}]}]}
 
     def _end(self, message: Any, version: int, code: int) -> dict[str, Any]:
-        """A repeated EndTxn of the same epoch gets the same answer."""
+        """A repeated EndTxn of the same epoch gets the same reply."""
         if code:
             return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
         if (message.producer_epoch, message.committed) not in self.ended:
@@ -228,7 +228,7 @@ def test_an_empty_transaction_sends_nothing(cluster: ScriptedCluster) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_an_end_whose_answer_is_lost_may_only_be_repeated(cluster: ScriptedCluster, commit: bool) -> None:
+def test_an_end_whose_reply_is_lost_may_only_be_repeated(cluster: ScriptedCluster, commit: bool) -> None:
     scripted_broker = ScriptedCoordinator(cluster, 2)
     scripted_broker.cuts[END_TXN] = 1_000
     with producer(cluster, max_block_ms=300) as one:
@@ -254,7 +254,7 @@ def test_an_end_whose_answer_is_lost_may_only_be_repeated(cluster: ScriptedClust
 
 
 def test_a_commit_without_its_records_may_be_aborted(cluster: ScriptedCluster) -> None:
-    """The records are not delivered in time, so EndTxn was not sent: the outcome is known."""
+    """The records are not delivered in time, so EndTxn is not sent: the outcome is known."""
     scripted_broker = ScriptedCoordinator(cluster, 2)
     scripted_broker.codes[PRODUCE] = [ErrorCode.not_enough_replicas] * 10_000
     with producer(cluster, max_block_ms=300) as one:
@@ -267,7 +267,7 @@ def test_a_commit_without_its_records_may_be_aborted(cluster: ScriptedCluster) -
     assert scripted_broker.ended == [(0, False)]
 
 
-def test_offsets_that_are_refused_until_the_time_is_over_name_the_refusal_and_one_remedy(
+def test_the_error_for_offsets_refused_until_the_timeout_names_the_refusal_and_one_remedy(
     cluster: ScriptedCluster,
 ) -> None:
     scripted_broker = ScriptedCoordinator(cluster, 2)
@@ -314,14 +314,14 @@ def test_an_error_of_a_callback_makes_the_commit_fail(cluster: ScriptedCluster) 
         one.init_transactions()
         with pytest.raises(TransactionAbortable, match="a bug of the user's"), one.transaction():
             one.send("t", b"1", partition=0, on_delivery=broken)
-        assert scripted_broker.ended == [(0, False)], "the block aborts, not the end of the producer"
+        assert scripted_broker.ended == [(0, False)], "the end of the block aborts; the producer is still open"
         with one.transaction():
             one.send("t", b"2", partition=0)
     assert scripted_broker.ended == [(0, False), (1, True)]
 
 
 def test_an_abort_sends_a_refused_batch_no_second_time(cluster: ScriptedCluster) -> None:
-    """A batch is in flight when the abort begins, and then refused with a retriable code."""
+    """A batch is in flight when the abort begins. The broker then refuses it with a retriable code."""
     scripted_broker = ScriptedCoordinator(cluster, 2)
     sent, goes_on = threading.Event(), threading.Event()
     answer = cluster.brokers[1].answers[PRODUCE]
@@ -352,7 +352,7 @@ def test_an_abort_sends_a_refused_batch_no_second_time(cluster: ScriptedCluster)
 
 @pytest.mark.parametrize("key", [INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, PRODUCE, END_TXN])
 def test_the_next_attempt_comes_soon_while_the_previous_transaction_ends(cluster: ScriptedCluster, key: int) -> None:
-    """CONCURRENT_TRANSACTIONS passes in milliseconds: the longer pause of other errors would slow transactions."""
+    """CONCURRENT_TRANSACTIONS passes in milliseconds: the longer pause after other errors would slow transactions."""
     scripted_broker = ScriptedCoordinator(cluster, 1)
     scripted_broker.codes[key] = [ErrorCode.concurrent_transactions] * 2
     with producer(cluster, retry_backoff_ms=4_000, retry_backoff_max_ms=4_000, max_block_ms=30_000) as one:
@@ -443,7 +443,7 @@ def test_the_type_of_an_error_says_whether_an_abort_is_enough(
 
 
 def test_the_protocol_changes_between_two_transactions_only(cluster: ScriptedCluster) -> None:
-    """The version of the cluster rises during a transaction; the next one uses it."""
+    """transaction.version rises during a transaction. The next transaction uses the new version."""
     scripted_broker = ScriptedCoordinator(cluster, 1)
     with producer(cluster, metadata_max_age_ms=0) as one:
         one.init_transactions()
@@ -601,7 +601,7 @@ def test_the_asyncio_producer_commits_and_aborts_like_the_synchronous_one(cluste
     assert scripted_broker.ended == [(0, True), (1, False), (2, False)]
 
 
-def test_a_producer_without_transactions_is_unchanged(cluster: ScriptedCluster) -> None:
+def test_a_producer_without_a_transactional_id_sends_no_requests_of_transactions(cluster: ScriptedCluster) -> None:
     scripted_broker = ScriptedCoordinator(cluster, 2)
     with Producer(cluster.bootstrap) as plain:
         plain.send("t", b"1", partition=0)

@@ -1,5 +1,7 @@
-"""The signal for which a poll waits, in the event loop or in a thread. A signal that comes just before the wait is not
-lost."""
+"""The signal for which a poll waits, in the event loop or in a thread.
+
+A signal that comes just before the wait is not lost.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def test_a_wait_ends_at_once_if_its_condition_is_true() -> None:
 
 
 def test_a_notification_at_any_moment_wakes_the_thread() -> None:
-    """Each notification comes at another moment: while the thread starts to wait, wakes or works."""
+    """The notifications come at different moments: while the thread starts to wait, wakes or works."""
     turns = 3000
     sent: list[int] = []
     received: list[int] = []

@@ -1,4 +1,4 @@
-"""A process in which the packages of the extra ``arrow`` are not installed. Usage: without_arrow_child.py BOOTSTRAP"""
+"""Uses client and tools as if the extra ``arrow`` were not installed. Usage: without_arrow_child.py BOOTSTRAP."""
 
 from __future__ import annotations
 

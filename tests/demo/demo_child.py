@@ -1,7 +1,7 @@
-"""The demo in a process that kills itself and all its children, broker, Java and Python workers, at a named step.
+"""Runs the demo, and kills it with all its children (broker, Java, Python workers) at a named step.
 
-``demo_child.py STEP[:N] DEMO-OPTIONS…``: at the Nth occurrence of this step. It first prints the killed processes to
-stderr.
+Usage: ``demo_child.py STEP[:N] DEMO-OPTIONS…``. The process dies at the Nth occurrence of the step. Before this, it
+prints the processes that it kills to stderr. The step ``interrupted`` only sends SIGINT.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def before_file(count: int) -> None:
 
 
 def while_publishing(act: Callable[[], None]) -> None:
-    """Calls ``act`` when half of the events are given to the producer and some are in the broker's log."""
+    """Calls ``act`` when the producer has got half of the events and some are in the broker's log."""
     events = Flights.events
     data_dir = Path(sys.argv[sys.argv.index("--data-dir") + 1])
 

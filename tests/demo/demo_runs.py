@@ -1,4 +1,4 @@
-"""Runs of the demo for tests in separate processes, and the contents of their table."""
+"""Runs the demo in separate processes, and reads the table that it has written."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run_until(step: str, data_dir: Path, *options: str) -> Run:
 
 
 def signal_demo_when(data_dir: Path, options: Sequence[str], reached: Callable[[], bool], *, whole: bool) -> Run:
-    """Starts the demo and kills it once ``reached``, with all its children or only the first process.
+    """Starts the demo and kills it once ``reached()`` is true. ``whole``: with all its children.
 
     A killed run has code -9; a run that ended earlier has its own code.
     """
@@ -65,7 +65,7 @@ def signal_demo_when(data_dir: Path, options: Sequence[str], reached: Callable[[
 
 
 def _run_in_files(line: list[str], place: Path, watch: Callable[[subprocess.Popen[str]], None]) -> Run:
-    """Files, not pipes: children that outlive a killed run would hold a pipe open."""
+    """Runs a command with files for its output. Children that outlive a killed run would hold a pipe open."""
     with (place / "out.txt").open("w+") as out, (place / "err.txt").open("w+") as err:
         # Child processes find the modules of the tests, too.
         path = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))

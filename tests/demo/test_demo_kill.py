@@ -1,4 +1,7 @@
-"""kill -9 of the whole job at any point: after another run every event is in topic and table once."""
+"""kill -9 of the demo at any point: after another run, every event is in the topic and in the table once.
+
+A rewind by 100 adds 100 records of each partition to the table once.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,7 @@ def test_a_run_killed_at_several_steps_is_completed_by_the_next(tmp_path: Path) 
 def test_more_events_are_published_after_a_kill_before_their_publication(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     _first_batches_killed(data_dir)
-    # Kills after the reset and before the query, and after --more was stored and before its events were published.
+    # One kill, after the reset and after --more was stored, but before the new events are published.
     further = [*SMALL, "--rewind", "-100", "--more", "300"]
     killed = run_until("target-saved", data_dir, *further)
     _assert_killed(killed, "serve")
@@ -124,7 +127,7 @@ def test_the_next_run_waits_for_the_children_of_a_killed_one(tmp_path: Path) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_runs_killed_at_random_moments_lose_and_repeat_no_event(tmp_path: Path, seed: int) -> None:
-    """Kills a first run, its reruns and a ``--more`` at random moments, then lets one run complete."""
+    """Kills a first run, its reruns and a run with ``--more`` at random moments, then lets one run complete."""
     chance = random.Random(seed)
     data_dir, target = tmp_path / "data", 30_000
     options = ["--events", str(target), "--batch-events", "4000"]

@@ -37,8 +37,8 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_spark_writes_and_reads_under_this_name(spark: Any, tmp_path: Path, name: str) -> None:
-    for sibling in ("a", "b", "abc", "a:b"):  # names that a glob would match, or that would fail
+def test_spark_writes_and_reads_in_a_directory_with_a_special_name(spark: Any, tmp_path: Path, name: str) -> None:
+    for sibling in ("a", "b", "abc", "a:b"):  # a glob would match these files, or fail at the colon
         pq.write_table(pa.table({"partition": [0]}), tmp_path / f"{sibling}.parquet")
     lake = Lake(tmp_path / name, "month")
     lake.prepare()

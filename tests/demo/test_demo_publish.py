@@ -1,4 +1,4 @@
-"""A broker stops answering while events are published. No gap remains, and the next run completes the topic."""
+"""A broker stops responding while events are published. No gap remains, and the next run completes the topic."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def feed() -> Feed:
 
 
 def _stopper(pid: int, resume_after_s: float | None) -> Callable[[int], None]:
-    """Stops the broker when the first events are acknowledged."""
+    """Returns a callback that pauses the broker (SIGSTOP) when the first events are acknowledged.
+
+    With ``resume_after_s``, the broker resumes after these seconds.
+    """
     heard: list[int] = []
 
     def advance(count: int) -> None:
@@ -53,7 +56,7 @@ def test_the_next_run_publishes_the_missing_events_after_a_broker_stopped_answer
     monkeypatch.setattr(publisher, "_STALLED_S", 2.0)
     found = prepare_topic(broker.bootstrap, feed)
     assert found == [0] * 6
-    with pytest.raises(PublishError, match=r"no answer from a broker for 2 s; run the same command again"):
+    with pytest.raises(PublishError, match=r"no reply from a broker for 2 s; run the same command again"):
         publish(broker.bootstrap, feed, found, _stopper(broker.pid, None))
     monkeypatch.undo()
     broker.kill()  # like the end of the demo

@@ -1,4 +1,7 @@
-"""Conditions that prevent the demo: each ends in one line without a traceback, and no process keeps running."""
+"""Conditions that prevent the demo: each ends in one line without a traceback, and no process keeps running.
+
+While another broker stops or does not answer, the demo waits.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ def test_a_directory_without_permission_is_refused(mode: int, tmp_path: Path, ca
 
 @pytest.mark.parametrize("blocked", ["broker", "broker.log", "spark.log", "demo.json"])
 def test_a_file_of_another_kind_is_refused(blocked: str, tmp_path: Path, capsys: Captured) -> None:
-    """A file in place of a directory, or the reverse: refused for root, too."""
+    """A file in place of a directory is refused for root, too; so is a directory in place of a file."""
     place = tmp_path / blocked
     place.touch() if blocked == "broker" else place.mkdir()
     assert run(["demo", "--data-dir", str(tmp_path), "--events", "100"]) == 2
@@ -80,7 +83,8 @@ def test_an_incomplete_file_in_the_table_is_a_clear_error(tmp_path: Path, monkey
     torn.write_bytes(b"PAR1 torn")
     with pytest.raises(CheckError, match=r"the table .* cannot be read: .*batch-000000-1-part-00000"):
         checks.check(spark, lake, feed, {})
-    monkeypatch.setattr(checks, "read_rows", lambda lake: checks._SCHEMA.empty_table())  # as if the file appeared later
+    # As if the file appeared after pyarrow has read the table.
+    monkeypatch.setattr(checks, "read_rows", lambda lake: checks._SCHEMA.empty_table())
     with pytest.raises(CheckError, match=r"Spark cannot read the table .*/table: "):
         checks.check(spark, lake, feed, {})
 
@@ -114,7 +118,7 @@ def test_the_demo_waits_for_a_stopping_broker_and_keeps_its_log(tmp_path: Path) 
     assert "is held by another broker (process " in heard[0]
     assert (tmp_path / "log").read_bytes().startswith(b"what the first one said\n")
     assert demo_broker._PREDECESSOR_S == 30
-    eventually(lambda: not stopping[0].is_alive(), what="the end of the first")
+    eventually(lambda: not stopping[0].is_alive(), what="the end of the first broker")
 
 
 def test_a_long_broker_log_is_replaced(tmp_path: Path) -> None:
@@ -149,7 +153,7 @@ def test_a_directory_of_a_running_broker_is_refused_soon(tmp_path: Path, monkeyp
             DemoBroker(tmp_path / "broker", tmp_path / "log").start(heard.append)
     finally:
         holder.stop()
-    assert len(heard) >= demo_broker._ALIVE_TRIES - 1, "a broker that is about to stop gets time for it"
+    assert len(heard) >= demo_broker._ALIVE_TRIES - 1, "a broker that is about to stop gets time to stop"
 
 
 def test_the_demo_waits_for_a_broker_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +163,7 @@ def test_the_demo_waits_for_a_broker_that_does_not_answer(tmp_path: Path, monkey
     first.start()
     assert first._process is not None
     frozen = first._process.pid
-    os.kill(frozen, signal.SIGSTOP)  # it holds the directory and its port, and cannot answer
+    os.kill(frozen, signal.SIGSTOP)  # the broker keeps its directory and port, and cannot reply
     heard: list[str] = []
 
     def say(what: str) -> None:

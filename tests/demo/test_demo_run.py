@@ -42,7 +42,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def demo(spark: Any, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Output]:
-    """Runs in this process, with the shared session; the broker runs in a separate process."""
+    """Runs the demo in this process, with the shared session. The broker runs in a separate process."""
 
     def start(*options: str) -> Output:
         code = run(["demo", "--data-dir", str(data_dir), *options])
@@ -53,7 +53,7 @@ def demo(spark: Any, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> Call
 
 @pytest.fixture(scope="module")
 def between() -> list[datetime]:
-    """The time after the first run's events and before the further ones."""
+    """The time after the first run's events and before the further events."""
     return []
 
 
@@ -90,7 +90,7 @@ def test_a_second_run_reads_no_new_records(demo: Callable[..., Output], data_dir
     assert commits == {int(row[2]): int(row[3]) for row in said.lag_rows()}
 
 
-def test_more_processes_exactly_the_new_events(demo: Callable[..., Output], data_dir: Path) -> None:
+def test_the_option_more_processes_exactly_the_new_events(demo: Callable[..., Output], data_dir: Path) -> None:
     said = demo("--more", str(MORE))
     assert said.code == 0, said
     assert said.processed == MORE
@@ -98,7 +98,7 @@ def test_more_processes_exactly_the_new_events(demo: Callable[..., Output], data
 
 
 @pytest.mark.claim(58, part=True)
-def test_a_rewind_by_a_number_reads_so_many_records_again(demo: Callable[..., Output], data_dir: Path) -> None:
+def test_a_rewind_by_a_number_repeats_so_many_of_each_partition(demo: Callable[..., Output], data_dir: Path) -> None:
     said = demo("--rewind", "-100")
     assert said.code == 0, said
     assert said.processed == 600

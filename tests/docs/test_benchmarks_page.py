@@ -68,7 +68,7 @@ def test_a_run_that_does_not_show_its_claims_fails(
 
 
 def test_a_part_of_a_claim_is_not_enough() -> None:
-    """If one figure of a check is too low, the check fails."""
+    """If one figure of a check contradicts the claim, the check fails."""
     for name, key, value in (
         ("order of writes", "sequential_1000", 1.0), ("order of writes", "sequential_4096", 1.0),
         ("ablation", "batch_10", 1e6), ("ablation", "batch_1000", 9e5), ("ablation", "sendfile_cpu", 9.0),

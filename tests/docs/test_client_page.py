@@ -12,7 +12,7 @@ from odradek.client import OdradekError
 
 PAGE = DOCS / "client.md"
 EXAMPLES = [one for one in examples(PAGE) if one.needs != "transactions"]
-"""``tests/client/test_transactions_kafka.py`` runs the others."""
+"""``tests/client/test_transactions_kafka.py`` runs the examples that need transactions."""
 
 
 def test_the_examples_print_what_the_page_says() -> None:

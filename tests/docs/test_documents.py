@@ -29,7 +29,7 @@ def name_of(path: Path) -> str:
 def commands(page: Path) -> list[str]:
     """Command lines of a page, in fenced blocks and in sentences, without prompts and comments."""
     text = page.read_text()
-    # long ones continue in the next line
+    # long commands continue in the next line
     blocks = (re.sub(r"\\\n\s*", "", block) for block in FENCE.findall(text))
     lines = [line for block in blocks for line in block.splitlines()]
     lines += [" ".join(line.split()) for line in re.findall(r"`(odradek [^`]+)`", FENCE.sub("", text))]

@@ -1,5 +1,4 @@
-"""Each page with Python examples names at its start the packages to install, and its examples import no other
-packages."""
+"""Each page with Python examples first names the packages to install, and its examples import no others."""
 
 from __future__ import annotations
 

@@ -78,8 +78,8 @@ def test_the_examples_need_what_the_page_says() -> None:
 
 
 def test_the_picture_of_the_four_offsets_is_correct(follower_behind: Any) -> None:
-    """The leader has ten records and the follower has seven, and no record is deleted. The test compares the records
-    that a consumer gets."""
+    """As in the picture, the leader has ten records and the follower has seven. Unlike in the picture, no record is
+    deleted, so a consumer gets offsets 0 to 6 until the follower has caught up."""
 
     def values(polled: Polled) -> list[int]:
         return [int(record.value or b"") for record in polled.records()]

@@ -1,4 +1,4 @@
-"""The pages of docs/reference are those of the code, and have an entry for each setting, command and public name."""
+"""The pages of docs/reference agree with the code, and have an entry for each setting, command and public name."""
 
 from __future__ import annotations
 

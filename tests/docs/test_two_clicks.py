@@ -52,7 +52,8 @@ def anchors(text: str) -> dict[str, list[str]]:
 
 
 def link_to(kind: str, name: str, text: str) -> str | None:
-    """The link of a page that leads to the entry of a setting, at most a screen of rows above it."""
+    """The first link of a page to a setting's entry, or to a short section that has the entry.
+    None if there is no such link."""
     shown = f"{kind.capitalize()}: {name}" if "." not in name and f"### {kind.capitalize()}: {name}\n" in text else name
     places = anchors(text)
     links = [link[1:] for _, link in LINK.findall(text) if link.startswith("#")]
@@ -70,7 +71,7 @@ def test_two_clicks_lead_from_the_home_page_to_each_setting(kind: str) -> None:
 
 
 def test_the_index_says_where_a_setting_is() -> None:
-    """The section of a setting is that with the most of its first words."""
+    """The section of a setting is the one with the longest prefix of its name."""
     names = sorted(broker_keys() | inert_broker_keys())
     sections = dict(reference.sections_of(names))
     for name in names:

@@ -92,8 +92,8 @@ class Writer:
 
 
 def repeated(numbers: Sequence[int]) -> int:
-    """The number of repeated numbers. Fails if a number is skipped: each must follow its predecessor or be a lower
-    one."""
+    """The number of repeated numbers. Fails if a number is skipped: each number is at most one above the number
+    before it."""
     steps = [(before, after) for before, after in itertools.pairwise(numbers) if after > before + 1]
     assert steps == [], "numbers were skipped"
     return len(numbers) - len(set(numbers))

@@ -1,8 +1,8 @@
-"""One member of a classic group, with one of several clients: ``python group_member.py CLIENT BOOTSTRAP TOPIC GROUP
-STRATEGY``.
+"""One member of a classic group, with one of several clients.
 
-It reads records and commits them. It prints one line for each event: ``assigned 0,3`` if its assignment has changed,
-``read PARTITION OFFSET`` for each record, ``left`` after its consumer has closed. It closes when its input ends.
+Usage: ``python group_member.py CLIENT BOOTSTRAP TOPIC GROUP STRATEGY``. The member reads records and commits them. It
+prints one line for each event: ``assigned 0,3`` if its assignment has changed, ``read PARTITION OFFSET`` for each
+record, ``refused ERROR`` for a refused commit, ``left`` after its consumer has closed. It closes when its input ends.
 GroupMember.java and franz_member do the same.
 """
 
@@ -47,7 +47,7 @@ def assigned(partitions: Iterable[int]) -> None:
 
 
 def read(found: Mapping[Any, Iterable[Any]]) -> None:
-    """Reports the records, which come by partition."""
+    """Reports the records of a poll, partition by partition."""
     for tp, rows in found.items():
         for row in rows:
             report(f"read {tp.partition} {row.offset}")
@@ -55,7 +55,7 @@ def read(found: Mapping[Any, Iterable[Any]]) -> None:
 
 @contextmanager
 def refusals(*kinds: type[Exception]) -> Iterator[None]:
-    """Reports a refused commit."""
+    """Reports a refused commit, and does not raise its error."""
     try:
         yield
     except kinds as error:

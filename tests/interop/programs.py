@@ -35,7 +35,7 @@ def cache_of(sources: Path, *names: str) -> Path:
 
 
 def go_program(sources: Path) -> Path:
-    """The built program. Skips if there is no Go, or if its modules are not available."""
+    """The built program. Skips if there is no Go, or if the program's Go modules are not available."""
     go = shutil.which("go")
     if go is None:
         pytest.skip(f"there is no go to build the {sources.name} program with")
@@ -55,7 +55,7 @@ def go_program(sources: Path) -> Path:
 
 
 def node_modules(sources: Path) -> Path:
-    """The packages of ``package-lock.json``. Skips if there is no Node, or if they are not available."""
+    """The packages of ``package-lock.json``. Skips if there is no Node or npm, or if the packages are not available."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         pytest.skip(f"there is no {'node' if node is None else 'npm'} to run the {sources.name} program with")
@@ -74,7 +74,7 @@ def node_modules(sources: Path) -> Path:
 
 
 def compiled(modules: Path, name: str) -> None:
-    """Compiles a package of ``modules`` that is C++ for Node. Skips where it cannot be compiled."""
+    """Compiles a C++ package of ``modules`` for Node. Skips if the package cannot be compiled."""
     done = modules / name / "compiled"
     if not done.exists():
         built = _build(["npm", "rebuild", name], modules.parent, name)

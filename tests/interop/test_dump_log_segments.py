@@ -79,7 +79,7 @@ def write_log(path: Path) -> Log:
 
 @pytest.fixture(params=["closed", "killed", "live"])
 def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Our log after a clean stop, after kill -9 with recovery, and while it is written."""
+    """Our log after a clean stop, after recovery from an incomplete last write, and while it is open."""
     path = tmp_path / "flights-0"
     log = write_log(path)
     assert len(log.segments) > 2
@@ -110,7 +110,7 @@ def test_kafkas_tool_finds_no_errors_in_our_files(kafka_tools: KafkaTools, direc
     assert directory.joinpath("leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n1 1000\n2 2000\n"
 
 
-# The tests below need no Java: they read files that Kafka wrote.
+# The next two tests need no Java: our code reads files that Kafka wrote.
 
 
 @pytest.fixture

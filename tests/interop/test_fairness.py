@@ -1,4 +1,4 @@
-"""The waits of a client with few requests beside several busy producers, compared with Apache Kafka.
+"""The waits of a client with few requests beside one or four busy producers, compared with Apache Kafka.
 
 The test judges times, so it runs only by hand, with no other work on the computer.
 ``tests/limits/test_connection_shares.py`` counts instead, so it does not depend on times."""
@@ -47,7 +47,7 @@ os._exit(0)  # records in the queue do not count
 
 
 class Waits(NamedTuple):
-    """Round trips of ApiVersions on a connection of its own; ``records``: the records that the producers delivered."""
+    """Round trips of ApiVersions on a separate connection; ``records``: the records that the producers delivered."""
 
     trips: int
     median_ms: float
@@ -97,7 +97,7 @@ def apache(directory: Path) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("producers", [1, PRODUCERS])
-def test_a_client_with_few_requests_is_answered_beside_busy_producers(tmp_path: Path, producers: int) -> None:
+def test_a_client_with_few_requests_gets_replies_beside_busy_producers(tmp_path: Path, producers: int) -> None:
     ours = BrokerProcess(tmp_path / "odradek", config={"num.partitions": "4"})
     theirs = apache(tmp_path / "apache")
     brokers = {"odradek": ours} | ({"Apache Kafka 4.3.0": theirs} if theirs is not None else {})

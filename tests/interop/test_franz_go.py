@@ -67,7 +67,7 @@ def test_offsets_are_found_by_time(seen: dict[str, list[dict[str, Any]]]) -> Non
     (output,) = seen["offsets"]
     base = 1_700_000_000_000
     assert output["start"] == [0, 0, 0, 0]
-    assert output["end"] == output["late"] == [65, 65, 60, 60]  # the client makes "none" the end
+    assert output["end"] == output["late"] == [65, 65, 60, 60]  # the client replaces "no offset" by the log end
     assert output["middle"] == [31, 31, 29, 29]  # the 20th record of the third codec, inside compressed batches
     assert output["newest"] == [64, 64, 59, 59]
     assert output["newest_times"] == [base + 248, base + 249, base + 246, base + 247]

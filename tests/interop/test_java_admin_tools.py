@@ -49,7 +49,7 @@ CONFIGS = "kafka.admin.ConfigCommand"
 
 
 def test_topics_are_described_with_their_configs(tool: Tool) -> None:
-    # Describing asks ListPartitionReassignments and DescribeTopicPartitions as well.
+    # --describe also sends ListPartitionReassignments and DescribeTopicPartitions.
     topic = unique("topic")
     tool(tools("TopicCommand"), "--create", "--topic", topic, "--partitions", "2", "--config", "retention.ms=5000")
     described = tool(tools("TopicCommand"), "--describe", "--topic", topic)
@@ -131,7 +131,7 @@ def test_credentials_of_users_are_changed_and_described(tool: Tool) -> None:
     user = unique("user")
     entity_options = ["--entity-type", "users", "--entity-name", user]
     for credential in ("SCRAM-SHA-256=[iterations=8192,password=s3cr3t]", "SCRAM-SHA-512=[password=p]"):
-        tool(CONFIGS, "--alter", *entity_options, "--add-config", credential)  # like Kafka, one credential in a request
+        tool(CONFIGS, "--alter", *entity_options, "--add-config", credential)  # one per request, as with Kafka
     described = tool(CONFIGS, "--describe", *entity_options)
     assert "SCRAM-SHA-256=iterations=8192" in described
     assert "SCRAM-SHA-512=iterations=4096" in described
@@ -183,7 +183,7 @@ def test_the_quorum_is_this_broker(tool: Tool) -> None:
 
 @pytest.mark.claim(115, part="b")
 def test_offset_commit_starts_at_version_2_and_no_tool_knows_zookeeper(tool: Tool, kafka_tools: KafkaTools) -> None:
-    """Versions 0 and 1 of OffsetCommit were those of offsets in ZooKeeper and of the first offsets topic."""
+    """Version 0 of OffsetCommit was for offsets in ZooKeeper, and version 1 for the first offsets topic."""
     versions = tool(tools("BrokerApiVersionsCommand"))
     assert re.search(r"\tOffsetCommit\(8\): 2 to 10 \[usable: 10\]", versions), versions
     for name in (tools("consumer.group.ConsumerGroupCommand"), tools("TopicCommand")):

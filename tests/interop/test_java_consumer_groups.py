@@ -1,4 +1,4 @@
-"""KIP-848 groups: Apache Kafka's own consumer joins them and its tool describes them."""
+"""Apache Kafka's own consumers in KIP-848 and classic groups, which Kafka's tool describes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def described(bootstrap: str, group: str) -> Any:
 
 
 def shares(bootstrap: str, group: str) -> list[int]:
-    """The number of partitions of each member, once the group is Stable."""
+    """The number of partitions of each member; an empty list unless the group is Stable."""
     found = described(bootstrap, group)
     if found.group_state != "Stable":
         return []
@@ -131,8 +131,8 @@ def test_kafka_s_assignors_give_five_partitions_to_two_java_consumers(
     assignor: str,
     shares: list[str],
 ) -> None:
-    """Kafka's tool prints the assignment of each member. In a classic group a member computes it and the broker passes
-    it on."""
+    """Kafka's tool prints the assignment of each member. In a classic group, a member computes all assignments, and
+    the broker passes them on."""
     create_topic(broker.bootstrap, topic, 5)
     command = java(
         "consumer.ConsoleConsumer", "--bootstrap-server", broker.bootstrap, "--topic", topic, "--group", group,

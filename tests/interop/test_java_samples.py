@@ -35,7 +35,7 @@ def servers(broker: odradek.Broker) -> str:
 
 @pytest.fixture
 def start(kafka_cp: str, servers: str) -> Iterator[Start]:
-    """``start("everyHundred", stop_at=50)``."""
+    """A function that starts a sample with settings, for example ``start("everyHundred", stop_at=50)``."""
     started: list[KilledProgram] = []
 
     def run(sample: str, **settings: object) -> KilledProgram:
@@ -99,7 +99,7 @@ def test_the_sample_of_synchronous_commits_retries_and_handles_its_removal(
     assert sample.starting("handled") == []
     publish(servers, "foo", ["slow"])
     eventually(lambda: sample.starting("handled") == [["CommitFailedException"]], within_s=60)
-    # The consumer was removed from the group. It rejoins and gets the record again, which is quick now.
+    # The consumer was removed from the group. It rejoins and gets the record again. Processing is quick now.
     eventually(lambda: committed(servers, GROUP) == {("foo", 0): 11}, within_s=60)
     assert [offset for _, _, offset in sample.processed][-2:] == [10, 10]
 
@@ -115,7 +115,7 @@ def test_the_sample_of_both_kinds_commits_its_position_although_the_last_asynchr
     broker.faults.error("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=None, topic="foo")
     publish(servers, "foo", numbers(10))
     eventually(lambda: len(sample.processed) == 30, within_s=60)
-    eventually(lambda: broker.faults.fired, within_s=60)  # commitAsync after them
+    eventually(lambda: broker.faults.fired, within_s=60)  # the commitAsync after these records
     sample.say("end")
     eventually(lambda: sample.starting("handled") == [["WakeupException"]])
     asked = len(broker.faults.fired)
@@ -129,11 +129,11 @@ def test_the_sample_of_both_kinds_commits_its_position_although_the_last_asynchr
 @pytest.mark.slow
 @pytest.mark.claim(40, part="b")
 def test_the_sample_of_every_hundred_records_commits_at_1_and_101(servers: str, start: Start) -> None:
-    """The sample tests the counter before it increments it, so it does not commit the last 99 of 5,000 records. A crash
-    during a poll's records costs at most 100."""
+    """The sample checks its counter before the increment, so it does not commit the last 99 of 5,000 records. A crash
+    while it processes the records of a poll repeats at most 100."""
     create_topic(servers, "foo")
     publish(servers, "foo", numbers(5_000))
-    # A static member: the next run does not wait for the end of the first one's session.
+    # A static member: the next run does not wait until the session of the first run has ended.
     sample = start("everyHundred", max_poll_records=5_000, fetch_min_bytes=60_000, group_instance_id="one")
     eventually(lambda: committed(servers, GROUP) == {("foo", 0): 4_901}, within_s=60)
     eventually(lambda: len(sample.processed) == 5_000)
@@ -149,9 +149,10 @@ def test_the_sample_of_every_hundred_records_commits_at_1_and_101(servers: str, 
 @pytest.mark.claim(40, part="a")
 @pytest.mark.claim(35, part=True)
 def test_a_map_of_all_partitions_limits_the_repeats_after_a_crash_to_100(servers: str, start: Start) -> None:
-    """20 partitions of 150 records in one poll, killed at record 2,350. The sample's map has the position of every
-    partition; each commit writes a record for each of them to the offsets topic. A commit of the current partition
-    alone leaves the ends of the earlier partitions uncommitted."""
+    """20 partitions of 150 records in one poll, killed at record 2,350. The map of ``everyHundred`` has the position of
+    each partition that it has read; each commit writes a record for each of these partitions.
+    ``everyHundredOfOnePartition`` commits only the current partition, so the ends of the earlier partitions stay
+    uncommitted."""
     create_topic(servers, "foo", 20)
     for partition in range(20):
         publish(servers, "foo", numbers(150), partition=partition)
@@ -202,8 +203,8 @@ def test_auto_commit_loses_records_of_a_thread_but_none_that_are_processed_befor
 @pytest.mark.slow
 @pytest.mark.claim(25, 27)
 def test_a_process_killed_at_8_seconds_repeats_the_records_after_its_last_commit(servers: str, start: Start) -> None:
-    """Two runs at the same time, with commit intervals of 5 s and of 1 s. A record takes 10 ms, and a poll returns one
-    record."""
+    """Two runs at the same time, with commit intervals of 5 s and of 1 s. Processing a record takes 10 ms, and a
+    poll returns one record."""
     create_topic(servers, "foo")
     publish(servers, "foo", numbers(2_000))
     runs = {
@@ -227,7 +228,7 @@ def test_a_process_killed_at_8_seconds_repeats_the_records_after_its_last_commit
 def test_the_console_consumer_prints_the_offsets_topic_with_the_formatter_of_its_version(
     servers: str, kafka_cp: str
 ) -> None:
-    """The class of the article does not exist in 4.3; its replacement prints JSON."""
+    """The article's formatter class does not exist in Kafka 4.3. The class that replaces it prints JSON."""
     create_topic(servers, "foo")
     commit(servers, GROUP, {("foo", 0): 7})
 

@@ -1,6 +1,6 @@
 """Apache Kafka's own command-line tools and ours with the same broker: their outputs agree.
 
-Hand-made requests prepare the groups, so that every committed value is known to the byte.
+Raw requests make most commits, so that the committed values are known to the byte.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def rows(table: str) -> list[list[str]]:
 
 
 def json_objects(text: str) -> list[dict[str, Any]]:
-    """JSON objects, with or without line ends between them: Kafka's formatter prints none."""
+    """JSON objects, with or without line ends between them: Kafka's formatter prints no line ends."""
     decoder = json.JSONDecoder()
     found, at = [], 0
     while (at := text.find("{", at)) >= 0:

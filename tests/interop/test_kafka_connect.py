@@ -60,12 +60,12 @@ class Workers:
         eventually(lambda: rest(self.ports[0], "/connectors", body), within_s=WITHIN_S, every_s=1)
 
     def position(self, name: str, key: str) -> int:
-        """A connector's stored position: bytes in its file, or records in its partition."""
+        """A connector's stored position: bytes in its file, or records in its partition; -1 without one."""
         stored: dict[str, Any] = rest(self.ports[0], f"/connectors/{name}/offsets") or {}
         return next((int(one["offset"][key]) for one in stored.get("offsets", [])), -1)
 
     def running(self, port: int, *connectors: str) -> set[str] | None:
-        """The workers on which tasks run, if the task of every connector does."""
+        """The workers on which the connectors' tasks run. None unless each connector has one task and the task runs."""
         found: set[str] = set()
         for name in connectors:
             status: dict[str, Any] = rest(port, f"/connectors/{name}/status") or {}

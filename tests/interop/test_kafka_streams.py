@@ -47,7 +47,7 @@ def streams_command() -> list[str]:
 
 @contextmanager
 def writing(bootstrap: str, topic: str, written: Counter[str]) -> Iterator[None]:
-    """Writes words until the end of the block, and counts each word. Then all are acknowledged, each stored once."""
+    """Writes words until the end of the block, and counts each word. Then each word is acknowledged and stored once."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 2})
     stop = threading.Event()
     failures: list[str] = []
@@ -109,7 +109,7 @@ class Application:
         return self.instances[-1]
 
     def count(self) -> int:
-        """The ends of the output's partitions. A broker that has just started may not be their leader yet."""
+        """The sum of the log end offsets of the output's partitions."""
         asked = {TopicPartition(self.output, at): LATEST for at in range(PARTITIONS)}
         with Admin(self.broker.bootstrap) as admin:
             return sum(found.offset for found in admin.list_offsets(asked).values())

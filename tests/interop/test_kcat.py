@@ -21,7 +21,7 @@ from odradek.client import Admin, TopicPartition
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 PARTITIONS, EACH = 4, 10
-# librdkafka sends a batch without compression if its codec does not make it smaller: so each record is long.
+# librdkafka sends a batch uncompressed if compression does not make it smaller, so each record is long.
 PADDING = "x" * 200
 GROUP_SETTINGS = {
     "auto.offset.reset": "earliest",
@@ -74,7 +74,7 @@ class Kcat:
         return Counter(line.split()[0] for line in lines if line.endswith("\n"))
 
     def owned(self, number: int) -> list[int]:
-        """The partitions of the member's last rebalance; none after a revocation."""
+        """The partitions of the member's newest assignment; an empty list before it and after a revocation."""
         lines = re.findall(r"rebalanced \(.*\): (\w+): ?(.*)", self._path(number, "err").read_text())
         if not lines or lines[-1][0] != "assigned":
             return []
@@ -177,7 +177,7 @@ def check_reset(tool: Kcat, topic: str, group: str, committed: Callable[[], list
 
 
 def test_kcat_has_no_commands_for_settings_acls_and_groups() -> None:
-    """The scenario leaves out what kcat does not have: it only produces, consumes, lists and looks up offsets."""
+    """The scenario has no such steps, because kcat only produces, consumes, lists and looks up offsets."""
     help_text = subprocess.run([program(), "-h"], capture_output=True, text=True, timeout=60, check=False)
     modes = re.findall(r"^ +(-.*) +Mode: (.*)", help_text.stdout + help_text.stderr, re.MULTILINE)
     assert [(mode.strip(), title) for mode, title in modes] == [

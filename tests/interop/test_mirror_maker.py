@@ -43,7 +43,7 @@ def settings_of(one: RunningBroker, two: RunningBroker) -> dict[str, str]:
         "emit.checkpoints.interval.seconds": "1",
         "refresh.topics.interval.seconds": "5",
         "refresh.groups.interval.seconds": "5",
-        "one.offset.flush.interval.ms": "500",  # without the cluster's name it has no effect
+        "one.offset.flush.interval.ms": "500",  # without the cluster's name the setting has no effect
         "two.offset.flush.interval.ms": "500",
         "emit.heartbeats.enabled": "false",
     }
@@ -120,7 +120,8 @@ class Direction:
         return [int(row.value or b"") for row in reader.read_rows(start, self.end())]
 
     def stored_offset(self) -> int:
-        """The last source offset that MirrorMaker has stored on the target. After a kill it continues there."""
+        """The newest source offset that MirrorMaker has stored on the target; -1 without one. After a kill, MirrorMaker
+        continues after this offset."""
         topic, found = f"mm2-offsets.{self.alias}.internal", -1
         with Admin(self.target.bootstrap) as admin:
             ends = admin.list_offsets(dict.fromkeys(admin.partitions(topic), LATEST))
@@ -151,7 +152,7 @@ class Direction:
 
 
 def until_mirrored(*wanted: tuple[Direction, int, int]) -> None:
-    """``wanted``: the end of the mirrored topic and the translated offset of the group."""
+    """``wanted``: a direction, the end of its mirrored topic, and the translated offset of its group."""
     eventually(
         lambda: [(one.end(), one.committed()) for one, *_ in wanted] == [(end, offset) for _, end, offset in wanted],
         within_s=WITHIN_S, every_s=0.5, what=f"{wanted}",
@@ -234,7 +235,7 @@ def test_no_record_is_lost_despite_a_killed_broker_and_mirror(
             f"{direction.alias}: {direction.written - start} records, {repeated(direction.numbers(0))} of them repeated"
         )
         first = [number for number in direction.numbers(0) if number < 20]
-        assert first == list(range(start, 20)), "records before the stored offset are not repeated"
+        assert first == list(range(start, 20)), "records up to the stored offset are not repeated"
         direction.commit()
 
     # The mirrored topic also has the repeated records, and the translated offsets count them.

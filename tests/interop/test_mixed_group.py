@@ -1,4 +1,4 @@
-"""One classic group with six clients at once: confluent-kafka, kafka-python, aiokafka, Java, franz-go, odradek.
+"""One classic group with up to six clients at once: confluent-kafka, kafka-python, aiokafka, Java, franz-go, odradek.
 
 Whichever client leads the group, the members own all partitions without overlap. Members leave, die and return, and
 continue at the group's commits. Apache Kafka 4.3 passes all of it (ODRADEK_TEST_ORACLE).
@@ -125,7 +125,7 @@ class Group:
         return {row for member in (*self.members, *self.former_members) for row in member.read}
 
     def _settled(self) -> bool:
-        """The coordinator lists exactly these members with the assignments that they report, of all partitions."""
+        """Whether the coordinator lists the assignments that the members report, and these cover all partitions."""
         for member in self.members:
             member.check()
         with Wire(self.broker.bootstrap) as wire:
@@ -152,7 +152,7 @@ class Group:
             assert offsets == list(range(first, end))
 
     def wait_until_read(self, end: int) -> None:
-        """Waits until the members have read all records so far and committed them."""
+        """Waits until the members have read and committed all records below offset ``end``."""
         wanted = {(partition, offset) for partition in range(PARTITIONS) for offset in range(end)}
         eventually(lambda: wanted <= self.read, within_s=60, what=f"records up to {end}")
         ends = {(self.topic, partition): end for partition in range(PARTITIONS)}

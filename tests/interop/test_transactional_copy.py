@@ -1,7 +1,7 @@
-"""A transactional copy by clients that are not ours: read_committed consume, produce, offsets, commit, with aborts.
+"""Other clients copy a topic in transactions, which contain the copied records and the source offsets.
 
-In each copy some transactions are aborted and made again, and the producer is replaced in an open transaction by one
-with the same id. Afterwards the output is the input, each record once.
+The clients read with read_committed. They abort and repeat some transactions. In an open transaction, a second producer
+with the same transactional id replaces the first. In the end the output has each input record once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A transactional copy by five clients while its group and its broker change.
 
 A second instance joins, the broker is killed with ``kill -9``, the first instance is killed with ``kill -9`` in an open
-transaction, and a third one takes its transactional id. Every fourth transaction is aborted and made again. Each input
+transaction, and a third one takes the id of the first. Every fourth transaction is aborted and repeated. Each input
 record is in the committed output once. Apache Kafka 4.3 passes all of it (ODRADEK_TEST_ORACLE=1).
 """
 
@@ -43,7 +43,7 @@ def command(client: str, request: pytest.FixtureRequest) -> list[str]:
 
 @contextmanager
 def publishing(bootstrap: str, topic: str) -> Iterator[None]:
-    """Writes records to all partitions until the end of the block. Each is acknowledged then."""
+    """Writes records to all partitions until the end of the block. All records are acknowledged then."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 2})
     stop = threading.Event()
     failures: list[str] = []

@@ -1,10 +1,10 @@
-"""Copies a topic in transactions, with one of several clients: ``python transactional_copier.py CLIENT BOOTSTRAP SOURCE
-TARGET GROUP TRANSACTIONAL_ID``.
+"""Copies a topic in transactions, with one of several clients.
 
-Each transaction has up to ten records and their offsets; every fourth one is aborted and made again. A record of the
-output, ``PARTITION/OFFSET``, names the record that it copies. One line is printed for each event: ``assigned 0,3`` if
-the assignment has changed, ``committed``, ``aborted`` (planned or by an error that allows it), ``renewed ERROR`` for
-new clients after an error that allows nothing else, ``restarted`` for a new process after a call that does not return.
+Usage: ``python transactional_copier.py CLIENT BOOTSTRAP SOURCE TARGET GROUP TRANSACTIONAL_ID``. Each transaction has up
+to ten records and their offsets. Every fourth transaction is aborted and repeated. A record of the output,
+``PARTITION/OFFSET``, names its source record. The program prints one line for each event: ``assigned 0,3`` if the
+assignment has changed, ``committed``, ``aborted`` (planned, or after an error that allows an abort), ``renewed ERROR``
+for new clients after an error that allows no abort, ``restarted`` for a new process after a call that does not return.
 The copy ends with ``left`` when the input ends.
 TransactionalCopier.java and franz_copier do the same.
 """
@@ -185,7 +185,7 @@ class Watchdog:
     """Starts the process again if a step takes too long, as a supervisor does.
 
     kafka-python 3.0.12 drops a transaction's request if the connection to the coordinator is refused at that moment;
-    the call that waits for it has no time limit (``Sender._maybe_send_pending_request``)."""
+    the call that waits for this request has no time limit (``Sender._maybe_send_pending_request``)."""
 
     def __init__(self) -> None:
         self.begun_s = time.monotonic()

@@ -1,8 +1,8 @@
-"""Well-formed requests that are as expensive as possible for a broker. Each attack has two steps: preparation and
-attack.
+"""Well-formed requests that are as expensive as possible for a broker.
 
-The requests go over sockets to any Kafka broker. An attack leaves its connections open and its replies in
-`Target.answers`. Meanwhile `measurement.py` measures the waits of another client and the broker's memory.
+Each attack has two steps: a preparation and the attack itself. The requests go over sockets to any Kafka broker. An
+attack leaves its connections open and its replies in `Target.answers`. During the attack, `measurement.py` measures the
+waits of another client and the broker's memory.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def commit(group: str, topic: str, partitions: range = range(1), note: str | Non
 
 
 def committed(target: Target, group: str, topic: str, partitions: range = range(1), note: str | None = None) -> None:
-    """Commits when the group's coordinator is available."""
+    """Waits for the group's coordinator and commits offsets."""
     target.quietly(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [group]})
     message = commit(group, topic, partitions, note)
     until(target, OFFSET_COMMIT, 8, message, lambda reply: reply.topics[0].partitions[0].error_code == 0)

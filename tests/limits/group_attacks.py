@@ -1,4 +1,4 @@
-"""Groups of thousands of members, as rows of the table in docs/limits.md: all members send requests at once."""
+"""Attacks by groups of thousands of members, as rows of the table in docs/limits.md."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PEERS = 16
 METADATA_BYTES = 2_000
 ASSIGNMENT_BYTES = 2_500
 _FIRST_WAIT_MS = 4_000
-"""The time for which a new group waits for more members, so that all of them are answered together."""
+"""The time for which a new group waits for more members, so that all of them get their replies together."""
 _LARGE = {"group.initial.rebalance.delay.ms": str(_FIRST_WAIT_MS), "message.max.bytes": str(64 << 20)}
 _SMALL = {"group.initial.rebalance.delay.ms": str(_FIRST_WAIT_MS)}
 _BRIEF = {"group.consumer.min.session.timeout.ms": "1000", "group.consumer.session.timeout.ms": "8000"}
@@ -45,7 +45,7 @@ class Group(NamedTuple):
 
 
 def joined(target: Target, session_ms: int = 300_000) -> Group:
-    """All members of a new group join at once, each with its metadata. Returns when all are answered."""
+    """All members of a new group join at once, each with its metadata. Returns when all have got their replies."""
     name = unique("crowd")
     message = {"group_id": name, "session_timeout": session_ms, "rebalance_timeout": 120_000, "member_id": "",
                "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": metadata()}]}  # fmt: skip

@@ -1,9 +1,9 @@
 """Valid requests with extreme values, generated from kio's message classes by a seeded random generator.
 
 A message is written field by field as its class declares. Each request has one of `EXTREMES`: the longest strings, the
-widest array, one element many times, nested arrays, batches that unpack to the most bytes, tagged fields. Names are
-those of existing topics and groups, or new ones. Numbers are in the range of their field. No message changes a setting
-that would lock out the test.
+widest array, one element many times, nested arrays, batches that unpack to the most bytes, tagged fields. A plain
+request has none of these. Names are those of existing topics and groups, or new ones. Numbers are in the range of their
+field. No message changes a setting that would lock out the test.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Generator:
         self._made = 0
 
     def request(self, *, api_key: int | None = None, extreme: str | None = None) -> Request:
-        """Returns a request of some API and version, with ``extreme`` if its schema allows it."""
+        """Returns a request of some API and version, with ``extreme`` (None: a random one) if its schema allows it."""
         key = self.dice.choice([api.key for api in handler_files() if api_key in (None, api.key)])
         return self._request(key, self.dice.choice(versions_of(key)), extreme)
 
@@ -113,7 +113,7 @@ class Generator:
 
     def of_each_api(self, extreme: str) -> Iterator[Request]:
         """For each place of each API's schema where this extreme is possible, yields a request of the newest
-        version."""
+        version. Without such a place, yields one request of the API."""
         for api in handler_files():
             key, version = api.key, versions_of(api.key)[-1]
             entity = schemas.message_type(key, version, Kind.REQUEST)
@@ -151,7 +151,7 @@ def versions_of(api_key: int) -> list[int]:
 
 @cache
 def places_of(entity: Any, extreme: str) -> list[str]:
-    """Returns the paths of the fields where this extreme is possible."""
+    """Returns the paths of the fields where this extreme is possible. For other extremes, the list is empty."""
     wanted: Callable[[Field[Any]], bool] = {
         "longest": lambda field: field.metadata.get("kafka_type") in ("string", "bytes"),
         "widest": lambda field: classify_field(field).is_array,
@@ -366,8 +366,8 @@ _FIXED: dict[str, tuple[str, ...]] = {
 _PARKED = {"max_wait": 10_000, "min_bytes": 1 << 30, "rebalance_timeout": 300_000, "session_timeout": 300_000}
 """Values that make a request wait.
 
-The broker does not read from a connection with 1,000 of them, so it notices the disconnect of the client only when they
-are answered.
+The broker does not read from a connection with 1,000 such requests. So it notices that the client has disconnected only
+when it has replied to them.
 """
 _CHOICES: dict[str, tuple[int, ...]] = {
     "max_wait": (0, 0, 20, 100), "timeout": (0, 100, 1000), "acks": (-1, 1), "min_bytes": (0, 1, 1 << 30),

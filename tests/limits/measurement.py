@@ -3,7 +3,7 @@
 `turn` is the longest time for which the broker's main thread ran while the other client waited for one reply. Other
 work of the machine does not change it. For a broker with many threads (Apache Kafka) it has no meaning.
 
-As a program it measures rows of the table on odradek or on Apache Kafka and prints a table for `docs/limits.md`::
+As a program, it measures rows of the table on odradek or on Apache Kafka and prints a table for `docs/limits.md`::
 
     python tests/limits/measurement.py [--apache] [ROW]...
 """
@@ -92,7 +92,7 @@ def broker_for(attack: Attack, directory: Path, *, apache: bool = False) -> Iter
 
 
 def measured(attack: Attack, broker: Any, *, restart: bool = True) -> Measurement:
-    """Performs the attack, measures it, and restarts the broker."""
+    """Performs the attack and measures it. With ``restart``, also restarts the broker."""
     pid = pid_of(broker)
     with Target(broker.bootstrap) as target:
         prepared = attack.prepare(target)
@@ -113,7 +113,7 @@ def measured(attack: Attack, broker: Any, *, restart: bool = True) -> Measuremen
 
 
 def starts_again(attack: Attack, broker: Any) -> bool:
-    """Returns whether the broker starts after a stop, with the same limits, and answers."""
+    """Returns whether the broker starts after a stop, with the same limits, and replies."""
     try:
         broker.stop() if is_alive(pid_of(broker)) else broker.kill()
         broker.start()

@@ -1,8 +1,8 @@
 """Another client of a broker under attack: it sends ApiVersions requests in a loop and records the wait for each reply.
 
 The other client runs in a separate process, so that the attacker's own work does not count as a wait. As
-a script this module is that process: `other_client.py HOST PORT PID`. It writes `ready`, sends requests until stdin
-ends, and writes its waits as JSON.
+a script, this module is that process: `other_client.py HOST PORT PID`. It writes `ready`, sends requests until stdin
+ends or a reply is missing, and writes its waits as JSON.
 
 On a machine with other work, a wait alone says little. The time for which the broker's main thread ran during one wait
 is an upper limit for the work of one iteration of its loop."""
@@ -79,7 +79,7 @@ def _exactly(connection: socket.socket, count: int) -> bytes | None:
 
 
 def ran_ms(pid: int) -> float:
-    """Returns the time for which the main thread of the process has run."""
+    """Returns the time for which the main thread of the process has run; 0 if the process has ended."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e6
     except OSError:  # the process has ended

@@ -99,7 +99,7 @@ def is_alive(pid: int) -> bool:
 
 
 def settled(look: Callable[[], Use], wanted: Callable[[Use], bool], within_s: float) -> Use:
-    """Waits until the use of a process is as wanted, for at most this time. Returns the last use."""
+    """Waits until the use of a process is as wanted, for at most this time. Returns the use at the end."""
     deadline = time.monotonic() + within_s
     while True:
         use = look()
@@ -238,7 +238,7 @@ class Peer:
         return frame
 
     def receive(self, api_key: int, version: int) -> Any:
-        """Returns the next reply, and counts its error codes."""
+        """Returns the next reply, and counts its error codes. None if no reply comes or it cannot be decoded."""
         frame = self.frame()
         if frame is None:
             return None

@@ -32,7 +32,7 @@ from odradek.groups.messages import (
 from odradek.groups.shard import GroupShard
 
 LINES_PER_STEP = 30_000
-"""Lines of the broker's code: about a millisecond."""
+"""The allowed lines of the broker's code in one step. They take about a millisecond."""
 MEMBERS = 1200
 TOPICS = 100
 FIRST_WAIT_MS = 1_000
@@ -42,7 +42,7 @@ ASSIGNMENT = b"\0\1\0\0\0\1\0\1t\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
 
 
 class LargeGroup:
-    """A group of many members. It records the number of lines of code that run between two ticks.
+    """A group of many members. It records the number of lines of code that each request and each tick run.
 
     ``counts`` is False if a test does not use the lines: a counted line takes ten times as long.
     """
@@ -108,15 +108,15 @@ class LargeGroup:
         return self.ask(SyncGroup("g", self.ids[number], self.group.generation, plan or {}))
 
     def all_joined(self) -> LargeGroup:
-        """A group whose members have joined. Only the first test counts the lines of the joins, which are the same in
-        each test."""
+        """A group whose members have joined. The lines of the joins are not counted, because the first test counts
+        them."""
         counts, self.counts = self.counts, False
         self.joined()
         self.counts = counts
         return self
 
     def stable(self) -> LargeGroup:
-        """A group whose members have joined and have their assignments. The lines of this are not counted."""
+        """A group whose members have joined and have their assignments. The lines of this work are not counted."""
         counts, self.counts = self.counts, False
         self.joined()
         answers = [self.sync(number) for number in range(1, len(self.ids))]
@@ -347,7 +347,7 @@ def test_each_member_is_answered_once_when_the_partition_is_unloaded(
 def test_the_last_member_to_join_is_answered_once_when_the_partition_is_unloaded(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The last join completes the rebalance: one result of the shard both parks it and answers it."""
+    """The last join completes the rebalance: one result of the shard both parks this join and replies to it."""
     large_group = LargeGroup(topics=1, counts=False).stable()
     answers = [large_group.join(0, known=True)]  # the leader requests another rebalance
     answers += [large_group.join(number, known=True) for number in range(1, MEMBERS)]

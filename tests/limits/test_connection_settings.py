@@ -24,12 +24,12 @@ from odradek.wire import frames
 
 INVALID_REQUEST = 42
 OVERRIDES = "max.connections.per.ip.overrides"
-FIRST, SECOND = "127.0.0.1", "127.0.0.2"  # two hosts, to the broker
+FIRST, SECOND = "127.0.0.1", "127.0.0.2"  # two hosts, as the broker sees them
 ASK = frames.encode_request(18, 0, 1, "limits-test", {})
 
 
 def admitted(bootstrap: str, host: str, attempts: int = 6) -> int:
-    """Returns how many of ``attempts`` concurrent connections of a host are answered."""
+    """Returns how many of ``attempts`` concurrent connections of a host get a reply."""
     address, _, port = bootstrap.rpartition(":")
     with contextlib.ExitStack() as stack:
         answered = 0
@@ -125,7 +125,7 @@ def test_invalid_formats_are_refused_with_kafkas_messages(tmp_path: Path) -> Non
         assert value_of(wire, OVERRIDES) == ("", 5)
 
 
-def test_a_host_has_one_limit_for_each_form_of_its_address() -> None:
+def test_a_host_has_the_same_limit_in_every_form_of_its_address() -> None:
     limits = HostLimits(BrokerConfig({OVERRIDES: "127.0.0.1:7,0:0:0:0:0:0:0:1:8,[fe80::1]:9", "max.connections": "3"}))
     limits.apply_settings(at_start=True)
     hosts = ("127.0.0.1", "::ffff:127.0.0.1", "::1", "fe80::1%lo", "127.0.0.2")
@@ -221,7 +221,7 @@ class Deleting(BrokerProcess):
 
 
 def test_the_operator_can_undo_a_lock_out(tmp_path: Path) -> None:
-    """Some values that Kafka accepts lock out every host. The operator can remove them at the next start."""
+    """Some values that Kafka accepts lock out hosts. The operator can remove such values at the next start."""
     config = {"max.connections": "50"}
     with BrokerProcess(tmp_path, config=config) as running:
         with Wire(running.bootstrap) as wire:
@@ -232,7 +232,7 @@ def test_the_operator_can_undo_a_lock_out(tmp_path: Path) -> None:
         running.start()
         assert admitted(running.bootstrap, FIRST) == 0, "a setting is kept across a restart, as in Kafka"
     again = Deleting(tmp_path, config=config)
-    again.names = f"{OVERRIDES},max.connections"  # the second setting has no value
+    again.names = f"{OVERRIDES},max.connections"  # max.connections has no dynamic value
     with again:
         assert admitted(again.bootstrap, FIRST) == admitted(again.bootstrap, SECOND) == 6
         again.names = ""

@@ -41,7 +41,7 @@ connect = Client.connect
 
 
 PATIENCE_S = 60
-"""The timeout of a test. If the broker fails here, it closes no connection, and the client would wait for ever."""
+"""The timeout of a test. A broker that fails in a test closes no connection, so the client would wait for ever."""
 
 
 class Rounds:
@@ -94,7 +94,7 @@ class Service(NamedTuple):
 
 
 class StepRecorder:
-    """Records the steps of a broker. Each takes two milliseconds by the scheduler's clock, so a share is one step."""
+    """Records the steps of a broker. A step takes 2 ms by the scheduler's clock, so a share has only one step."""
 
     def __init__(self, broker: BrokerServer) -> None:
         self.steps: list[Service] = []
@@ -126,8 +126,8 @@ class StepRecorder:
         self._now_s += 0.002
 
     def find_unfair_steps(self) -> list[tuple[int, int]]:
-        """Returns pairs of consecutive steps of one connection during which another connection had a complete request
-        and was not served."""
+        """Returns the indexes of each two consecutive steps of one connection between which another connection with a
+        complete request was not served."""
         found = []
         last: dict[Connection, int] = {}
         for place, (connection, _) in enumerate(self.steps):
@@ -357,7 +357,7 @@ def test_the_memory_of_half_sent_requests_is_limited(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_large_requests_beyond_the_limit_are_served_one_after_another(tmp_path: Path) -> None:
+def test_large_requests_beyond_the_limit_are_all_served(tmp_path: Path) -> None:
     async def scenario() -> None:
         limit = 1 * MIB
         async with serving(tmp_path) as broker:
@@ -407,7 +407,7 @@ def test_a_request_in_shares_is_served_before_later_requests(tmp_path: Path) -> 
 
 
 def test_replies_are_written_together_while_requests_wait_for_another_share(tmp_path: Path) -> None:
-    """No reply waits longer than ``REPLY_DELAY_S`` and the current request."""
+    """No reply waits longer than ``REPLY_DELAY_S`` plus the time of the current request."""
     requests, step_s = 60, 0.002
 
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""The data directory: its permissions for other users of the machine."""
+"""The data directory: its permissions, and files in it that odradek did not write."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_the_mode_of_an_existing_directory_is_not_changed(tmp_path: Path) -> Non
 @pytest.mark.parametrize("properties", [OF_ZOOKEEPER, OF_A_QUORUM, None], ids=["zookeeper", "quorum", "none"])
 @pytest.mark.parametrize("kept", ["partition.metadata", "00000000000000000000.log"])
 def test_logs_without_a_metadata_log_are_refused_and_stay(tmp_path: Path, properties: str | None, kept: str) -> None:
-    """The directory of an Apache Kafka with ZooKeeper, or with its metadata log elsewhere. To a start without this
-    check, all logs would be those of deleted topics."""
+    """The directory of an Apache Kafka with ZooKeeper or with its metadata log elsewhere, or without meta.properties.
+    Without this check, a start would treat all logs as logs of deleted topics."""
 
     async def scenario() -> None:
         async with serving(tmp_path):

@@ -1,6 +1,7 @@
-"""Deep nesting in JSON, Avro schemas, Avro values and patterns. Any depth above the limit gives one clear error.
+"""Deep nesting in JSON, Avro schemas, Avro values and patterns. A depth above the limit gives one clear error.
 
-Depths up to the limit are accepted and pass through all later code.
+Depths up to the limit are accepted and pass through all later code. Events and progress reports that are too deep are
+ignored.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def test_a_deep_line_of_json_is_refused_with_its_line_number(
         admin.create_topics([NewTopic(topic, 1, 1)])
     assert run(["produce", topic, "--format", "json", "--file", str(lines), "-b", bootstrap]) == 2
     said = capsys.readouterr().err
-    assert said == f"odradek: {lines}: line 2: not JSON (nested deeper than 256 levels) (1 record before it was sent)\n"
+    assert said == f"odradek: {lines}: line 2: not JSON (nested deeper than 256 levels) (1 earlier record was sent)\n"
 
 
 def test_a_deep_cell_of_csv_is_refused_with_its_line_number(
@@ -165,7 +166,7 @@ FILES = (read_demo_state, read_checkpoint, read_query_id, read_manifest, read_ta
 
 @pytest.mark.parametrize("read", FILES, ids=lambda read: read.__name__)
 @pytest.mark.parametrize("text", [BRACKETS, BRACES], ids=["lists", "objects"])
-def test_deep_files_of_a_table_or_checkpoint_are_treated_as_invalid(
+def test_deep_files_of_tables_checkpoints_and_the_demo_are_treated_as_invalid(
     read: Callable[[Path, str], object], text: str, tmp_path: Path
 ) -> None:
     with pytest.raises(OdradekError) as refused:
@@ -198,8 +199,8 @@ def record(name: str, *types: Any) -> dict[str, Any]:
 
 
 def chain(length: int, width: int) -> dict[str, Any]:
-    """A record type that contains the previous one ``width`` times, and so on: the JSON of the schema has 6 levels, the
-    types have ``length`` levels."""
+    """A schema of ``length`` record types. Each type contains the one before it ``width`` times. The JSON has only 6
+    levels, but the types have ``length`` levels."""
     return record("Root", record("R0", "int"), *(record(f"R{n}", *[f"R{n - 1}"] * width) for n in range(1, length)))
 
 
@@ -285,7 +286,7 @@ print(json.dumps([values.to_pylist(), errors.to_pylist()]))
     ],
     ids=["list", "tree", "maps"],
 )
-def test_only_the_deep_value_is_unreadable(writer: Any, begin: str, end: str) -> None:
+def test_only_the_deep_values_are_unreadable(writer: Any, begin: str, end: str) -> None:
     """fastavro skips a nested value with recursive calls in C, so a deep one could crash the process."""
     values, errors = decoded_elsewhere(writer, [begin * n + "0200" + end * n for n in (0, 1, 60, 1_000, 300_000)])
     assert errors == [None, None, None, *["it is nested deeper than 256 levels"] * 2]

@@ -1,8 +1,7 @@
-"""Batches of few bytes that hold millions of records, or unpack to gigabytes: their share of the loop, of memory, and
-of a reply.
+"""Batches of few bytes that hold millions of records or unpack to gigabytes.
 
-The batches of these tests are small, so that the tests are quick. The tests measure which fraction of a batch is
-processed at once.
+Such a batch gets only a limited share of the event loop, of memory and of a reply. The batches of these tests are
+smaller, so that the tests are quick. The tests measure which fraction of a batch is processed at once.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from odradek.wire.api_keys import API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, LI
 
 MIB = 1 << 20
 MANY = 60_000
-"""Records of a dense batch of half a megabyte."""
+"""The number of records in a dense batch of half a megabyte."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 INVALID_RECORD = 87
 
@@ -81,7 +80,7 @@ def dense(codec: str = "zstd", base_sequence: int = -1) -> bytes:
 
 
 def zeros(size: int) -> bytes:
-    """A batch of one record whose value is this number of zeros: a few kilobytes."""
+    """A batch of one record whose value is this number of zeros, compressed to a few kilobytes."""
     body = b"\0\0\0\1" + varint(size) + bytes(size) + b"\0"
     return sealed(compress(CODES["zstd"], varint(len(body)) + body), 1, "zstd")
 
@@ -250,7 +249,7 @@ def test_one_record_with_many_headers_is_checked_in_steps(tmp_path: Path) -> Non
 
 
 def test_many_partitions_of_small_batches_are_served_in_steps(tmp_path: Path) -> None:
-    """Each of these batches alone would be checked at once."""
+    """The broker would check a single batch of this size in one step."""
     batch = sealed(compress(CODES["zstd"], records(1900, last_is_newer=False)), 1900, "zstd")
 
     async def scenario() -> None:
@@ -265,7 +264,7 @@ def test_many_partitions_of_small_batches_are_served_in_steps(tmp_path: Path) ->
 
 
 def test_batches_appended_during_a_check_precede_the_checked_batch(tmp_path: Path) -> None:
-    """Offsets and sequences are assigned when a batch is appended, not when its check begins."""
+    """The broker assigns offsets and checks sequences when it appends a batch, not when its check begins."""
 
     async def scenario() -> None:
         async with serving(tmp_path) as broker:
@@ -311,7 +310,7 @@ def test_the_memory_of_a_closed_connection_is_freed(tmp_path: Path, acks: int) -
     run(scenario())
 
 
-def test_few_requests_without_acks_continue_after_their_connection(tmp_path: Path) -> None:
+def test_requests_without_acks_beyond_the_limit_end_with_their_connection(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path) as broker:
             client = await connect(broker)
@@ -358,7 +357,7 @@ def test_the_number_of_reported_record_errors_is_limited_across_partitions(tmp_p
     run(scenario())
 
 
-def test_recompression_runs_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recompression_of_a_large_batch_runs_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[tuple[bool, int]] = []
     inner = cramjam.zstd.compress
 
@@ -609,7 +608,7 @@ def returned(steps: Generator[Any, None, Any]) -> Any:
 
 @contextmanager
 def tracing() -> Iterator[Callable[[], int]]:
-    """Counts the memory that Python and numpy allocate."""
+    """Measures the memory that Python and numpy allocate. After the block, the yielded function returns the peak."""
     peaks: list[int] = []
     tracemalloc.start()
     try:

@@ -1,5 +1,4 @@
-"""Descriptors: idle logs use none, more logs than descriptors are served, and requests without a descriptor are
-refused."""
+"""File descriptors: idle logs use none, more logs than descriptors are served, a shortage causes refusals."""
 
 from __future__ import annotations
 
@@ -72,7 +71,7 @@ def test_log_files_that_are_not_used_are_closed(tmp_path: Path) -> None:
                 partition.append(batch(1))
             before = len(descriptors.SHARED)
             assert before >= 30
-            for _ in range(2):  # a file used since the last check stays open until the next
+            for _ in range(2):  # a file used since the previous check stays open until the next check
                 broker.clock.advance(60_000)
                 await broker.run_due_alarms()
             assert len(descriptors.SHARED) <= before - 30
@@ -119,7 +118,7 @@ def read_all(wire: Wire, names: list[str]) -> set[tuple[int, int]]:
 
 
 def test_more_topics_than_descriptors_are_served_also_after_a_restart(tmp_path: Path) -> None:
-    """No log goes offline, and the next start needs no more descriptors than this one (row 2 of docs/limits.md)."""
+    """No log goes offline, and the next start needs no more descriptors than this one (row 2b of docs/limits.md)."""
     names = [f"auto{n}" for n in range(TOPICS)]
     with limited_process(tmp_path / "data", LIMIT) as (process, address):
         with Wire(address) as wire:

@@ -1,5 +1,7 @@
-"""Requests that repeat a name, and replies much longer than their request: the broker looks a name up once, works in
-steps, and limits replies."""
+"""Requests that repeat a name, and replies much longer than their request.
+
+The broker looks up a name once, works in steps, and limits replies.
+"""
 
 from __future__ import annotations
 
@@ -223,7 +225,7 @@ def test_the_producers_of_a_partition_named_many_times_are_listed_once(
     with_broker(tmp_path, scenario)
 
 
-# --- answers equal to Kafka's -----------------------------------------------------------------------------------
+# --- replies equal to Kafka's -----------------------------------------------------------------------------------
 
 
 NONE, UNKNOWN, INVALID, NOT_NEEDED, NO_DIR = (
@@ -496,7 +498,7 @@ def test_unread_replies_do_not_block_other_clients(tmp_path: Path, caplog: pytes
             peer.takes = False
             assert await peer.ask(*ask) is not None
         assert 8_000_000 < broker.reply_memory.used < 8 * MIB
-        # There is no memory for a third reply until the other clients are found to have read nothing.
+        # There is no memory for a third reply until the broker finds that the other clients have read nothing.
         assert await Peer(broker).ask(*ask) is None
         assert not any(peer.ended for peer in idle)
         now_s = 9.0

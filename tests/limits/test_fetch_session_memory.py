@@ -1,4 +1,4 @@
-"""Fetch sessions: the memory for partitions that clients name, and the steps that create them."""
+"""Fetch sessions: their memory is limited, and the broker creates large sessions in steps."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ LIMIT = 32 << 20
 
 
 class Broker:
-    """The session cache of a broker. Each request adds ten thousand partitions of unknown topics, because clients may
-    name any partitions."""
+    """The session cache of a broker. The requests name partitions of unknown topics, because clients may name any
+    partitions."""
 
     def __init__(self, slots: int = 1000) -> None:
         self.sessions = FetchSessions(slots)
@@ -44,7 +44,7 @@ class Broker:
         return self.sessions.begin(0, session.id, session.epoch, wanted, (), by_id=False, new_id=lambda: 0, owner=owner)
 
     def unknown(self, count: int, *, by_id: bool = False) -> list[RequestedPartition]:
-        """Partitions of unused topics: each has a different topic and a different number."""
+        """Partitions of topics that do not exist: each has a different topic and a different number."""
         rows = []
         for number in itertools.islice(self._names, count):
             topic: str | UUID = UUID(int=1 + number) if by_id else f"unknown-topic-{number:08}"
@@ -65,7 +65,7 @@ def test_ten_sessions_of_many_unknown_partitions_stay_within_the_limit(by_id: bo
     assert broker.sessions.bytes <= fetch_sessions.MAX_BYTES
 
 
-def test_a_session_that_does_not_fit_is_served_without_one() -> None:
+def test_a_request_whose_session_does_not_fit_is_served_without_a_session() -> None:
     broker = Broker()
     context: list[FetchContext] = []
     assert bytes_kept(lambda: context.append(broker.begin(broker.unknown(PARTITIONS))._replace(wanted=[]))) < LIMIT
@@ -109,7 +109,7 @@ def test_sessions_of_closed_connections_are_replaced() -> None:
     assert first.session_id
     assert not broker.begin(broker.unknown(40_000), 2).session_id
     broker.sessions.owner_gone(1)
-    assert broker.sessions.find(first.session_id), "its client may continue it on another connection"
+    assert broker.sessions.find(first.session_id), "the client may continue the session on another connection"
     assert broker.grow(first, [], 3).session_id == first.session_id
     assert not broker.begin(broker.unknown(40_000), 2).session_id, "another connection uses the session again"
     broker.sessions.owner_gone(3)
@@ -222,7 +222,8 @@ def _answers(reply: Any) -> dict[tuple[str, int], int]:
 
 
 def test_sessions_of_many_and_of_few_partitions_behave_the_same(tmp_path: Path) -> None:
-    """The same requests with many partitions, served in steps, and with few: the replies agree in the first 20."""
+    """Requests with 300 partitions of each topic are served in steps, and those with 20 are not. The results of
+    partitions 0 to 19 agree."""
 
     async def conversation(count: int) -> list[dict[tuple[str, int], int]]:
         said = []

@@ -15,7 +15,7 @@ from odradek.groups.config import GroupConfig
 from odradek.groups.messages import DeleteGroups, OffsetCommit, OffsetFetch, TopicCommit
 
 LINES_PER_STEP = 30_000
-"""Lines of the broker's code: about a millisecond."""
+"""The allowed lines of the broker's code in one step. They take about a millisecond."""
 GROUPS, PARTITIONS = 40, 400
 
 
@@ -45,7 +45,7 @@ def _kept(harness: GroupHarness, topic: str) -> int:
 
 
 def _settle(harness: GroupHarness, lines: list[int]) -> None:
-    """Runs all callbacks that are due, and counts the work of each."""
+    """Runs all callbacks that are due. Adds the number of lines that each callback runs to ``lines``."""
     while harness.world.is_due:
         lines.append(lines_run(harness.world.step))
 
@@ -56,7 +56,7 @@ def _run_some(harness: GroupHarness, count: int) -> None:
 
 
 def _matches_its_log(harness: GroupHarness) -> bool:
-    """Returns whether a restart would load the current state."""
+    """Returns whether a load of the log gives the current state."""
     lived = harness.shard("g").durable_state()
     harness.runtime.load(0, harness.partitions[0])
     harness.world.settle()
@@ -119,7 +119,7 @@ def test_groups_are_deleted_in_steps_and_completely() -> None:
     _settle(harness, lines)
     assert dict(answers[0]) == {**dict.fromkeys(some, ErrorCode.none), "unknown": ErrorCode.group_id_not_found}
     assert _kept(harness, "t") == (GROUPS - 10) * PARTITIONS
-    assert max(lines) < LINES_PER_STEP, "one step writes all records, so earlier steps encode them"
+    assert max(lines) < LINES_PER_STEP, "one step writes all records, and earlier steps have encoded them"
     (_, header) = next(scan(harness.partitions[0].batches[-1]))
     assert header.record_count == 10 * (2 * PARTITIONS + 1)
     assert _matches_its_log(harness)
@@ -218,7 +218,7 @@ def test_after_a_crash_during_the_expiry_the_rest_expires_in_the_next_round() ->
 
 
 @pytest.mark.parametrize("comes_back", [False, True])
-def test_unloading_the_partition_ends_a_running_step(comes_back: bool) -> None:
+def test_unloading_the_partition_ends_the_removal(comes_back: bool) -> None:
     harness = _harness()
     harness.catalog.remove("t")
     harness.runtime.on_topics_deleted(["t"])

@@ -26,11 +26,11 @@ from odradek.wire import schemas
 from odradek.wire.schemas import Kind
 
 LINES_PER_STEP = 30_000
-"""Lines of the broker's code: about a millisecond."""
+"""The allowed lines of the broker's code in one step. They take about a millisecond."""
 
 
 class Steps:
-    """A harness that records the number of lines of code between two ticks."""
+    """A harness that records how many lines of code each callback runs."""
 
     def __init__(self, topics: int, partitions: int = 1) -> None:
         self.harness = ConsumerHarness(partition_count=1)
@@ -38,11 +38,11 @@ class Steps:
             self.harness.catalog.add(f"topic-{number:05}", partitions)
         self.lines: list[int] = []
         ticks = itertools.count()
-        # Each step ends a share.
+        # The clock advances by a second whenever it is read, so the scheduler runs one step in each share.
         self.harness.scheduler = Scheduler(self.harness.process.call_soon, clock=lambda: float(next(ticks)))
 
     def beat(self, member: str, epoch: int, **said: Any) -> Any:
-        """Returns the reply to a heartbeat. A member that joins sends all fields."""
+        """Returns the reply to a heartbeat. A joining member also sends its rebalance timeout and owned partitions."""
         message: dict[str, Any] = {
             "group_id": "g", "member_id": member, "member_epoch": epoch, "instance_id": None, "rack_id": None,
             "rebalance_timeout": -1, "subscribed_topic_names": None, "subscribed_topic_regex": None,
@@ -199,7 +199,7 @@ def test_topics_that_change_between_two_steps_are_read_again() -> None:
     assert found == {name: 4 if name == names[1] else 1 for name in names[1:]}
 
 
-def test_another_members_heartbeat_waits_for_the_steps_of_the_first() -> None:
+def test_a_member_can_join_between_the_steps_of_another_member() -> None:
     steps = Steps(1500)
     first = _in_mid_step(steps, {"member_id": "m", "member_epoch": 0, "subscribed_topic_names": steps.names()})
     second = _in_mid_step(steps, {"member_id": "n", "member_epoch": 0, "subscribed_topic_names": steps.names()})

@@ -1,5 +1,4 @@
-"""Valid requests with extreme values: the broker survives, answers or closes the connection, and has its earlier state
-afterwards."""
+"""Valid requests with extreme values: the broker survives, and returns the memory and files that the requests used."""
 
 from __future__ import annotations
 
@@ -14,14 +13,14 @@ KEPT_BLOCKS, KEPT_BYTES = 500_000, 16 << 20
 """The allowed growth of small objects, and of bytes on the heap. The number of objects varies with the caches: fetch
 sessions of up to 20 MiB, and commit plans of up to 20 MiB."""
 FRAGMENTS_BYTES = 64 << 20
-"""The allowed growth of resident memory after 20,000 workloads. Python returns memory in pieces of 1 MiB, and one live
-object keeps its piece. docs/limits.md has the figures."""
+"""The allowed growth of resident memory after 20,000 workloads. Python returns memory to the system in arenas of 1 MiB,
+and cannot return an arena with a live object. docs/limits.md has the figures."""
 FILES = 2000
-"""The limit of open files: requests for thousands of partitions reach it."""
+"""The limit of open files. Requests that create thousands of partitions reach this limit."""
 
 
 def unharmed(directory: Path, count: int, warm_up: int, scale: Scale, growth_bytes: int) -> WorkloadRun:
-    """Runs this number of workloads against a broker, and compares it with its state after the warm-up."""
+    """Runs ``count`` workloads, and compares the broker's memory and files with those after ``warm_up`` workloads."""
     workload = WorkloadRun(directory, seed=15, scale=scale, files=FILES)
     try:
         workload.start()
@@ -49,11 +48,11 @@ def unharmed(directory: Path, count: int, warm_up: int, scale: Scale, growth_byt
     return workload
 
 
-def test_500_requests_at_the_extremes_of_their_schemas_do_no_harm(tmp_path: Path) -> None:
+def test_500_workloads_at_the_extremes_of_their_schemas_do_no_harm(tmp_path: Path) -> None:
     unharmed(tmp_path, 500, 150, SHORT_SCALE, GROWTH_BYTES)
 
 
 @pytest.mark.slow
-def test_20_000_requests_at_the_extremes_of_their_schemas_do_no_harm(tmp_path: Path) -> None:
+def test_20_000_workloads_at_the_extremes_of_their_schemas_do_no_harm(tmp_path: Path) -> None:
     workload = unharmed(tmp_path, 20_000, 2000, LONG_SCALE, FRAGMENTS_BYTES)
     assert workload.answered["answered"] > 5000

@@ -15,7 +15,7 @@ HEAVY = {"hypothesis", "numba", "numpy", "pyarrow", "pyspark", "pandas", "llvmli
 
 
 def loaded_by(*modules: str) -> set[str]:
-    """Top-level modules in memory after a new interpreter has imported ``modules``."""
+    """The names of all modules in memory after a new interpreter has imported ``modules``."""
     return loaded_after(f"import {', '.join(modules)}")
 
 
@@ -55,7 +55,7 @@ def test_the_broker_loads_no_column_libraries() -> None:
 
 
 def test_the_running_broker_loads_no_column_libraries(tmp_path: Path) -> None:
-    """Records of any codec and a group cause no load of these libraries."""
+    """Records with every codec and an offset commit load no column library either."""
     from support.brokers import CONFIG
     from support.publish import commit, create_topic, publish
 
@@ -79,7 +79,7 @@ def test_the_running_broker_loads_no_column_libraries(tmp_path: Path) -> None:
 
 
 def test_storage_loads_no_column_libraries() -> None:
-    """This saves memory of the broker: numba alone would add 94 MB."""
+    """The broker uses less memory without these libraries: numba alone would add 94 MB."""
     code = "import sys, odradek.storage.log; print([m for m in ('numpy', 'numba', 'pyarrow') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout.strip() == b"[]"
 
@@ -94,8 +94,8 @@ print([name for name in ("numba", "numpy", "pyarrow", "pyspark", "rich") if name
 
 
 def test_the_first_records_do_not_wait_for_pandas() -> None:
-    """pyarrow loads pandas, which takes half a second, to convert single values. Our code does not convert single
-    values."""
+    """pyarrow's own conversion of Python values loads pandas, which takes half a second. Our code builds the Arrow
+    columns from buffers."""
     program = """
 import sys
 from odradek.batches.arrow import RecordSet

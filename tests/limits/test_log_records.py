@@ -1,5 +1,5 @@
-"""A broker in the process of an application: its log records contain names that clients choose, and plain handlers
-print them."""
+"""A broker in an application's process escapes names that clients choose, because the application prints log records
+with its own handlers."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_a_long_request_is_read_in_steps(name: str, tmp_path: Path, monkeypatch:
     with_broker(tmp_path, scenario)
 
 
-def test_a_short_request_is_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_and_repeated_requests_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = Steps(monkeypatch, "decode_in_steps")
 
     async def scenario(broker: BrokerServer) -> None:
@@ -107,7 +107,7 @@ def test_a_short_request_is_read_at_once(tmp_path: Path, monkeypatch: pytest.Mon
         for partitions, calls in ((1, 0), (ELEMENTS_AT_ONCE, 0), (ELEMENTS_AT_ONCE + 1, 1)):
             await peer.ask(OFFSET_COMMIT, 8, commit(1, partitions))
             assert read.calls == calls
-        # A repeated request comes from the cache, even if it is long: only the first of three is read.
+        # The broker caches decoded requests, so it decodes only the first of three equal requests.
         ask = {"groups": [{"group_id": "g", "topics": [{"name": "t", "partition_indexes": list(range(MANY))}]}],
                "require_stable": False}  # fmt: skip
         for _ in range(3):

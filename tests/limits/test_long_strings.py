@@ -1,4 +1,4 @@
-"""Strings longer than 32,767 bytes: refused in requests, as by Kafka's parsers, and never written to a log."""
+"""Strings longer than 32,767 bytes: refused in requests, as by Kafka's parsers, but read in keys of older versions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def with_text(instance: Any, path: Path, text: str, index: int) -> Any:
 
 
 LONGEST = "x" * 32_767
-TOO_LONG = "x" * 32_764 + "€€"  # fewer characters, more bytes
+TOO_LONG = "x" * 32_764 + "€€"  # 32,766 characters, 32,770 bytes
 
 
 @pytest.mark.parametrize("api_key", sorted(api_key_map), ids=schemas.api_name)
@@ -70,7 +70,7 @@ def test_a_string_of_more_than_32767_bytes_is_refused_in_every_field(api_key: in
     oldest, newest = schemas.known_versions(api_key)
     for version in range(oldest, newest + 1):
         entity = schemas.message_type(api_key, version, Kind.REQUEST)
-        if not schemas.is_flexible(api_key, version):  # a length of 16 bits cannot express this size
+        if not schemas.is_flexible(api_key, version):  # a signed length of 16 bits cannot exceed 32,767
             continue
         instance = Small(version).of(entity)
         for path in strings(entity):
@@ -86,7 +86,7 @@ def test_a_string_of_more_than_32767_bytes_is_refused_in_every_field(api_key: in
 
 
 def commit(metadata: Sequence[str]) -> bytes:
-    """A commit of one topic, with this number of partitions."""
+    """An OffsetCommit request for one topic. Each partition has one of the texts as metadata."""
     row = {"committed_offset": 1, "committed_leader_epoch": 0}
     rows = [row | {"partition_index": index, "committed_metadata": text} for index, text in enumerate(metadata)]
     group = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
@@ -104,13 +104,13 @@ class Watched(bytes):
 
 
 @pytest.mark.parametrize("partitions", [1, 100, 5000])
-def test_partitions_too_short_for_such_a_string_are_not_searched(partitions: int) -> None:
+def test_partitions_too_short_for_a_long_string_are_not_searched(partitions: int) -> None:
     Watched.looks = 0
     schemas.decode(OFFSET_COMMIT, 9, Kind.REQUEST, Watched(commit([""] * partitions)))
     assert Watched.looks < 20
 
 
-def test_such_a_string_is_found_among_many_partitions() -> None:
+def test_a_long_string_is_found_among_many_partitions() -> None:
     for at in (0, 2500, 4999):
         texts = ["m"] * 5000
         texts[at] = TOO_LONG
@@ -122,7 +122,7 @@ def test_such_a_string_is_found_among_many_partitions() -> None:
 
 
 def old_key(kind: int, *names: str, partition: int | None = None) -> bytes:
-    """A key in the format of older versions: the length of a name is unsigned."""
+    """A key as older versions of the broker wrote it: the length of a name is unsigned."""
     packed = [name.encode() for name in names]
     out = kind.to_bytes(2, "big") + b"".join(len(name).to_bytes(2, "big") + name for name in packed)
     return out if partition is None else out + partition.to_bytes(4, "big")
@@ -243,6 +243,7 @@ def test_a_member_whose_id_would_be_too_long_is_refused() -> None:
 
 
 def test_a_client_id_does_not_grow_too_long_when_it_is_read() -> None:
+    """Each invalid byte becomes U+FFFD, which takes three bytes in UTF-8."""
     head = b"\0\x03\0\0\0\0\0\1"
     for broken, taken in ((10_922, True), (10_923, False)):
         frame = head + broken.to_bytes(2, "big") + b"\xff" * broken

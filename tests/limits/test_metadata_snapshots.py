@@ -55,7 +55,7 @@ T0 = 1_700_000_000_000
 HOME = Path("/data")
 LOG = HOME / DIRECTORY
 TIGHT = MetadataConfig(segment_bytes=1500, retention_bytes=0)
-"""A configuration that deletes the log before the newest snapshot."""
+"""With this configuration, a snapshot deletes the log segments before its end."""
 
 
 def opened(files: Files, config: MetadataConfig | None = None, home: Path = HOME) -> Catalog:
@@ -141,7 +141,7 @@ def test_a_start_from_only_a_snapshot_has_the_state_of_the_log() -> None:
     catalog = filled(files, TIGHT)
     before, end = state(catalog), catalog.log_end_offset
     snapshot(catalog)
-    snapshot(catalog)  # no change since the last snapshot, so no new one
+    snapshot(catalog)  # no change since the previous snapshot, so no new one
     assert checkpoints(files) == [f"{end:020d}-0000000000.checkpoint"]
     for name in files.list(LOG):
         if name.endswith(".log"):
@@ -168,7 +168,7 @@ def test_records_after_a_snapshot_are_read_after_it() -> None:
 
 
 def test_records_of_unknown_types_are_kept_in_snapshots() -> None:
-    """A broker of a later version may have written them, and may run again later."""
+    """A broker of a later version may have written such records, and may read the snapshots."""
     files = MemoryFiles()
     catalog = filled(files)
     foreign = [b"\x01\x63\x00abc", b"\x01\x64\x00\x00"]
@@ -206,7 +206,7 @@ def test_changes_during_a_snapshot_are_not_lost() -> None:
 
 @pytest.mark.usefixtures("rolls_early")
 def test_a_crash_at_any_point_of_a_snapshot_loses_nothing() -> None:
-    """The crash is before each change of the disk in turn: the writes and syncs of the snapshot, its rename, and the
+    """Each round crashes before the next change of the disk: the writes and syncs of the snapshot, its rename, and the
     deletion of older files."""
     survived = made = 0
     for changes in range(200):
@@ -278,7 +278,7 @@ def test_a_log_without_its_beginning_prevents_the_start() -> None:
         opened(files, TIGHT)
 
 
-def test_snapshots_of_apache_kafka_are_refused_and_other_formats_skipped() -> None:
+def test_a_snapshot_of_kafkas_storage_tool_is_skipped_and_one_of_its_controller_refused() -> None:
     files = MemoryFiles()
     catalog = filled(files)
     files.write(LOG / f"{0:020d}-{0:010d}.checkpoint", b"what kafka-storage format has written")
@@ -356,8 +356,8 @@ def made_in(directory: Path) -> list[Path]:
 
 
 async def until_complete(broker: BrokerServer, count: int) -> None:
-    """Waits until the snapshots are complete. Their files exist earlier, before the directory is synced, and a snapshot
-    that is due in the meantime waits for the next check."""
+    """Waits until the snapshots are complete. Their files exist before the directory is synced. If another snapshot
+    becomes due before that sync, it waits for the next check."""
     async with asyncio.timeout(20):
         while len(broker.catalog.snapshots) < count:
             await asyncio.sleep(0.01)
@@ -396,7 +396,7 @@ def test_a_snapshot_is_due_by_age_after_a_change(tmp_path: Path) -> None:
             for _ in range(3):
                 broker.clock.advance(7_200_000)
                 await broker.run_due_alarms()
-            assert len(made_in(tmp_path)) == 1, "no change since the last snapshot"
+            assert len(made_in(tmp_path)) == 1, "no change since the previous snapshot"
             broker.create_topic("u", partition_count=1)
             broker.clock.advance(7_000_000)
             await broker.run_due_alarms()
@@ -406,9 +406,7 @@ def test_a_snapshot_is_due_by_age_after_a_change(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_snapshot_is_written_in_steps_while_others_are_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_snapshot_is_written_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         settings = [setting(GROUP, f"g{n}", "consumer.session.timeout.ms", "45000") for n in range(5000)]
         message = {"resources": settings, "validate_only": False}
@@ -432,7 +430,7 @@ def test_a_snapshot_is_written_in_steps_while_others_are_served(
 
 
 def test_a_snapshot_waits_for_the_change_in_progress(tmp_path: Path) -> None:
-    """The snapshot has the image at the log end, so it contains the topic with all its partitions."""
+    """The snapshot begins after the change, so it contains the topic with all its partitions."""
 
     async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         count_turns(broker, files)

@@ -1,6 +1,6 @@
-"""The memory of a request is free when the request is answered, without a full garbage collection.
+"""The memory of a request is free after the reply, without a full garbage collection.
 
-An error that is referenced by the frame that caught it forms a cycle. Such a cycle keeps a request of 90 MB in memory
+An exception and a frame that still refers to it form a cycle. Such a cycle keeps a request of 90 MB in memory
 until the next full collection, which an idle broker runs rarely.
 """
 
@@ -14,7 +14,7 @@ from workload import WorkloadRun
 
 WIDTH = 200
 MOST_OBJECTS = 60
-"""For a request of `WIDTH` elements, each of which is an object."""
+"""The allowed number of objects in cycles. A request of `WIDTH` elements has at least `WIDTH` objects."""
 
 
 @pytest.fixture(scope="module")

@@ -157,7 +157,7 @@ print(used() - before)
     ],
     ids=["nested groups", "groups with names", "copies of classes", "all"],
 )
-def test_no_pattern_uses_more_than_a_few_megabytes(patterns: list[str]) -> None:
+def test_patterns_use_less_than_24_megabytes(patterns: list[str]) -> None:
     """The patterns run in a separate process with a memory limit, because RE2 allocates memory outside Python's
     heap."""
     code = _ATTACK.format(patterns=patterns, names=NAMES)
@@ -200,7 +200,7 @@ def _joined(harness: ConsumerHarness, member: str, pattern: str, group: str = "g
 
 
 def _heartbeat(harness: ConsumerHarness, member: str, pattern: str) -> Any:
-    """Joins. No step of the heartbeat has run yet."""
+    """Sends the heartbeat of a member that joins. None of its steps has run yet."""
     message = {
         "group_id": "g", "member_id": member, "member_epoch": 0, "instance_id": None, "rack_id": None,
         "rebalance_timeout": 60_000, "subscribed_topic_names": None, "subscribed_topic_regex": pattern,

@@ -20,13 +20,13 @@ from odradek.storage.producers import ProducerState, decode_snapshot, encode_sna
 from odradek.storage.verification import Verifications
 
 LINES_PER_STEP = 30_000
-"""Lines of the broker's code: about a millisecond."""
+"""The allowed lines of the broker's code in one step. They take about a millisecond."""
 PRODUCERS = 3_000
 Steps = Generator[None, None, Any]
 
 
 class ManyProducers:
-    """A log with many producers. ``work``: the long work that the log has begun."""
+    """A log with many producers. ``work`` contains the steps that the log gave to ``run_steps``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -56,7 +56,7 @@ def by_id(states: Any) -> dict[int, bytes]:
 
 
 def change(log: Log, chance: random.Random) -> None:
-    """Batches and markers of known and new producers."""
+    """Appends batches and markers of known and new producers."""
     for producer_id in chance.sample(range(1_000, PRODUCERS + 500), 5):
         state = log.producers.get(producer_id)
         epoch = 0 if state is None else state.epoch + 1
@@ -89,7 +89,7 @@ def test_a_snapshot_is_written_in_steps_while_its_producers_change(many: ManyPro
     assert sum(living.get(producer_id) != data for producer_id, data in before.items()) > 300
     many.log.abandon()
     again = by_id(open_log(many.path, retention_ms=-1, producer_id_expiration_ms=1000).producers)
-    assert again | living == again, "the producers that have expired are known again until the next expiry"
+    assert again | living == again, "a restart loads expired producers again; the next expiry removes them"
 
 
 def test_a_roll_during_a_snapshot_begins_no_second_snapshot(many: ManyProducers) -> None:
@@ -112,7 +112,7 @@ def test_a_roll_during_a_snapshot_begins_no_second_snapshot(many: ManyProducers)
 def test_a_snapshot_ends_with_a_truncation_or_a_close_of_its_log(
     many: ManyProducers, how: str, steps_before: int
 ) -> None:
-    """The log ends before the file is begun, or while it is written."""
+    """The log is truncated or closed before the snapshot's file is created, or while it is written."""
     log, offset = many.log, many.log.log_end_offset
     steps = many.roll()
     for _ in range(steps_before):
@@ -177,7 +177,8 @@ def test_verifications_expire_in_steps() -> None:
 
 
 def aborted_index(path: Path, count: int) -> tuple[AbortedIndex, list[AbortedEntry]]:
-    """Many aborted transactions while another one, from offset 0 on, is open. It is aborted in the end."""
+    """Returns an index of aborted transactions, and its entries: ``count`` short transactions, a long transaction from
+    offset 0 on that ends after them, and a short transaction at the end."""
     index = AbortedIndex(path / "0.txnindex", 0, OsFiles())
     index.begin()
     rows = [AbortedEntry(number, 10 + 2 * number, 11 + 2 * number, 0) for number in range(count)]
@@ -189,8 +190,11 @@ def aborted_index(path: Path, count: int) -> tuple[AbortedIndex, list[AbortedEnt
 
 
 def wanted(rows: list[AbortedEntry], start: int, end: int) -> tuple[list[AbortedTransaction], bool]:
-    """The rule of Apache Kafka: transactions that began before ``end`` and have a marker at ``start`` or later, up to
-    the first entry whose last stable offset is at ``end`` or later. Also whether there is such an entry."""
+    """Returns the aborted transactions of a fetch, and whether the search found their end, by Apache Kafka's rule.
+
+    The transactions begin before ``end`` and have a marker at ``start`` or later. The search ends at the first entry
+    whose last stable offset is at ``end`` or later.
+    """
     found = []
     for row in rows:
         if row.last_offset < start:
@@ -202,7 +206,7 @@ def wanted(rows: list[AbortedEntry], start: int, end: int) -> tuple[list[Aborted
     return found, False
 
 
-def test_the_search_for_aborted_transactions_passes_over_those_after_the_reader(tmp_path: Path) -> None:
+def test_the_search_for_aborted_transactions_skips_transactions_after_the_fetch(tmp_path: Path) -> None:
     count = 20_000
     index, rows = aborted_index(tmp_path, count)
     last = rows[-1].last_offset
@@ -224,10 +228,10 @@ def test_the_search_for_aborted_transactions_passes_over_those_after_the_reader(
         index.append(row)
     found = []
     index.collect(0, 5, found)
-    assert found == wanted(rows, 0, 5)[0], "the transactions of the new entries have begun earlier"
+    assert found == wanted(rows, 0, 5)[0], "the transactions of the new entries begin at offset 3"
     assert len(found) > 19_000
 
 
-def test_the_marks_of_a_snapshot_do_not_hide_states_from_the_next_one() -> None:
+def test_a_state_is_encoded_again_in_the_next_snapshot() -> None:
     state = ProducerState(3)
     assert encode_snapshot([state]) == encode_snapshot([state])

@@ -1,4 +1,4 @@
-"""A setting that asks for a protection which this broker does not have is refused. It is not silently accepted."""
+"""The broker refuses a setting that asks for a protection which the broker does not have."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ AUTHORIZER_SETTINGS = {
     "allow.everyone.if.no.acl.found",
 }  # Kafka's tables of settings do not contain them
 
-# Other settings without effect, each with the reason why the broker is as safe as with it. A new setting belongs here
-# or in PROTECTIONS.
+# Settings that the broker can ignore safely, by reason. A new setting without effect belongs here or in PROTECTIONS.
 HARMLESS = {
     "They name listeners, whose protocols are checked, or the sources of values.": """
         config.providers controller.listener.names inter.broker.listener.name
@@ -105,7 +104,7 @@ HARMLESS = {
         add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
         num.recovery.threads.per.data.dir compression.lz4.level log.preallocate
     """,
-    "Metrics are not collected, of the broker or of clients.": """
+    "No metrics of the broker or of clients are collected.": """
         kafka.metrics.polling.interval.secs kafka.metrics.reporters metric.reporters metrics.num.samples
         metrics.recording.level metrics.sample.window.ms telemetry.max.bytes
     """,
@@ -255,7 +254,7 @@ def test_the_broker_reports_in_one_line_why_it_does_not_start(tmp_path: Path, na
     assert not (tmp_path / "data").exists()
 
 
-def test_the_serve_command_reports_it_in_one_line_too(tmp_path: Path) -> None:
+def test_the_serve_command_reports_in_one_line_why_it_does_not_start(tmp_path: Path) -> None:
     place = ("--data-dir", str(tmp_path / "data"), "--listen")
     for more, complaint in (
         (("127.0.0.1:0", "--config", "ssl.client.auth=required"), "ssl.client.auth: "),
@@ -327,7 +326,7 @@ def test_a_protecting_setting_from_an_older_broker_prevents_the_start_until_it_i
 
 
 async def store(directory: Path, settings: dict[str, str]) -> None:
-    """Stores settings like a broker with fewer checks."""
+    """Stores settings without the checks of a request, like an older broker."""
     broker = BrokerServer(BrokerConfig(), directory, ("127.0.0.1", 0))
     await broker.start()
     broker.catalog.apply(AlterConfigs(BROKER, "1", settings))
@@ -346,7 +345,7 @@ def test_loopback_addresses_are_recognised() -> None:
 def test_a_listener_beyond_the_loopback_is_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, host: str, lines: int
 ) -> None:
-    """The warning is one line. The socket is closed at once and accepts no connection."""
+    """The warning is one line. The test closes the socket at once, so it accepts no connection."""
     with caplog.at_level(logging.WARNING, logger="odradek.broker"):
         BrokerServer(BrokerConfig(), tmp_path, (host, 0))._bind().close()
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [f"listening on {host}"] * lines

@@ -55,7 +55,7 @@ def test_the_work_for_a_new_client_is_independent_of_the_number_of_clients(known
         ask(f"client-{number}")
     clock.ms += 1
     assert max(lines_run(lambda name=f"later-{n}": ask(name)) for n in range(20)) < alone + 200
-    clock.ms += 3_600_000  # all of them have expired
+    clock.ms += 3_600_000  # the entries of all these clients have expired
     assert max(lines_run(lambda name=f"last-{n}": ask(name)) for n in range(20)) < alone + 200
 
 

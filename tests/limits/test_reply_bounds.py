@@ -61,7 +61,7 @@ MORE = 100_000_001
 
 
 def with_announced_size(broker: ScriptedBroker, size: int = MORE) -> Callable[[Any, int], Reply]:
-    """Answers with the beginning of a reply of this size; the rest is never sent."""
+    """Sends the beginning of a reply of this size, and never sends the rest."""
     return lambda message, version: struct.pack(">ii", size, broker.asking.id) + bytes(100)
 
 
@@ -226,7 +226,7 @@ def answer_with(broker: ScriptedBroker, body: bytes) -> Callable[[Any, int], Rep
 
 
 def test_metadata_of_too_many_topics_is_refused_unread(cluster: ScriptedCluster) -> None:
-    """11 MB, from which a client without limits made 1,300,000 topics in four seconds."""
+    """The reply has 11 MB. A client without this limit needs four seconds to create the 1,300,000 topics."""
     broker = cluster.brokers[1]
     broker.ranges[METADATA] = (0, 0)
     broker.answers[METADATA] = answer_with(broker, metadata_bytes(cluster, 1_300_000))
@@ -270,7 +270,7 @@ def test_other_tasks_run_while_a_large_metadata_reply_is_read(cluster: ScriptedC
     broker.answers[METADATA] = answer_with(broker, body)
 
     async def turns() -> tuple[int, int]:
-        """Returns the largest number of turns of the loop while one reply was read, and the number of topics in it."""
+        """Returns the number of turns of the loop while the reply was read, and the number of topics in the reply."""
         seen = Cluster(ClientConfig(cluster.bootstrap, **FAST_FAILURE))
         connection = await seen.any_connection()
         count, marks = 0, []
@@ -478,7 +478,7 @@ def test_other_replies_have_at_most_a_million_elements(cluster: ScriptedCluster)
 
 
 @pytest.mark.parametrize("version", range(4, 18))
-def test_a_fetch_reply_has_at_most_the_requested_partitions(version: int) -> None:
+def test_the_number_of_partitions_in_a_fetch_reply_is_limited(version: int) -> None:
     from odradek.net import fetch_wire
 
     with scripted() as cluster:
@@ -673,8 +673,8 @@ def test_damaged_replies_raise_errors_of_this_library(monkeypatch: pytest.Monkey
     assert raised > 15
 
 
-def test_a_topic_created_in_the_meantime_is_found(bootstrap: str, topic: str) -> None:
-    """The test uses a real broker and all limits."""
+def test_a_new_topic_of_a_real_broker_is_found(bootstrap: str, topic: str) -> None:
+    """The client uses its default limits."""
     with Admin(bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 7, 1)])
         assert len(admin.describe_topics([topic])[topic].partitions) == 7

@@ -50,7 +50,7 @@ def test_javas_command_line_contains_no_setting(java: str, tmp_path: Path) -> No
     assert conf["spark.hadoop.fs.s3a.secret.key"] == SECRET
     assert visible["my.secret"] == "of Java s3cr3t"
     assert conf["spark.sql.session.timeZone"] == "Europe/Vienna", (
-        "settings of the user have precedence over the file of defaults"
+        "settings of the user have precedence over spark-defaults.conf"
     )
     assert conf["spark.my.default"] == "from-the-defaults"
     assert conf["spark.mine"] == "s3cr3t"
@@ -74,7 +74,7 @@ def settings_seen(java: str, *given: str, **variables: str) -> dict[str, Any]:
     return visible
 
 
-def test_the_files_are_private_and_removed_after_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_property_files_are_private_and_can_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from odradek.spark import properties
 
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
@@ -98,7 +98,7 @@ def test_the_files_are_private_and_removed_after_they_are_read(tmp_path: Path, m
 def test_a_properties_file_of_the_user_still_applies(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark reads one such file. Our settings are last in it, so they have precedence, like ``--conf``."""
+    """Spark reads only one properties file. Our settings are last in this file, so they have precedence."""
     from odradek.spark import properties
 
     theirs = tmp_path / "theirs.conf"
@@ -106,7 +106,7 @@ def test_a_properties_file_of_the_user_still_applies(
     arguments = f"--name x {form.format(theirs)} --conf spark.c=d=e pyspark-shell"
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", arguments)
     made = properties.submit_arguments({"spark.both": "ours"}, tmp_path)
-    assert made[2:] == ["--name", "x", "pyspark-shell"], "no file of defaults"
+    assert made[2:] == ["--name", "x", "pyspark-shell"], "--load-spark-defaults is absent"
     expected = {"spark.theirs": "yes", "spark.both": "ours", "spark.c": "d=e"}
     assert properties_in(tmp_path / "spark.properties") == expected
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", form.format("/nowhere/x"))
@@ -115,7 +115,7 @@ def test_a_properties_file_of_the_user_still_applies(
 
 
 @pytest.mark.parametrize("options", ["-Xmx1g", "-Dspark.x=y", "-Da='b", "@/some/file"])
-def test_java_options_that_spark_or_java_check_are_not_moved(options: str, tmp_path: Path) -> None:
+def test_java_options_that_spark_or_java_check_stay_in_their_setting(options: str, tmp_path: Path) -> None:
     from odradek.spark import properties
 
     properties.submit_arguments({"spark.driver.extraJavaOptions": options}, tmp_path)
@@ -208,7 +208,7 @@ def test_errors_of_consumer_settings_show_no_value(
     assert value not in said
 
 
-def test_the_file_is_read_like_in_java(tmp_path: Path) -> None:
+def test_a_command_config_is_read_like_a_properties_file_in_java(tmp_path: Path) -> None:
     from odradek.cli.command_config import read_properties
 
     file = tmp_path / "client.properties"

@@ -23,8 +23,8 @@ from odradek.wire.api_keys import (
 )
 
 STEPS_BETWEEN = 40
-"""An iteration of the loop has 17 steps of 0.3 ms by the scheduler's clock. The other client's request arrives in one
-of the next iterations."""
+"""The allowed number of steps between two replies to the other client. An iteration of the loop has 17 steps of 0.3 ms
+by the scheduler's clock, and the other client's next request arrives one or two iterations later."""
 
 
 def users(*names: str, salt: bytes = b"salt", salted_password: bytes = b"x" * 32) -> dict[str, Any]:

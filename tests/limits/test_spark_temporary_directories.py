@@ -1,5 +1,7 @@
-"""Spark's temporary directories. A directory is removed when its process has ended. A process of another container,
-which is not visible here, may still run."""
+"""Spark's temporary directories are removed after their processes have ended.
+
+A process in another container is not visible and may still use its directory, so this directory is kept.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,7 @@ def test_the_directory_of_a_killed_process_is_removed(other: tuple[subprocess.Po
 def test_a_reused_pid_does_not_keep_the_directory(
     other: tuple[subprocess.Popen[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pid of a killed process may belong to a new process. With a check by pid the directory would stay for
+    """The pid of a killed process may belong to a new process. With a check by pid, the directory would stay for
     ever."""
     process, theirs = other
     process.kill()

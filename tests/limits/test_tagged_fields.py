@@ -1,4 +1,4 @@
-"""Tagged fields (KIP-482): unknown ones are ignored in every structure, and the number in a request is limited."""
+"""Tagged fields (KIP-482): unknown fields are ignored in every structure, and their number in a request is limited."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def hostile() -> Iterator[ScriptedCluster]:
 @pytest.mark.parametrize(
     ("line", "names"),
     [
-        (["groups", "list"], 3),  # one of them is "Evil…", because types are capitalised
+        (["groups", "list"], 3),  # one name is shown as "Evil…", because group types are capitalised
         (["groups", "describe", "--group", EVIL], 2),
         (["groups", "members", "--group", EVIL, "--verbose"], 6),
         (["groups", "state", "--group", EVIL], 2),
@@ -188,7 +188,7 @@ def on_a_terminal(*line: str) -> str:
         while True:
             try:
                 piece = os.read(ours, 65_536)
-            except OSError:  # on Linux, the other side is closed
+            except OSError:  # Linux raises this error when the other side is closed
                 break
             if not piece:
                 break
@@ -213,7 +213,7 @@ def test_values_are_written_to_a_file_unchanged(bootstrap: str, recorded: str) -
 
 @pytest.fixture
 def committed(bootstrap: str, admin: Admin, recorded: str) -> str:
-    """Commits an offset with hostile metadata for a group with a hostile name. Returns the name."""
+    """Commits an offset with hostile metadata for a group with a hostile name. Returns the group's name."""
     admin.alter_group_offsets(EVIL, {TopicPartition(recorded, 0): OffsetAndMetadata(1, metadata=EVIL)})
     return EVIL
 

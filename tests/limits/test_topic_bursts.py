@@ -1,5 +1,5 @@
-"""Requests with thousands of topics or settings: one sync each, a few partitions a turn, and no client sees an
-incomplete topic."""
+"""Requests with many topics or settings: one sync of the metadata log each, a few partitions in each turn of the event
+loop, and no client sees an incomplete topic."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ After each iteration the loop handles its sockets."""
 
 
 class CountingFiles(OsFiles):
-    """Counts changes of directories, in total and in each turn of the event loop, and syncs by path."""
+    """Counts created and renamed directories in each turn of the event loop, and syncs by kind of file."""
 
     def __init__(self) -> None:
         self.turn = 0
@@ -101,7 +101,7 @@ def codes(rows: Any) -> Counter[str]:
 
 
 def count_turns(broker: BrokerServer, files: CountingFiles) -> None:
-    """Each step takes 0.3 ms by the scheduler's clock. ``files.turn`` counts the turns of the event loop."""
+    """Makes each step take 0.3 ms by the scheduler's clock. Counts the turns of the event loop in ``files.turn``."""
     now_s = 0.0
 
     def clock() -> float:
@@ -168,13 +168,13 @@ REQUESTS: dict[str, tuple[int, int, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_each_request_needs_one_sync(tmp_path: Path, name: str) -> None:
+def test_each_request_syncs_the_metadata_log_once(tmp_path: Path, name: str) -> None:
     key, version, message, rows = REQUESTS[name]
 
     async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         made = await client.ask(CREATE_TOPICS, 5, creation(*(topic(f"t{n}") for n in range(120))))
         assert codes(made.topics) == {"none": 120}
-        broker.directory.checkpoint_recovery_points()  # the checkpoint contains deleted topics
+        broker.directory.checkpoint_recovery_points()  # the checkpoint has the topics of the "delete" request
         files.syncs.clear()
         answered = getattr(await client.ask(key, version, message), rows)
         assert codes(answered) == {"none": len(answered)}
@@ -378,7 +378,8 @@ async def begin_broker(directory: Path, files: CountingFiles) -> BrokerServer:
 
 @pytest.mark.parametrize("validate_only", [False, True])
 def test_the_limit_of_partitions_applies_to_the_whole_request(tmp_path: Path, validate_only: bool) -> None:
-    """Refused topics count, too; duplicates and the metadata topic do not. Observed in Kafka 4.3.0."""
+    """Partitions of refused topics count. Those of duplicates and of the metadata topic do not. Kafka 4.3.0
+    does the same."""
 
     async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         wanted = creation(topic("a", 6000), topic("bad!", 4001), validate_only=validate_only)

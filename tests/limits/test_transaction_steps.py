@@ -32,7 +32,7 @@ from odradek.transactions.shard import TransactionShard
 from odradek.wire import schemas
 
 LINES_PER_STEP = 30_000
-"""Lines of the broker's code: about a millisecond."""
+"""The allowed lines of the broker's code in one step. They take about a millisecond."""
 PARTITIONS = frozenset((f"topic-{number:05}", number % 3) for number in range(16_000))
 TIMEOUT_MS = 60_000
 OK = ErrorCode.none
@@ -52,7 +52,7 @@ class Writer(MarkerWriter):
 
 
 class Coordinator:
-    """A coordinator with one transactional id. It records the lines of code that run between two ticks."""
+    """A coordinator with one transactional id. It records how many lines of code each callback runs."""
 
     def __init__(self) -> None:
         self.lines: list[int] = []
@@ -103,7 +103,7 @@ class Coordinator:
 
     @property
     def longest(self) -> int:
-        """The lines of the longest step since the last call."""
+        """The lines of the longest step since the previous call."""
         lines, self.lines = self.lines, []
         return max(lines)
 
@@ -215,7 +215,7 @@ def test_a_transaction_of_many_partitions_is_described_in_steps(
     reply, _ = schemas.decode(65, 0, schemas.Kind.RESPONSE, b"".join(map(bytes, chunks)))
     (row,) = reply.transaction_states
     listed = [(topic.topic, index) for topic in row.topics for index in topic.partitions]
-    assert listed == sorted(PARTITIONS)[: len(listed)], "those without their marker when the request was read"
+    assert listed == sorted(PARTITIONS)[: len(listed)], "partitions without a marker when the request was read"
     assert len(listed) > len(PARTITIONS) - 4
     assert lines < LINES_PER_STEP / 3
 

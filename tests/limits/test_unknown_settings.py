@@ -73,7 +73,7 @@ def test_errors_of_local_calls_name_the_nearest_setting(searches: Counter[str]) 
     assert searches["searches"] == 2
 
 
-# --- a setting only for tests -----------------------------------------------------------------------------------
+# --- internal.segment.bytes, a setting for tests ----------------------------------------------------------------
 
 
 def test_a_client_cannot_request_a_segment_per_record(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_client_cannot_request_a_segment_per_record(tmp_path: Path) -> None:
     assert not list((tmp_path / "data").glob("t*-0"))
 
 
-def test_a_topic_with_a_smaller_segment_size_from_before_is_served() -> None:
-    """There is no fallback for size zero: Kafka does not append to such a topic either."""
+def test_a_smaller_segment_size_of_an_existing_topic_is_kept() -> None:
+    """Size zero is kept, too. Kafka does not append to a topic with that size."""
     for value in (0, 1, 70):
         assert log_config(BrokerConfig(), {"internal.segment.bytes": str(value)}).segment_bytes == value

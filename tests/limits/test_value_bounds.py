@@ -1,4 +1,4 @@
-"""Untrusted values in workers: limits of JSON, and the cost of one value for the others of its batch."""
+"""Untrusted values in workers: limits of JSON, and the cost of one value for the other values of its batch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_values_beyond_the_limits_of_json_are_errors(within: bytes, beyond: byte
     assert errors_of(JsonReader(None, "UTC"), within, beyond) == [False, True]
 
 
-def test_unclosed_brackets_are_only_one_bad_value() -> None:
+def test_unclosed_brackets_spoil_no_other_value() -> None:
     reader = JsonReader(KIND, "UTC")
     found = errors_of(reader, b'{"a":1}', b'{"u":' + b"[" * 1_000_000, b'{"l":' + b"[" * 1_000_000, b'{"a":2}')
     assert found == [False, True, True, False]
@@ -53,7 +53,7 @@ def test_only_the_bad_value_of_ten_thousand_is_read_by_the_slow_parser() -> None
 
 @pytest.mark.parametrize("many", [json.dumps({"l": list(range(100_000))}).encode()])
 def test_memory_for_elements_is_limited_by_the_bytes_of_a_batch(many: bytes) -> None:
-    """After a batch with one long array, a batch of short arrays still gets memory by its own bytes."""
+    """After a batch with one long array, the memory for a batch of short arrays depends only on its own bytes."""
     reader = JsonReader(KIND, "UTC")
     assert errors_of(reader, many) == [False]
     short = pa.array([b'{"l":[1]}'] * 10_000)

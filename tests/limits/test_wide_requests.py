@@ -1,6 +1,6 @@
-"""The widest requests of each API are served in steps, each of which allocates or frees at most 6,000 memory blocks.
+"""The widest requests of each API are served in steps. Each step allocates or frees at most 6,000 memory blocks.
 
-All steps of a request together allocate 10,000 or more in nearly all cases.
+In nearly all cases, the steps of a request together allocate 10,000 blocks or more.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from odradek.wire.schemas import Kind
 
 BLOCKS_PER_STEP = 6000
 _ELSEWHERE = {JOIN_GROUP, SYNC_GROUP}
-"""`test_group_steps` covers requests of groups with thousands of members."""
+"""`test_classic_group_steps` covers these requests in groups of many members."""
 
 
 @pytest.fixture(scope="module")
 def process() -> Iterator[Executor]:
-    """A separate process, without the objects of this one."""
+    """A separate process, which has few objects."""
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         yield process
 

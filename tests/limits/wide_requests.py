@@ -1,7 +1,7 @@
-"""The number of objects that the steps of one request allocate or free.
+"""The largest number of objects that one step of a request allocates or frees.
 
-The count needs a process with few other objects: Python counts them page by page, and a process that has collected all
-tests has ten times as many pages.
+The count needs a process with few other objects. Python counts the objects of all memory pages, and a process that has
+collected all tests has ten times as many pages, so each count would take ten times as long.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WIDTH = 2100
 
 
 class Steps:
-    """Counts the objects that each step allocates or frees. A step ends where its task may be interrupted."""
+    """Records the largest change of the number of memory blocks in one step. A task may be interrupted after a step."""
 
     def __init__(self) -> None:
         self.most_blocks = 0

@@ -38,8 +38,8 @@ PATIENCE_S = 60.0
 KEPT_HALVES = 8
 TIDY_EVERY = 250
 _AGES_MS = (600_000, 600_000, 600_000, 8 * 86_400_000)
-"""The steps by which a test moves the broker's clock. Each of the first three ends the rebalances and sessions that the
-step before has left. The last one ends the retention of groups and producers."""
+"""The steps by which a test advances the broker's clock. Each of the first three steps ends rebalances and sessions,
+also those that remain after the step before. The last step ends the retention of groups and producers."""
 _MAY_WAIT = {FETCH, JOIN_GROUP, SYNC_GROUP}
 _CONFIGURED = (16, 32)
 """Resources that exist only by their settings: client metrics subscriptions, and groups."""
@@ -48,9 +48,9 @@ _GROUPS = ("group-a", "group-b")
 
 
 class Wait(NamedTuple):
-    """One wait of another client during a workload. ``ran_ms``: the time for which the broker ran meanwhile.
+    """One wait of another client during a workload.
 
-    On a machine with other work, this time is the cost of the workload.
+    ``ran_ms`` is the time for which the broker's main thread ran during the wait. Other programs do not increase it.
     """
 
     ran_ms: float
@@ -143,9 +143,9 @@ class WorkloadRun:
                 return
 
     def warm_up(self, newest: int = 100) -> None:
-        """Sends one request of each API and version, or of the ``newest`` versions of each API.
+        """Sends one request for each of the ``newest`` latest versions of each API.
 
-        The broker builds each schema when it is used first.
+        The broker builds each schema at its first use.
         """
         for request in self.generator.of_each_version(newest):
             self.single(request)
@@ -175,8 +175,8 @@ class WorkloadRun:
         return description
 
     def _parked(self) -> str:
-        """Sends requests that wait, on one connection, and a record that completes waiting fetches. Then the connection
-        closes."""
+        """Sends requests that wait, on one connection. In half of the cases, another connection sends records that
+        complete waiting fetches. Then the first connection closes."""
         dice = self.generator.dice
         request = self.generator.request(api_key=dice.choice((FETCH, FETCH, JOIN_GROUP)), extreme="parked")
         count = dice.choice((10, 200, 1000))
@@ -233,10 +233,10 @@ class WorkloadRun:
     # --- sending, and the waits of the other client -------------------------------------------------------------
 
     def _send(self, connection: socket.socket, data: bytes, description: str, replies: Replies | None = None) -> None:
-        """Sends data at the speed at which the broker reads it. Counts replies, or without ``replies`` stops at the
-        first reply.
+        """Sends data at the speed at which the broker reads it.
 
-        A connection that the broker has closed accepts no more data.
+        Counts replies with ``replies``. Without ``replies``, it stops at the first reply. It also stops if the broker
+        closes the connection or reads nothing until the end of ``PATIENCE_S``.
         """
         view = memoryview(data)
         deadline = time.monotonic() + PATIENCE_S
@@ -275,7 +275,7 @@ class WorkloadRun:
         self.answered["answered"] += 1
 
     def _observe(self, description: str) -> None:
-        """Sends one request on the other connection."""
+        """Sends an ApiVersions request on the other client's connection. Records the wait for the reply."""
         started, ran = time.perf_counter(), ran_ms(self.pid)
         self._other.sendall(frames.encode_request(API_VERSIONS, 0, 0, "other", {}))
         left = 4
@@ -340,7 +340,7 @@ class WorkloadRun:
             target.quietly(33, 2, {"resources": rows, "validate_only": False})
 
     def _free_heap(self) -> None:
-        """Makes the broker return free heap memory: it does so after long requests have freed `TRIM_BYTES`."""
+        """Sends long requests: the broker returns free heap memory after requests have freed `TRIM_BYTES`."""
         name = "n" * 32_000
         with Target(self.broker.bootstrap, patience_s=PATIENCE_S) as target:
             for _ in range(2 * TRIM_BYTES >> 20):
@@ -357,7 +357,7 @@ class WorkloadRun:
         return settled(more, lambda use: use.resident < GROWTH_BYTES and use.descriptors <= 0, within_s)
 
     def settled(self) -> Use:
-        """Returns the use of memory and descriptors when it has not fallen for some seconds."""
+        """Waits until neither memory nor descriptors have fallen for 4 seconds. Returns the use after the last fall."""
         self._free_heap()
         least, since = self.held(), time.monotonic()
         while time.monotonic() - since < 4:
@@ -390,7 +390,7 @@ class WorkloadRun:
         self.broker.kill()
 
     def summary(self) -> str:
-        """Returns the counts of answers, and the longest waits of the other client."""
+        """Returns the counts of replies, and the waits of the other client during which the broker ran longest."""
         lines = [
             f"  {wait.waited_ms:7.1f} ms, of which the broker ran {wait.ran_ms:6.1f} ms: {wait.workload}"
             for wait in sorted(self.worst, reverse=True)

@@ -1,4 +1,4 @@
-"""Requests of one API made from its schema: empty ones, and ones with a plausible value in every field."""
+"""Requests of each API made from its schema: empty requests, and requests with a plausible value in every field."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _filled(run: Run, entity: Any) -> dict[str, Any]:
 
 _UNORDERED = ("api_keys", "supported_features", "finalized_features", "config_resources")
 _SILENT = {(24, 4), (24, 5)}
-"""The pairs of API and version in which Apache Kafka does not answer an empty request."""
+"""The pairs of API and version in which Apache Kafka does not reply to an empty request."""
 
 
 def send_empty(run: Run, api_key: int, version: int) -> None:

@@ -1,4 +1,4 @@
-"""Requests of scenarios to the APIs of settings, security, credentials and the cluster: see scenarios_apis."""
+"""Requests for ``scenarios_apis`` to the APIs of settings, security, credentials and the cluster."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ SHA_256, SHA_512 = 1, 2
 
 
 def wait_for_users(run: Run, *expected: tuple[str, int, int]) -> None:
-    """Waits until the users have these credentials: user, mechanism, iterations."""
+    """Waits until exactly these credentials exist: (user, mechanism, iterations)."""
 
     def ready(reply: Any) -> bool:
         rows = ((row.user, kept) for row in reply.results for kept in row.credential_infos)

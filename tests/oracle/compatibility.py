@@ -24,7 +24,7 @@ PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "compatibility.m
 
 
 class Out(NamedTuple):
-    """APIs that are not served. ``client``: the effect for users."""
+    """APIs that odradek does not serve. ``client`` is the effect for users."""
 
     what: str
     keys: tuple[int, ...]
@@ -48,16 +48,17 @@ OUT = (
     Out(
         "clients' metrics",
         (71, 72),
-        "Nothing: clients push metrics only to a broker that announces these APIs. Apache Kafka does so where a "
-        "metrics reporter collects them, and serves them without announcing them where none does.",
+        "Nothing: clients push metrics only to a broker that announces these APIs. Apache Kafka announces "
+        "them only if it has a metrics reporter that collects clients' metrics; without one it serves them, but does "
+        "not announce them.",
         "No metrics reporter can be loaded here.",
     ),
 )
 
 
 class Difference(NamedTuple):
-    """A reply that differs. ``lines``: all lines with which the comparison reports the difference in a scenario, word
-    by word."""
+    """A reply that differs from Apache Kafka's. ``lines`` has every line in which the comparison of ``scenario``
+    reports the difference."""
 
     scenario: str
     lines: tuple[str, ...]
@@ -128,7 +129,7 @@ DIFFERENCES = (
 
 
 class ConfigDifference(NamedTuple):
-    """A setting that DescribeConfigs reports differently. ``fields``: the fields that differ."""
+    """A setting that DescribeConfigs reports differently. ``fields`` are the fields that differ."""
 
     kind: str
     name: str

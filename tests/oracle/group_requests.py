@@ -28,7 +28,7 @@ GROUP_RESOURCE = 32
 RANGE = (("range", b""),)
 OFFSET, GROUP_METADATA, GROUP_EPOCH, TARGET_MEMBER, CURRENT, PATTERN = 1, 2, 3, 7, 8, 16  # types of records
 OF_MEMBERS = (5, 7, 8)
-_HASH_AT = 9  # before the hash: version, epoch, number of tags, and the tag with its length
+_HASH_AT = 9  # the bytes before the hash: version, epoch, number of tags, and the tag with its length
 
 Topic = str | uuid.UUID
 Protocols = Sequence[tuple[str, bytes]]
@@ -249,26 +249,26 @@ class GroupRequests:
         return self.run.call(LEAVE, version, message, client=client)
 
     def wait_for_processing(self) -> None:
-        """Waits until earlier requests of other connections are being processed, as far as a client can detect this.
+        """Gives the broker time to begin earlier requests of other connections. A client cannot see when the
+        broker has begun them.
 
-        Repeats the check: a connection may have to be accepted first, and requests of two connections are served in any
-        order.
+        Sends four requests: the broker may first have to accept a connection, and it serves connections in any order.
         """
         for _ in range(4):
             self.run.quietly(DESCRIBE, 4, self._asked())
 
     def wait_for_state(self, state: str) -> Any:
-        """Waits until the group is in this state, so that the next request finds it in it."""
+        """Waits until the group is in this state. The next request then meets the group in this state."""
         return self.run.until(DESCRIBE, 4, self._asked(), lambda reply: reply.groups[0].group_state == state)
 
     def wait_for_members(self, count: int) -> None:
-        """Waits until the group has this number of members, as far as a client can see this."""
+        """Waits until a description of the group has this number of members."""
         self.run.until(DESCRIBE, 4, self._asked(), lambda reply: len(reply.groups[0].members) == count)
 
     # --- the KIP-848 protocol -----------------------------------------------------------------------------------
 
     def heartbeat(self, member: str, epoch: int, *, client: str = "c", version: int = 1, **said: Any) -> Any:
-        """``said``: other fields of the request; ``owned``: topic ids and partitions."""
+        """``said`` has other fields of the request. Its ``owned`` has the owned partitions by topic id."""
         owned = said.pop("owned", None)
         if owned is not None:
             by_name = sorted(owned.items(), key=lambda row: str(self.run.shown(row[0])))
@@ -293,14 +293,15 @@ class GroupRequests:
         return message | said
 
     def join_consumer(self, member: str, topics: Sequence[str] | None = None, **said: Any) -> Any:
-        """The first heartbeat of a member."""
+        """Sends the first heartbeat of a member."""
         asked = {"rebalance_timeout": 30_000, "subscribed_topic_names": topics, "owned": {}} | said
         return self.heartbeat(member, 0, **asked)
 
     def set_group(self, **settings: str) -> None:
-        """Sets settings of only this group. Its coordinator has them afterwards.
+        """Changes settings of this group, and waits until its coordinator uses them.
 
-        A broker applies changes in order: when the second change is visible, the first one has taken effect everywhere.
+        A broker applies changes in order. ``set_group`` changes a setting of another group afterwards. When that change
+        is visible, the coordinator uses the settings of this group.
         """
         self._set(self.group, settings)
         self._set(f"beside-{self.group}", {"consumer_assignment_interval_ms": "1"})
@@ -363,7 +364,7 @@ class GroupRequests:
         return end
 
     def new_records(self) -> list[tuple[bytes, bytes | None]]:
-        """Records of this group that were written since the last call."""
+        """Records of this group that were written since the previous call."""
         end, rows = self._log_end(), []
         while self._begin < end:
             part = {"partition": self.partition, "current_leader_epoch": -1, "fetch_offset": self._begin,
@@ -379,10 +380,11 @@ class GroupRequests:
         return [(key, value) for key, value in rows if _text(self.group) in key]
 
     def log(self, *, unordered: bool = False) -> None:
-        """Adds the records since the last call to the trace, byte by byte.
+        """Adds to the trace, byte by byte, the records of the group since the previous call.
 
-        ``unordered``: sorted by key. Otherwise in the order of the log, but neighbours that Kafka writes in the order
-        of a hash are sorted: records of one type with one for each member, and tombstones.
+        The records are sorted by key if ``unordered``, and otherwise in the order of the log. Kafka writes some
+        consecutive records in the order of a hash, so these are always sorted by key: those with one record for each
+        member, and the tombstones of offsets.
         """
         rows = [{"key": Raw(key), "value": self._shown(key, value)} for key, value in self.new_records()]
         by_key: list[dict[str, Any]] = []
@@ -399,11 +401,11 @@ class GroupRequests:
         if value is None:
             return None
         kind = int.from_bytes(key[:2], "big")
-        if kind == GROUP_EPOCH and len(value) > _HASH_AT:  # otherwise it has no hash
+        if kind == GROUP_EPOCH and len(value) > _HASH_AT:  # shorter values have no hash
             end = _HASH_AT + 8
             found = self._hash_name(int.from_bytes(value[_HASH_AT:end], "big", signed=True))
             return [Raw(value[:_HASH_AT]), found, Raw(value[end:])]
-        if kind == PATTERN:  # …, version of the topics, time, tags
+        if kind == PATTERN:  # it ends with the version of the topics, the time and the tags
             return [Raw(value[:-17]), "<version>", Raw(value[-9:])]
         if kind in (TARGET_MEMBER, CURRENT):
             return Raw(self._in_order(kind, value))
@@ -412,8 +414,10 @@ class GroupRequests:
         return Raw(value)
 
     def _in_order(self, number: int, value: bytes) -> bytes:
-        """The record of an assignment with its topics sorted by name: Kafka's order is that of hashes of the topic ids,
-        and of a set of partitions."""
+        """Returns the record of an assignment with its topics and partitions sorted.
+
+        Kafka writes them in the order of a hash.
+        """
         kind = RECORD_TYPES[number]
         version, fields = decode_value(kind, value)
         assert encode_value(kind, version, fields) == value, "the record would be encoded differently"
@@ -449,7 +453,7 @@ def _sort_partitions(row: dict[str, Any]) -> None:
 
 
 def _in_order(key: bytes, value: bytes) -> bytes:
-    """A group's record with its members sorted by client: Kafka's order is that of hashes of the member ids."""
+    """Returns a group's record with its members sorted by client. Kafka writes them in the order of a hash."""
     decoded = decode(key, value)
     assert isinstance(decoded, GroupRecord)
     assert decoded.value is not None
@@ -489,14 +493,14 @@ class Member:
         return self.id
 
     def send_join(self, **other: Any) -> Pending:
-        """Sends a join with its id. A new dynamic member first gets an id."""
+        """Sends a join with the member's id. A new dynamic member first requests an id."""
         said = self.joins_with | other
         if not self.id and self.instance is None and said.get("version", 5) >= 4:
             self.name_member(self.requests.join(self.client, **said).receive().member_id)
         return self.requests.join(self.client, self.id, **said)
 
     def receive_join(self, pending: Pending) -> Any:
-        """Stores the answer to a join."""
+        """Receives the reply to a join, and keeps its member id and generation."""
         reply = pending.receive()
         self.name_member(reply.member_id)
         self.generation = reply.generation_id
@@ -530,7 +534,7 @@ class Member:
         return self.requests.beat(fields.pop("client"), self.id, said, **fields)
 
     def heartbeat_quietly(self) -> None:
-        """Heartbeats without trace."""
+        """Sends a heartbeat that is not in the trace."""
         message = {"group_id": self.requests.group, "generation_id": self.generation, "member_id": self.id,
                    "group_instance_id": self.instance}  # fmt: skip
         reply = self.requests.run.quietly(HEARTBEAT, 3, message, client=self.client)
@@ -564,7 +568,7 @@ class Consumer:
         return self.apply(self.requests.heartbeat(self.id, said.pop("epoch"), client=self.client, **said))
 
     def heartbeat_quietly(self) -> None:
-        """Heartbeats without trace."""
+        """Sends a heartbeat that is not in the trace."""
         said = {"member_id": self.id, "member_epoch": self.epoch, "instance_id": self.instance}
         message = self.requests.minimal_heartbeat(**said)
         reply = self.requests.run.quietly(CONSUMER_HEARTBEAT, 1, message, client=self.client)
@@ -572,7 +576,7 @@ class Consumer:
         self.apply(reply)
 
     def confirm(self, **other: Any) -> Any:
-        """Reports exactly its last assignment as its owned partitions."""
+        """Sends a heartbeat that reports the newest assignment as the owned partitions."""
         return self.beat(owned=self.assigned, **other)
 
     def leave(self, epoch: int = -1, **other: Any) -> Any:
@@ -594,8 +598,11 @@ class Consumer:
 
 
 def stable(requests: GroupRequests, *members: Member, plan: Mapping[str, bytes] | None = None) -> None:
-    """Adds members to the group one after another, because a join of an empty group waits for no other member. Then
-    makes a generation of all of them, and syncs it."""
+    """Makes a stable group of these members.
+
+    The first member joins alone, because the coordinator does not wait for other members of an empty group. Then the
+    other members join one after another, and all members get the same generation. Then they sync.
+    """
     first, *others = members
     first.join()
     first.sync({first: (plan or {}).get(first.client, b"") if not others else b""})
@@ -617,7 +624,7 @@ def stable(requests: GroupRequests, *members: Member, plan: Mapping[str, bytes] 
 
 
 def join_both(leader: Member, newcomer: Member, **other: Any) -> None:
-    """Makes a generation of both members, without a sync: the leader joins again after the new member has joined."""
+    """Makes a generation of both members, without a sync. The leader joins again after the newcomer's join."""
     waiting = newcomer.start_rebalance(**other)
     leader.join()
     newcomer.receive_join(waiting)

@@ -1,10 +1,10 @@
-"""Records the answers of Apache Kafka: ``python -m tests.oracle.record 127.0.0.1:9092 [suite …]``.
+"""Records the replies of Apache Kafka: ``python -m tests.oracle.record 127.0.0.1:9092 [suite …]``.
 
 The broker should be a single Apache Kafka 4.3 with ``num.partitions=4``, ``group.initial.rebalance.delay.ms=0`` and
-other settings at their defaults. For a suite with its own settings (``CONFIG``: short retention, small groups) an
-Apache Kafka is started from its jars. The scenarios of such a suite run in parallel, because most of them wait; those
-of a suite with ``RESTARTS`` (they restart the broker) or ``SERIAL`` (they would change each other's replies) run one
-after another. Traces are stored in ``tests/oracle/traces`` and committed, so that the comparison needs no Java.
+other settings at their defaults. A suite with its own settings (``CONFIG``, such as a short retention) gets an
+Apache Kafka that is started from its jars. The scenarios of such a suite run in parallel, because most of them wait.
+They run one after another if the suite has ``RESTARTS`` (they restart the broker) or ``SERIAL`` (they would change each
+other's replies). Traces are stored in ``tests/oracle/traces`` and committed, so the comparison needs no Java.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def main(arguments: list[str]) -> int:
         path = TRACES / f"{suite}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(_packed(trace))
-        print(f"{path.relative_to(_HERE.parent.parent)}: {sum(map(len, trace.values()))} replies")
+        print(f"{path.relative_to(_HERE.parent.parent)}: {sum(map(len, trace.values()))} steps")
     return 0
 
 
 def _recorded_apart(module: Any) -> dict[str, list[dict[str, Any]]]:
-    """The trace of an Apache Kafka that is started for this suite."""
+    """Returns the traces of an Apache Kafka that is started for this suite."""
     from bench.apache import ApacheBroker
 
     with tempfile.TemporaryDirectory() as directory:
@@ -75,7 +75,7 @@ def _recorded_apart(module: Any) -> dict[str, list[dict[str, Any]]]:
 
 
 def _altered(bootstrap: str) -> list[str]:
-    """Broker settings that were changed: a trace would show them."""
+    """Returns the changed settings of the broker. A trace must not depend on them."""
     resource = {"resource_type": 4, "resource_name": "1", "configuration_keys": None}
     message = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
     with Wire(bootstrap) as wire:
@@ -85,7 +85,7 @@ def _altered(bootstrap: str) -> list[str]:
 
 
 def _packed(trace: dict[str, list[dict[str, object]]]) -> str:
-    """One step per line, so that a changed answer is one changed line."""
+    """Returns JSON with one step per line, so that a changed reply is one changed line."""
     scenarios = []
     for name, steps in trace.items():
         lines = ",\n".join(json.dumps(step) for step in steps)

@@ -1,9 +1,9 @@
 """Records partition directories of Apache Kafka 4.3 with transactions in every state: ``python -m
 tests.oracle.record_prepared_transactions``.
 
-Markers reach their partitions through the listener between brokers, also within one broker. At first this listener
-works, and Kafka completes transactions. Then Kafka starts with a closed port as the address of this listener, so a
-decided transaction stays prepared. In the end ``kill -9`` ends Kafka. The directories are stored in
+Kafka sends markers through the listener between brokers, also to its own partitions. At first this listener works, and
+Kafka completes transactions. Then Kafka restarts with a closed port as the advertised address of this listener, so a
+transaction that ends stays prepared. Then ``kill -9`` ends Kafka. The directories are stored in
 ``tests/data/kafka-prepared-transactions``; ``tests/broker/test_kafka_transactions_are_finished.py`` opens them."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DIRECTORIES = ("__transaction_state-0", "__consumer_offsets-0", "t-0", "t-1")
 CONFIG = {
     "transaction.state.log.num.partitions": "1",
     "offsets.topic.num.partitions": "1",
-    "log.index.size.max.bytes": "1024",  # Kafka allocates this size for an index of a log that it writes
+    "log.index.size.max.bytes": "1024",  # Kafka allocates this size for the indexes of an active segment
     "transaction.partition.verification.enable": "false",  # the verification would need the listener between brokers
     "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT",
     "inter.broker.listener.name": "INTERNAL",
@@ -40,7 +40,7 @@ LEVELS = (0, 2)
 
 
 class Node(ApacheBroker):
-    """A node whose listener between brokers can have the address of a closed port."""
+    """A node that can advertise a closed port as the address of its listener between brokers."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, CONFIG, heap="512m")
@@ -53,12 +53,12 @@ class Node(ApacheBroker):
         (controller,) = (line.partition("@")[2] for line in self._lines.splitlines() if line.startswith("controller.q"))
         lines = f"listeners={clients},INTERNAL://127.0.0.1:{port},CONTROLLER://{controller}\n"
         lines += f"advertised.listeners={clients},INTERNAL://127.0.0.1:{said}\n"
-        (self.directory / "server.properties").write_text(self._lines + lines)  # the last value of a name counts
+        (self.directory / "server.properties").write_text(self._lines + lines)  # Kafka uses the last value of a name
         super().start(timeout_s)
 
 
 def begun(wire: Wire, name: str, level: int) -> RawProducer:
-    """A transaction with a record in each partition of the topic and an offset of the group ``name``."""
+    """Begins a transaction with a record in each partition of the topic, and an offset of the group ``name``."""
     producer = RawProducer(wire, name, level=level).started()
     assert producer.add(TOPIC, (0, 1)) == {0: "none", 1: "none"}
     for partition in (0, 1):

@@ -1,12 +1,12 @@
-"""Scenarios that send requests to a broker, and the normalised trace of its answers.
+"""Scenarios that send requests to a broker, and the normalised trace of its replies.
 
 A scenario is a function of one ``Run``; a suite is a module of scenarios (``scenarios_<suite>.py``). ``record.py`` runs
 a suite against Apache Kafka and commits the trace; a test runs it against odradek and compares.
 
 Values that may differ between two runs are replaced: names and ids by symbols (``<topic a>``, ``<id 1>``), times by
-``<now>``, error messages by ``<text>``. So the presence of a message is compared, and not its words. Record bytes are
-replaced by their length and checksum, so equal traces mean equal bytes. Bytes that contain names or ids, or are marked
-as containing times (``Raw``), are shown completely, with symbols in place of these values.
+``<now>``, error messages by ``<text>``. So a comparison shows whether there is a message, and ignores its words. Record
+bytes are replaced by their length and checksum, so equal traces mean equal bytes. Bytes that contain names or ids, or
+are marked as ``Raw``, are shown completely, with symbols in place of names, ids and times.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from odradek.core.errors import ErrorCode
 from odradek.wire import frames, schemas
 
 TRACES = Path(__file__).resolve().parent / "traces"
-_LONG = 1000  # characters: of longer texts the trace shows only the length
+_LONG = 1000  # characters: a longer text is shown as its length and checksum
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_TELLING = 8  # bytes: names of this length do not occur in other bytes by chance
+_TELLING = 8  # bytes: a name of at least this length does not occur in other bytes by chance
 CLOSED = "<connection closed>"
 UNANSWERED = "<no answer>"
 _NOW_FROM_MS = 1_700_000_000_000  # scenarios use earlier timestamps; later ones are from a clock
-_NOW_BELOW_MS = 2_100_000_000_000  # a larger value may be an epoch and a null: 00 00 01 ff …
+_NOW_BELOW_MS = 2_100_000_000_000  # a larger value may consist of other fields: 00 00 01 ff …
 _DISK = ("total_bytes", "usable_bytes")
 _COUNTERS = ("finalized_features_epoch",)
 _OFFSETS_TOPIC = "__consumer_offsets"
@@ -83,8 +83,10 @@ class Pending:
         return self._wire.has_reply(within_s)
 
     def receive_if_answered(self, within_s: float = 0.5) -> Any:
-        """Returns the reply if there is one; otherwise the trace shows that there is none. Meanwhile no other
-        request may be sent on the connection."""
+        """Returns the reply if it arrives in time. Otherwise returns None, and the trace shows that there is no reply.
+
+        The connection must have no other request in flight.
+        """
         if not self.is_answered(within_s):
             self._step["reply"] = UNANSWERED
             return None
@@ -198,7 +200,7 @@ class Run:
     def until(
         self, api_key: int, version: int, message: Mapping[str, Any], ready: Callable[[Any], bool], within_s: float = 15
     ) -> Any:
-        """Repeats a request, not in the trace, until ``ready`` returns true."""
+        """Repeats a request, not in the trace, until ``ready`` returns true for the reply. Returns this reply."""
         deadline = time.monotonic() + within_s
         while True:
             reply: Any = None
@@ -213,7 +215,10 @@ class Run:
             time.sleep(0.02)
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> uuid.UUID:
-        """Creates a topic, not in the trace, and waits for its leaders; ``_`` in config names stands for ``.``."""
+        """Creates a topic, not in the trace, and waits for its leaders. Returns the topic id.
+
+        ``_`` in config names stands for ``.``.
+        """
         rows = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
         topic = {
             "name": name,
@@ -251,7 +256,7 @@ class Run:
         self._pass_ms(ms)
 
     def restart(self) -> None:
-        """Stops the broker and starts it again; connections are opened again."""
+        """Stops the broker and starts it again. The next request of each client opens a new connection."""
         assert self._restart is not None, "this scenario has no broker of its own"
         for client in tuple(self._wires):
             self.disconnect(client)
@@ -368,13 +373,13 @@ class _Normaliser:
             return "<text>"
         for found, symbol in self._replacements:
             value = value.replace(found, symbol)
-        value = _UUID.sub("<uuid>", value)  # ids of members without a name
+        value = _UUID.sub("<uuid>", value)  # member ids that the scenario has not named
         if len(value) > _LONG:
             return f"<{len(value)} characters, crc {zlib.crc32(value.encode()):08x}>"
         return value
 
     def _raw(self, value: bytes) -> str:
-        """Printable bytes unchanged, others as ``\x01``, with symbols in between."""
+        """Shows symbols for known names and times, printable bytes unchanged, and other bytes as ``\x01``."""
         shown, at = "", 0
         names = sorted(self._in_bytes, key=len, reverse=True)
         while at < len(value):
@@ -436,8 +441,10 @@ def run_scenario(
     pass_ms: Callable[[int], object] | None = None,
     restart: Callable[[], object] | None = None,
 ) -> list[Step]:
-    """The trace of one scenario. ``pass_ms`` lets time pass on the broker (None: by waiting), ``restart`` restarts
-    it."""
+    """Runs a scenario, and returns its trace.
+
+    ``pass_ms`` lets time pass on the broker. Without ``pass_ms``, the scenario sleeps. ``restart`` restarts the broker.
+    """
     run = Run(bootstrap, pass_ms, restart)
     try:
         scenario(run)
@@ -479,7 +486,7 @@ def differences(expected: Any, found: Any, path: str = "") -> list[str]:
 
 @cache
 def load(suite: str) -> dict[str, list[Step]]:
-    """A committed trace: scenario → steps. It is read once; a caller that changes it makes a copy."""
+    """Returns a committed trace: scenario → steps. The result is cached, so a caller must not change it."""
     found: dict[str, list[Step]] = json.loads((TRACES / f"{suite}.json").read_text())
     return found
 

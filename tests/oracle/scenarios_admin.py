@@ -1,4 +1,4 @@
-"""The answers of the administration APIs to valid and invalid requests: topics, partitions, configs, quotas, logs."""
+"""The replies of the administration APIs to valid and invalid requests: topics, partitions, configs, quotas, logs."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def metadata_by_name_and_id(run: Run) -> None:
         for name in (topic, unknown, "a b"):
             message = {"topics": [{"topic_id": None, "name": name}], **_QUIET}
             if version < 4 and name == unknown:
-                continue  # these versions always create topics
+                continue  # these versions create unknown topics
             run.call(3, version, message)
     for row in (
         {"topic_id": topic_id, "name": None},
@@ -547,7 +547,7 @@ def clients_are_throttled(run: Run) -> None:
     message = {"topics": [new_topic(run.topic("b"), 13, 1)], "timeout": 10_000, "validate_only": False}
     how = {"client": maker, "unordered": ("topics", "configs")}
     run.call(19, 6, message, **how)
-    run.disconnect(maker)  # otherwise the request would be throttled
+    run.disconnect(maker)  # on the same connection, the next request would be throttled
     run.call(19, 6, message | {"topics": [new_topic(run.topic("c"), 1, 1)]}, **how)
     run.disconnect(maker)
     run.call(19, 5, message | {"topics": [new_topic(run.topic("d"), 1, 1)]}, **how)

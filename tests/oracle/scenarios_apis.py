@@ -1,4 +1,4 @@
-"""Every API in every version: the answers of Apache Kafka to an empty request and to meaningful ones.
+"""Every API in every version: an empty request, and meaningful requests.
 
 One scenario for each API with a schema. Sequences of requests are in the other suites.
 """

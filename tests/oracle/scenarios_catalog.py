@@ -1,4 +1,4 @@
-"""Feature levels and credentials: which changes are allowed, their effects, and their state after a restart."""
+"""Feature levels and credentials: allowed and refused changes, their effects, and the state after a restart."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _finalized_features(run: Run) -> dict[str, Any]:
 
 
 def levels(run: Run, wanted: Callable[[dict[str, Any]], bool] = lambda features: True) -> None:
-    """Adds the levels of ApiVersions to the trace when they are as wanted."""
+    """Waits until ``wanted`` is true for the finalized feature levels, and adds the levels to the trace."""
     run.until(3, 12, {"topics": [], "allow_auto_topic_creation": False, "include_topic_authorized_operations": False},
               lambda reply: wanted(_finalized_features(run)))  # fmt: skip
     run.note("levels", {}, dict(sorted(_finalized_features(run).items())))
@@ -114,7 +114,7 @@ def groups_without_their_feature(run: Run) -> None:
 
 
 def eligible_leaders(run: Run) -> None:
-    """With this feature, Kafka stores min.insync.replicas for all brokers."""
+    """When eligible.leader.replicas.version rises to 1, Kafka stores min.insync.replicas for all brokers."""
     feature, setting = "eligible.leader.replicas.version", "min.insync.replicas"
     update(run, (feature, 0, SAFE))
     levels(run, at(feature, 0))
@@ -139,8 +139,7 @@ def _asked(setting: str) -> dict[str, Any]:
 
 
 def users_are_kept(run: Run) -> None:
-    """No user keeps a mechanism after the deletion of its credential: at its next start Apache Kafka may lose the
-    remaining ones."""
+    """Users and their credentials survive restarts, and deleted credentials stay deleted."""
     a, b = run.fresh("user", "a"), run.fresh("user", "b")
     alter_users(run, [(a, SHA_256, 4096), (b, SHA_512, 8192)])
     alter_users(run, [(a, SHA_512, 16_384)])
@@ -165,7 +164,7 @@ def users_are_kept(run: Run) -> None:
 
 
 def voters_may_change(run: Run) -> None:
-    """The feature of the quorum can be raised but not lowered, so this scenario is one of the last."""
+    """kraft.version can be raised but not lowered, so this scenario is one of the last."""
     ask_for_voters(run, 1, STRANGER)
     update(run, ("kraft.version", 1, UPGRADE), validate_only=True)
     levels(run)

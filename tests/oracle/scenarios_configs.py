@@ -1,5 +1,5 @@
-"""Every setting that Apache Kafka describes: of a broker, of all brokers, a topic, a group, a client metrics
-subscription."""
+"""Every setting that Apache Kafka describes, for each kind of resource: a broker, all brokers, a topic, a group, and a
+client metrics subscription."""
 
 from __future__ import annotations
 

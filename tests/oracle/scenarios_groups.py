@@ -1,4 +1,4 @@
-"""The answers of groups. Each member is a client with its own connection, so that one can wait while others act."""
+"""A classic group of two members. Each member has its own connection, so one member can wait while the other acts."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def join(run: Run, group: str, client: str, member_id: str = "") -> Pending:
 
 
 def member_of(run: Run, group: str, client: str) -> str:
-    """The member id in the answer to a first join."""
+    """The member id in the reply to a first join."""
     member_id: str = join(run, group, client).receive().member_id
     run.name_value(member_id, f"member {client}")
     return member_id
 
 
 def wait_for_state(run: Run, group: str, state: str) -> Any:
-    """Waits until the group is in this state, so that the next request finds it in it."""
+    """Waits until the group is in this state. The next request then meets the group in this state."""
     message = {"groups": [group], "include_authorized_operations": False}
     return run.until(DESCRIBE, 4, message, lambda reply: reply.groups[0].group_state == state)
 

@@ -1,4 +1,4 @@
-"""The answers of groups after manual changes of `__consumer_offsets`: deletion, more partitions, smaller batches,
+"""Groups after manual changes of `__consumer_offsets`: deletion, more partitions, a smaller max.message.bytes, and
 produced records."""
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def wait_until_unserved(run: Run, *groups: GroupRequests) -> None:
 
 
 def set_offsets_topic(run: Run, name: str, value: str) -> None:
-    """Sets a setting of the offsets topic. Its broker has it afterwards."""
+    """Changes a setting of the offsets topic, and waits until the broker shows the new value."""
     resource: dict[str, Any] = {"resource_type": TOPIC_RESOURCE, "resource_name": OFFSETS_TOPIC}
     configs = [{"name": name, "config_operation": 0, "value": value}]
     reply = run.quietly(ALTER_CONFIGS, 1, {"resources": [resource | {"configs": configs}], "validate_only": False})

@@ -1,7 +1,7 @@
-"""Random sequences of requests: members send valid and invalid requests in any order, and the group is described after
-each.
+"""Random sequences of requests: members send valid and invalid requests in any order. The group is described after each
+request.
 
-The seeds are those that once found a difference, and some more.
+Some of the seeds once found a difference from Apache Kafka.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PARTITIONS = 5
 
 
 class Chance:
-    """One sequence of requests; the same choices for the same seed."""
+    """One sequence of requests. Equal seeds give equal sequences."""
 
     def __init__(self, run: Run, seed: int) -> None:
         self.random = random.Random(seed)
@@ -33,7 +33,7 @@ class Chance:
         self.topic = self.requests.known_topic("a", PARTITIONS)
         self.ghost = run.topic("ghost")
         self.members = [Consumer(self.requests, name) for name in NAMES]
-        # A member never changes its instance id: Kafka would still look for the member under the id that it gave up.
+        # No member changes its instance id: Kafka would still look for the member under the old instance id.
         for member in self.members:
             member.instance = self.random.choice(INSTANCES)
 
@@ -55,8 +55,8 @@ class Chance:
     def join(self, member: Consumer) -> None:
         said: dict[str, Any] = {
             "instance_id": member.instance,
-            # Never an empty subscription: Kafka sees no change in it, and may assign partitions as to the other
-            # members.
+            # Never an empty subscription: Kafka sees no change in it, and may assign partitions of the other members'
+            # topics to this member.
             "subscribed_topic_names": self.subscription() or [self.ghost],
             "server_assignor": self.random.choice((None, None, "range", "uniform")),
         }
@@ -135,7 +135,7 @@ PROTOCOLS = (
 
 
 class ClassicChance:
-    """Two members, one dynamic and one static, so that the leader is always clear. Answers are received each time."""
+    """Requests of two classic members, one dynamic and one static. With two members the leader is always clear."""
 
     def __init__(self, run: Run, seed: int) -> None:
         self.run = run
@@ -149,7 +149,7 @@ class ClassicChance:
         self.leader = ""
 
     def look(self) -> None:
-        """Receives the answers that have arrived."""
+        """Receives the replies that have arrived, and adds them to the trace."""
         for member, (kind, pending) in tuple(self.waiting.items()):
             if not pending.is_answered(0.03):
                 continue
@@ -187,14 +187,14 @@ class ClassicChance:
 
     def leave(self, member: Member) -> None:
         if self.waiting.get(member, ("",))[0] == "sync":
-            return  # Kafka would never answer this request
+            return  # Kafka would never reply to the waiting sync
         by_name = member.instance is not None and self.random.random() < 0.5
         self.requests.leave(("" if by_name else member.id, member.instance))
         if member not in self.waiting and self.random.random() < 0.7:
             member.id = ""
 
     def forget(self, member: Member) -> None:
-        # otherwise there would be three members, and any could be the leader
+        # only the static member: a dynamic one would join as a third member, and any of the three could be the leader
         if member not in self.waiting and member.instance is not None:
             member.id = ""
 
@@ -220,7 +220,7 @@ CLASSIC_WEIGHTS = {
     ClassicChance.join: 10, ClassicChance.sync: 10, ClassicChance.beat: 5, ClassicChance.leave: 3,
     ClassicChance.forget: 1, ClassicChance.commit: 4, ClassicChance.administer: 2,
 }  # fmt: skip
-ALONE = (ClassicChance.join, ClassicChance.sync)  # only on the member's own connection
+ALONE = (ClassicChance.join, ClassicChance.sync)  # not while the member waits for a reply on its connection
 
 
 def converse_classic(run: Run, seed: int) -> None:

@@ -1,5 +1,5 @@
-"""Offsets and groups that expire, on brokers with a retention of a minute. Minutes pass by waiting, or by moving the
-clock."""
+"""Offsets and groups that expire, on brokers with a retention of a minute. The recording waits for minutes; a test
+advances the broker's clock."""
 
 from __future__ import annotations
 

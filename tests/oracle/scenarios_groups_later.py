@@ -27,7 +27,7 @@ RESTARTS = True
 
 
 def two(requests: GroupRequests, topic: str, **joins_with: Any) -> tuple[Consumer, Consumer]:
-    """Two members that share the partitions of a topic. ``joins_with``: fields of the first one's join."""
+    """Two members that share the partitions of a topic. ``joins_with`` has fields for the join of the first member."""
     m, n = joined(requests, "m", topic, **joins_with), joined(requests, "n", topic)
     m.beat()
     m.confirm()
@@ -217,7 +217,7 @@ def retention_continues(run: Run) -> None:
     quiet.listed(quiet.group, simple.group, empty.group)
     again(run, topic, 2, quiet, simple, empty)
     quiet.listed(quiet.group, simple.group, empty.group)
-    a.join_as_new(version=3)  # at once: the unused member id may be lost with the empty group
+    a.join_as_new(version=3)  # version 3 needs no member id: an unused id may be lost with the empty group
     m.join()
     empty.inspect()
 

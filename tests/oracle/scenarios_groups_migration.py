@@ -1,4 +1,4 @@
-"""Groups that change from one protocol to the other, and members of both in one group."""
+"""Groups that change between the classic and the KIP-848 protocol, and groups with members of both protocols."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def classic(requests: GroupRequests, client: str, *topics: str, **joins_with: An
 
 
 def rejoin(member: Member, topic: str, *owned: int, **other: Any) -> Any:
-    """Joins again with its owned partitions."""
+    """Sends a join that reports the member's owned partitions."""
     said = subscription(topic, version=3, owned={topic: owned} if owned else {})
     said += member.generation.to_bytes(4, "big", signed=True) + b"\xff\xff"
     return member.join(protocols=[("range", said)], **other)
@@ -30,8 +30,8 @@ def synced(member: Member) -> Member:
 
 
 def one_and_another(run: Run) -> tuple[GroupRequests, str, Member, Member]:
-    """A group and its topic, a static classic member that owns all of it, and another member that has not joined
-    yet."""
+    """A group, its topic, a static classic member that owns all partitions of the topic, and a static member that has
+    not joined yet."""
     requests, topic = eager_and_topic(run, 2)
     a, b = classic(requests, "a", topic, instance="i1"), classic(requests, "b", topic, instance="i2")
     a.join()

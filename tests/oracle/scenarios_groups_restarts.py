@@ -1,4 +1,4 @@
-"""Groups and offsets across a restart of their broker: which state is kept in the log, and which is lost."""
+"""Groups and offsets across a restart of their broker: the state that the log keeps, and the state that is lost."""
 
 from __future__ import annotations
 

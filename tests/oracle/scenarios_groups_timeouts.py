@@ -1,4 +1,4 @@
-"""Groups as time passes, and full groups, on brokers with short sessions and small groups."""
+"""Timeouts of sessions and rebalances, and full groups, on brokers with short timeouts and small groups."""
 
 from __future__ import annotations
 
@@ -437,7 +437,7 @@ def assignments_wait_for_the_interval(run: Run) -> None:
 
 
 def one_or_two(run: Run, requests: GroupRequests) -> tuple[str, str, Consumer]:
-    """A topic "one", a pattern for it and for "two", and a member that subscribes to this pattern."""
+    """A topic "one", a pattern for topics "one" and "two", and a member that subscribes to this pattern."""
     one = requests.known_topic("one")
     pattern = f"topic(one|two)-{run.tag()}"
     m = joined(requests, "m", subscribed_topic_regex=pattern)

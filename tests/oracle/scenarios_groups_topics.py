@@ -10,7 +10,7 @@ from scenarios_groups_admin import reader
 
 
 def drop(run: Run, topic: str, *groups: GroupRequests) -> None:
-    """Deletes a topic, and waits until it is gone and the groups' offsets of it are deleted."""
+    """Deletes a topic. Waits until the topic and the groups' offsets of its partition 0 are deleted."""
     run.quietly(DELETE_TOPICS, 6, {"topics": [{"name": topic, "topic_id": None}], "timeout": 10_000})
     run.wait_until_deleted(topic)
     for requests in groups:

@@ -1,4 +1,4 @@
-"""The answers of Produce, Fetch, ListOffsets and OffsetForLeaderEpoch to valid and invalid requests."""
+"""The replies to Produce, Fetch, ListOffsets and OffsetForLeaderEpoch to valid and invalid requests."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 17, 21, 35
 
 
 def batch(count: int = 1, *, first_ms: int = START_MS, step_ms: int = 1000, size: int = 10, **options: Any) -> bytes:
-    """Records with the keys k0, k1, … and timestamps a second apart; the same bytes in every run."""
+    """A batch with the keys k0, k1, … and timestamps ``step_ms`` apart. The bytes are the same in every run."""
     rows = [SimpleRecord(b"k%d" % n, b"v" * size, first_ms + n * step_ms) for n in range(count)]
     return encode_batch(rows, now_ms=first_ms, **options)
 
 
 def with_crc(data: bytearray) -> bytes:
-    """A changed batch with a correct checksum."""
+    """Returns a changed batch with a correct checksum."""
     struct.pack_into(">I", data, _CRC_AT, crc32c.crc32c(bytes(data[_ATTRIBUTES_AT:])))
     return bytes(data)
 
@@ -186,7 +186,7 @@ def settings_act_at_once(run: Run) -> None:
 
 
 def wrong_max_timestamps_are_corrected(run: Run) -> None:
-    """The max timestamp of a header is wrong: the stored header has that of the records."""
+    """A batch header has a wrong max timestamp. The stored header has the max timestamp of the records."""
 
     def with_wrong_maximum(count: int, newest: int, **options: Any) -> bytes:
         data = bytearray(batch(count, **options))
@@ -207,7 +207,7 @@ def wrong_max_timestamps_are_corrected(run: Run) -> None:
 
 
 def each_record_is_checked(run: Run) -> None:
-    """Batches with a correct checksum and unreadable records, or too many or too few records."""
+    """Batches with a correct checksum, but with unreadable records or a wrong number of records."""
     topic = run.topic()
     run.create(topic, 1)
     records = 61
@@ -241,7 +241,7 @@ def each_record_is_checked(run: Run) -> None:
 
 
 def min_insync_replicas_of_all_brokers(run: Run) -> None:
-    """min.insync.replicas is 2, and there is one replica: acks=all succeeds nevertheless."""
+    """acks=all succeeds although min.insync.replicas is 2 and there is only one replica."""
 
     def alter(operation: int, value: str | None) -> int:
         config = {"name": "min.insync.replicas", "config_operation": operation, "value": value}

@@ -233,8 +233,8 @@ def markers_refused(run: Run) -> None:
 
 
 def markers_of_transactions_with_epochs_of_their_own(run: Run) -> None:
-    """At version 2 a marker must have a later epoch than the records of its transaction. It may be repeated afterwards,
-    with the same epoch."""
+    """At transaction version 2 a marker must have a later epoch than the records of its transaction. After that, the
+    same marker may be written again."""
     topic = run.topic()
     run.create(topic)
     producer = opened(run, topic)

@@ -15,12 +15,12 @@ CONFIG = transaction_requests.CONFIG | {
 }
 _LONG_MS = 4000
 _APPEND_TIME = {"message_timestamp_type": "LogAppendTime"}
-"""Producers expire by the time of their last batch."""
+"""Producers expire by the time of their last batch. With this setting it is the broker's time."""
 
 
 def transactional_ids_expire(run: Run) -> None:
-    """Transactional ids without a transaction expire. Afterwards the coordinator knows neither the id nor its
-    producer."""
+    """Transactional ids without an open transaction expire. Then the coordinator knows neither the transactional id nor
+    the producer id."""
     topic = run.topic()
     run.create(topic, 1, **_APPEND_TIME)
     empty, committed, aborted = initialised(run, "empty"), opened(run, topic, "c"), opened(run, topic, "a")
@@ -90,7 +90,7 @@ def producers_expire(run: Run) -> None:
 
 
 def a_forgotten_producer_begins_a_transaction(run: Run) -> None:
-    """The partition has forgotten the producer. At version 2 the first sequence of the transaction has to be 0."""
+    """The partition has forgotten the producer. At transaction version 2 the first sequence has to be 0."""
     topic = run.topic()
     run.create(topic, 2, **_APPEND_TIME)
     for partition, version in enumerate((11, 12)):
@@ -103,7 +103,7 @@ def a_forgotten_producer_begins_a_transaction(run: Run) -> None:
             producer.add((topic, partition))
         send(0)
         producer.commit(version=4 if version == 11 else 5)
-        for _ in range(3):  # the transactional id stays
+        for _ in range(3):  # InitProducerId keeps the transactional id from expiring
             run.pass_ms(1500)
             producer.recover()
         run.until(

@@ -16,14 +16,14 @@ CONFIG = transaction_requests.CONFIG
 
 
 def again(producer: Producer, **said: object) -> None:
-    """InitProducerId over an open transaction: refused once, then the transaction is aborted."""
+    """Sends InitProducerId twice: the first request aborts the open transaction and is refused, the second succeeds."""
     producer.init(**said)
     producer.wait_for(*COMPLETE)
     producer.init(**said)
 
 
 def a_producer_is_replaced(run: Run) -> None:
-    """Every request of the old producer is refused, in an open transaction of the new one and after it."""
+    """Every request of the old producer is refused: before, during and after a transaction of the new producer."""
     requests = GroupRequests(run)
     topic = requests.known_topic("a", 2)
     zombie = opened(run, topic)
@@ -77,8 +77,8 @@ def an_old_epoch_aborts_a_transaction(run: Run) -> None:
 
 
 def a_replaced_producer_aborts_a_transaction(run: Run) -> None:
-    """The old producer has left records in an open transaction. They are aborted, and every request with its epoch is
-    refused."""
+    """The old producer has left records in an open transaction. The records are aborted, and every request with the old
+    epoch is refused."""
     topic, other = run.topic("a"), run.topic("b")
     run.create(topic)
     run.create(other)
@@ -129,7 +129,7 @@ def producers_recover(run: Run) -> None:
 
 
 def a_recovered_producer_is_not_recovered_by_another(run: Run) -> None:
-    """Two processes have the same id and epoch: the second one that recovers is a zombie once the first one works."""
+    """Two processes recover with the same id and epoch, before and after the first process sends a record."""
     topic = run.topic()
     run.create(topic)
     first = initialised(run)
@@ -148,7 +148,7 @@ def a_recovered_producer_is_not_recovered_by_another(run: Run) -> None:
 
 
 def ends_repeated(run: Run) -> None:
-    """The same EndTxn and the opposite one, after the transaction and in the next ones."""
+    """Sends the same EndTxn again, and the opposite EndTxn, after the transaction and in the next one."""
     topic = run.topic()
     run.create(topic)
     for version in (4, 5):
@@ -190,7 +190,7 @@ def ends_repeated_while_prepared(run: Run) -> None:
 
 
 def transactions_without_partitions(run: Run) -> None:
-    """Empty commits and aborts, one after another, and in between transactions with records."""
+    """Commits and aborts of transactions without partitions, before and after a transaction with records."""
     topic = run.topic()
     run.create(topic)
     for version in (0, 4, 5):
@@ -239,7 +239,7 @@ def records_outside_of_transactions(run: Run) -> None:
 
 
 def records_with_another_identity(run: Run) -> None:
-    """The transactional id of the request is not that of the batch's producer."""
+    """Produce requests whose transactional id does not fit the batch's producer id, epoch, sequence or attributes."""
     topic = run.topic()
     run.create(topic, 2)
     a, b, unknown = initialised(run, "a"), initialised(run, "b"), Producer(run, "unknown")
@@ -272,7 +272,7 @@ def records_with_another_identity(run: Run) -> None:
 
 
 def one_request_for_several_partitions(run: Run) -> None:
-    """One partition does not exist, or has an invalid batch: the other one is in the transaction."""
+    """One partition does not exist, or its batch is invalid. The other partition is added to the transaction."""
     topic, other = run.topic("a"), run.topic("b")
     run.create(topic, 2)
     run.create(other, 1)
@@ -323,7 +323,7 @@ def sequences_in_transactions(run: Run) -> None:
 
 
 def two_producers_with_one_transactional_id(run: Run) -> None:
-    """Both producers have the same epoch, so the broker cannot tell them apart."""
+    """Both producers have the same id and epoch, so the broker cannot tell them apart."""
     topic = run.topic()
     run.create(topic, 2)
     one = initialised(run)
@@ -346,7 +346,7 @@ def two_producers_with_one_transactional_id(run: Run) -> None:
 
 
 def partitions_of_other_producers(run: Run) -> None:
-    """AddPartitionsToTxn requests for several transactions: each transaction gets its own answer."""
+    """AddPartitionsToTxn requests for several transactions: each transaction gets its own result."""
     topic = run.topic()
     run.create(topic, 2)
     one, other, busy = initialised(run, "a"), opened(run, topic, "b"), prepared(run, topic, "c")

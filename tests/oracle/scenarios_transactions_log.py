@@ -64,7 +64,7 @@ def read_by_every_version(run: Run) -> None:
 
 
 def read_committed_waits(run: Run) -> None:
-    """Bytes above the last stable offset do not count towards min_bytes; the end of the transaction wakes the fetch."""
+    """Bytes above the last stable offset do not count towards min_bytes. The marker completes the waiting fetch."""
     topic = run.topic()
     run.create(topic)
     producer = opened(run, topic)
@@ -92,7 +92,7 @@ def read_committed_waits(run: Run) -> None:
 
 
 def offsets_with_open_transactions(run: Run) -> None:
-    """ListOffsets for both isolation levels, by the special times and by time."""
+    """ListOffsets for both isolation levels, with special timestamps (-1 to -5) and with times of records."""
     topic = run.topic()
     run.create(topic)
     producer = initialised(run)
@@ -115,7 +115,7 @@ def offsets_with_open_transactions(run: Run) -> None:
 
 
 def aborted_transactions_over_segments(run: Run) -> None:
-    """A segment ends before each transaction; a transaction may begin in an earlier segment than it ends."""
+    """Segments end between the records of transactions, so transactions begin and end in different segments."""
     topic = run.topic()
     run.create(topic, 1, segment_ms=SEGMENT_MS)
     long, across, short = (initialised(run, label) for label in ("long", "across", "short"))
@@ -144,7 +144,7 @@ def aborted_transactions_over_segments(run: Run) -> None:
 
 
 def markers_read(run: Run) -> None:
-    """The bytes of markers of both results and of several coordinator epochs: key, value and attributes."""
+    """The keys, values and attributes of commit and abort markers with several coordinator epochs."""
     topic = run.topic()
     run.create(topic, 1)
     for number in range(3):
@@ -158,7 +158,7 @@ def markers_read(run: Run) -> None:
 
 
 def records_deleted_in_transactions(run: Run) -> None:
-    """DeleteRecords up to an open transaction, into one and beyond it; and into an aborted one."""
+    """DeleteRecords up to, into and beyond an open transaction, and into an aborted transaction."""
     topic = run.topic()
     run.create(topic)
     a = initialised(run, "a")

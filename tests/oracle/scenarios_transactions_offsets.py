@@ -17,7 +17,7 @@ CONFIG = transaction_requests.CONFIG | {"group.consumer.assignment.interval.ms":
 
 
 def fetched(requests: GroupRequests, topic: str, *partitions: int) -> None:
-    """The replies to three fetches: one names the partitions, one requires stable offsets, one asks for all topics."""
+    """Fetches offsets by partition, by partition with stable offsets, and of all topics with stable offsets."""
     named = {topic: list(partitions)}
     requests.fetch(named)
     requests.fetch(named, stable=True)
@@ -83,7 +83,7 @@ def plain_commits_between(run: Run) -> None:
 
 
 def several_transactions_in_one_group(run: Run) -> None:
-    """The transaction with the later record wins, not the one that ends last."""
+    """The offset whose record is later in the log wins, even if another transaction ends later."""
     requests, topic = group_and_topic(run, 2)
     a, b, c = (initialised(run, label) for label in "abc")
     a.commit_offsets(requests.group, (topic, 0, 1), (topic, 1, 1))
@@ -310,7 +310,7 @@ def a_topic_with_pending_offsets_is_deleted(run: Run) -> None:
 
 
 def offsets_of_a_prepared_transaction(run: Run) -> None:
-    """Another partition delays the end of the transaction; its offsets may be visible earlier."""
+    """Another partition delays the end of the transaction. The transaction's offsets may be visible before its end."""
     for commit in (True, False):
         requests = GroupRequests(run, f"{commit:d}")
         topic = requests.topic(f"{commit:d}")

@@ -35,7 +35,7 @@ CONFIG = transaction_requests.CONFIG
 RESTARTS = True
 _LAST_EPOCH = 32_767
 _MADE_UP_ID = 900_000_000
-"""The first producer id of such records; brokers in these scenarios allocate no id this high."""
+"""The first producer id of records that a scenario writes itself. Brokers allocate no id this high here."""
 
 
 # A restart may raise the epochs of leaders and coordinators.
@@ -54,8 +54,8 @@ def restart(run: Run, *senders: Producer | GroupRequests, topics: Mapping[str, i
 
 
 def transactions_after_a_restart(run: Run) -> None:
-    """One transaction is in each state before the restart. After the restart each transaction ends, or another producer
-    replaces its producer."""
+    """Before the restart there are transactions in each state except the prepared ones. After the restart each
+    transaction ends, or another producer replaces its producer."""
     topic = run.topic()
     run.create(topic)
     empty = initialised(run, "empty", times=2)
@@ -208,7 +208,7 @@ def _by_hand(run: Run, label: str, made: tuple[int, Transaction], version: int =
 
 
 def exhausted_epochs(run: Run) -> None:
-    """The last epochs of a producer id: a new id follows, and the old one is known for a while."""
+    """A producer whose epochs run out gets a new producer id. The coordinator knows the old id for a while."""
     topic = run.topic()
     run.create(topic)
     made: dict[str, Producer] = {}

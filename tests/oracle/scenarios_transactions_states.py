@@ -1,6 +1,6 @@
 """Transactions: each request in each state of a transactional id, by the protocol of version 2 and by the older one.
 
-Each request has a transactional id of its own, because most of them change its state.
+Each request has its own transactional id, because most requests change the state of their transactional id.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from transaction_requests import Producer, initialised, opened, prepared
 SERIAL = True
 CONFIG = transaction_requests.CONFIG
 Enter = Callable[[Run, str, str], Producer]
-"""A function that brings a new producer into a state. Arguments: the run, a topic, the producer's label."""
+"""A function that returns a new producer in a state. Its arguments are the run, a topic and the producer's label."""
 
 
 def _requests(topic: str, group: str, old: bool) -> dict[str, Callable[[Producer], object]]:
@@ -62,7 +62,7 @@ def _state(name: str, enter: Enter, old: bool) -> Scenario:
 
 
 def _settled(producer: Producer) -> str:
-    """The state when nothing is under way any more; a transaction that stays prepared has a marker that is refused."""
+    """Waits for the end of a transaction that is ending, unless it stays prepared. Returns the state."""
     if producer.stays_prepared:
         return producer.state()
     producer.wait_for(*transaction_requests.COMPLETE, "Ongoing", "")

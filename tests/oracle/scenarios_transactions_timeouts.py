@@ -85,7 +85,7 @@ def offsets_time_out(run: Run) -> None:
 
 
 def a_timeout_begins_with_the_transaction(run: Run) -> None:
-    """A producer without a transaction does not time out; more partitions give a transaction no more time."""
+    """A producer without a transaction does not time out. A new partition does not extend a transaction's timeout."""
     topic = run.topic()
     run.create(topic, 3)
     empty = initialised(run, "empty", timeout_ms=_SHORT_MS)

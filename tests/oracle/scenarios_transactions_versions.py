@@ -31,7 +31,7 @@ def level_of(reply: Any) -> int:
 
 
 def set_level(run: Run, level: int) -> None:
-    """Sets the level, not in the trace, and waits until the broker has it."""
+    """Sets the level, and waits until the broker has it. Only the new level is in the trace."""
     present = level_of(run.quietly(API_VERSIONS, 3, _ASKED))
     if level != present:
         message = change(level, _UPGRADE if level > present else _UNSAFE_DOWNGRADE)
@@ -223,7 +223,7 @@ def levels_changed_in_a_transaction(run: Run) -> None:
 
 
 def levels_changed_between_transactions(run: Run) -> None:
-    """Repeated ends and recovery after a change. The replies show what the coordinator keeps of the last
+    """Repeated ends and recovery after a change. The replies show what the coordinator keeps of the previous
     transaction."""
     topic = run.topic()
     run.create(topic)

@@ -16,7 +16,7 @@ GIVEN = "ODRADEK_TEST_BOOTSTRAP"
 
 @contextmanager
 def brokers_of(suites: Mapping[str, Any]) -> Iterator[Callable[[str], odradek.Broker]]:
-    """Returns the broker of a suite by its name: one for all its scenarios, created for the first of them."""
+    """Yields a function: name of a suite → the suite's broker, which starts at the first call."""
     if os.environ.get(GIVEN):
         pytest.skip(f"{GIVEN} is set: this test needs brokers of its own")
     with ExitStack() as running:

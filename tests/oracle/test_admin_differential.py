@@ -1,4 +1,4 @@
-"""Each answer of odradek equals that of Apache Kafka 4.3 in the recorded trace.
+"""Each reply of odradek equals the reply of Apache Kafka 4.3 in the recorded trace.
 
 The traces are committed (``tests/oracle/traces``); ``python -m tests.oracle.record HOST:PORT`` records them again.
 ``DEVIATIONS`` lists intended differences with reasons; an entry without a difference fails.

@@ -1,4 +1,4 @@
-"""Every API in every version: each answer equals that of Apache Kafka 4.3, except those that ``compatibility`` lists
+"""Every API in every version: each reply equals that of Apache Kafka 4.3, except those that ``compatibility`` lists
 with reasons.
 
 The traces are committed; ``python -m tests.oracle.record HOST:PORT apis catalog`` records them again.
@@ -33,7 +33,7 @@ def brokers() -> Iterator[Callable[[str], odradek.Broker]]:
 
 
 def only_served(steps: list[dict[str, Any]]) -> None:
-    """Removes the APIs that are not served here from the advertised ones."""
+    """Removes the APIs that odradek does not serve from Apache Kafka's ApiVersions replies."""
     for step in steps:
         rows = step["reply"].get("api_keys") if isinstance(step["reply"], dict) else None
         if rows:
@@ -69,9 +69,9 @@ def api_key(scenario: str) -> int | None:
 
 ANNOUNCED = [(key, version) for key, (oldest, newest) in announced().items() for version in range(oldest, newest + 1)]
 WITHOUT_SCHEMA = {(0, 0), (0, 1), (0, 2)}
-"""API, version: advertised for old clients, and refused."""
+"""API and version: the broker advertises these versions for old clients, and refuses their requests."""
 WITHOUT_FIELDS = {(16, 0), (16, 1), (16, 2), (16, 3), (18, 0), (18, 1), (18, 2), (74, 0)}
-"""API, version: the request has no field, so that only the empty one is possible."""
+"""API and version: these requests have no field, so only the empty request is possible."""
 NO_BYTES = Run("").shown(b"")
 
 
@@ -91,13 +91,13 @@ def trace() -> dict[str, list[dict[str, Any]]]:
 def test_each_advertised_version_has_an_empty_and_a_meaningful_request(
     trace: dict[str, list[dict[str, Any]]], key: int, version: int
 ) -> None:
-    """Apache Kafka answered the meaningful request, so it was well formed."""
+    """Apache Kafka replied to the meaningful request, so the request was well formed."""
     name = schemas.api_name(key)
     nothing = Run("").shown(empty(key, version))
     assert (not nothing) == ((key, version) in WITHOUT_FIELDS)
     seen = set()
     for step in trace[f"k{key:02}_{name}"]:
-        # Group listings are filtered before they are added to the trace, as notes.
+        # A list of groups is filtered, and then added to the trace as a note. Its version is a field of the request.
         if step["api"] == name and step["request"].get("version", step["version"]) == version:
             said = {field: value for field, value in step["request"].items() if field in nothing}
             if said == nothing:

@@ -1,4 +1,5 @@
-"""Every setting by name: value, source, synonyms, type, flags and documentation equal those of Apache Kafka 4.3."""
+"""Every setting by name: value, source, synonyms, type and flags equal those of Apache Kafka 4.3, and the setting
+has a documentation text if Kafka's setting has one. ``compatibility`` lists the exceptions."""
 
 from __future__ import annotations
 

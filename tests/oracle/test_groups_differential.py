@@ -1,4 +1,4 @@
-"""Groups and offsets: odradek's answers and records equal those of Apache Kafka.
+"""Groups and offsets: odradek's replies and records equal those of Apache Kafka.
 
 ``DEVIATIONS`` lists intended differences with reasons; an entry without a difference fails. To let time pass, the
 recording waited, and these tests move the broker's clock."""
@@ -113,13 +113,13 @@ _UNREADABLE = (
     "unreadable, like a shorter one."
 )
 _OLD_NAME = (
-    "Kafka still looks for a member under an instance id that the member gave up, and refuses a new member with it; "
-    "here that id is free again."
+    "Kafka still looks for a member under an instance id that the member gave up, and refuses a new "
+    "member with this id; here the id is free again."
 )
 _NO_ID = "An epoch without a member id is an internal error in Kafka; here it is an unknown member, like an empty id."
 _HALF_GONE = (
     "After a refused classic join Kafka drops an empty KIP-848 group but keeps its records, so the group exists again "
-    "after the next start; here they are deleted when the group becomes a classic one."
+    "after the next start; here the records are deleted when the group becomes a classic one."
 )
 _NO_TOPIC = (
     "Here a load deletes offsets of deleted topics, since a crash may have happened between the deletion of a topic "

@@ -1,4 +1,4 @@
-"""Transactions: odradek's answers, records and markers equal those of Apache Kafka.
+"""Transactions: odradek's replies, records and markers equal those of Apache Kafka.
 
 ``DEVIATIONS`` lists intended differences with reasons; an entry without a difference fails. To let time pass, the
 recording waited, and these tests move the broker's clock."""

@@ -1,10 +1,11 @@
 """Functions that send the requests about transactions: a transactional producer, readers of partitions, the transaction
 log.
 
-A reply's bytes with a producer id have a varying checksum, so records are in the trace as decoded fields (``read``).
+The checksum of a batch depends on its producer id, which differs between runs. So the trace has the decoded fields of
+batches (``read``).
 
-Suites of transactions are ``SERIAL``: with requests of several connections at once, Apache Kafka's answer to a request
-outside of its transaction varies between INVALID_TXN_STATE and TRANSACTION_ABORTABLE.
+Suites of transactions are ``SERIAL``. With requests of several connections at once, Apache Kafka's reply to a request
+outside of a transaction varies between INVALID_TXN_STATE and TRANSACTION_ABORTABLE.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ COMPLETE = ("Empty", "CompleteCommit", "CompleteAbort")
 LATE_COORDINATOR = 1000
 """A coordinator epoch that no coordinator reaches in these scenarios."""
 SEGMENT_MS = "600000"
-"""The ``segment.ms`` of scenarios with several segments. Markers have the present time. So this time is longer than any
-run: otherwise a slow run would end a segment between two markers."""
+"""The ``segment.ms`` of scenarios with several segments. It is longer than any run. Markers have the present time, so a
+slow run with a shorter ``segment.ms`` would end a segment between two markers."""
 GAP_MS = 1_200_000
-"""The time between two records that ends such a segment. Twice this time is less than message.timestamp.after.max.ms.
-"""
+"""The time between two records that ends a segment with `SEGMENT_MS`. Twice this time is less than
+message.timestamp.after.max.ms."""
 _FIRST_ID = 1000
-"""Producer ids are at least this large: smaller ones occur among other numbers by chance."""
+"""The least producer id in a scenario. Smaller ids could equal other numbers in the trace by chance."""
 
 Where = tuple[str, int]
 
@@ -81,7 +82,7 @@ class Producer:
         return self.run.call(api_key, version, message, client=self.client, unordered=unordered)
 
     def become(self, producer_id: int, epoch: int) -> None:
-        """Takes this id and epoch; a new id gets a name in the trace."""
+        """Keeps this id and epoch. A new id gets a name in the trace."""
         if producer_id != self.id:
             name_producer(self.run, producer_id, self.label)
         self.id, self.epoch = producer_id, epoch
@@ -111,7 +112,7 @@ class Producer:
         return self.called(ADD, version, message, "results_by_partition", "results_by_topic_v3_and_below")
 
     def added(self, *partitions: Where, **said: Any) -> dict[str, Any]:
-        """The part for this transaction in a request for several (see ``add_batch``)."""
+        """The row of this transaction for ``add_batch``."""
         return self.identity({"verify_only": False, "topics": by_topic(partitions)} | said)
 
     def add_offsets(self, group: str, *, version: int = 4, **said: Any) -> Any:
@@ -175,8 +176,10 @@ class Producer:
         return self.run.call(DESCRIBE, 0, {"transactional_ids": [self.name]}, unordered=("partitions", "topics"))
 
     def state(self) -> str:
-        """The state by ListTransactions, "" for an unknown id; the schemas cannot decode a DescribeTransactions of a
-        transaction that has not begun."""
+        """Returns the state from ListTransactions, or "" for an unknown id.
+
+        The schemas cannot decode a DescribeTransactions reply for a transaction that has not begun.
+        """
         asked = {"state_filters": [], "producer_id_filters": [], "duration_filter": -1}
         reply = self.run.quietly(LIST, 2, asked | {"transactional_id_pattern": self.name})
         assert reply.error_code is ErrorCode.none, reply
@@ -191,7 +194,7 @@ class Producer:
             time.sleep(0.005)
 
     def log(self) -> None:
-        """Adds the records of the transactional id since the last call to the trace."""
+        """Adds to the trace the records of the transactional id that were written since the previous call."""
         rows = [row for row in self._new_rows() if row.key == b"\0\0" + _text(self.name)]
         self.run.note("records", {"of": self.name}, [_record_shown(row) for row in rows])
 
@@ -212,7 +215,7 @@ def _text(value: str) -> bytes:
 
 
 def _record_shown(row: Row) -> Any:
-    """A record of the transaction log. Its partitions are sorted: Kafka's order is that of a hash."""
+    """The fields of a record of the transaction log. The partitions are sorted: Kafka writes them in a hash's order."""
     if row.value is None:
         return None
     found = decode(row.key, row.value)
@@ -236,7 +239,7 @@ def transaction_key(name: str) -> bytes:
 
 
 def name_producer(run: Run, producer_id: int, label: str) -> None:
-    """Names a producer id in the trace: as a number, and in bytes."""
+    """Gives a producer id a name in the trace, where it is a number or part of bytes."""
     known = run.symbol_of_number(producer_id)
     if known is None:
         symbol = f"producer {label}"
@@ -255,7 +258,7 @@ def wait_for_producer_ids(run: Run) -> None:
 
 
 def raise_producer_ids(run: Run) -> None:
-    """Asks for producer ids until they are large. They are not in the trace."""
+    """Requests producer ids until they are at least `_FIRST_ID`. The requests are not in the trace."""
     wait_for_producer_ids(run)
     while run.quietly(INIT, 4, _PLAIN).producer_id < _FIRST_ID:
         pass
@@ -273,8 +276,10 @@ def log_end(run: Run, topic: str, partition: int) -> int:
 
 
 def read(run: Run, topic: Any, *, offset: int = 0, partition: int = 0, level: int = 1, **more: Any) -> None:
-    """Fetches a partition up to its end. The trace has the fields of each reply and of each batch; without ``epochs``
-    (which a restart may raise) no epochs of leaders and coordinators."""
+    """Fetches a partition up to its end, and adds the fields of each reply and of each batch to the trace.
+
+    Without ``epochs``, the epochs of leaders and coordinators are left out, because a restart may raise them.
+    """
     version, epochs = more.pop("version", 12), more.pop("epochs", True)
     asked = {"topic": topic, "partition": partition, "offset": offset, "isolation_level": level, "version": version}
     replies = []
@@ -293,7 +298,7 @@ def read(run: Run, topic: Any, *, offset: int = 0, partition: int = 0, level: in
 
 
 def _batch_shown(data: bytes, pos: int, header: Any, epochs: bool) -> dict[str, Any]:
-    """A batch's fields without its checksum; the key and the value of a marker byte by byte."""
+    """The fields of a batch without its checksum. A marker's key and value are shown byte by byte."""
     names = ("base_offset", "length", "leader_epoch", "attributes", "last_offset_delta", "base_timestamp",
              "max_timestamp", "producer_id", "producer_epoch", "base_sequence", "record_count")  # fmt: skip
     shown = {name: getattr(header, name) for name in names if epochs or name != "leader_epoch"}
@@ -313,7 +318,7 @@ def offsets(run: Run, topic: str, *times: int, level: int = 1, partition: int = 
 
 
 def producers(run: Run, *partitions: Where, epochs: bool = True) -> None:
-    """DescribeProducers, without the coordinators' ``epochs`` if a restart may have raised them."""
+    """DescribeProducers. Without ``epochs``, the coordinator epochs are left out, because a restart may raise them."""
     message = {"topics": by_topic(partitions, "partition_indexes")}
     if epochs:
         run.call(DESCRIBE_PRODUCERS, 0, message, unordered=("active_producers",))
@@ -343,7 +348,7 @@ def write_markers(run: Run, *rows: dict[str, Any], version: int = 2) -> Any:
 
 
 def initialised(run: Run, label: str = "a", *, times: int = 1, **said: Any) -> Producer:
-    """A producer that has its id; its epoch is ``times - 1``."""
+    """A producer that has sent InitProducerId ``times`` times, so its epoch is ``times - 1``."""
     producer = Producer(run, label, **said)
     for _ in range(times):
         producer.init()
@@ -351,8 +356,8 @@ def initialised(run: Run, label: str = "a", *, times: int = 1, **said: Any) -> P
 
 
 def opened(run: Run, topic: str, label: str = "a", *, old: bool = False, **said: Any) -> Producer:
-    """A producer with an open transaction that has one record; ``old``: by the protocol before transaction.version
-    2."""
+    """A producer with an open transaction that has one record. If ``old``, it uses the protocol before
+    transaction.version 2."""
     producer = initialised(run, label, **said)
     if old:
         producer.add((topic, 0))
@@ -365,7 +370,7 @@ def prepared(
 ) -> Producer:
     """A producer whose transaction stays prepared.
 
-    A marker of a late coordinator is in the partition, so the partition refuses the marker of the real coordinator.
+    The partition already has a marker with a later coordinator epoch, so it refuses the coordinator's own marker.
     """
     producer = opened(run, topic, label, old=old, **said)
     write_markers(run, marker(producer, commit, (topic, 0), coordinator_epoch=LATE_COORDINATOR), version=1)

@@ -1,4 +1,4 @@
-"""The image's own command line starts a broker, its health check finds it, and SIGTERM ends it. Without a container."""
+"""The image's command line, without a container: a broker starts, the health check finds it, and SIGTERM ends it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENVIRONMENT = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{
 
 
 def instruction(name: str) -> str:
-    """The last instruction with a name, which is the one of the image."""
+    """The last instruction with this name in the Dockerfile. It belongs to the final stage."""
     return re.findall(rf"^{name} (.*)$", FILE, re.MULTILINE)[-1]
 
 
@@ -50,7 +50,7 @@ def port() -> int:
 
 @pytest.fixture
 def container(tmp_path: Path, port: int) -> Iterator[subprocess.Popen[str]]:
-    """The process that would be the container's, with the arguments of the compose file."""
+    """The process that a container would run, with the arguments of the compose file."""
     advertised = [
         word.replace("${ODRADEK_ADDRESS:-localhost:9092}", f"127.0.0.1:{port}") for word in COMPOSE["command"]
     ]

@@ -1,4 +1,4 @@
-"""Each program in examples runs and prints what it should."""
+"""Each program in examples runs and prints the expected lines."""
 
 from __future__ import annotations
 

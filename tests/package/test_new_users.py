@@ -1,4 +1,4 @@
-"""If something is missing, a new user gets one line with the remedy."""
+"""If a package is missing or a setting is wrong, a new user gets one line with the reason."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def test_a_missing_module_of_our_own_is_not_explained_away() -> None:
     assert last_line(program).startswith("No module named 'kio")
 
 
-def test_an_unwanted_python_is_refused_in_one_line() -> None:
+def test_an_old_python_is_refused_in_one_line() -> None:
     program = "import sys; sys.version_info = (3, 10, 13); import odradek"
     assert last_line(program) == "odradek needs Python 3.11 or newer, not 3.10"
 
 
-def test_a_wrong_log_level_is_the_reason_of_the_fixtures_error() -> None:
+def test_the_error_of_a_broker_names_a_wrong_log_level() -> None:
     program = "import odradek\nwith odradek.Broker(): pass"
     assert last_line(program, ODRADEK_LOG_LEVEL="LOUD") == (
         "the broker did not start: odradek broker: ODRADEK_LOG_LEVEL must be DEBUG, INFO, WARNING, ERROR or CRITICAL, "

@@ -25,7 +25,7 @@ def jobs(path: Path) -> dict[str, Any]:
 
 
 def lines(job: dict[str, Any]) -> list[str]:
-    """The lines that a job runs, with an expression as one word."""
+    """The lines that a job runs. Each ``${{ … }}`` expression is one word."""
     found = [line for step in job["steps"] for line in step.get("run", "").splitlines()]
     return [re.sub(r"\$\{\{ (\S+) \}\}", r"<\1>", line) for line in found]
 

@@ -26,8 +26,8 @@ notes.mkdir(parents=True)
 class Disturbed(TableWriter):
     """A writer that disturbs tasks after they have written all their files.
 
-    The first attempt of each task fails, or its process is killed, or the first attempt of the first task takes very
-    long. Spark then runs the task again, so both attempts have written all their rows.
+    ``how``: the first attempt of each task fails, or the process of this attempt is killed, or the first attempt of the
+    first task takes very long. Spark then runs the task again, so both attempts have written all their rows.
     """
 
     def write(self, pieces: Sequence[Piece]) -> TaskReport:

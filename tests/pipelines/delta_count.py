@@ -1,4 +1,4 @@
-"""A separate process on Spark 4.2 with delta-spark's jars: counts the rows of a Delta table, and its records."""
+"""A separate process on Spark 4.2 with delta-spark: prints the numbers of rows and of different records of a table."""
 
 import sys
 

@@ -1,5 +1,5 @@
-"""A history of groups with known findings, made on any Kafka broker: each group does one thing, and some do nothing
-wrong."""
+"""A history of groups with known findings, made on any Kafka broker. Each group does one thing, and some groups cause
+no finding."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SESSION_MS = 1_800_000
 
 
 class ExpectedFinding(NamedTuple):
-    """A finding that the scenario must have. ``group`` is without its prefix."""
+    """A finding that the scenario must have. ``group`` is the name without the scenario's prefix."""
 
     kind: str
     group: str
@@ -48,7 +48,7 @@ TRUTH = {
 
 
 class Member:
-    """A member of a classic group that sends each request itself. It is the only member."""
+    """The only member of a classic group. It sends its requests without a client library."""
 
     def __init__(self, wire: Wire, group: str, topic: str) -> None:
         self.wire, self.group, self.topic = wire, group, topic
@@ -124,7 +124,7 @@ class Scenario:
         publish(self.bootstrap, self.topic, numbers(RECORDS))
 
     def tool(self, group: str, offset: int, metadata: str = "") -> None:
-        """A commit from outside, like those of tools and of consumers without membership."""
+        """Commits an offset without being a member, as tools and standalone consumers do."""
         self.admin.alter_group_offsets(self.name(group), {self.tp: OffsetAndMetadata(offset, metadata=metadata)})
 
     @contextmanager
@@ -145,7 +145,7 @@ class Scenario:
         self.read_by("reset", 100, 200)
         self.tool("reset", 50)
         self.read_by("skip", 50, 100)
-        self.tool("skip", 20)  # a mistake that is corrected at once: one move
+        self.tool("skip", 20)  # a mistake that is corrected at once: both commits are one finding
         self.tool("skip", 700)
         self.read_by("skip", 700, 800)
         self.read_by("seek-back", 80, 90, 40, 45)

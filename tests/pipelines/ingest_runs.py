@@ -1,4 +1,4 @@
-"""Shared code of the tests of ingest and replay: a table as readers without Spark see it, and the group."""
+"""Shared code of the tests of ingest and replay: a table as readers without Spark see it, and a group's commits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RecordId = tuple[str, int, int]
 
 
 def parquet(output: Path) -> pa.Table:
-    """Reads with pyarrow, folders as columns."""
+    """Reads a table with pyarrow. The names of folders become columns."""
     return ds.dataset(output, partitioning="hive").to_table()
 
 
@@ -39,7 +39,7 @@ def by_record_id(table: pa.Table) -> dict[tuple[int, int], dict[str, Any]]:
 
 
 def duckdb_count(output: Path) -> int:
-    """Reads every file below the table whose name ends in .parquet: DuckDB skips no hidden folder."""
+    """Counts the rows of all .parquet files below a table. DuckDB also reads hidden folders."""
     ((count,),) = duckdb.sql(f"SELECT count(*) FROM read_parquet('{output}/**/*.parquet')").fetchall()
     return int(count)
 

@@ -122,13 +122,12 @@ _good: dict[str, st.SearchStrategy[str]] = {
         optional={"y": st.lists(st.fixed_dictionaries({}, optional={"z": _texts, "w": st.none()}), max_size=3)},
     ).map(json.dumps),
 }
-"""Values that a field of this kind accepts."""
+"""For each kind of field, values that a field of this kind accepts."""
 
 
 @st.composite
 def objects(draw: st.DrawFn, kinds: list[str]) -> str:
-    """An object of a schema; sometimes its fields are in another order, or a field is duplicated, unknown or
-    missing."""
+    """An object of a schema. In some objects, fields are in another order, duplicated, unknown or missing."""
     fields = list(zip("abcd", kinds, strict=True))
     shape = draw(st.integers(0, 9))
     if shape == 9:

@@ -31,7 +31,7 @@ KEYS: list[bytes | None] = [None, b"a", b"a/b %41:\xc3\xbc", b"x=1", b"\x01\x7f"
 
 
 def random_record(chance: random.Random) -> dict[str, Any]:
-    """Any bytes, JSON of several kinds, tombstones; keys, headers and times."""
+    """A record with a random value (bytes, JSON or a tombstone), key, headers and timestamp."""
     number = chance.choice([0, 1, -1, 2**31, 2**63 - 1, -(2**63), chance.getrandbits(40)])
     text = chance.choice(["", "x", "ü€😀", "\\u0000", 'quo\\"te', "a" * chance.randrange(200)])
     value = chance.choice(
@@ -272,8 +272,7 @@ def test_each_micro_batch_becomes_one_file_if_requested(
 
 
 def test_a_few_large_records_are_split_by_their_bytes(spark: Any, admin: Admin, bootstrap: str, tmp_path: Path) -> None:
-    """For a micro-batch of any number of offsets, a task reads about as much as --task-size; small records share one
-    task."""
+    """A task reads about --task-size bytes, independent of the number of offsets. Small records share one task."""
     large, few, small = unique("large"), unique("few"), unique("small")
     for name, sizes in ((large, [50_000] * 400), (few, [900_000] * 12), (small, [1000] * 400)):
         create_topic(bootstrap, name, 1)

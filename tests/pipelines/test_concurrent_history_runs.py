@@ -28,7 +28,7 @@ def stage(output: Path, run: str, days: float = 0.0) -> Path:
 
 
 def write(output: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Writes without Spark. Returns the staging folder of the run."""
+    """Calls ``write_tables`` without Spark. Returns the names of the staging folders that it used."""
     staged: list[str] = []
 
     def wrote(spark: Any, frames: Any, place: Location, since_us: Any, into: Location) -> None:

@@ -80,11 +80,11 @@ def log_files(root: Path) -> list[str]:
 
 
 def test_a_micro_batch_that_another_run_commits_first_is_not_added_twice(tmp_path: Path) -> None:
-    """deltalake itself accepts a second commit with the same transaction id if the log is loaded after the first."""
+    """deltalake itself accepts a second commit with the same transaction id if it loads the log after the first one."""
     first, second = delta_table(tmp_path, "a" * 32), delta_table(tmp_path, "b" * 32)
     done: list[Added] = []
     rows = Rows(7, during=lambda: done.append(first.add(Rows(5), 3, QUERY)))
-    assert second.add(rows, 3, QUERY) == done[0], "the result is that of the table"
+    assert second.add(rows, 3, QUERY) == done[0], "the result is that of the first run"
     assert done[0] == Added(5, 0, 1, size(tmp_path))
     assert Log(tmp_path / "t").to_pyarrow_table().num_rows == 5
     assert files(tmp_path) == log_files(tmp_path), "the files of the second run are deleted"
@@ -133,10 +133,10 @@ _LOST = [CommitFailedError("a version of this number is there"), DeltaError("tim
 
 
 class LostAnswers:
-    """The storage of the log loses the answer to a commit, so that the commit raises ``error``.
+    """The storage loses the answer to a commit, so the commit raises ``error``.
 
-    ``is_stored``: the commit is in the log nevertheless; otherwise the test can send it late.
-    ``is_read``: the log can be read afterwards.
+    ``is_stored``: the commit is in the log nevertheless. Otherwise a test can store it later with ``late``.
+    ``is_read``: the log can be read after the commit.
     """
 
     def __init__(
@@ -284,7 +284,7 @@ def test_files_of_unknown_runs_are_removed_after_a_day(tmp_path: Path) -> None:
     os.utime(theirs, (0, 0))
     delta_table(tmp_path, "b" * 32).prepare(frozenset())
     assert files(tmp_path) == sorted([held, young.name, theirs.name])
-    # Once a day, because listing a large table takes long.
+    # A run looks for such files only once a day, because listing a large table takes long.
     again = leave(tmp_path, "c" * 32, days=1.1)
     delta_table(tmp_path, "e" * 32).prepare(frozenset())
     assert again.exists()
@@ -295,8 +295,8 @@ def test_files_of_unknown_runs_are_removed_after_a_day(tmp_path: Path) -> None:
 
 
 def test_files_whose_commits_were_removed_from_the_log_stay(tmp_path: Path) -> None:
-    """The start of the log is removed after some time. Then a file that is not in the newest version may belong to an
-    older one."""
+    """The oldest commits are removed from the log after some time. Then a file that is not in the newest version may
+    belong to an older version."""
     table = delta_table(tmp_path, "a" * 32)
     for batch in range(3):
         table.add(Rows(3), batch, QUERY)
@@ -312,7 +312,7 @@ def test_files_whose_commits_were_removed_from_the_log_stay(tmp_path: Path) -> N
     os.utime(late, (time.time() + 1000,) * 2)
     delta_table(tmp_path, "b" * 32).prepare(frozenset(["a" * 32]))
     assert set(before) < set(files(tmp_path))
-    assert not late.exists(), "it is newer than the oldest existing commit, which would name it"
+    assert not late.exists(), "the file is newer than the oldest existing commit, and no commit names the file"
 
 
 def test_files_committed_by_a_dead_run_stay_although_the_newest_version_lacks_them(tmp_path: Path) -> None:
@@ -359,14 +359,13 @@ def test_a_file_that_is_neither_staged_nor_in_the_table_is_an_error(tmp_path: Pa
         table.add(Lost(3), 0, QUERY)
 
 
-# --- repeated micro-batches
-# ------------------------------------------------------------------------------------------------
+# --- repeated micro-batches ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
 def test_a_repeated_micro_batch_with_other_offsets_is_refused(tmp_path: Path, kind: str) -> None:
-    """The checkpoint was partly lost: the query plans a micro-batch number again that the table has with fewer offsets.
-    Skipping it would lose rows, and commit the group beyond them."""
+    """A part of the checkpoint was lost, so the query plans micro-batch 0 again with more offsets than in the table.
+    Without the refusal, the run would skip these rows and commit the group beyond them."""
     table = delta_table(tmp_path, "a" * 32) if kind == "delta" else parquet_table(tmp_path)
     table.prepare()
     added = table.add(Rows(5, offsets_digest="0-5"), 0, QUERY)
@@ -439,7 +438,7 @@ def test_a_dead_run_does_not_block_and_its_files_are_removed_when_it_is_surely_d
     here, day = socket.gethostname(), 86_400.0
     for given, sure, forgotten in (
         ({"host": here, "process": "999999999@1"}, True, False),
-        ({"host": here, "process": "1@0"}, True, False),  # that pid is a different process now
+        ({"host": here, "process": "1@0"}, True, False),  # the pid belongs to a different process now
         ({"host": here, "process": "999999999@1", "machine": "a container of this name", "seen_s": 1.0}, True, True),
         ({"process": ""}, False, False),
         ({"seen_s": time.time() - 100}, False, False),
@@ -457,7 +456,7 @@ def test_a_dead_run_does_not_block_and_its_files_are_removed_when_it_is_surely_d
 def test_a_run_in_another_container_of_the_same_name_is_live_while_it_renews_its_record(
     location: LocalLocation,
 ) -> None:
-    """On this side, the process id of that run belongs to another process, or to none."""
+    """In this container, the process id of that run belongs to another process, or to no process."""
     given = {"host": socket.gethostname(), "process": "999999999@1", "machine": "another container"}
     record(location, **given)
     with pytest.raises(
@@ -522,7 +521,7 @@ def test_a_failed_run_keeps_its_record_and_the_next_one_begins(location: LocalLo
 
 
 def test_counts_of_older_versions_are_unknown(tmp_path: Path) -> None:
-    """Manifests of older versions have no number of bytes. Their table commits have no numbers of bytes and files."""
+    """In older versions, manifests lack the number of bytes, and Delta commits lack the numbers of bytes and files."""
     table = ParquetTable(*(LocalLocation(tmp_path / name) for name in ("t", "batches", "staging")))
     table.prepare()
     added = table.add(Rows(4), 0, QUERY)
@@ -540,7 +539,7 @@ def test_counts_of_older_versions_are_unknown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("write", [1, 2])
 def test_a_run_that_is_stopped_while_it_begins_blocks_no_later_run(tmp_path: Path, write: int) -> None:
-    """A signal can end the run at any moment after the write of its record. The exception comes from another thread."""
+    """A signal can end the run at any moment after it wrote its record. In the test, another thread marks its end."""
 
     class Stopped(LocalLocation):
         writes = 0

@@ -1,4 +1,4 @@
-"""Delta tables as delta-spark, the reference, counts them: it can read the log that the package deltalake writes."""
+"""delta-spark, the reference implementation, reads the Delta tables that the package deltalake writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.publish import create_topic, numbers, publish
 from odradek.pipelines import ingest, replay
 
 PYTHON = os.environ.get("ODRADEK_TEST_DELTA_PYTHON", "")
-"""A Python with PySpark 4.2: delta-spark 4.4.0, the newest, fails on 4.3 (NoSuchMethodError)."""
+"""A Python with PySpark 4.2, because delta-spark 4.4.0 fails on PySpark 4.3 (NoSuchMethodError)."""
 JARS = sorted(Path("~/.m2/repository/io/delta").expanduser().glob("*/4.4.0/*.jar"))
 
 

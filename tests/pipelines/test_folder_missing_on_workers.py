@@ -46,7 +46,7 @@ def records(bootstrap: str) -> str:
 
 
 def check_refused(done: subprocess.CompletedProcess[str], output: Path) -> None:
-    """Checks for exit code 1, and one line with the path, the host and the remedy."""
+    """Checks for exit code 1, one line with the path, the host and the remedy, and that the run added nothing."""
     assert done.returncode == 1, done
     line = done.stderr.strip()
     assert "\n" not in line, line

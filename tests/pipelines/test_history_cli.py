@@ -36,7 +36,8 @@ TABLES = {
 def address() -> Iterator[str]:
     """Two groups: one that was reset from 70 to 20, and one with a name that is HTML.
 
-    The broker's clock is a day ahead. So the time range of a report ends with the newest record, whenever it is made.
+    The broker's clock is a day ahead. So the time range of each report ends with the newest record, not with the
+    time of the report.
     """
     with odradek.Broker() as broker:
         broker.clock.advance(days=1)

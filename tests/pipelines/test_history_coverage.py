@@ -49,7 +49,7 @@ def spans_of(batches: list[tuple[str, int, int]]) -> BatchSpans:
 
 @given(st.lists(STRETCH, min_size=1, max_size=12), st.data())
 def test_the_coverage_equals_the_count_of_single_offsets(stretches: list[tuple[str, list[bool]]], data: Any) -> None:
-    """A fetch has one to four batches. They are noted up to three fetches before their records."""
+    """A fetch has one to four batches. The coverage notes the batches up to three fetches before their records."""
     kinds = [kind for kind, kept in stretches for _ in kept]
     kept = [there for _, some in stretches for there in some]
     start = data.draw(st.integers(0, len(kinds)))
@@ -77,7 +77,7 @@ def test_the_coverage_equals_the_count_of_single_offsets(stretches: list[tuple[s
 
 
 def test_the_whole_log_is_covered_up_to_the_planned_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This is also so if the log is empty, or if the requested end is below the log start offset."""
+    """The log may be empty, and the requested end may be below the log start offset."""
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "client"))
     from offsets_log import COMPACTED, serving
 
@@ -93,7 +93,7 @@ def test_the_whole_log_is_covered_up_to_the_planned_end(monkeypatch: pytest.Monk
     assert planned(4, startingOffsets="earliest") == [Range(offsets, 4, 22)]
     coverage = Coverage()
     coverage.begin(0, 4, 3).finish()
-    assert coverage.rows == [CoverageRow(0, 4, 3, 0, 0, 0, 0, 3, 3)], "all three are removed"
+    assert coverage.rows == [CoverageRow(0, 4, 3, 0, 0, 0, 0, 3, 3)], "all three offsets are removed"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The history of groups on Spark: the result by group on workers equals that of one machine."""
+"""The history of groups on Spark: workers find the same ranks in a column, and the same coverage, as one machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_positions_in_an_unsorted_column_equal_those_in_the_sorted_one(spark: An
 
 
 def test_the_coverage_of_the_topic_is_the_same(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Markers, aborted transactions and compacted records: bytes made in ``offsets_log``."""
+    """The log of ``offsets_log`` has markers, aborted transactions and compacted records."""
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "client"))
     from offsets_log import COMPACTED, serving
 

@@ -138,7 +138,7 @@ ENDS = {signal.SIGINT: (130, ""), signal.SIGTERM: (143, "odradek: stopped by SIG
 def test_a_continuous_run_is_stopped_cleanly(
     sent: signal.Signals, code: int, says: str, bootstrap: str, tmp_path: Path, admin: Admin
 ) -> None:
-    """When the run has ended, all records that it has read are committed, also those of the last micro-batch."""
+    """The group is committed up to the end of the last micro-batch when the run has ended."""
     topic, group, output = unique("goes-on"), unique("group"), tmp_path / "t"
     create_topic(bootstrap, topic, 2)
     publish(bootstrap, topic, numbers(10))
@@ -165,7 +165,7 @@ def test_a_continuous_run_is_stopped_cleanly(
 def test_a_finite_run_is_stopped_at_once(
     command: str, sent: signal.Signals, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """The record of the run says that it has ended, because other machines cannot check its process."""
+    """The run marks its file in ``_odradek/runs`` as ended, because other machines cannot check its process."""
     output = tmp_path / "t"
     line = [sys.executable, "-m", "odradek.cli.main", "pipeline", command, "-b", bootstrap, "--topics", topic]
     line += ["--output", str(output), "--master", "local[1]"]
@@ -181,7 +181,7 @@ def test_a_finite_run_is_stopped_at_once(
 
 
 def _runs(output: Path) -> list[dict[str, object]]:
-    """Records of runs that have begun, or are over."""
+    """Records of runs that have begun or ended."""
     found = [json.loads(path.read_text()) for path in (output / "_odradek" / "runs").glob("*.json")]
     return [record for record in found if record["holds"] or not record["process"]]
 

@@ -32,7 +32,7 @@ def topic(bootstrap: str) -> str:
 
 
 class Runs:
-    """Runs of one table, whose topic loses the records of partition 0 before an offset."""
+    """Runs of ``ingest`` into one table. ``lose`` deletes the first records of partition 0."""
 
     def __init__(self, spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, output: Path) -> None:
         self._spark, self._admin, self._bootstrap = spark, admin, bootstrap

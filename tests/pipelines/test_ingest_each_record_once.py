@@ -98,7 +98,7 @@ def test_a_parquet_table_holds_each_record_once(
     assert (rows[1, 1]["raw"], rows[1, 1]["error"]) == (b"nope", "it is not one JSON object")
     assert (rows[1, 2]["id"], rows[1, 2]["error"], rows[1, 2]["key"]) == (None, None, b"k")
 
-    # Spark did not mark this micro-batch as complete. It is in the table already, so it is not read again.
+    # Spark did not mark this micro-batch as complete. The table already has the micro-batch, so ingest skips it.
     checkpoint = output / "_odradek" / "checkpoint"
     before = sorted(path.stat().st_mtime_ns for path in output.glob("*.parquet"))
     forget_that_the_last_batch_was_done(checkpoint)
@@ -150,7 +150,7 @@ def test_a_delta_table_holds_each_record_once(
 
 
 class Listener:
-    """The reports of a run while it continues."""
+    """Collects the reports of a run in progress."""
 
     def __init__(self) -> None:
         self.offsets = 0
@@ -181,7 +181,7 @@ def test_a_run_reports_its_progress_and_result(
     sizes = [path.stat().st_size for path in output.glob("*.parquet")]
     assert (done.rows, done.bad, done.files, done.size) == (43, 1, len(sizes), sum(sizes))
     if writer == "spark":
-        assert done.slowest is None, "Spark does not report it"
+        assert done.slowest is None, "Spark does not report the slowest task"
     else:
         assert done.slowest is not None
         rows = {0: 40, 1: 3}
@@ -189,7 +189,7 @@ def test_a_run_reports_its_progress_and_result(
         assert done.slowest.seconds > 0
 
 
-def test_rows_are_added_to_a_foreign_delta_table_with_the_columns(
+def test_rows_are_added_to_a_foreign_delta_table_with_the_same_columns(
     spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     def run(output: Path, **more: Any) -> Ingested:
@@ -413,7 +413,7 @@ def test_a_first_run_with_a_mistake_begins_no_table(
             run(**wrong)
         assert not (output / "_odradek" / "table.json").exists()
         assert [path.name for path in (tmp_path / "of-another").iterdir()] == ["offsets"]
-    # A failed micro-batch: Spark has its offsets in the checkpoint by then, and the table was begun.
+    # These runs fail in a micro-batch: the checkpoint has its offsets by then, and the table was begun.
     for wrong in (
         {"partition_by": ["value"], "writer": "spark"},
         {"on_bad": "fail", "headers": True, "checkpoint": tmp_path / "c"},
@@ -429,7 +429,7 @@ def test_a_first_run_with_a_mistake_begins_no_table(
 
 
 def test_a_delta_table_without_micro_batches_may_be_begun_again(tmp_path: Path) -> None:
-    """Such a table has rows of another writer, or the log of a killed one."""
+    """Such a table has only rows of another writer, or the log that a killed run created."""
     wrong = Target(str(tmp_path / "t"), table_format="delta", values=Values(ValueFormat.JSON))
     right = Target(str(tmp_path / "t"), table_format="delta")
     log = pa.table({"id": [1]})
@@ -490,10 +490,10 @@ def test_tables_and_checkpoints_belong_together(tmp_path: Path) -> None:
     table = Table(target, None)
     table.bind()
     table.close()
-    # The table is empty: it may be begun in another way, and is the same table for its checkpoint.
-    begun_anew = Target(str(tmp_path / "t"), values=Values(ValueFormat.JSON))
-    Table(begun_anew, None).close()
-    assert begin_table(table.location, begun_anew.shape()) == known_as
+    # An empty table may be begun with other options. Its checkpoint still belongs to the table.
+    begun_again = Target(str(tmp_path / "t"), values=Values(ValueFormat.JSON))
+    Table(begun_again, None).close()
+    assert begin_table(table.location, begun_again.shape()) == known_as
     assert begin_table(table.location, target.shape()) == known_as
     table = Table(target, None)
     table.check_checkpoint()
@@ -501,7 +501,7 @@ def test_tables_and_checkpoints_belong_together(tmp_path: Path) -> None:
     (tmp_path / "t" / "_odradek" / "batches").mkdir()
     (tmp_path / "t" / "_odradek" / "batches" / "batch-000000-1a2b3c4d.json").touch()
     with pytest.raises(ConfigError, match="begun with value format raw, not json"):
-        Table(begun_anew, None)
+        Table(begun_again, None)
     (tmp_path / "t" / "_odradek" / "batches" / "batch-000000-1a2b3c4d.json").unlink()
 
     for mark in ("offsets", "odradek-table"):

@@ -1,7 +1,7 @@
-"""kill -9 at random moments of an ingest: of the driver, of a Python worker, of the broker.
+"""``kill -9`` of the driver, a Python worker or the broker at random moments of an ingest.
 
-After each round every record is in the table exactly once, as read by pyarrow, DuckDB and Spark. The group's committed
-offsets are the end offsets of the checkpoint.
+After each round every record is in the table exactly once. pyarrow and DuckDB read each table, and Spark reads the
+Parquet tables. The group's committed offsets equal the end offsets of the checkpoint.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds a
 
 
 class Run(NamedTuple):
-    """The end of a run of the command, and the killed process."""
+    """The exit code and error output of the command, and the name of what was killed; "" if nothing was."""
 
     code: int
     err: str
@@ -75,7 +75,7 @@ class Rounds:
         return [*line, "--max-offsets", str(BATCH_RECORDS), "--master", "local[2,2]", "--option", "failOnDataLoss=true"]
 
     def run(self, disturb: Callable[[int], str | None] = lambda pid: "", schema: str = "id bigint") -> Run:
-        """``disturb`` is called repeatedly with the command's process id until it returns what it did."""
+        """Calls ``disturb`` with the command's process id until it returns what it killed, or the command ends."""
         line = self.command(schema)
         # Files, not pipes: children that outlive a killed run would hold a pipe open.
         with (self._files / "out.txt").open("w+") as out, (self._files / "err.txt").open("w+") as err:
@@ -89,7 +89,7 @@ class Rounds:
             return Run(code, err.read(), killed or "")
 
     def steps(self) -> int:
-        """The progress of the run: grows with every file of the query's logs, every staged and every written file."""
+        """Measures the run's progress: the number of staged files, written files and files of the query's logs."""
         hidden = self.output.parent / f".{self.output.name}.staging"
         state = self.output / "_odradek"
         looked = (state / "batches", state / "checkpoint" / "offsets", state / "checkpoint" / "commits", self.output)
@@ -116,7 +116,7 @@ class Rounds:
 
 
 def a_driver(rounds: Rounds, chance: random.Random, pid: int) -> str:
-    """Kills Python, Java and workers at once, or only Python: Java then notices this."""
+    """Kills Python, Java and the workers at once, or only Python. In the second case Java notices the end of Python."""
     whole = chance.random() < 0.6
     if whole:
         kill_tree(pid)
@@ -162,7 +162,7 @@ def play(rounds: Rounds, spark: Any, seed: int, count: int) -> list[str]:
             return victim(rounds, chance, pid) if rounds.steps() >= at else None
 
         first = rounds.run(disturb)
-        if first.killed:  # otherwise it had ended before: the round is repeated
+        if first.killed:  # if the run ended before the kill, the round is repeated
             killed.append(first.killed)
         assert first.code == -signal.SIGKILL or not first.killed.startswith("driver"), first
         # Spark may have repeated the task of a lost worker, and the client may have waited for the broker.
@@ -222,7 +222,7 @@ def test_three_rounds_with_kills_write_each_record_once(
 def test_two_runs_at_once_write_each_record_once(
     table_format: str, own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path
 ) -> None:
-    """One run is refused and names the other one, unless it starts after the other one has ended."""
+    """A run that starts during the other run is refused, and its error names the other run's process."""
     rounds = Rounds(own_broker(), tmp_path, table_format)
     rounds.publish()
     pipe = subprocess.PIPE

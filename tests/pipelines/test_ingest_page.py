@@ -121,8 +121,8 @@ assert [row["kind"] for row in found.findings.to_pylist()] == ["rewind"]
 def test_the_history_of_groups_on_a_cluster_equals_that_on_one_machine(
     cluster: str, admin: Admin, bootstrap: str, tmp_path: Path
 ) -> None:
-    """Two workers of a standalone cluster, from the command line and with spark-submit, also with Spark's cluster
-    mode."""
+    """The history runs on a standalone cluster, from the command line and with spark-submit, and on a
+    ``local-cluster``."""
     topic, group = unique("cluster"), unique("group")
     create_topic(bootstrap, topic, 1)
     publish(bootstrap, topic, [b"x"] * 100)

@@ -1,4 +1,4 @@
-"""A run without new records ends without Spark, with the group at the right offsets; any other run starts Spark."""
+"""A run without new records commits the group without a start of Spark. Any other run starts Spark."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def topic(bootstrap: str) -> str:
 
 @pytest.fixture
 def run(bootstrap: str, topic: str, group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs ingest. A start of Spark raises SparkStarted; ``spark=`` gives it a session."""
+    """Runs ingest. A start of Spark raises SparkStarted; ``spark=`` gives the run a session."""
 
     def refuse(*given: Any, **more: Any) -> None:
         raise SparkStarted
@@ -67,16 +67,16 @@ def test_a_run_without_records_to_read_ends_without_spark(
     done = run()
     assert (done.rows, done.batches, done.bad, done.files, done.size, done.slowest) == (0, 0, 0, 0, 0, None)
 
-    # As after a kill between the micro-batch and its commit: the group has no offsets.
+    # A kill between the micro-batch and its commit leaves the group without offsets.
     admin.delete_groups([group])
     run()
     assert committed(admin, group) == checkpoint_end(checkpoint) == ends(admin, topic)
-    # A commit without a reset mark is overwritten, as by a query.
+    # The run overwrites a commit that does not ask for a reset, as a run with Spark does.
     admin.alter_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(1)})
     run()
     assert committed(admin, group) == ends(admin, topic)
 
-    # Files of a dead run are deleted all the same.
+    # The run also deletes files of a dead run.
     left = tmp_path / ".t.staging" / "dead"
     left.mkdir(parents=True)
     record = {"run": "dead", "host": socket.gethostname(), "process": "", "begun_s": 0.0, "seen_s": time.time()}
@@ -90,7 +90,7 @@ def test_a_run_without_records_to_read_ends_without_spark(
 
 
 def _in_a_process_of_its_own(bootstrap: str, topic: str, group: str, output: Path) -> None:
-    """The command with its summary, in a separate process, and without PySpark."""
+    """Runs the command in a separate process. Checks its summary, and that it loads neither PySpark nor numba."""
     line = ["pipeline", "ingest", "-b", bootstrap, "--topics", topic, "--group", group, "--output", str(output)]
     code = (
         "import sys; from odradek.cli.main import run\n"
@@ -163,7 +163,7 @@ def test_a_continuous_run_starts_spark(admin: Admin, topic: str, tmp_path: Path,
 
 
 def _finished_run(admin: Admin, topic: str, output: Path) -> Path:
-    """A table and its checkpoint as after one micro-batch, but without rows. Returns the checkpoint."""
+    """Makes a table and a checkpoint as after one micro-batch, but without rows. Returns the checkpoint."""
     target = Target(str(output))
     table = Table(target, None)
     begin_table(table.location, target.shape())

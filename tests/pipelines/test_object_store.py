@@ -91,7 +91,7 @@ class Runs:
         return DeltaTable(f"s3://{BUCKET}/{self.table}", storage_options=options)
 
     def check(self, admin: Admin) -> None:
-        """Checks that every record is there once, the group is at the end, and every file is in the table."""
+        """Checks that every record is in the table once, no other file is left, and the group is at the log ends."""
         assert record_ids(self.rows()) == expected(admin, self.topic)
         assert committed(admin, self.group) == ends(admin, self.topic)
         files = self.files()

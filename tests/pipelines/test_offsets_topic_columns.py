@@ -162,7 +162,7 @@ OWN = {"members", "details", "member_id", "generation", "state_timestamp", "prot
 @pytest.mark.behaviour(11, 12, part=True)
 @given(st.lists(anything, max_size=8))
 def test_every_record_is_read_as_by_the_row_decoder(pairs: list[Pair]) -> None:
-    """Commits, groups, tombstones. Other records, and damaged ones, keep their bytes."""
+    """Commits, groups and tombstones have equal values. Unknown and damaged records keep their bytes."""
     for at, (pair, row) in enumerate(zip(pairs, decoded(pairs), strict=True)):
         wanted = expected(pair, at)
         of_newer_protocols = wanted["kind"] not in ("unknown", "offset_commit", "group_metadata")
@@ -174,9 +174,9 @@ def test_every_record_is_read_as_by_the_row_decoder(pairs: list[Pair]) -> None:
 
 @st.composite
 def alike(draw: st.DrawFn) -> list[Pair]:
-    """Consecutive commits of one group and topic, as in most logs, each with other numbers.
+    """Consecutive commits of one group and topic with different numbers, as in most logs.
 
-    Sometimes one byte of a commit is changed. Its length stays the same.
+    In some commits one byte is changed, and the length stays the same.
     """
     number, version = 1, draw(st.sampled_from([1, 3, 3, 4, 4]))
     texts = {"group": draw(text), "topic": draw(text)}

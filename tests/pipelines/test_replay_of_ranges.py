@@ -297,7 +297,7 @@ AVRO = {"value_format": "avro", "schema": json.dumps(NEW)}
 def test_a_replay_adds_the_same_rows_as_ingest_to_its_table(
     spark: Any, bootstrap: str, group: str, tmp_path: Path, values: list[bytes], how: dict[str, Any], bad: int
 ) -> None:
-    """With the same options, a replay's rows equal those of ingest, and nothing distinguishes them."""
+    """With the same options, a replay adds rows that equal those of ingest."""
     name, output = unique("both"), tmp_path / "table"
     create_topic(bootstrap, name, 1, retention_ms="-1")
     publish(bootstrap, name, values)
@@ -318,7 +318,7 @@ def test_a_replay_adds_the_same_rows_as_ingest_to_its_table(
 
 
 def test_ingest_and_replay_have_the_same_table_options() -> None:
-    """So have the functions and the commands. Each may have further options of its own."""
+    """The functions and the commands share these options. Each may also have its own options."""
     shared = dict(inspect.signature(PipelineOptions).parameters)
     assert {"table_format", "writer_schemas", "partition_by", "task_size", "storage_options", "conf"} < shared.keys()
     for function, line, options in ((ingest, IngestLine, IngestOptions), (replay, ReplayLine, ReplayOptions)):
@@ -395,7 +395,7 @@ def test_a_replay_into_a_topic_keeps_partitions_and_times_if_requested(spark: An
 
 
 def test_the_writer_uses_the_settings_of_the_connection() -> None:
-    """Settings only for readers are left out; its own settings are checked and have precedence."""
+    """It leaves out settings that only readers have. Its own settings are checked and have precedence."""
     reading = {"kafka.bootstrap.servers": "x:1", "kafka.Request.Timeout.ms": "9000", "kafka.client.id": "me"}
     for name in (
         "kafka.max.poll.records",
@@ -446,7 +446,7 @@ def test_records_are_compressed_with_the_option(spark: Any, broker: RunningBroke
     line += ["--command-config", str(settings), "--option", "kafka.isolation.level=read_committed"]
     assert run([*line, "--producer-option", "compression.type=zstd", "--producer-option", "acks=1"]) == 0
     log = (broker.directory / "data" / f"{into}-0" / f"{0:020}.log").read_bytes()
-    assert log[22] & 7 == 4, "the codec of its first batch"
+    assert log[22] & 7 == 4, "the codec of the first batch"
 
 
 def test_a_dry_run_needs_no_spark(bootstrap: str, topic: str) -> None:

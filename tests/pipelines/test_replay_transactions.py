@@ -73,8 +73,8 @@ def job(bootstrap: str, target: str, **given: Any) -> Replay:
 def test_a_run_continues_where_the_last_committed_transaction_ended(
     spark: Any, bootstrap: str, source: str, target: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    """The driver of the first run ends in its second transaction, after it has sent all records. The topic grows before
-    the second run."""
+    """The driver of the first run ends in its second transaction, before it adds the offsets to the transaction. The
+    topic grows before the second run."""
     send_offsets, calls = Producer.send_offsets_to_transaction, []
 
     def ends_in_the_second(producer: Producer, offsets: Any, group: Any) -> None:
@@ -109,10 +109,10 @@ def test_a_run_continues_where_the_last_committed_transaction_ended(
     assert f"Nothing was added: {target} already has this replay's records (--again" in capsys.readouterr().out
 
 
-def test_options_that_could_lose_or_duplicate_a_record_are_refused(
+def test_replays_that_could_lose_or_duplicate_a_record_are_refused(
     bootstrap: str, admin: Admin, source: str, target: str
 ) -> None:
-    """They are refused before Spark starts."""
+    """The replays are refused before Spark starts."""
     with pytest.raises(UnknownTopic, match="nowhere"):
         run_replay(job(bootstrap, "nowhere", topics=source), no_spark)
     for name in ("transaction.timeout.ms", "kafka.transaction.timeout.ms"):
@@ -174,8 +174,8 @@ def test_the_deletion_of_records_that_an_earlier_run_has_planned_is_an_error(
         run_replay(job(bootstrap, target, topics=source, allow_missing=True), no_spark)
 
 
-def test_records_of_open_and_aborted_transactions_are_not_replayed(bootstrap: str, source: str, target: str) -> None:
-    """The range ends before an open transaction, unless the isolation level is chosen otherwise."""
+def test_records_of_open_transactions_are_not_replayed(bootstrap: str, source: str, target: str) -> None:
+    """The range ends before an open transaction, unless the isolation level is read_uncommitted."""
     with Producer(bootstrap, transactional_id=unique("open")) as producer:
         producer.init_transactions()
         producer.begin_transaction()

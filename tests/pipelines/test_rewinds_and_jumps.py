@@ -31,7 +31,7 @@ steps = st.lists(
 
 
 def found(history: list[Step]) -> list[Move]:
-    """The moves that the analysis finds, starting with the bytes of the records."""
+    """The moves that the analysis finds in the encoded records."""
     keys, values = [], []
     for at, (what, first, second) in enumerate(history):
         if what == "members":
@@ -62,7 +62,7 @@ def found(history: list[Step]) -> list[Move]:
 
 
 class Entry:
-    """A commit, or a tombstone (offset None). ``period``: how often the members have changed before it."""
+    """A commit, or a tombstone (offset None). ``period`` is the number of changes of the members before the entry."""
 
     def __init__(self, offset: int | None, period: int, from_outside: bool) -> None:
         self.offset, self.period, self.from_outside = offset, period, from_outside and offset is not None
@@ -115,5 +115,5 @@ def modelled(history: list[Step]) -> list[Move]:
 @given(steps)
 def test_moves_equal_those_of_the_model(history: list[Step]) -> None:
     """The analysis reports every move back of any client. It reports a move forward only if no member can have read the
-    records between."""
+    records between. Consecutive resets count as one move."""
     assert found(history) == modelled(history)

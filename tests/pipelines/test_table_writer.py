@@ -61,7 +61,7 @@ def records(start: int, values: list[bytes | None], keys: list[bytes | None] | N
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[Batches], None]:
-    """The records that a task reads in place of a topic."""
+    """Sets the records that a task reads in place of a topic."""
 
     def given(batches: Batches) -> None:
         def read(options: ReadOptions, piece: Piece, progress: PieceProgress) -> Iterator[pa.RecordBatch]:
@@ -88,7 +88,7 @@ def row_groups(path: Path) -> list[tuple[int, int]]:
 
 
 def test_row_groups_and_memory_are_limited(reads: Any, tmp_path: Path) -> None:
-    """The task reads 1.2 GB of values. The writer has at most two row groups in memory."""
+    """The task reads 1.2 GB of values. The writer uses less memory than four row groups."""
     large = 1000
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -121,7 +121,7 @@ def test_a_row_group_has_a_million_rows_at_most(reads: Any, tmp_path: Path) -> N
 
 
 def test_at_most_64_files_are_open(reads: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """300 folders, each used three times: the file that was written least recently is closed."""
+    """Two batches have rows for 300 folders each. The writer closes the file that was written least recently."""
     keys: list[bytes | None] = [b"%d" % (n % 300) for n in range(900)]
     reads(lambda: iter([records(0, [b"v"] * 900, keys), records(900, [b"w"] * 900, keys)]))
     opened, most = [0], [0]
@@ -174,7 +174,7 @@ def test_the_error_of_a_full_disk_names_the_host(reads: Any, tmp_path: Path, mon
 
 
 def test_repeated_values_are_written_with_a_dictionary(reads: Any, tmp_path: Path) -> None:
-    """10,000 different values among 200,000, and 200,000 different ones."""
+    """The first file has 10,000 different values in 200,000 rows, the second 200,000 different values."""
     some = [os.urandom(100) for _ in range(10_000)]
     sizes = []
     for pick in (lambda n: some[(n * 7919) % 10_000], lambda n: os.urandom(100)):
@@ -216,7 +216,7 @@ def test_folders_have_sparks_names() -> None:
 
 
 def test_folders_of_times_beyond_pythons_range_have_sparks_names() -> None:
-    """Spark writes years with at least four digits, and a sign before longer ones."""
+    """Spark writes years with at least four digits, and a sign before longer years."""
     year_10_000, year_987 = 253_402_300_800, -31_020_451_200
     times = pa.array([year_10_000 * 1_000_000, year_987 * 1_000_000 + 120_000, None], pa.timestamp("us", "UTC"))
     days = pa.array([year_10_000 // 86_400, year_987 // 86_400, None], pa.date32())
@@ -288,7 +288,7 @@ Read = tuple[int, int, Exception | None]
 def read_by(
     monkeypatch: pytest.MonkeyPatch, place: Path, reads: list[Read], *, fail: bool = False, end: int = 100
 ) -> TaskReport:
-    """The report of a task with this reader: each read goes from an offset up to another one, then fails or ends."""
+    """The report of a task whose reader follows ``reads``: the start and end of each read, and its error or None."""
     script = iter(reads)
 
     def read(reader: PartitionReader, start: int, end: int, **given: Any) -> Iterator[Any]:
@@ -428,7 +428,7 @@ _YEAR_1_US, _YEAR_9999_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 def test_statistics_of_times_beyond_pythons_range_have_deltas_format(
     values: list[int], bounds: tuple[str | None, str | None], tmp_path: Path
 ) -> None:
-    """The time of a record is any value that its producer has sent."""
+    """A producer may send any value as the time of a record."""
     rows = pa.table({"at": pa.array(values, pa.timestamp("us", "UTC")), "n": [1, 2]})
     pq.write_table(rows, tmp_path / "x.parquet", store_schema=False)
     found = file_statistics(pq.read_metadata(tmp_path / "x.parquet"))

@@ -35,7 +35,7 @@ SCHEMA = "id bigint, name string"
 
 @pytest.fixture
 def source(bootstrap: str) -> str:
-    """Two partitions with 20 and 5 JSON values; one header in partition 1."""
+    """A topic with two partitions, which have 20 and 5 JSON values."""
     name = unique("transform")
     create_topic(bootstrap, name, 2)
     for partition, count in ((0, 20), (1, 5)):
@@ -261,7 +261,7 @@ RECORDS_PER_KILL = 400
 @pytest.mark.claim(105)
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds a process's children through /proc")
 def test_a_killed_driver_leaves_each_row_once(own_broker: Callable[..., RunningBroker], tmp_path: Path) -> None:
-    """The driver is killed at random moments. Each run continues the work of the killed one, and is killed itself."""
+    """The driver is killed at random moments. Each run continues the work of the killed run."""
     seed = 1
     chance, broker = random.Random(seed), own_broker()
     bootstrap, checkpoint = broker.bootstrap, tmp_path / "checkpoint"

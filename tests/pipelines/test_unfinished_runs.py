@@ -1,4 +1,4 @@
-"""A run leaves a record if its tasks may still write after its end. Later runs then look for their files."""
+"""A run leaves a record if its tasks may still write after its end. Later runs look for the files of these tasks."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ SOURCE = pa.schema(
 
 
 def batch_of(data: list[bytes | None]) -> pa.RecordBatch:
-    """A micro-batch like those of the source; keys, times and headers vary, and some are null."""
+    """A batch with the columns of the source. Keys, times and headers vary. Some keys and headers are null."""
     size = len(data)
     headers = [None, [], [{"key": "h", "value": b"\x00"}, {"key": "h", "value": None}]]
     columns = [
@@ -95,7 +95,7 @@ def assert_equal(theirs: pa.Table, ours: pa.RecordBatch, data: list[bytes | None
 
 
 def _java_digits(row: list[Any]) -> str:
-    """The row without the digits that differ for some numbers in Java before 19."""
+    """The row as text, with decimal numbers in Python's shortest form. Java before 19 writes more digits for some."""
     return re.sub(r"-?[0-9]+\.[0-9]+(?:E-?[0-9]+)?", lambda found: repr(float(found.group())), str(row))
 
 
@@ -137,7 +137,7 @@ def examples(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
 
 
 def compare(spark: Any, count: int) -> None:
-    """``count`` records of generated values in total; one Spark job for each schema."""
+    """Compares about ``count`` generated records in total, with one Spark job for each schema."""
     choices: list[tuple[str | None, list[str]]] = [*SCHEMAS.items(), (None, [])]
     listed = bad = 0
     for number, (schema, kinds) in enumerate(choices):
@@ -162,7 +162,7 @@ def test_many_examples_of_json_are_read_as_by_spark(spark: Any) -> None:
 
 
 def test_values_that_spark_reads_differently_are_unreadable_in_a_worker(spark: Any) -> None:
-    """Each row of the table in docs/pipelines.md but the last, whose value a worker reads."""
+    """Each row of the table in docs/pipelines.md except the last row, whose value a worker reads."""
     rows = {
         '{"t":200}': "-56",
         '{"d":1e400}': "inf",
@@ -236,7 +236,7 @@ def test_flat_columns_with_used_names_are_refused(spark: Any) -> None:
 
 
 def test_a_driver_loads_no_kernels() -> None:
-    """With numba they take a second to load, and only workers read values."""
+    """Numba and the kernels take a second to load, and only workers read values."""
     code = (
         "import pickle, sys, pyarrow as pa\n"
         "from odradek.pipelines.avro_values import AvroReader\n"

@@ -1,4 +1,4 @@
-"""A worker's memory is limited for any range: measured in a process that does the work of one task."""
+"""A worker's memory has a limit for any offset range. The test measures a process that does the work of one task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odradek import Producer
 
 MOST_BYTES = 600 << 20
 RECORDS, RECORD_BYTES = 500_000, 1024
-"""512 MB of values, 256 MB as stored: the amount for a task with the default --task-size."""
+"""512 MB of values; the log stores them in 256 MB, which is one task with the default --task-size."""
 _TASK = """
 import json, pickle, sys
 from pathlib import Path
@@ -42,7 +42,7 @@ print(json.dumps([report.rows, report.peak_bytes, peak]))
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is read from /proc")
 @pytest.mark.slow
-def test_a_worker_stays_under_600_mb(bootstrap: str, tmp_path: Path) -> None:
+def test_a_worker_stays_under_600_mib(bootstrap: str, tmp_path: Path) -> None:
     topic = unique("memory")
     create_topic(bootstrap, topic)
     _publish(bootstrap, topic)

@@ -1,5 +1,5 @@
-"""Shared code for the tests of exactly-once pipelines: reads the committed records of a topic, and runs commands that
-it kills."""
+"""Shared code for the tests of exactly-once pipelines: reads the committed records of a topic, and runs a command while
+processes are killed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def committed_records(bootstrap: str, topic: str) -> list[Any]:
 
 
 class Run(NamedTuple):
-    """The end of a run of a command, and the killed process."""
+    """A command's exit code and output, and the name of what was killed; '' if nothing was."""
 
     code: int
     output: str
@@ -49,7 +49,7 @@ class Run(NamedTuple):
 
 
 def run_command(arguments: list[str], log_file: Path, disturb: Callable[[int], str | None] = lambda pid: "") -> Run:
-    """``disturb`` is called repeatedly with the command's process id until it returns what it did."""
+    """Runs a command. Calls ``disturb`` with its process id until ``disturb`` returns a text or the command ends."""
     # A file, not a pipe: children that outlive a killed run would hold a pipe open.
     with log_file.open("w+") as out:
         process = subprocess.Popen([sys.executable, "-m", "odradek.cli.main", *arguments], stdout=out, stderr=out)
@@ -63,7 +63,7 @@ def run_command(arguments: list[str], log_file: Path, disturb: Callable[[int], s
 
 
 def a_driver(broker: RunningBroker, chance: random.Random, pid: int) -> str:
-    """Kills Python, Java and workers at once, or only Python: Java then notices this."""
+    """Kills Python, Java and workers at once, or only Python. In the second case, Java ends by itself."""
     whole = chance.random() < 0.6
     if whole:
         kill_tree(pid)

@@ -1,7 +1,8 @@
-"""Random tables and records for tests that compare the two writers.
+"""Random tables and records for tests that compare Spark's writer with the workers' writer.
 
-A shape describes a table: the format of its values, their fields, its folders, Parquet or Delta. Values of a field are
-from a small pool with the limits of its type, so that there are few folders and each occurs again.
+A shape describes a table: the format and the fields of its values, its folders, and Parquet or Delta. Each field takes
+its values from a small pool that contains the limits of the field's type. So a table has few folders, each with several
+records.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ import fastavro
 
 
 class Kind(NamedTuple):
-    """A type of a field and values of it: JSON texts for DDL's types, and the values that fastavro writes for Avro's
-    types."""
+    """A type of a field, and a pool of values: JSON texts for a DDL type, or values for fastavro for an Avro type."""
 
     type: Any
     pool: list[Any]
@@ -26,8 +26,8 @@ class Kind(NamedTuple):
 
 
 _TEXTS = ["a", "a/b %41:ü", "x=1", " ", "null", "\x01\x7f", "€😀", "__", ".", "a" * 60, "2024-01-01", "007", "1.0"]
-"""The empty text is left out: Spark's writer puts the empty text and null into one folder, creates its file there twice
-and fails."""
+"""Without the empty text: Spark's writer puts the empty text and null into one folder, tries to create the same file
+twice, and fails."""
 _STAMPS = ["2024-02-29T12:00:00Z", "1969-12-31T23:59:59.5Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"]
 _DAYS = ["2024-02-29", "1970-01-01", "0001-01-01", "9999-12-31", "1582-10-15"]
 _UNIX_DAYS, _UNIX_US = (
@@ -102,13 +102,13 @@ class TableShape:
 
     @property
     def has_folders_of_decimals(self) -> bool:
-        """deltalake 1.6 neither reads nor writes such a column of a table if a value is below 0."""
+        """Whether a decimal field names folders. deltalake 1.6 cannot read or write negative values there."""
         return any(
             "decimal" in str(self.fields[name].type) for name in self.options["partition_by"] if name in self.fields
         )
 
     def value(self, chance: random.Random) -> bytes | None:
-        """A random value: one in ten is a tombstone, one in ten is broken."""
+        """A random value: one in ten is a tombstone. In every format but raw, one in ten is damaged."""
         what = chance.randrange(10)
         if what == 0:
             return None
@@ -177,7 +177,7 @@ def _avro_options(form: str, fields: dict[str, Kind]) -> dict[str, Any]:
 
 
 def _schema(fields: dict[str, Kind], *, with_logic: bool = True) -> str:
-    """``with_logic`` false: without logical types, so that fastavro writes any number."""
+    """Without ``with_logic`` the schema has no logical types, so that fastavro writes any number."""
     of_record = [
         {"name": name, "type": ["null", kind.type if with_logic else _plain(kind.type)], "default": None}
         for name, kind in fields.items()

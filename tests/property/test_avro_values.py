@@ -132,7 +132,7 @@ def batches(draw: st.DrawFn, schema: Any) -> list[bytes | None]:
 
 
 def outcome(values: pa.Array, errors: pa.Array | None) -> str:
-    """NaN as text; times as numbers, because Python has no times before the year 1."""
+    """The values and errors as text. Times are numbers, because Python has no times before the year 1."""
     return f"{values.cast(numbers(values.type)).to_pylist()} {None if errors is None else errors.to_pylist()}"
 
 

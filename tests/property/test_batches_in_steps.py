@@ -1,4 +1,4 @@
-"""Functions that unpack and search records in steps, compared with the functions that do the same at once."""
+"""Functions that unpack and search records in steps, compared with functions that do the same work in one call."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Any sequence of appends, tombstones, rolls, cleanings, crashes during a cleaning, and reopenings.
+"""Any sequence of appends, tombstones, rolls, deletions, cleanings, crashes (also during a cleaning) and reopenings.
 
 A log always keeps the newest record of each key at its offset, all records in the active segment, and the sequences of
-producers.
+producers. A cleaning may remove a tombstone after its delete horizon.
 """
 
 from __future__ import annotations

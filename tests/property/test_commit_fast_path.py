@@ -117,7 +117,7 @@ def test_a_damaged_frame_gives_no_layout_or_one_with_the_same_values(
         head = frames.read_request_head(damaged)
         decoded, _ = schemas.decode(8, head.version, Kind.REQUEST, damaged, head.body)
     except ValueError:
-        return  # the normal path, which makes every plan, refuses it
+        return  # the normal path refuses this request, so it never makes a plan from it
     assert found[1].offsets == tuple(row.committed_offset for topic in decoded.topics for row in topic.partitions)
 
 
@@ -242,7 +242,7 @@ class HarnessConnection:
         reply = k08_offset_commit.handle(self.harness, SimpleNamespace(version=head.version), message)  # type: ignore[arg-type]
         if isinstance(reply, GeneratorType):
             reply = Shares(self.harness.process.call_soon).start(reply)
-            self.harness.world.settle()  # its connection serves no other request meanwhile
+            self.harness.world.settle()  # the connection serves no other request until this one has a reply
         reply.then(answer) if isinstance(reply, Deferred) else answer(reply)
 
     def replies(self) -> bytes:
@@ -328,9 +328,9 @@ def _play(connection: HarnessConnection, script: list[Any]) -> None:
             connection.harness.world.settle()
     connection.harness.world.settle()
     for partition in connection.harness.partitions:
-        # A failure at this point would delay the check of a rebuilt shard beyond the end of the test.
+        # A failed write would now delay the check for deleted topics beyond the end of the test.
         partition.fail_with = None
-    connection.harness.advance(CATCH_UP_MS)  # a rebuilt shard then checks for deleted topics
+    connection.harness.advance(CATCH_UP_MS)  # a rebuilt shard checks for deleted topics
 
 
 @given(script=events, room=st.sampled_from([1, 4000, 20_000, 10 << 20]))
@@ -367,8 +367,8 @@ def test_the_fast_path_equals_the_normal_path(script: list[Any], room: int) -> N
     max_bytes=st.sampled_from([1_048_588, 250]),
 )
 @settings(max_examples=120)
-def test_commits_in_steps_have_the_same_answers_and_records(script: list[Any], step: int, max_bytes: int) -> None:
-    # Steps need the end of a tick. So that both connections get the same ticks, one follows each event.
+def test_commits_in_steps_have_the_same_replies_and_records(script: list[Any], step: int, max_bytes: int) -> None:
+    # A step runs at the end of a tick. A tick follows each event, so both connections have the same ticks.
     script = [each for event in script for each in (event, "tick")]
     at_once, in_steps = HarnessConnection(short=False), HarnessConnection(short=False)
     for connection in (at_once, in_steps):
@@ -381,7 +381,8 @@ def test_commits_in_steps_have_the_same_answers_and_records(script: list[Any], s
         patch.setattr(offsets_module, "LONG_COMMIT", 0)
         patch.setattr(commit_plan, "STEP_PARTITIONS", step)
         _play(in_steps, script)
-    # At 250 other commits may fit: the estimated size of a block is more exact than that of single records.
+    # At 250 bytes, the two harnesses may refuse different commits as too large: the estimate of a block's size is
+    # more exact than the estimate for single records.
     if max_bytes > 250:
         assert in_steps.replies() == at_once.replies()
         for one, other in zip(in_steps.harness.partitions, at_once.harness.partitions, strict=True):
@@ -404,7 +405,7 @@ def test_unused_plans_are_replaced_and_used_plans_stay() -> None:
     before, commit_fast_path.MAX_PLAN_BYTES = commit_fast_path.MAX_PLAN_BYTES, 45_000  # ten plans
     try:
         assert connection.fast_path is not None
-        for number in range(20):  # more than the limit, in turn: most use the normal path
+        for number in range(20):  # together the plans exceed the limit, so most commits use the normal path
             connection.feed([_frame(connection, kind, number) for kind in groups])
             assert len(connection.fast_path._plans) <= 10
             assert len(connection.fast_path._old_plans) <= 10

@@ -1,10 +1,11 @@
-"""KIP-848 groups with any mix of members, also classic ones: joins, crashes, restarts, topic changes.
+"""KIP-848 groups with any mix of KIP-848 and classic members: joins, crashes, restarts, topic changes.
 
 Invariants (behaviours 36 and 38):
 
 * No two members own a partition at the same time, as the members see it.
-* A restart reads the state that the coordinator had.
-* When all members follow the protocol for a while, the group is Stable and every partition has an owner.
+* A restarted coordinator reads from the log the state that it had before.
+* When all members follow the protocol for a while, the group is Stable and every partition of a subscribed topic
+  has an owner.
 """
 
 from __future__ import annotations
@@ -268,7 +269,7 @@ TestGroups.settings = settings(max_examples=100, stateful_step_count=30, deadlin
 
 
 class GroupsInSteps(Groups):
-    """``Groups`` with as many steps as possible for each request. Only replay may change the state."""
+    """``Groups``, with each request handled in as many steps as possible. Only replay may change the state."""
 
     def __init__(self) -> None:
         self._patch = pytest.MonkeyPatch()

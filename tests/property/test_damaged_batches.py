@@ -1,6 +1,6 @@
 """Damaged record batches in every reader: an error of this library, or the same records from all readers.
 
-A seeded mutator makes the inputs, and not hypothesis, so that a million of them take only minutes. A failure reports
+A seeded mutator makes the inputs instead of hypothesis, so that a million inputs take only minutes. A failure reports
 the input in hex.
 """
 
@@ -58,7 +58,7 @@ def seeds() -> list[bytes]:
 
 
 def sealed(data: bytes) -> bytes:
-    """The batch with a correct length and CRC: damage after the header reaches the parsers."""
+    """The batch with a corrected length and CRC, so that damage after the header reaches the parsers."""
     if len(data) < HEADER_BYTES:
         return data
     out = bytearray(data)

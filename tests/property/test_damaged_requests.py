@@ -1,7 +1,7 @@
 """Damaged requests in the codecs, and in a whole broker without its sockets.
 
-Each input is answered, refused with an error of this library, or closes its own connection. No input takes long or
-leaves anything behind, and a valid client is served all the time.
+The broker replies to each input, refuses it with an error of this library, or closes the connection that sent it. No
+input takes long or leaks memory, and the broker serves a valid client all the time.
 """
 
 from __future__ import annotations
@@ -104,14 +104,14 @@ class Plausible(Instances):
 
 
 def served() -> dict[int, tuple[int, int]]:
-    """API -> versions that the broker's handlers serve."""
+    """The versions that the broker's handlers serve, by API."""
     apis = served_apis()
     assert len(apis) == len(handlers.handler_files())
     return {key: (api.oldest, api.newest) for key, api in apis.items()}
 
 
 def sound_requests(per_version: int) -> list[bytes]:
-    """Complete requests of every API and version, with their length."""
+    """Complete requests of every API and version, each with its length prefix."""
     out = []
     for api_key, (oldest, newest) in served().items():
         for version in range(oldest, newest + 1):
@@ -248,7 +248,7 @@ class MemoryTransport:
 
 
 class LoggedErrors(logging.Handler):
-    """Records errors that the broker logs with a traceback: errors that are not of this library."""
+    """Collects the errors that the broker logs with a traceback: errors that its code does not expect."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -295,7 +295,7 @@ class FuzzedBroker:
             isinstance(request, CreatePartitions)
             or (isinstance(request, CreateTopic) and max(request.partition_count, len(request.assignments)) > 4)
             or (isinstance(request, CreateTopic) and sum(1 for _ in catalog.topics()) > 20)
-            or (isinstance(request, DeleteTopic) and request.topic_id in kept)  # these topics must collect records
+            or (isinstance(request, DeleteTopic) and request.topic_id in kept)  # the test needs records in these topics
         )
         if too_much:
             raise KafkaError(ErrorCode.policy_violation, "enough")
@@ -331,7 +331,7 @@ async def fuzz_broker(directory: Path, count: int, mutator: Mutator, sound: Sequ
     with watched() as watch:
         connection, transport = stage.connect()
         for number in range(count):
-            # Valid requests between them bring the broker into various states for the damaged ones.
+            # Valid requests between the damaged ones bring the broker into various states.
             is_sound = mutator.dice.random() < 0.25
             data = mutator.dice.choice(sound) if is_sound else damaged_stream(mutator, sound)
             watch.begin(data)
@@ -380,7 +380,7 @@ async def durable(stage: FuzzedBroker) -> dict[str, Any]:
 
 
 async def settled_group(stage: FuzzedBroker, asked: dict[str, Any]) -> Any:
-    """A group's offsets after its coordinator has loaded its log, which a new broker does in steps."""
+    """A group's offsets, read after the coordinator has loaded the group's log. A new broker loads it in steps."""
     until = asyncio.get_running_loop().time() + 30
     while True:
         (group,) = (await stage.ask(OFFSET_FETCH, 8, {"groups": [asked], "require_stable": False})).groups

@@ -187,7 +187,7 @@ def test_damaged_bytes_raise_corrupt_record_or_are_read(
 
 @given(st.binary(max_size=400))
 @settings(max_examples=150)
-def test_random_bytes_raise_corrupt_record_or_are_empty(noise: bytes) -> None:
+def test_random_bytes_raise_corrupt_record(noise: bytes) -> None:
     body = struct.pack(">hiqqqhii", 0, 3, 0, 0, -1, -1, -1, 4) + noise
     batch = struct.pack(">qiibI", 0, len(body) + 9, 0, 2, crc32c(body)) + body
     for read in (as_tuples, as_plain_tuples, as_row_tuples):
@@ -214,7 +214,7 @@ def hostile_records() -> dict[str, bytes]:
         "offset beyond the batch": b"\x10\x00\x00\x02\x02k\x02v\x00",
         "negative offset": b"\x10\x00\x00\x01\x02k\x02v\x00",
         "timestamp of eleven bytes": b"\x22\x00" + b"\xff" * 10 + b"\x01\x00\x02k\x02v\x00",
-        "bytes behind the last record": good + b"\x00",
+        "bytes after the last record": good + b"\x00",
         "record ends early": b"\x14\x00\x00\x00\x02k\x02v\x00\x00\x00",
         "no record at all": b"",
     }

@@ -3,10 +3,11 @@
 Invariants after every step:
 
 * A replay of the log gives the durable state of the coordinator.
-* A partition has one owner in a generation.
-* Without a rebalance, the last record of the group describes its present members.
+* In a generation, no partition has two owners.
+* Outside a rebalance, the last record of the group describes its present members.
 * No commit is lost.
-* No rebalance lasts longer than its timeouts.
+* No rebalance lasts longer than two rebalance timeouts and one session timeout.
+* The fields of a group and of its members agree.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ OK = ErrorCode.none
 
 @dataclass
 class Member:
-    """The view of a client: its member id, its generation, and the answer that it waits for."""
+    """A client's view: its member id, its generation, and the reply that it waits for."""
 
     instance: str | None
     protocols: tuple[str, ...]
@@ -73,7 +74,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule(member=members)
     def go_on(self, member: Member) -> None:
-        """Reads the answer and does the next step of a consumer."""
+        """Reads the reply, if there is one, and does the next step of a consumer."""
         if member.joining is not None:
             if member.joining.answered:
                 self._joined(member, member.joining)
@@ -87,7 +88,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule(member=members, protocols=st.sampled_from(PROTOCOLS))
     def rejoin(self, member: Member, protocols: tuple[str, ...]) -> None:
-        """Rejoins with another subscription or after a topic change; the answer to an earlier request may be lost."""
+        """Rejoins with another subscription or after a topic change. The reply to an earlier request may be lost."""
         member.protocols = protocols
         self._join(member)
 
@@ -109,7 +110,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule(partition=st.integers(0, PARTITIONS - 1), offset=st.integers(0, 99), version=st.sampled_from([3, 5, 6, 9]))
     def commit_from_outside(self, partition: int, offset: int, version: int) -> None:
-        """Version 3 with its own retention time, which writes another version of the record."""
+        """Commits without a member id. Version 3 has a retention time, and writes another version of the record."""
         codes = self.harness.commit(
             GROUP, "t", {partition: offset}, version=version, leader_epoch=3, metadata="m", retention_ms=1_000_000_000
         )

@@ -1,4 +1,4 @@
-"""Loading a log in runs has the same result as replaying it record by record."""
+"""Loading a log in runs of commits has the same result as replaying the log record by record."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ epochs = st.sampled_from([-1, 0, 7, 2**31 - 1])
 
 @st.composite
 def runs(draw: st.DrawFn) -> list[tuple[bytes, bytes | None]]:
-    """Commits of one request, like those of members."""
+    """The commits of one request, as a member sends them."""
     group, topic, time_ms = draw(groups), draw(topics), draw(times)
     metadata = draw(st.sampled_from(["", "", "m", "größer", "m" * 126, "m" * 200]))
     topic_id = draw(st.sampled_from([None, b"\1" * 16]))
@@ -122,7 +122,7 @@ def test_loading_a_log_in_runs_equals_replaying_it(log: Any, pending: int, first
         commit_runs.PENDING_AT_MOST = before
     assert loaded.durable_state() == replayed.durable_state()
     del loaded.skipped["no key"]
-    assert loaded.skipped <= replayed.skipped, "records that later ones replace need not be read"
+    assert loaded.skipped <= replayed.skipped, "a load may skip only records that a replay skips, too"
 
 
 def test_a_record_with_the_layout_of_a_commit_may_be_another_record() -> None:
@@ -136,7 +136,7 @@ def test_a_record_with_the_layout_of_a_commit_may_be_another_record() -> None:
 
 
 def test_only_the_last_commits_of_a_run_are_decoded() -> None:
-    """Of two thousand commits for twenty partitions, only twenty become objects: so a load is fast."""
+    """Two thousand commits for twenty partitions become only twenty objects, so a load is fast."""
     made = [
         (offset_key("g", "t", number % 20), offset_value(OffsetCommitValue(number, 0, "", START_MS + number)))
         for number in range(2000)

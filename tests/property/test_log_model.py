@@ -49,7 +49,7 @@ class LogModel(RuleBasedStateMachine):
         self.log = self.open(clean=False)
 
     def open(self, *, clean: bool) -> Log:
-        """Opens the log with the checkpoints of log start and recovery point, which are always up to date here."""
+        """Opens the log with the checkpoints of log start and recovery point, which this test keeps up to date."""
         point = self.log.recovery_point if hasattr(self, "log") else 0
         return Log.open(
             PATH,

@@ -1,4 +1,5 @@
-"""The directly encoded replies of OffsetCommit and OffsetFetch equal those of the schemas, for every version."""
+"""The directly encoded replies of OffsetCommit and OffsetFetch equal those of the schemas, for every version with
+such replies: OffsetCommit 2 to 10, OffsetFetch 6 to 10."""
 
 from __future__ import annotations
 

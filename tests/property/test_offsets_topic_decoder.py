@@ -72,7 +72,7 @@ def test_the_fast_reader_reads_the_same_values_as_the_schemas(
     topic_id: bytes | None,
     data: st.DataObject,
 ) -> None:
-    """If the fast reader returns a value, it is that of the general reader, for damaged bytes, too."""
+    """If the fast reader returns a value, the general reader returns the same value, also for damaged bytes."""
     key = bytearray(records.offset_key(group, topic, partition))
     value = bytearray(records.offset_value(OffsetCommitValue(offset, epoch, metadata, at, -1, topic_id)))
     for target in (key, value):

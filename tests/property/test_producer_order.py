@@ -1,9 +1,10 @@
-"""The queue of an idempotent producer with a broker that follows the rules, on connections that break at the worst
+"""The queue of an idempotent producer and a broker that checks sequences, on connections that break at the worst
 moments.
 
-Requests of one connection are answered in order. When it breaks, some requests are lost, some were appended but their
-answers are lost, and some arrive later than their retries. In each case the log has the records in the order in which
-they were sent, acknowledged records exactly once, and expired ones at most once.
+The broker replies to the requests of one connection in order. When a connection breaks, some requests are lost, some
+are appended but their replies are lost, and some arrive later than their retries. In each case
+the log has the records in the order of sending. It has each acknowledged record exactly once, and each expired record
+at most once.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ RETRIABLE = (ErrorCode.not_leader_or_follower, ErrorCode.unknown_topic_or_partit
 
 
 class Sent(NamedTuple):
-    """A sent batch: a retry may have another sequence."""
+    """A batch in one request. A retry of the batch may have another sequence."""
 
     batch: ProducerBatch
     epoch: int
@@ -116,7 +117,7 @@ class Scenario:
             self.retried += 1
 
     def break_off(self) -> None:
-        """The connection breaks: requests in flight and their answers are lost for the client."""
+        """The connection breaks: the client gets no reply to the requests in flight."""
         lost = [sent for sent, _ in self.answers] + self.under_way
         self.late += [sent for sent in self.under_way if self.dice.random() < 0.5]
         self.answers, self.under_way = [], []
@@ -150,7 +151,7 @@ class Scenario:
         assert len(log) == len(set(log)), "a record is twice in the log"
         assert set(self.appended) <= set(log), "an acknowledged record is not in the log"
         assert sorted(self.appended + self.given_up) == list(range(self.next_number)), (
-            "a record was neither acknowledged nor given up"
+            "each record must be acknowledged or given up, and only once"
         )
 
 

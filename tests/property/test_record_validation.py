@@ -48,7 +48,7 @@ def batch_of(records: list[bytes], codec: str = "none", count: int | None = None
 
 
 def checked(data: bytes) -> RecordSummary:
-    """The result of the broker's check. The check in steps of a few records and headers must have the same result."""
+    """The result of the broker's check. KafkaError if it refuses the batch. A check in small steps must agree."""
     header = read_header(data)
     at_once = verdict(lambda: check_batch(data, header))
     assert verdict(lambda: in_small_steps(data)) == at_once

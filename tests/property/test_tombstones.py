@@ -1,5 +1,5 @@
-"""Tombstones that are encoded in bulk equal single records: in a batch, in the state machine, and in a log that is
-read."""
+"""Tombstones that are encoded in bulk equal tombstones in single records: in a batch, in the state machine, and when a
+log is read."""
 
 from __future__ import annotations
 

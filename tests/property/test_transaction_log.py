@@ -1,7 +1,8 @@
-"""A log with any transactions, truncations, deletions, stops and crashes between two writes, compared with a list.
+"""A log with any transactions, truncations, deletions, stops and crashes, compared with a list.
+The log may also crash while it writes the marker of an abort.
 
-The last stable offset, the index of aborted transactions and the records of a read_committed reader are those of the
-list."""
+The last stable offset, the index of aborted transactions and the records of a read_committed reader equal those that
+follow from the list."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ PRODUCERS = (3, 4, 5)
 
 @dataclass(frozen=True)
 class Written:
-    """A batch of the log. ``producer`` is PLAIN for records without a transaction. ``commit``: it is a marker."""
+    """A batch of the log. ``producer`` is PLAIN for records without a transaction. ``commit`` is the result of a
+    marker."""
 
     base: int
     count: int
@@ -99,7 +101,8 @@ class TransactionLog(RuleBasedStateMachine):
         )
 
     def stable_within(self, stable: int) -> int:
-        """The last stable offset. Below the log start it is the base offset of the batch with the log start."""
+        """The last stable offset of the log. If ``stable`` is below the log start, it is the base offset of the batch
+        that contains the log start, or the log start if no batch contains it."""
         if stable >= self.start:
             return stable
         return next((one.base for one in self.written if one.base <= self.start <= one.last), self.start)
@@ -146,7 +149,7 @@ class TransactionLog(RuleBasedStateMachine):
     @precondition(lambda self: self.expected.opened)
     @rule(steps=st.integers(0, 4), keep=st.integers(0, 200), torn=st.booleans())
     def crash_at_an_abort(self, steps: int, keep: int, torn: bool) -> None:
-        """The process dies before, inside or after the write of the marker, or of the entry in the index."""
+        """The process dies before, during or after the write of the marker or of the index entry."""
         producer = next(iter(self.expected.opened))
         point = self.log.recovery_point
         one = Written(self.expected.end, 1, producer, self.expected.epochs[producer] + 1, commit=False)

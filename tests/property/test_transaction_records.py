@@ -1,4 +1,4 @@
-"""The quick reader of ``__transaction_state`` and the reader by schema return the same for any bytes."""
+"""The quick reader of ``__transaction_state`` and the reader by schema return the same result for any bytes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Transactions, plain commits, deletions, expiry, compaction and restarts in any order, against a simple model.
 
-The model has Kafka's rule in its direct form: each committed offset has the number of its record, and a transaction's
-offset becomes a committed one if its number is larger. The shard does not store these numbers.
+The model applies Kafka's rule directly: it stores the number of the record of each committed offset. At a commit, a
+transaction's offset replaces the committed offset if the transaction's record has the larger number. The shard does not
+store these numbers.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ Key = tuple[str, str, int]
 
 @dataclass
 class Model:
-    """The values of ``committed`` and ``pending`` are pairs: the number of the record, and its offset."""
+    """``committed``: by group, topic and partition, the number of the commit's record and the offset that it commits.
+    ``pending``: the same for each producer id."""
 
     number: int = 0
     committed: dict[Key, tuple[int, int]] = field(default_factory=dict)
@@ -104,7 +106,7 @@ class Transactions(RuleBasedStateMachine):
     def commit_twice_in_a_tick(
         self, group: str, topic: str, first: ProducerIdentity, second: ProducerIdentity, ends: list[ProducerIdentity]
     ) -> None:
-        """Two transactional commits with a plain one between or before them, and the ends of transactions."""
+        """Two transactional commits, with a plain commit between or before them. Then transactions are committed."""
         promises: list[Any] = []
         for producer in (first, None, second) if len(ends) % 2 else (None, first, second):
             offsets = self._offsets({0, 1})

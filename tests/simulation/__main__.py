@@ -59,7 +59,7 @@ def run_seed(seed: int, lines: int = LINES, without: tuple[str, ...] = (), bug: 
 
 
 def shrunk(seed: int) -> tuple[str, ...]:
-    """Returns the faults that are not needed for the failure of a seed."""
+    """Returns the faults without which the seed still fails."""
     without: tuple[str, ...] = ()
     for fault in FAULTS:
         if attempt(seed, (*without, fault))[1] is not None:
@@ -98,7 +98,7 @@ def many(first: int, last: int, jobs: int, keep_going: bool) -> int:
 
 
 def detected(bug: str, first: int, last: int) -> tuple[int | None, str]:
-    """Returns the first seed that detects a bug, and its error."""
+    """Returns the first seed that detects a bug, and the error of this seed; None and "" if no seed detects it."""
     for seed in range(first, last + 1):
         error = attempt(seed, (), bug)[1]
         if error is not None:
@@ -119,11 +119,11 @@ def all_bugs(first: int, last: int) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__.splitlines()[0])
     parser.add_argument("seeds", help="a seed, or FIRST-LAST")
-    parser.add_argument("--all", action="store_true", help="the whole trace")
+    parser.add_argument("--all", action="store_true", help="print the complete trace")
     parser.add_argument("--shrink", action="store_true", help="leave out faults that are not needed for the failure")
-    parser.add_argument("--keep-going", action="store_true", help="after a failure")
+    parser.add_argument("--keep-going", action="store_true", help="run the other seeds after a failure, too")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--bug", choices=sorted(BUGS), help="put one in")
+    parser.add_argument("--bug", choices=sorted(BUGS), help="inject this bug")
     parser.add_argument("--bugs", action="store_true", help="inject all bugs, one after another")
     options = parser.parse_args()
     first, _, last = options.seeds.partition("-")

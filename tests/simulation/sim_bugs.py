@@ -29,7 +29,7 @@ Bug = Callable[[], Any]
 
 
 def _replacing(owner: Any, name: str, make: Callable[[Any], Any]) -> Bug:
-    """A patch that replaces one attribute by a value made from the original."""
+    """Returns a patch that replaces one attribute. ``make`` makes the new value from the original one."""
     return lambda: patch.object(owner, name, make(getattr(owner, name)))
 
 
@@ -99,14 +99,14 @@ def _waits_for_no_revocation(real: Any) -> Any:
 
 
 def _old_assignments_kept(real: Any) -> Any:
-    """A member that the leader's assignment leaves out keeps its partitions."""
+    """A member without assigned partitions keeps its old ones, or gets those of another member."""
 
     def handle(self: Membership, now_ms: int, request: Any) -> Any:
         group = self._groups.get(request.group_id)
         plan = dict(request.assignments)
         if group is not None and group.leader == request.member_id:
             kept = {one: member.assignment for one, member in group.members.items() if not plan.get(one)}
-            # The leader names every member, so all members get the first member's assignment.
+            # The leader names every member. So a member with an empty assignment gets the first one that is not empty.
             first = next((share for share in plan.values() if len(share) > 12), b"")
             plan |= {one: share or first for one, share in kept.items()}
             plan = {one: share if len(share) > 12 else first for one, share in plan.items()}
@@ -189,7 +189,7 @@ def _members_of_848_never_end(real: Any) -> Any:
 
 
 def _newest_record_dropped(real: Any) -> Any:
-    """Compaction removes the newest record of one key."""
+    """Compaction removes all records of the keys that end with partition 1, also the newest ones."""
 
     def stays(self: RowEngine, record: Any, header: Any, rules: Any, mapped_offset: int) -> bool:
         kept = real(self, record, header, rules, mapped_offset)
@@ -203,7 +203,7 @@ def _offsets_stay_when_a_group_is_deleted(real: Any) -> Any:
 
 
 def _load_stops_early(real: Any) -> Any:
-    """The last run of commits of a log is not loaded."""
+    """The commits that the loader holds back at the end of a log are not loaded."""
 
     def finish(self: Loader[Any]) -> Iterator[None]:
         return iter(())
@@ -212,7 +212,7 @@ def _load_stops_early(real: Any) -> Any:
 
 
 def _pending_join_not_answered(real: Any) -> Any:
-    """When a rebalance completes, the first member gets no answer."""
+    """In every fifth generation, the members other than the leader get no reply to JoinGroup."""
 
     def answer(self: Membership, *arguments: Any) -> Any:
         member, reply = arguments[-3:-1]
@@ -288,7 +288,7 @@ BUGS: dict[str, Bug] = {
 
 @contextmanager
 def injected(bug: str | None) -> Iterator[None]:
-    """Runs the block with a bug injected."""
+    """Runs the block with a bug injected; None: without a bug."""
     if bug is None:
         yield
         return

@@ -24,7 +24,7 @@ from odradek.groups.messages import (
 
 
 class ClassicProcess(Process):
-    """``strategy`` names assignors, the preferred one first. ``patience_ms``: the time until it joins again."""
+    """``strategy`` names assignors, the preferred one first. ``patience_ms``: the longest wait before a new join."""
 
     def __init__(
         self,
@@ -47,8 +47,8 @@ class ClassicProcess(Process):
         self._rebalance_ms = rebalance_ms
         self._new_ids = (f"m{number}-{n}" for n in range(1_000_000))
         self._is_modern = self.world.chance(0.8)  # supports MEMBER_ID_REQUIRED
-        # Static members of older versions do not learn that they are leaders, so the leader would not notice topic
-        # changes.
+        # In older versions of JoinGroup, a static member that returns as the leader does not learn that it is the
+        # leader. So it would not notice topic changes.
         self._skips_assignment = self.instance_id is not None or self.world.chance(0.5)
         self._busy = False
         self._counts: dict[str, int] = {}
@@ -162,8 +162,7 @@ class ClassicProcess(Process):
             self._again(following)
 
     def _refused(self, error: Exception) -> None:
-        """Joining again would not remove the error: the client reports it, and the process ends. A later process may be
-        able to join."""
+        """Ends the process, because joining again would not remove the error. A later process may be able to join."""
         self.note("gives up: {}", error)
         self.die()
 
@@ -261,7 +260,7 @@ class ClassicProcess(Process):
         self.step()
 
     def leave(self) -> None:
-        """Closes like a client: commits, gives up its partitions, leaves the group. A static member does not leave."""
+        """Closes like a client: commits, gives up its partitions, and leaves. A static member sends no LeaveGroup."""
         if self.leaving:
             return
         self.leaving = True

@@ -1,4 +1,4 @@
-"""A KIP-848 consumer: it sends heartbeats, gives up revoked partitions after a while, and reports this."""
+"""A KIP-848 consumer: it sends heartbeats, gives up revoked partitions after a while, and then reports what it owns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OVER = {
 class ConsumerProcess(Process):
     """The consumer subscribes to ``topics``, or to the regular expression ``pattern``.
 
-    ``patience_ms``: the longest time that it takes to give up revoked partitions.
+    ``patience_ms``: the longest time that the consumer takes to give up revoked partitions.
     """
 
     def __init__(
@@ -115,9 +115,9 @@ class ConsumerProcess(Process):
     def _may_arrive_late(self, epoch: int) -> bool:
         """Returns whether a heartbeat of this epoch may arrive late.
 
-        A late heartbeat of the current epoch would revert later reports of the member. A late heartbeat of the previous
-        epoch may consume the member's new assignment; in Kafka, too, the member gets it again only after a heartbeat
-        with all fields.
+        A late heartbeat of the current epoch would revert later reports of the member. The reply to a late heartbeat of
+        the previous epoch may have the member's new assignment, and is lost. In Kafka, too, the member then gets the
+        assignment again only after a heartbeat with all fields.
         """
         comes_late = 0 < epoch < self.epoch
         self._had_late_heartbeats |= comes_late
@@ -173,7 +173,7 @@ class ConsumerProcess(Process):
         self.give_up(set(self.owned))
 
     def _reconcile(self) -> None:
-        """First gives up partitions, which takes time and a commit. Then takes new partitions, and reports."""
+        """Gives up revoked partitions, after a while and a commit. Then takes new partitions and sends a heartbeat."""
         if self._revoking or self.owned == self.target:
             return
         if self.owned <= self.target:

@@ -1,7 +1,7 @@
 """The coordinator under test: the real runtime and shards on simulated logs, topics and time, and its checks.
 
-``WatchedShard`` is the real shard with a hook: it shows which records belong to which answer. An answer before its
-records are replayed and replicated is detected.
+``WatchedShard`` is the real shard with a hook that shows which records belong to which reply. The simulation fails if a
+reply leaves before its records are replayed and replicated.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ SMALL_STEPS = (
 
 
 class Token:
-    """Records that an answer waits for."""
+    """The records that a reply waits for."""
 
     __slots__ = ("left", "next_offset")
 
@@ -70,12 +70,12 @@ class Token:
 
 
 class Watch:
-    """Which answers of one shard wait for which records."""
+    """The replies of one shard, and the records that each reply waits for."""
 
     def __init__(self) -> None:
-        self._tokens: dict[int, tuple[object, Token]] = {}  # by record; kept, so that no other record gets its id
+        self._tokens: dict[int, tuple[object, Token]] = {}  # by id(record); while it is kept, its id is unique
         self._parked: dict[Hashable, object] = {}
-        self._answers: dict[int, tuple[object, object, Token]] = {}  # by request
+        self._answers: dict[int, tuple[object, object, Token]] = {}  # by id(request)
 
     def on_result(self, request: object | None, result: Result) -> None:
         written: list[object] = [*result.records]
@@ -101,9 +101,9 @@ class Watch:
             known[1].next_offset = next_offset
 
     def on_answer(self, request: object, reply: object, high_watermark: int) -> None:
-        """Raises SimulationFailure for an answer that is too early."""
+        """Raises SimulationFailure if the reply is too early."""
         known = self._answers.pop(id(request), None)
-        if known is None or known[1] is not reply:  # refused before or after the shard handled it
+        if known is None or known[1] is not reply:  # the reply is a refusal of the runtime
             return
         token = known[2]
         if token.left:
@@ -226,7 +226,7 @@ class SimTopics:
 
 
 class _Errors(logging.Handler):
-    """The runtime survives bugs in a shard and logs them; here they are counted."""
+    """Collects the bugs of a shard that the runtime survives and logs."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -251,12 +251,12 @@ class Coordinator:
         ]
         self.shadows = [GroupShard(config, self.topics) for _ in self.logs]
         self.ends_of_groups: dict[str, int] = {}
-        """The number of times that each classic group has ended: generations start again after that."""
+        """The number of times that each classic group has ended. After each end, generations start again."""
         self.emptied_ms: dict[str, int | None] = {}
-        """Classic groups by their last record: the time since which they are empty; None: they have members."""
+        """For each classic group, by its last record: the time since which the group is empty; None: it has members."""
         self.on_connections_lost: Callable[[], None] = lambda: None
         self.is_read: Callable[[str, str], bool] = lambda group_id, topic: False
-        """Whether a member that the group has subscribes to a topic."""
+        """Returns whether any present member of the group subscribes to the topic."""
         self.runtime: GroupRuntime | None = None
         self._process = Process(world)
         self._dirty: set[int] = set()
@@ -301,7 +301,7 @@ class Coordinator:
         self.world.note("broker", "starts")
 
     def crash(self, *, loses_tail: bool) -> None:
-        """kill -9. With ``loses_tail`` unreplicated records are lost."""
+        """kill -9. With ``loses_tail``, unreplicated records are lost."""
         self._process.kill()
         self.runtime = None
         self.world.note("broker", "crashes")
@@ -362,7 +362,7 @@ class Coordinator:
         return True
 
     def _handled(self, request: Any) -> bool:
-        """Removes partitions that the handler refuses from a commit. Returns whether any is left."""
+        """Removes from a commit the partitions that the handler refuses. Returns False if the shard gets no request."""
         if isinstance(request, PlannedCommits):
             return all(self._exist(row) == list(row.partitions) for row in request.plan.request.topics)
         if isinstance(request, OffsetCommit):
@@ -378,7 +378,7 @@ class Coordinator:
         return [one for one in row.partitions if one[0] < known.partition_count]
 
     def _expect(self, index: int, request: Any) -> Callable[[Any], None]:
-        """Informs the ledger of the possible changes of a request. The returned function takes the answer."""
+        """Informs the ledger of the possible changes of a request. The returned function takes the reply."""
         ledger = self.ledger
         if isinstance(request, PlannedCommits):
             return ledger.planned(index, request)
@@ -444,7 +444,7 @@ class Coordinator:
         self.shadows[log.index] = self._read(log)
 
     def _read(self, log: WorldLog) -> GroupShard:
-        """A shard that has read the log, record by record."""
+        """Returns a new shard that has replayed the log, record by record."""
         shard = GroupShard(self.config, self.topics)
         for row in log.rows():
             assert row.key is not None
@@ -473,19 +473,16 @@ class Coordinator:
             key = decoded.key
             value = shard.committed(key.group, key.topic, key.partition)
             if value is None:
-                continue  # it is already removed, with its topic
+                continue  # the offset is already removed, with its topic
             due_ms = self._due_ms(key.group, value.commit_timestamp_ms, value.expire_timestamp_ms)
             if self.is_read(key.group, key.topic):
                 raise SimulationFailure(f"{key} expired while a member subscribes to it", key.group)
-            if due_ms is None or now_ms < due_ms:
+            if now_ms < due_ms:
                 raise SimulationFailure(f"{key} expired at {now_ms}, due at {due_ms}", key.group)
             self.ledger.expire(self._index_of(shard), key)
 
-    def _due_ms(self, group_id: str, committed_ms: int, expire_ms: int) -> int | None:
-        """Returns the time from which an offset may expire, computed only from the log.
-
-        None: it does not expire in the current state of the group.
-        """
+    def _due_ms(self, group_id: str, committed_ms: int, expire_ms: int) -> int:
+        """Returns the time from which an offset may expire, computed only from the log. Ignores members."""
         if expire_ms != -1:
             return expire_ms
         emptied_ms = self.emptied_ms.get(group_id)
@@ -503,7 +500,7 @@ class Coordinator:
     # --- checks -----------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """After every event: no bug was logged, and the log has the live state."""
+        """Checks, after every event, that no bug was logged and that a replay of the log gives the live state."""
         if self._errors.seen:
             record = self._errors.seen[0]
             error = None if record.exc_info is None else record.exc_info[1]
@@ -515,12 +512,12 @@ class Coordinator:
             if shard is not None:
                 driver = self.runtime._drivers[index]
                 if driver._current is not None:
-                    continue  # many records are replayed in steps
+                    continue  # the shard is still replaying records, in steps
                 self._same(shard.durable_state(), self.shadows[index].durable_state(), f"partition {index}")
             self._dirty.discard(index)
 
     def _check_reading(self, log: WorldLog) -> None:
-        """A compacted log gives the same state as the complete one."""
+        """Checks that a compacted log gives the same state as the complete log."""
         self._same(self._read(log).durable_state(), self.shadows[log.index].durable_state(), f"compacted {log.index}")
 
     @staticmethod

@@ -1,7 +1,8 @@
-"""The commits that every group must have, computed from requests and answers, without a look into the coordinator.
+"""The commits that every group must have, computed only from requests and replies.
 
-Each partition of each group has a history of requested changes, in the order in which they reached the coordinator. An
-answer makes a change certain. If the coordinator crashes first, the change stays open until the log is read again.
+Each partition of each group has a history of requested changes, in the order in which they reached the coordinator. A
+reply makes a change certain. If the coordinator crashes before the reply, the change is uncertain until the log is read
+again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ UNCERTAIN = {
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.unknown_server_error,
 }
-"""Errors with which a request may be answered although its records are in the log."""
+"""A reply may have one of these errors although the records of its request are in the log."""
 
 
 class Key(NamedTuple):
@@ -42,7 +43,7 @@ class Fate(Enum):
 
 @dataclass(slots=True)
 class Change:
-    """``offset`` None: there is no commit from now on. ``by``: the requester."""
+    """A requested change of one committed offset. ``offset`` None: the commit is removed. ``by``: the requester."""
 
     number: int
     offset: int | None
@@ -57,7 +58,7 @@ NEVER = Change(-1, None, "none", None, Fate.DONE)
 
 
 class Ledger:
-    """``going_back_allowed``: old requests may be in flight when newer ones are answered.
+    """``going_back_allowed``: an old request may still be in flight when a newer request gets its reply.
 
     ``owns_of_deleted`` returns whether a member owns a partition of a deleted topic with the key's topic name. Names
     do not tell two topics apart, so a classic member may commit for the new topic until it joins again.
@@ -67,7 +68,7 @@ class Ledger:
         self._world = world
         self._numbers = count()
         self._histories: dict[Key, list[Change]] = {}
-        self._index: dict[str, int] = {}  # the index of the log of a group
+        self._index: dict[str, int] = {}  # by group: the partition of the offsets topic
         self.going_back_allowed = False
         self.owns_of_deleted: Callable[[Key, str], bool] = lambda key, member: False
         self.commits = 0
@@ -184,16 +185,16 @@ class Ledger:
                 self._add(key, None, "topic gone").fate = Fate.DONE if certain else Fate.UNKNOWN
 
     def expire(self, index: int, key: tuple[str, str, int]) -> None:
-        """The coordinator has just written this tombstone; the append may still fail."""
+        """The coordinator has just made this tombstone. Its append may still fail."""
         self._add(Key(*key), None, "expired").fate = Fate.UNKNOWN
 
     # --- expected state ---------------------------------------------------------------------------------------
 
     @staticmethod
     def _possible(history: list[Change], before: int, *, open_too: bool) -> list[Change]:
-        """Those changes with a lower number that may be in effect, newest first, down to the newest certain one.
+        """Returns the changes below ``before`` that may be in effect: newest first, down to the newest certain one.
 
-        ``open_too``: also unanswered changes. The answer to a fetch comes after those to all earlier commits.
+        ``open_too``: also changes without a reply. The reply to a fetch comes after the replies to all earlier commits.
         """
         found = []
         for change in reversed(history):
@@ -229,7 +230,7 @@ class Ledger:
             raise SimulationFailure(text, key.group)
 
     def settle(self, index: int, committed: Callable[[Key], OffsetCommitValue | None], *, certain: bool) -> None:
-        """The log was read: open changes are decided, if ``certain``."""
+        """Compares the state after a load of the log. If ``certain``, this state decides all open changes."""
         before = next(self._numbers)
         for key, history in self._histories.items():
             if self._index[key.group] != index:
@@ -243,11 +244,11 @@ class Ledger:
             if not certain:
                 continue
             topic_id = None if value is None else value.topic_id
-            # Replaces the last change: this shard may still have to answer an earlier fetch.
+            # The loaded state keeps the number of the newest change: the reply to an earlier fetch may still follow.
             self._histories[key] = [Change(history[-1].number, offset, "loaded", topic_id, Fate.DONE)]
 
     def compare(self, committed: Callable[[Key], OffsetCommitValue | None]) -> None:
-        """Without requests in flight, the state equals all answers."""
+        """Checks that the state agrees with the history. Called when no request is in flight."""
         before = next(self._numbers)
         for key in self._histories:
             value = committed(key)

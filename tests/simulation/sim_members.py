@@ -1,4 +1,4 @@
-"""The common part of members of both protocols: a process with positions that fetches and commits offsets."""
+"""What members of both protocols share: a process that has positions, and fetches and commits offsets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RETRY_MS = 100
 
 
 class Process:
-    """A consumer, alive until it leaves or crashes. Subclasses join groups and return their identity."""
+    """A consumer, alive until it leaves or crashes. Subclasses join groups and return the identity of the member."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Process:
         self.alive = True
         self.leaving = False
         self.owned: set[TopicPartition] = set()
-        # owned partitions of deleted topics: new topics may have these names now
+        # owned partitions of deleted topics. New topics may have these names now.
         self.of_deleted: set[TopicPartition] = set()
         self.positions: dict[TopicPartition, int] = {}
         self._tenure = 0  # increases with every change of the owned partitions
@@ -146,7 +146,7 @@ class Process:
             self.commit()
 
     def commit(self, then: Callable[[], None] | None = None) -> None:
-        """Commits its positions. ``then`` is called after any result."""
+        """Increases and commits the positions. ``then`` is called after any result, if the process is still alive."""
         known = sorted(tp for tp in self.owned if tp in self.positions)
         if not known or not self.may_commit:
             if then is not None:
@@ -183,7 +183,7 @@ class Process:
         request = OffsetCommit(self.group_id, rows, member_id, generation, self.instance_id)
         if self.world.chance(0.5):
             return request
-        # Like the fast path with commits of the same partitions: a plan that is used again.
+        # As on the fast path: commits of the same partitions use the same plan again.
         facts = tuple(self.coordinator.topics.topic(topic) for topic in topics)
         if any(fact is None or max(topics[fact.name]) >= fact.partition_count for fact in facts):
             return request

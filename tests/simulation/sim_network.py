@@ -35,7 +35,8 @@ class Call:
 
 
 class Connection:
-    """The connection of one member to its coordinator. ``call`` answers once, with None if the connection broke."""
+    """The connection of one member to its coordinator. ``call`` passes the reply to ``take``, or None if the connection
+    broke."""
 
     def __init__(self, world: World, coordinator: Coordinator, network_faults: NetworkFaults, name: str) -> None:
         self._world = world
@@ -88,7 +89,7 @@ class Connection:
             call.take(reply)
 
     def break_off(self, why: str, generation: int | None = None) -> None:
-        """Requests in flight get no answer; the next call uses a new connection."""
+        """Requests in flight get no reply. The next call uses a new connection."""
         if generation is not None and generation != self._generation:
             return
         self._generation += 1
@@ -101,7 +102,7 @@ class Connection:
             call.take(None)
 
     def close(self) -> None:
-        """The connection of a process that has ended: no answer is delivered any more."""
+        """Closes the connection of a process that has ended: no more replies are delivered."""
         self._generation += 1
         for call in self._calls:
             call.alarm.cancel()

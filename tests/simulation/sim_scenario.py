@@ -39,7 +39,7 @@ from odradek.groups.messages import (
 
 HOUR_MS = 3_600_000
 EVENTS_AT_MOST = 60_000
-"""Far more than any seed has: a larger number is an endless loop."""
+"""Far more events than any seed has. A seed with more events is in an endless loop."""
 CALM_AT_MOST_MS = 240_000
 FAULTS = (
     "crash",
@@ -56,7 +56,7 @@ FAULTS = (
 )
 STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 RETENTION = ((20_000, 5_000), (60_000, 5_000), (60_000, 30_000), (HOUR_MS, 30_000), (168 * HOUR_MS, HOUR_MS))
-"""``offsets.retention`` and its check interval."""
+"""The retention of offsets and the interval of its checks, in ms."""
 PATTERNS = ("t.*", "[ab].*|t0", "t[01]")
 
 
@@ -74,7 +74,7 @@ class Group:
 
 
 class Scenario:
-    """``without``: faults that are left out, to find those needed for a failure."""
+    """``without``: faults to leave out. This shows which faults a failure needs."""
 
     def __init__(self, seed: int, without: tuple[str, ...] = ()) -> None:
         self.world = world = World(seed, EVENTS_AT_MOST)
@@ -198,7 +198,7 @@ class Scenario:
                     process.recover()
 
     def _check_revocations(self, since: dict[tuple[str, str, int], int]) -> None:
-        """The group waits for no member much longer than the rebalance timeout."""
+        """Checks that no KIP-848 member keeps revoked partitions much longer than the rebalance timeout."""
         waiting = {}
         for group in self.groups:
             shard = self._shard(group.name)
@@ -403,7 +403,7 @@ class Scenario:
         self.world.note("admin", "{} {}: {}", what, group_id, reply)
 
     def _look(self) -> None:
-        """Fetches offsets like a client outside the group. The ledger has the expected result."""
+        """Fetches the offsets of a group, describes it and lists all groups. The ledger checks the offsets."""
         group = self.world.rng.choice(self.groups)
         everything = OffsetFetch(group.name)
         self._admin.call(group.name, everything, lambda reply: None)
@@ -446,8 +446,9 @@ class Scenario:
     def _held(self, process: Process, members: Any) -> set[TopicPartition]:
         """The partitions that the process owns.
 
-        A classic member that has joined and not synced may have been away for longer than its session, and the group
-        may have given its partitions to others. Kafka still accepts its id, and its next sync has the new assignment.
+        A classic member between join and sync may have been away for longer than its session. The group may have given
+        the member's partitions to other members. Kafka still accepts the member's id, and the reply to its next sync
+        has the new assignment.
         """
         owned = set(process.owned)
         if isinstance(process, ConsumerProcess) or process.at_rest:
@@ -473,7 +474,7 @@ class Scenario:
             if not (isinstance(process, ClassicProcess) and process.at_rest and process.owned):
                 continue
             owners = self._owners.setdefault((group.name, ended, process.membership.generation), {})
-            if process.membership.member_id not in members:  # of an old generation, as the member will find out
+            if process.membership.member_id not in members:  # its partitions are of an old generation
                 continue
             me = process.instance_id or process.membership.member_id
             for tp in process.owned:
@@ -492,7 +493,11 @@ class Scenario:
         )
 
     def _is_read(self, group_id: str, topic: str) -> bool:
-        """Whether a member that is reconciling subscribes to the topic, according to the member."""
+        """Whether a dynamic member that the coordinator knows subscribes, in its own view, to the topic.
+
+        A KIP-848 member counts only if the coordinator knows this subscription, too. A classic member counts only if it
+        is at rest in the current generation.
+        """
         shard = self._shard(group_id)
         classic, consumer = shard.groups.get(group_id), shard.consumer_groups.get(group_id)
         for process in next(group for group in self.groups if group.name == group_id).processes:
@@ -529,12 +534,13 @@ class Scenario:
         return self._coverage(members)
 
     def _lacks_an_assignment(self, alive: list[Process]) -> bool:
-        """Only classic members are in a KIP-848 group, too many for a classic group: in Kafka, too, no assignment is
-        made for them."""
+        """Whether a KIP-848 group has only classic members, more than a classic group allows. In Kafka, too, such a
+        group gets no assignment."""
         return len(alive) > self.config.group_max_size and all(isinstance(one, ClassicProcess) for one in alive)
 
     def _cannot_join(self, process: Process, classic: ClassicGroup) -> bool:
-        """A KIP-848 consumer cannot join a classic group with more members than a KIP-848 group allows: as in Kafka."""
+        """Whether the process is a KIP-848 consumer and the classic group has more members than a KIP-848 group
+        allows. As in Kafka, it cannot join."""
         return isinstance(process, ConsumerProcess) and len(classic.members) > self.config.consumer_max_size
 
     def _coverage(self, alive: list[Process]) -> str:

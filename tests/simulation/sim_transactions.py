@@ -1,9 +1,10 @@
 """Transactions in a simulated world: the real runtimes of transactional ids and of groups on logs in memory.
 
 Producers write to partitions and commit offsets in transactions of ``transaction.version`` 2. Requests are delayed,
-lost and repeated, producers die, and the broker may crash before and after each append. With odd seeds, half of the
-markers are late, each partition for itself, as in a cluster of several brokers. Invariants
-* After every event the state of each shard equals the replay of its log. So an offset is committed only behind its
+lost and repeated, producers die, and the broker may crash before and after each append. With odd seeds, about
+half of the markers are late, independently for each partition, as in a cluster of several brokers. The invariants:
+
+* After every event the state of each shard equals the replay of its log. So an offset is committed only after its
 marker.
 * ``support.transaction_checker`` finds no difference between producers, readers and logs.
 * At the end no transaction is open.
@@ -119,7 +120,7 @@ class _Errors(logging.Handler):
 
 
 class LateMarkerWriter(MarkerWriter):
-    """Writes half of the markers up to 200 ms late."""
+    """Writes about half of the markers up to 200 ms late."""
 
     def __init__(self, world: World, after: Callable[[int, Callable[[], None]], None], *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -248,7 +249,10 @@ class SimBroker:
                     self.group_shadow.replay(row.offset, record)
 
     def check(self) -> None:
-        """Checks after every event that the live state equals the replayed state and that no bug was logged."""
+        """Checks after every event that the live state equals the replayed state and that no bug was logged.
+
+        A shard in the middle of a long request is not compared.
+        """
         if self.errors.seen:
             record = self.errors.seen[0]
             error = None if record.exc_info is None else record.exc_info[1]
@@ -277,8 +281,7 @@ class Batch:
 
 
 class SimProducer:
-    """A transactional producer. ``epoch`` counts its starts. Replies to requests from before the last start are
-    dropped."""
+    """A transactional producer. It takes one reply to its newest request, and ignores all other replies."""
 
     def __init__(self, world: World, broker: SimBroker, ledger: Ledger, name: str, faults: float) -> None:
         self.world = world
@@ -297,7 +300,7 @@ class SimProducer:
     # --- requests ---------------------------------------------------------------------------------------------
 
     def ask(self, send: Callable[[Callable[[Any], None]], None], on_reply: Callable[[Any], None]) -> None:
-        """Sends a request until it has a reply. Requests and replies wait, get lost, and requests are repeated."""
+        """Sends a request until it has a reply. Requests and replies may be late, lost or repeated."""
         self._awaited += 1
         awaited, world = self._awaited, self.world
 
@@ -334,7 +337,7 @@ class SimProducer:
     # --- the life ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Starts a producer. The coordinator aborts the open transaction of an earlier one."""
+        """Starts a producer. The coordinator aborts the open transaction of an earlier producer."""
         self._todo.clear()
         request = InitProducerId(self.name, TIMEOUT_MS)
 

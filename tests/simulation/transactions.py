@@ -51,7 +51,7 @@ def one(seed: int) -> int:
 
 
 def many(first: int, last: int, jobs: int, *, to_failure: bool = False) -> int:
-    """Runs the seeds, with ``to_failure`` up to the first one that fails."""
+    """Runs the seeds. With ``to_failure``, it stops after the first seed that fails."""
     seeds = range(first, last + 1)
     if to_failure:
         results = []

@@ -1,4 +1,4 @@
-"""Fixtures of the Spark tests, and new queries."""
+"""Fixtures of the Spark tests: new topics, groups and queries."""
 
 from __future__ import annotations
 

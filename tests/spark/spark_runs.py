@@ -12,7 +12,7 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
 
 def rows_of(frame: Any) -> list[tuple[int, int]]:
-    """(partition, offset) of every row, in order; a record that was read twice is in the list twice."""
+    """(partition, offset) of every row, in order; a record read twice occurs twice."""
     return sorted((row.partition, row.offset) for row in frame.select("partition", "offset").collect())
 
 

@@ -1,4 +1,4 @@
-"""A query as Spark's planner calls the source, without Spark."""
+"""A query without Spark: calls the source as Spark's planner does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Offset = dict[str, Any]
 
 
 class Planner:
-    """A query as Spark runs it: each planned offset passes through JSON, and every range is read."""
+    """Calls the source like Spark: each planned offset passes through JSON, and ``read`` reads every task."""
 
     def __init__(self, bootstrap: str, topic: str, group: str) -> None:
         self.client = Admin(bootstrap)
@@ -26,7 +26,7 @@ class Planner:
         self.reader = self.made()
 
     def made(self, **options: str | None) -> OdradekStreamReader:
-        """``None``: without this option."""
+        """Returns a reader with these options. The value ``None`` leaves an option out."""
         chosen = {
             "kafka.bootstrap.servers": self.bootstrap, "subscribe": self.topic, "kafka.group.id": self.group,
             "startingOffsets": "committed", "fetchOffset.numRetries": "0", "onGroupReset": "follow",

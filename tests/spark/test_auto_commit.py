@@ -44,7 +44,7 @@ def test_sparks_own_source_refuses_auto_commit_and_commits_nothing(
 def test_our_source_refuses_auto_commit_and_commits_after_each_micro_batch(
     spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
-    """While a micro-batch is processed its records are not committed; those of the previous micro-batch are."""
+    """While a micro-batch is processed, only the records of earlier micro-batches are committed."""
     create_topic(bootstrap, topic)
     publish(bootstrap, topic, numbers(10))
     options = {

@@ -78,7 +78,7 @@ def test_signals_end_the_fork(python: str, tmp_path: Path, number: int) -> None:
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_the_streams_are_those_of_a_new_python(python: str, tmp_path: Path, unbuffered: str) -> None:
-    """Buffered or not, and with its exit code if the last bytes cannot be written."""
+    """The streams have the same buffering. The exit code is the same if the last bytes cannot be written."""
     environment = os.environ | {"GIVEN": "", "PYTHONPATH": str(tmp_path), "PYTHONUNBUFFERED": unbuffered}
     given: dict[str, Any] = {"env": environment, "stdin": subprocess.DEVNULL, "text": True}
     shown, full = [], []

@@ -1,4 +1,4 @@
-"""The choice of Java for a session, with programs that answer like a Java."""
+"""The choice of Java for a session, with programs that behave like a Java."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def fake_java(home: Path, version: str, modules: str = "jdk.incubator.vector") -> Path:
-    """A program that answers ``--list-modules`` like a Java; Java 8 has no modules."""
+    """A program that prints modules for ``--list-modules`` like a Java. Java 8 has no modules, and fails."""
     executable = home / "bin" / "java"
     executable.parent.mkdir(parents=True)
     lines = "".join(f"echo {name}@{version}\n" for name in ["java.base", *modules.split()])

@@ -189,7 +189,8 @@ def test_a_reset_is_followed_also_if_it_comes_while_a_micro_batch_runs(query: Qu
 
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], object]], None]:
-    """Does something once, just ``before`` or just ``after`` a request of the driver adds the group's offsets."""
+    """A function of (moment, work). ``work`` is then called once, just before or just after the driver's request that
+    adds the group's offsets."""
 
     def do(moment: str, work: Callable[[], object]) -> None:
         send_offsets, left = Producer.send_offsets_to_transaction, [work]
@@ -219,7 +220,7 @@ def test_a_reset_between_the_drivers_request_and_the_end_of_the_transaction_is_f
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_reset_between_the_drivers_request_and_the_end_of_the_transaction_is_handled_as_the_option_says(
+def test_on_group_reset_applies_to_a_reset_between_the_drivers_request_and_the_end_of_the_transaction(
     planner: Planner,
     moment: str,
     meanwhile: Callable[[str, Callable[[], object]], None],
@@ -276,7 +277,7 @@ def test_other_commits_are_overwritten_unless_they_have_a_reset_mark(
     query.close()
 
 
-def test_a_reset_ends_the_query_if_the_option_says_so(planner: Planner) -> None:
+def test_with_on_group_reset_fail_a_reset_ends_the_query(planner: Planner) -> None:
     query = Query(planner, on_reset="fail")
     query.plan()
     query.add_to_transaction()

@@ -152,7 +152,7 @@ def test_errors_name_missing_offsets(spark: Any, bootstrap: str, filled: str) ->
 
 @pytest.mark.claim(101, part=True)
 def test_mistakes_are_reported_in_one_line_at_load(spark: Any, bootstrap: str, filled: str) -> None:
-    # Like Spark's own source.
+    # Spark's own source refuses this setting, too.
     with pytest.raises(Exception, match=r"enable\.auto\.commit is not supported") as caught:
         read(spark, bootstrap, filled, **{"kafka.enable.auto.commit": "true"})
     assert "\n" not in (reason(caught.value) or "\n")
@@ -171,7 +171,7 @@ def test_a_user_defined_schema_is_refused(spark: Any, bootstrap: str, filled: st
 
 
 def test_python_workers_import_the_installed_pyspark(spark: Any) -> None:
-    """The workers do not import ``pyspark.zip``, whose modules each process would compile again."""
+    """The workers do not import ``pyspark.zip``: each process would compile the modules of the archive again."""
     import pyspark
 
     (found,) = spark.sparkContext.range(1).map(lambda _: __import__("pyspark").__file__).collect()

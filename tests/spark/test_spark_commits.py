@@ -1,5 +1,5 @@
-"""The commit of a micro-batch follows at once when the micro-batch is finished, with any trigger interval and also
-without another trigger."""
+"""The query commits each micro-batch as soon as it is finished, with any trigger interval and also if no trigger
+follows."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Running:
         eventually(is_done, within_s=60, every_s=0.01, what=f"micro-batch {batch}")
 
     def watched(self) -> list[micro_batch_commits._Run]:
-        """The runs of this query that the driver watches. Queries of other modules may still be there."""
+        """The runs of this query that the driver watches. It may still watch queries of other test modules."""
         return [
             run
             for listener in micro_batch_commits._listeners.values()
@@ -102,7 +102,7 @@ def test_a_running_micro_batch_is_not_committed(running: Running) -> None:
     try:
         assert begun.wait(60)
         running.wait_for_commit(10)
-        # Longer than any commit waits after a finished micro-batch.
+        # After a finished micro-batch, every commit comes within less time than this.
         assert not proceed.wait(micro_batch_commits._REPORT_DELAY_S + micro_batch_commits._TRIGGER_RETRY_S + 0.5)
         assert running.run.committed() == {0: 10}
     finally:
@@ -129,10 +129,11 @@ def test_a_process_that_ends_with_its_query_has_committed(filled: StreamingRun) 
 def test_the_planner_commits_nearly_all_consecutive_micro_batches(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver commits at most three of fifteen: it commits if the machine pauses between two triggers."""
+    """The driver commits only if the machine pauses between two triggers: here for at most three of fifteen
+    micro-batches."""
     commit, written = Lookups.commit, []
 
-    def counted(lookups: Lookups, commits: Commits) -> None:  # in the driver: the planner is another process
+    def counted(lookups: Lookups, commits: Commits) -> None:  # the planner is another process
         if commits and lookups.group_id == running.run.group:
             written.append(commits)
         commit(lookups, commits)

@@ -1,4 +1,4 @@
-"""A part that an older version of PySpark lacks is refused by name when a query asks for it, and not before."""
+"""When a query uses a feature that an older PySpark lacks, the error names the feature. Other queries run."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ except ConfigError as error:
 """
 
 
-def test_pyspark_4_1_has_no_limits() -> None:
+def test_pyspark_4_1_has_no_limits_and_no_transactional_writer() -> None:
     lines = run_python(PROGRAM.format(version="4.1")).splitlines()
     needed = "this needs PySpark 4.2 or newer, and PySpark 4.1.9 is installed"
     assert lines[1:] == [
@@ -71,7 +71,7 @@ def test_pyspark_4_1_has_no_limits() -> None:
     ]
 
 
-def test_pyspark_4_0_has_no_limits_no_pushdown_and_no_writes_of_streams() -> None:
+def test_pyspark_4_0_has_no_limits_no_pushdown_no_writes_of_streams_and_no_transactional_writer() -> None:
     lines = run_python(PROGRAM.format(version="4.0")).splitlines()
     needed = "this needs PySpark 4.1 or newer, and PySpark 4.0.9 is installed"
     assert lines[0] == "None"

@@ -1,7 +1,7 @@
 """``failOnDataLoss`` end to end, one test for each cause: the broker loses records, and the query reports which and
 why.
 
-Deletion is in test_spark_stream.py: ``test_a_recreated_topic_is_data_loss``.
+The deletion of a topic is tested in test_spark_stream.py: ``test_a_recreated_topic_is_data_loss``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Made = Callable[..., StreamingRun]
 
 @pytest.fixture
 def made(spark: Any, topic: str, group: str, tmp_path: Path) -> Iterator[Made]:
-    """A query on a separate broker. Partition 0 has 20 records, and then a micro-batch of 10."""
+    """Makes a query on the given broker. Partition 0 gets 20 records, and then 10 in a second batch."""
     admins: list[Admin] = []
 
     def make(bootstrap: str, **config: str) -> StreamingRun:
@@ -99,7 +99,7 @@ def test_a_log_file_truncated_and_extended_is_reported(made: Made, own_broker: C
 @pytest.mark.slow
 @begins_epochs
 def test_a_truncation_is_reported_with_the_lost_range(made: Made, own_broker: Callable[..., RunningBroker]) -> None:
-    """Detected when a micro-batch is planned, and by the worker that reads a micro-batch that was planned earlier."""
+    """The planner detects a truncation. So does a worker that reads a micro-batch planned before the truncation."""
     running = own_broker()
     run = made(running.bootstrap)
     assert run.rows() == span(0, 0, 30)
@@ -110,7 +110,7 @@ def test_a_truncation_is_reported_with_the_lost_range(made: Made, own_broker: Ca
         "diverges at offset 20: the records that were read at offsets 20 to 29 are lost, and the log has no" in message
     )
     run.forget_that_the_last_batch_was_done()
-    short_timeout = {"kafkaConsumer.pollTimeoutMs": "2000"}  # during this time a log may become longer
+    short_timeout = {"kafkaConsumer.pollTimeoutMs": "2000"}  # the time in which the worker waits for the log to grow
     message = loss(run, **short_timeout)
     assert "offsets 20 to 29" in message
     assert "truncat" in message
@@ -147,7 +147,7 @@ def test_records_removed_by_retention_are_reported_with_the_cause(
 
 @pytest.mark.slow
 def test_expired_offsets_are_no_loss_and_no_start_position(made: Made) -> None:
-    """The offsets of a group have expired. No record is lost, but the query has no position at which it could start."""
+    """The offsets of a group have expired. No record is lost. Without a reset policy the query cannot start."""
     with odradek.Broker() as broker:
         run = made(broker.bootstrap_servers)
         assert run.rows() == span(0, 0, 30)

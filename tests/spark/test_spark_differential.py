@@ -1,8 +1,8 @@
 """Comparison with Spark's own Kafka connector, in one session, on one topic: the same options give the same rows and
 schema.
 
-The connector's jars come from Maven; without them these tests skip with the reason. They run with odradek's broker, and
-with the Kafka broker of ODRADEK_TEST_BOOTSTRAP.
+The connector's jars come from Maven. Without the jars these tests skip with the reason. The tests run with odradek's
+broker, and with the Kafka broker of ODRADEK_TEST_BOOTSTRAP.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def both(spark: Any) -> Any:
 
 @dataclass(frozen=True)
 class Topics:
-    """``one`` has three partitions with 100, 60 and 0 records. Their timestamps are a second apart; every tenth record
-    has one that is five seconds too old. ``two`` has one partition with 20 records."""
+    """``one`` has three partitions with 100, 60 and 0 records. Their timestamps are a second apart, but the
+    timestamp of every tenth record is five seconds too old. ``two`` has one partition with 20 records."""
 
     one: str
     two: str
 
     def filled_in(self, options: Options) -> Options:
-        """ONE and TWO in the options are replaced by the names of the topics."""
+        """Returns the options with the names of the topics in place of ONE and TWO."""
         return {name: text.replace("ONE", self.one).replace("TWO", self.two) for name, text in options.items()}
 
 
@@ -202,7 +202,7 @@ def test_transactions_give_the_same_rows(both: Any, bootstrap: str, topic: str, 
 
 REFUSED: dict[str, Options] = {
     "no topic": {},
-    "two ways to say what": ONE | {"assign": '{"ONE":[0]}'},
+    "subscribe and assign together": ONE | {"assign": '{"ONE":[0]}'},
     "start at latest": ONE | {"startingOffsets": "latest"},
     "start at -1": ONE | {"startingOffsets": of({"ONE": [-1, 0, 0]})},
     "end at earliest": ONE | {"endingOffsets": "earliest"},

@@ -1,4 +1,4 @@
-"""Filters that Spark pushes into batch reads: fewer records are read, and the rows are the same as without them."""
+"""Filters that Spark pushes into batch reads: fewer records are read, and the rows do not change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONF = "spark.sql.python.filterPushdown.enabled"
 
 @pytest.fixture(scope="module")
 def filled(bootstrap: str) -> str:
-    """Four partitions of 100 records, a second apart, except every tenth, which is five seconds late."""
+    """Four partitions of 100 records, a second apart. Every tenth timestamp is five seconds too old."""
     topic = unique("spark-pushdown")
     create_topic(bootstrap, topic, 4)
     times = [T0 + 1000 * n - (5000 if n % 10 == 9 else 0) for n in range(100)]
@@ -64,7 +64,7 @@ def loaded(spark: Any, bootstrap: str, topic: str, **options: str) -> Any:
 
 @pytest.mark.usefixtures("pushing")
 @pytest.mark.parametrize("pushes", ["true", "false"])
-def test_the_rows_are_the_same_with_and_without(spark: Any, bootstrap: str, filled: str, pushes: str) -> None:
+def test_pushed_filters_do_not_change_the_rows(spark: Any, bootstrap: str, filled: str, pushes: str) -> None:
     for condition, expected, tasks in CONDITIONS:
         wanted = loaded(spark, bootstrap, filled, pushFilters=pushes).where(condition)
         assert rows_of(wanted) == expected, condition
@@ -83,14 +83,14 @@ def settings_of(spark: Any) -> dict[str, str]:
 
 
 def test_register_changes_no_setting_that_affects_other_sources(spark: Any) -> None:
-    """With the setting Spark keeps a pushed filter with the frame, and a source reads too few rows at the next use."""
+    """With Spark's setting for filters, a frame keeps a pushed filter. The frame's next use would read too few rows."""
     fresh = spark.newSession()
     before = settings_of(fresh)
     register(fresh)
     assert settings_of(fresh) == before
 
     class FilterPusher:
-        """Pushes filters if possible, and otherwise reads everything, like our own reader."""
+        """Spark calls it, and our own reader's, only if Spark's setting allows filters. Otherwise all rows are read."""
 
         def __init__(self, reader: Any) -> None:
             self.reader = reader
@@ -130,7 +130,7 @@ def test_register_changes_no_setting_that_affects_other_sources(spark: Any) -> N
 
 @pytest.mark.usefixtures("pushing")
 def test_a_frame_used_twice_reads_all_records(spark: Any, bootstrap: str, filled: str) -> None:
-    """Spark uses the tasks of the first, filtered, query for the second one, so no filter is pushed by default."""
+    """Spark uses the tasks of the first, filtered query for the second query. So no filter is pushed by default."""
     frame = loaded(spark, bootstrap, filled)
     first, second = frame.where("partition = 2"), frame.where("partition = 1")
     assert rows_of(first) == span(2, 0, 100)

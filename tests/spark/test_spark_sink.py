@@ -1,4 +1,4 @@
-"""The sink: topics get the rows of DataFrames, in batch and streaming queries; errors name the mistake."""
+"""The sink writes the rows of DataFrames to topics, in batch and streaming queries. Errors name the mistake."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_rows_go_to_the_topics_that_their_column_names_unless_the_option_is_set(
     assert [log_end(bootstrap, name) for name in (one, two)] == [2, 1]
 
 
-def test_timestamps_are_written_with_the_option(spark: Any, bootstrap: str, topic: str) -> None:
+def test_timestamps_are_written_only_with_include_timestamp(spark: Any, bootstrap: str, topic: str) -> None:
     create_topic(bootstrap, topic)
     frame = spark.sql("SELECT 'x' AS value, timestamp_millis(1700000000123) AS timestamp")
     save(frame, bootstrap, topic=topic, includeTimestamp="true")
@@ -161,8 +161,8 @@ def test_a_stream_copies_a_topic_to_a_topic(spark: Any, bootstrap: str, topic: s
 
 
 def test_a_repeated_micro_batch_is_written_again(stream: StreamingRun, bootstrap: str) -> None:
-    """The sink writes at least once, as the page says: the kill comes after the rows were sent and before Spark marks
-    the micro-batch as complete."""
+    """The sink writes at least once. The kill comes after the rows were sent and before Spark marks the micro-batch as
+    complete."""
     into = stream.topic + "-out"
     create_topic(bootstrap, stream.topic)
     create_topic(bootstrap, into)

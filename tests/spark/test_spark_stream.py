@@ -1,5 +1,5 @@
-"""Streams and their group: commits after each micro-batch, followed resets, kills. The rules themselves are tested in
-tests/unit/test_spark_plan.py; these tests include Spark, its checkpoint and a broker."""
+"""Streams and their group: commits after each micro-batch, followed resets, kills. These tests include Spark, its
+checkpoint and a broker. tests/unit/test_spark_plan.py tests the rules alone."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_without_a_group_or_with_commits_off_nothing_is_committed(filled: Stream
 
 @pytest.mark.claim(102, 103, part=True)
 def test_a_kill_after_the_work_repeats_the_micro_batch_with_the_same_range(filled: StreamingRun) -> None:
-    # The group and the log have changed, the repeated micro-batch has not.
+    # The group and the log have changed, but the repeated micro-batch has the same range.
     filled.rows()
     filled.reset({0: 20})
     assert filled.rows() == span(0, 20, 30)
@@ -225,7 +225,7 @@ def test_live_members_of_the_group_stop_no_query(filled: StreamingRun, caplog: p
     assert filled.log("commits") == [0, 1, 2]
 
     def warnings() -> list[str]:
-        # The driver may also warn of a query of an earlier test, because Spark delivers events late.
+        # Spark delivers events late, so the driver may also warn of an earlier test's query.
         return [text for text in caplog.messages if str(filled.group) in text and "has live members" in text]
 
     eventually(warnings, within_s=30, what="the driver's warning")
@@ -250,7 +250,7 @@ def test_a_new_topic_of_a_pattern_is_read_from_its_start(filled: StreamingRun) -
 
 
 def delete_records(stream: StreamingRun, partition: int, before: int) -> None:
-    """Raises the log start, like retention."""
+    """Deletes the records before an offset, which raises the log start as retention does."""
     where = TopicPartition(stream.topic, partition, before)
     admin(stream.bootstrap).delete_records([where])[where].result(30)
 
@@ -261,7 +261,7 @@ def test_errors_name_records_that_retention_removed(filled: StreamingRun) -> Non
     filled.forget_that_the_last_batch_was_done()
     delete_records(filled, 0, 7)
     with pytest.raises(Exception, match="data may have been lost") as caught:
-        filled.run()  # the worker detects it: this micro-batch was planned before
+        filled.run()  # the worker detects the loss: this micro-batch was planned before the records were deleted
     assert f"{filled.topic}-0: offsets 0 to 6 are lost" in (reason(caught.value) or "")
     assert filled.rows(failOnDataLoss="false") == span(0, 7, 30) + span(1, 0, 10)
     publish(filled.bootstrap, filled.topic, numbers(10))

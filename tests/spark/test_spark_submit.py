@@ -1,4 +1,4 @@
-"""A session under ``spark-submit``: the Spark that it has started, with its master and its settings."""
+"""A session under ``spark-submit`` uses the Spark, the master and the settings of ``spark-submit``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ for name in {names}:
     ],
 )
 def test_the_settings_of_spark_submit_apply(tmp_path: Path, names: list[str], given: list[str], zone: str) -> None:
-    """The settings still apply after a stop of the session. No second Java is started or searched for."""
+    """The settings still apply after the session is stopped. No second Java is started or searched for."""
     import pyspark
 
     try:
@@ -43,7 +43,7 @@ def test_the_settings_of_spark_submit_apply(tmp_path: Path, names: list[str], gi
     except SessionError as error:
         pytest.skip(str(error))
     if VECTOR_MODULE not in java.modules:
-        pytest.skip(f"spark-submit insists on a Java with {VECTOR_MODULE}, which {java.home} is without")
+        pytest.skip(f"spark-submit needs a Java with {VECTOR_MODULE}: {java.home} lacks this module")
     job = tmp_path / "job.py"
     job.write_text(JOB.replace("{names}", json.dumps(names)))
     home = Path(pyspark.__file__).parent

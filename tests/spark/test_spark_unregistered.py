@@ -19,7 +19,7 @@ from odradek.spark.registration import register
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def test_reads_streams_and_writes_need_no_register_and_one_afterwards_is_harmless(
+def test_batch_reads_streams_and_writes_work_without_register_and_a_later_register_is_harmless(
     stream: StreamingRun, bootstrap: str
 ) -> None:
     create_topic(bootstrap, stream.topic)
@@ -52,7 +52,7 @@ def test_reads_streams_and_writes_need_no_register_and_one_afterwards_is_harmles
 
 
 class Connected:
-    """A session of Spark Connect, as ``register`` uses it: settings cannot be changed, registrations are recorded."""
+    """The part of a Spark Connect session that ``register`` calls: it records registrations."""
 
     def __init__(self) -> None:
         self.registered: list[str] = []

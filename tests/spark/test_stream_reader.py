@@ -83,7 +83,7 @@ def test_a_member_that_joins_during_the_query_causes_one_warning_and_the_query_c
 
 
 @pytest.mark.parametrize("on_reset", ["asked", "follow"])
-def test_a_query_starts_in_a_group_with_members_and_their_commits_do_not_move_it(
+def test_a_query_starts_in_a_group_with_members_whose_commits_do_not_move_the_query(
     query: Planner, caplog: pytest.LogCaptureFixture, on_reset: str
 ) -> None:
     query.reset(3)
@@ -102,7 +102,7 @@ def test_a_query_starts_in_a_group_with_members_and_their_commits_do_not_move_it
     assert query.commits()[0].offset == 8
 
 
-def test_a_commit_of_a_member_is_no_reset_although_none_of_ours_has_failed(query: Planner) -> None:
+def test_a_commit_of_a_member_is_no_reset_although_no_earlier_commit_has_failed(query: Planner) -> None:
     first = query.next({}, ReadMaxRows(5))
     with member_of(query) as member:
         commit_as(member, query, 1)
@@ -205,8 +205,7 @@ def test_a_partition_added_while_the_query_runs_is_read_from_its_start(query: Pl
 
 
 def test_a_reset_in_the_offset_log_is_repeated_unchanged(query: Planner) -> None:
-    """A micro-batch that was planned and not finished has the same range, although the group and the log have
-    changed."""
+    """A planned, unfinished micro-batch keeps its range, although the group and the log have changed."""
     first = query.next({})
     query.reset(4)
     second = query.next(first)
@@ -246,7 +245,7 @@ def test_a_longer_topic_of_the_same_name_is_a_different_topic(query: Planner) ->
         query.next(first)
     assert query.commits() == {}, "an offset of the old topic does not apply to the new one"
     with pytest.raises(DataLoss, match="deleted and created again"):
-        query.read({}, first)  # planned before, and repeated
+        query.read({}, first)  # planned before the topic was recreated, and repeated
     query.reader = query.made(failOnDataLoss="false")
     assert query.read({}, first) == []
     second = query.next(first)
@@ -369,8 +368,7 @@ def test_checkpoints_and_marks_without_a_query_id_continue(query: Planner) -> No
 
 @pytest.mark.parametrize("columns", [DEFAULT_COLUMNS, (*DEFAULT_COLUMNS, "headers")])
 def test_record_batches_have_sparks_arrow_schema(columns: tuple[str, ...]) -> None:
-    """The names and the nullability are the same, too. Spark compares both, so that decoded Arrow batches are passed
-    unchanged."""
+    """The names and the nullability are also the same. Only then does Spark take decoded Arrow batches unchanged."""
     wanted = to_arrow_schema(source_schema("headers" in columns), timezone="UTC")
     assert schema(columns).equals(wanted)
 
@@ -425,7 +423,8 @@ def test_errors_name_records_deleted_between_plan_and_read_with_the_cause(query:
 
 
 def test_a_reader_without_a_start_continues_at_the_last_offset_that_spark_has_named(query: Planner) -> None:
-    """PySpark 4.0 and 4.1 name it in ``partitions``: at a restart with the checkpoint's last offset, twice."""
+    """PySpark 4.0 and 4.1 name this offset when they call ``partitions``. At a restart they name the checkpoint's last
+    offset as both start and end."""
     first = query.next({}, ReadMaxRows(4))
     query.reader.stop()
     query.reader = query.made()

@@ -1,7 +1,7 @@
 """``kill -9`` of Python workers, the broker and the driver of a query with ``transactional_writer``.
 
-Afterwards the committed output is the input, each row once; the source's group has the offsets of the checkpoint, and
-the query's own group the number of the last micro-batch. With ODRADEK_TEST_ORACLE=1 on Apache Kafka.
+Afterwards the committed output has each row of the input once. The source's group has the offsets of the checkpoint.
+The query's own group has the number of the last micro-batch. With ODRADEK_TEST_ORACLE=1 the broker is Apache Kafka.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ IN_A_RUN = [
     "broker in a task before its rows", "broker in a task before the flush", "broker in a task after its rows",
     "broker after InitProducerId", "broker after the stage", "broker before EndTxn", "broker after EndTxn",
 ]  # fmt: skip
-"""Kills that the driver survives: of one task's process, of all Python processes of the executor at once, of the
+"""Faults that the driver survives: kills of one task's process, of all Python processes of the executor, and of the
 broker."""
 OF_THE_DRIVER = [
     "driver after InitProducerId", "driver after the stage", "driver before EndTxn", "driver with EndTxn unanswered",

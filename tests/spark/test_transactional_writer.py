@@ -94,7 +94,7 @@ def test_rows_are_in_the_topic_once_after_the_driver_ended_before_and_after_the_
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end_at("commit_transaction", bootstrap, stream, target, monkeypatch)
-    end_behind_the_commit(bootstrap, stream, target)
+    end_after_the_commit(bootstrap, stream, target)
     run(stream, transactional_writer(bootstrap, target))
     assert values(bootstrap, target) == filled
     batch = stream.log("commits")[-1]
@@ -120,8 +120,10 @@ def test_rows_are_written_without_pandas(
 def test_a_function_with_a_writer_for_each_of_two_topics_writes_both_once(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
 ) -> None:
-    """Each topic has transactions of its own. The driver ends between the two of the first micro-batch. An open
-    transaction under the id of an earlier release, which all topics shared, is ended at the start."""
+    """Each topic has its own transactions. The driver ends between the two transactions of the first micro-batch.
+
+    Earlier releases used one transactional id for all topics. The next start of the query ends an
+    open transaction of that id."""
     other = f"{target}-too"
     create_topic(bootstrap, other, 2)
     first, second = (transactional_writer(bootstrap, topic) for topic in (target, other))
@@ -158,8 +160,8 @@ def test_a_function_with_a_writer_for_each_of_two_topics_writes_both_once(
 def test_a_second_write_in_a_micro_batch_that_would_lose_rows_or_show_offsets_too_early_is_refused(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
 ) -> None:
-    """A second call for a topic would find the number of the first and send nothing. With two topics, the source's
-    offsets would be visible before the rows of the second one."""
+    """A second call for a topic would find the number that the first call has stored, and send nothing. With two
+    topics, the source's offsets would be visible before the rows of the second topic."""
     once = transactional_writer(bootstrap, target)
 
     def twice(frame: Any, batch: int) -> None:
@@ -201,13 +203,13 @@ def test_rows_of_another_source_are_in_the_topic_once(
 
     write = transactional_writer(bootstrap, target)
 
-    def end_behind(frame: Any, batch: int) -> None:
+    def end_after(frame: Any, batch: int) -> None:
         write(frame, batch)
         if batch == 1:
             raise DriverEnd
 
     with pytest.raises(Exception, match="DriverEnd"):
-        start(end_behind).awaitTermination(240)
+        start(end_after).awaitTermination(240)
     assert start(transactional_writer(bootstrap, target)).awaitTermination(240)
     assert values(bootstrap, target) == ["0a", "0b", "1a", "1b", "2a", "2b"]
     place = TopicPartition(target, 0)
@@ -217,7 +219,7 @@ def test_rows_of_another_source_are_in_the_topic_once(
 def test_a_new_writer_for_each_micro_batch_writes_each_row_once(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
 ) -> None:
-    """Each one fences the one before it. They have the same driver, so this is no error."""
+    """Each writer fences the previous writer. Both belong to the same driver, so this is no error."""
     made = [transactional_writer(bootstrap, target) for _ in range(2)]
     run(stream, lambda frame, batch: made[batch % 2](frame, batch))
     assert len(stream.log("commits")) == 3
@@ -228,7 +230,7 @@ def test_a_new_writer_for_each_micro_batch_writes_each_row_once(
 def test_a_first_batch_option_of_another_checkpoint_skips_no_row(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str], first_batch: int
 ) -> None:
-    """The option is left in the program, and the query starts with a new checkpoint."""
+    """The program still sets the option when the query starts with a new checkpoint."""
     message = failed(stream, transactional_writer(bootstrap, target, first_batch=first_batch))
     assert "remove first_batch (--first-batch)" in message
     assert values(bootstrap, target) == []
@@ -258,9 +260,9 @@ def test_a_first_micro_batch_whose_number_may_have_expired_is_refused(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
 ) -> None:
     """The first micro-batch was committed, and the driver ended. The next start comes after
-    ``offsets.retention.minutes``. The transactional id has expired, too; a fence hides its last outcome in the same
-    way."""
-    end_behind_the_commit(bootstrap, stream, target)
+    ``offsets.retention.minutes``. The test deletes the group and fences the
+    transactional id. Like the expiry of both, this hides the outcome of the last transaction."""
+    end_after_the_commit(bootstrap, stream, target)
     written = values(bootstrap, target)
     assert len(written) == 40
     stream.admin.delete_groups([f"odradek-{query_id(stream)}"])
@@ -283,7 +285,7 @@ def test_a_first_micro_batch_whose_number_was_deleted_is_refused(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
 ) -> None:
     """Somebody deletes the query's own group after the transaction, before Spark notes the micro-batch as finished."""
-    end_behind_the_commit(bootstrap, stream, target)
+    end_after_the_commit(bootstrap, stream, target)
     written = values(bootstrap, target)
     assert len(written) == 40
     stream.admin.delete_groups([f"odradek-{query_id(stream)}"])
@@ -301,8 +303,8 @@ def test_a_first_micro_batch_whose_number_was_deleted_is_refused(
 def test_a_checkpoint_that_has_lost_its_last_micro_batches_is_refused(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str], commit_offsets: str
 ) -> None:
-    """It is restored from a copy. The topic has one micro-batch more than the copy, or two. Spark plans the next
-    micro-batch again, now with later records: a writer that took it for a repeated one would lose these."""
+    """The checkpoint is restored from a copy. The topic has one or two micro-batches more than the copy. Spark plans
+    the next micro-batch again, now with later records. A writer that skipped it as repeated would lose them."""
     run(stream, transactional_writer(bootstrap, target), commit_offsets)
     publish(bootstrap, stream.topic, [b"100"])
     for _ in range(2):
@@ -325,7 +327,7 @@ def test_the_deletion_of_the_source_s_group_repeats_and_skips_no_row(
 ) -> None:
     """The group is deleted after the transaction of the first micro-batch and of the last, before Spark notes the
     micro-batch as finished. The checkpoint decides, and the next micro-batch commits to the group."""
-    end_behind_the_commit(bootstrap, stream, target)
+    end_after_the_commit(bootstrap, stream, target)
     stream.admin.delete_groups([stream.group])
     run(stream, transactional_writer(bootstrap, target))
     assert values(bootstrap, target) == filled
@@ -340,7 +342,7 @@ def test_the_deletion_of_the_source_s_group_repeats_and_skips_no_row(
 
 @pytest.fixture(params=[0, 1, 2])
 def level(bootstrap: str, request: pytest.FixtureRequest) -> Iterator[int]:
-    """The cluster's transaction.version. It is 2 afterwards."""
+    """Sets the cluster's transaction.version for a test, and 2 after it."""
     set_version(bootstrap, request.param)
     yield request.param
     set_version(bootstrap, 2)
@@ -357,7 +359,7 @@ def test_a_driver_that_ends_anywhere_leaves_each_row_once(
 ) -> None:
     for moment in ("share_transaction", "send_offsets_to_transaction", "commit_transaction"):
         end_at(moment, bootstrap, stream, target, monkeypatch)
-        end_behind_the_commit(bootstrap, stream, target)
+        end_after_the_commit(bootstrap, stream, target)
     run(stream, transactional_writer(bootstrap, target))
     assert values(bootstrap, target) == filled
     stream.forget_that_the_last_batch_was_done()
@@ -475,12 +477,12 @@ def end_at(moment: str, bootstrap: str, stream: StreamingRun, target: str, monke
         assert "DriverEnd" in failed(stream, transactional_writer(bootstrap, target))
 
 
-def end_behind_the_commit(bootstrap: str, stream: StreamingRun, target: str) -> None:
+def end_after_the_commit(bootstrap: str, stream: StreamingRun, target: str) -> None:
     """Ends the driver after EndTxn, before Spark notes the micro-batch as finished."""
     write = transactional_writer(bootstrap, target)
 
-    def end_behind(frame: Any, batch: int) -> None:
+    def end_after(frame: Any, batch: int) -> None:
         write(frame, batch)
         raise DriverEnd
 
-    assert "DriverEnd" in failed(stream, end_behind)
+    assert "DriverEnd" in failed(stream, end_after)

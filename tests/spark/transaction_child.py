@@ -4,7 +4,7 @@ In each query the first writing task is disturbed once, after it has sent its ro
 
 * ``task``: it fails.
 * ``stage``: it removes the files of Spark's shuffle. A later task cannot fetch its rows, so Spark repeats the stage.
-* ``executor``: it kills its executor, Java, by signal 9. The task's Python process is an orphan then.
+* ``executor``: it kills its executor, a Java process, by signal 9. The task's Python process loses its parent.
 * ``speculation``: it is slow, and Spark makes a copy of it on the other executor.
 
 Arguments: BOOTSTRAP TOPIC TARGET DIRECTORY MASTER MODE... The output topics are TARGET-MODE.
@@ -65,7 +65,7 @@ SPECULATION = {
 
 def main(bootstrap: str, topic: str, target: str, directory: str, master: str, *modes: str) -> None:
     place, write = Path(directory), home.write_in_transaction
-    # In local mode one thread and three tasks: the other tasks fetch their rows after the first one has ended.
+    # Local mode has one thread for three tasks: the other tasks fetch their rows after the first task has ended.
     config = {"spark.local.dir": str(place / "spark"), "spark.default.parallelism": "3"}
     config |= {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
     config |= {"spark.scheduler.minRegisteredResourcesRatio": "1.0"}

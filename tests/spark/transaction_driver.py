@@ -2,7 +2,9 @@
 
 Arguments: BOOTSTRAP TOPIC TARGET GROUP DIRECTORY. ``DIRECTORY/faults.json`` has the fault of each micro-batch by its
 number. A fault happens once: the file ``DIRECTORY/done-N`` is written before it. A fault of the driver kills Java and
-this process by signal 9. A fault of the broker asks the test for it and waits until the broker serves again.
+this process by signal 9. A fault of workers kills the Python process of one task, or all of them. For a fault of the
+broker, the driver asks the test to kill the broker, and waits until the broker serves again. At ``wait`` the driver
+waits until the test continues it.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class Faults:
         self.plan: dict[str, str] = json.loads((self.place / "faults.json").read_text())
 
     def is_due(self, fault: str, batch: int) -> bool:
-        """Returns whether a fault has to happen now, and then marks it as done."""
+        """Returns whether a fault has to happen now. If so, marks it as done."""
         mark = self.place / f"done-{batch}"
         if self.plan.get(str(batch)) != fault or mark.exists():
             return False
@@ -43,7 +45,7 @@ class Faults:
         return True
 
     def replace_broker(self, batch: int) -> None:
-        """Asks the test for a kill and a new start of the broker, and waits for it."""
+        """Asks the test to kill the broker and start it again, and waits until the test has done so."""
         (self.place / f"kill-{batch}").touch()
         self.wait(f"back-{batch}")
 
@@ -106,7 +108,7 @@ class Driver:
 
 
 def dying(call: Any, driver: Driver) -> Any:
-    """A call that sends its request and ends the driver before the answer arrives."""
+    """Returns a call that sends its request and ends the driver before the reply arrives."""
     import asyncio
 
     async def send(*args: Any, **keywords: Any) -> Any:
@@ -120,7 +122,7 @@ def dying(call: Any, driver: Driver) -> Any:
 
 
 def faulty(write: Any, faults: Faults, batch: list[int]) -> Any:
-    """``write_in_transaction`` of a worker, with the faults of its task."""
+    """``write_in_transaction`` of a worker, with faults in the task of partition 0."""
 
     def reach(moment: str) -> None:
         context = TaskContext.get()

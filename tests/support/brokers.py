@@ -50,7 +50,7 @@ begins_epochs = pytest.mark.skipif(
 def cut_back(running: RunningBroker, topic: str, end: int) -> None:
     """Removes the records of partition 0 from offset ``end`` on, like an unclean election or a power failure.
 
-    ``end`` is the first offset of a batch. The broker is killed before and started afterwards.
+    ``end`` is the first offset of a batch. The function kills the broker, cuts the log, and starts the broker again.
     """
     running.kill()
     log = running.directory / "data" / f"{topic}-0" / f"{0:020}.log"
@@ -74,9 +74,9 @@ def odradek_broker(directory: Path, config: dict[str, str]) -> RunningBroker:
 
 
 def apache_broker(directory: Path, config: dict[str, str]) -> RunningBroker:
-    """Apache Kafka from its jars: tests that restart a broker have to pass with it, too.
+    """Apache Kafka from its jars. Tests that restart a broker must pass with Apache Kafka, too.
 
-    ODRADEK_TEST_ORACLE is 1, or a release such as 3.9.1; before 4.0 the consumer protocol has to be enabled.
+    ODRADEK_TEST_ORACLE is 1, or a release such as 3.9.1. Releases before 4.0 need a setting for the consumer protocol.
     """
     from bench.apache import ApacheBroker, class_path
 
@@ -90,7 +90,8 @@ def apache_broker(directory: Path, config: dict[str, str]) -> RunningBroker:
 
 @contextlib.contextmanager
 def kafka_with_transactions(directory: Path) -> Iterator[str]:
-    """``host:port`` of a Kafka broker with transactions: the given one, or Apache Kafka from its jars."""
+    """``host:port`` of a Kafka broker with transactions: the broker of ODRADEK_TEST_BOOTSTRAP, or Apache Kafka from
+    its jars."""
     if given := os.environ.get("ODRADEK_TEST_BOOTSTRAP"):
         yield given
         return
@@ -151,7 +152,7 @@ def alter_configs(broker: BrokerServer, request: AlterConfigs) -> None:
 
 
 class Wire:
-    """One blocking connection that sends one request at a time."""
+    """One blocking connection. ``call`` waits for its reply; with ``send``, several requests may be in flight."""
 
     def __init__(self, bootstrap: str, client_id: str = "wire-test", timeout_s: float = 30) -> None:
         host, _, port = bootstrap.rpartition(":")

@@ -1,8 +1,8 @@
 """Prepares files once before the tests: compiled kernels, and archives of Java's classes.
 
-Each Spark that a test starts loads and verifies some 15,000 classes, each of Kafka's tools 4,000. With an archive
-("class data sharing") this takes half the time. ``make test`` makes them beside the bytecode of the tests. The tests
-also run without it, only slower: without Java, with another Java, or with a Java that makes no archives.
+Each Spark that a test starts loads and verifies some 15,000 classes, and each of Kafka's tools loads 4,000. With an
+archive ("class data sharing") this takes half the time. ``make test`` makes the archives beside the bytecode of the
+tests. The tests also run without archives, only slower. There are none without Java, or if Java can make none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from support.jvm import BUILD, KAFKA, SHORT_LIVED, SPARK, java_classes, kafka_co
 ROOT = Path(__file__).resolve().parents[2]
 _DUMP_S = 120
 _RECORDS = 100
-# Two processes compile them, and each half takes the same time.
+# Two processes compile the kernels. Each half takes the same time.
 _HALVES = (
     ("odradek.pipelines.json_columns", "odradek.pipelines.avro_columns"),
     (
@@ -41,7 +41,7 @@ def compile_kernels() -> None:
 
 
 def make_archives() -> None:
-    """Writes an empty file if no archive can be made, so that the next run does not try again."""
+    """Makes both archives. If Java cannot make an archive, its file is empty, so that the next run does not retry."""
     from odradek import Broker, Producer
 
     sys.path.append(str(ROOT))  # for the package bench
@@ -59,7 +59,7 @@ def make_archives() -> None:
 
 
 def _run_kafkas_tool(bootstrap: str) -> None:
-    """Runs the tool that loads the most classes."""
+    """Runs the tool that loads the most classes, and writes the archive at its end."""
     from bench.apache import Unavailable, class_path
 
     try:

@@ -8,7 +8,7 @@ from odradek.catalog.shard import CatalogRequest
 
 
 def changed(catalog: Catalog, *requests: CatalogRequest) -> Change:
-    """Writes the records of a change and applies them. Returns the records."""
+    """Writes the records of the requests and applies them. Returns the change."""
     change = catalog.change()
     for request in requests:
         finish(change.add(request))

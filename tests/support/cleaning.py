@@ -101,7 +101,7 @@ def contents(directory: Path, files: Files | None = None) -> dict[str, bytes]:
 
 
 def busy_log(path: Path, seed: int) -> Log:
-    """A log with every feature: codecs, tombstones, null keys, headers, producers, transactions, many segments."""
+    """A log of many segments with all codecs, tombstones, null keys, producers and transactions."""
     chance = random.Random(seed)
     log = open_log(path, segment_bytes=4_000)
     sequences = dict.fromkeys(range(4), 0)

@@ -18,7 +18,7 @@ from odradek.wire import frames
 
 
 class FakeTransport:
-    """Records the written bytes. ``full`` simulates a client that does not read."""
+    """A transport that keeps the written bytes."""
 
     def __init__(self) -> None:
         self.written = b""

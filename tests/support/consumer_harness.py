@@ -16,7 +16,7 @@ Assigned = dict[str, list[int]]
 
 @dataclass
 class Beat:
-    """The answer to a heartbeat. ``assigned`` None: unchanged."""
+    """The reply to a heartbeat. ``assigned`` None: the assignment is unchanged."""
 
     error: ErrorCode
     epoch: int
@@ -91,7 +91,7 @@ class ConsumerHarness(GroupHarness):
         return self.call(69, version, group_ids=[group_id], include_authorized_operations=False).groups[0]
 
     def epochs(self, group_id: str) -> tuple[str, int, int]:
-        """State, group epoch, assignment epoch."""
+        """Returns the group's state, group epoch and assignment epoch."""
         group = self.described(group_id)
         return str(group.group_state), int(group.group_epoch), int(group.assignment_epoch)
 
@@ -154,7 +154,8 @@ class Client:
 
 
 def settle(harness: ConsumerHarness, *clients: Client, rounds: int = 12) -> None:
-    """Members send heartbeats until nothing changes. The assignment interval passes between them."""
+    """All members send heartbeats, round after round, until nothing changes. The assignment interval passes after each
+    round."""
     for _ in range(rounds):
         before = [(client.epoch, client.owned) for client in clients]
         for client in clients:

@@ -1,7 +1,7 @@
-"""Mixed workload for the crash test, and the ledger of sent and acknowledged requests.
+"""The mixed workload of the crash test, and the ledger of sent and acknowledged requests.
 
-Raw workers (threads with their own socket) end when the broker is killed, and continue after its start with their
-unfinished work. confluent-kafka's clients survive all crashes and reconnect.
+Raw workers are threads with their own socket. They end when the broker is killed. After the broker's restart they
+continue their unfinished work. confluent-kafka's clients survive all crashes and reconnect.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ Pair = tuple[bytes | None, bytes | None]
 
 
 class Ledger:
-    """The acknowledgements that clients got. All of them must be found again after every crash."""
+    """What clients sent, and what the broker acknowledged. After every crash it must have all that it acknowledged."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.batches: dict[Where, dict[int, bytes]] = defaultdict(dict)
-        """Acknowledged batches by base offset, from their CRC on: the broker changes the bytes before it."""
+        """Acknowledged batches by base offset, without the bytes before the CRC, which the broker changes."""
         self.sent_batches: set[bytes] = set()
         self.records: dict[Where, dict[int, Pair]] = defaultdict(dict)
         """Acknowledged records by offset, for tests that check single records."""
@@ -56,9 +56,11 @@ class Ledger:
         self.commits: dict[tuple[str, Where], list[int]] = defaultdict(list)
         """All sent commits, by group and partition."""
         self.acknowledged_commits: dict[tuple[str, Where], int] = {}
-        """The index of the last acknowledged commit in that list: this or a later one must be the committed offset."""
+        """The last acknowledged commit, as an index into the list of sent commits. The committed offset must be that of
+        this commit or of a later one."""
         self.topics: dict[str, set[UUID | None]] = {}
-        """The ids that a topic may have. With None, it may be absent. An empty set: it has a new id, still unknown."""
+        """The ids that a topic may have. None among them: the topic may be absent. An empty set: the topic has a new,
+        still unknown id."""
         self.first_values: dict[UUID, bytes] = {}
         self.acknowledgements: Counter[str] = Counter()
         self.failures: list[str] = []
@@ -282,8 +284,8 @@ class TopicChanges(Worker):
 
 
 class Recreation(Worker):
-    """Creates a topic of one partition, writes, commits, deletes records at its start, deletes the topic, and creates
-    it again."""
+    """Creates a topic of one partition, writes and commits. Sometimes deletes records at the log start, or deletes the
+    topic and creates it again."""
 
     def __init__(self, name: str, ledger: Ledger, dice: random.Random) -> None:
         super().__init__(name, ledger)
@@ -293,7 +295,7 @@ class Recreation(Worker):
         self.begin_life(exists=False)
 
     def begin_life(self, *, exists: bool) -> None:
-        """Drops the state of the previous topic, which must not apply to the next one."""
+        """Forgets the values and commits of the previous topic, because they do not apply to the next topic."""
         self.may_exist, self.may_be_gone = exists, not exists
         self.values: dict[int, bytes] = {}
         self.starts = (0, 0)
@@ -357,7 +359,7 @@ class Recreation(Worker):
 
 
 class LibrdkafkaProducer:
-    """confluent-kafka's producer; it survives all crashes and retries."""
+    """confluent-kafka's producer. It runs on when the broker crashes, and repeats records that got no reply."""
 
     def __init__(
         self, name: str, ledger: Ledger, bootstrap: str, targets: list[Where], codec: str, **more: Any
@@ -473,7 +475,8 @@ class GroupReader:
 
 
 class Workload:
-    """All workers together. ``log``: raw batches; ``table``: compacted; ``lines``: by confluent-kafka."""
+    """All workers together. Raw workers write to the topic ``log``, and keyed records to the compacted topic ``table``.
+    confluent-kafka writes to ``lines``."""
 
     def __init__(self, bootstrap: str, dice: random.Random) -> None:
         ledger = self.ledger = Ledger()
@@ -502,7 +505,7 @@ class Workload:
         self._lasting: list[LibrdkafkaProducer | GroupReader] = []
 
     def begin_lasting(self) -> None:
-        """Starts the clients that survive all crashes; their topic exists."""
+        """Starts the clients that run on when the broker crashes. Their topic must already exist."""
         exact, at_least_once = self.line_targets[:2], self.line_targets[2:]
         for codec in ("lz4", "zstd"):
             more = {"enable.idempotence": True}
@@ -526,7 +529,7 @@ class Workload:
             worker.join()
 
     def busy(self, acknowledgements: int, within_s: float = 30) -> None:
-        """Waits until every raw worker has got an answer, and this number of answers arrived in total."""
+        """Waits until every raw worker has got a reply, and this number of replies has arrived in total."""
         begun, names = self.ledger.acknowledgements.copy(), [worker.name for worker in self.workers]
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline and not self.ledger.failures:

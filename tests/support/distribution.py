@@ -1,8 +1,8 @@
 """The distribution of test files to processes in ``make test`` with ``--dist loadfile``.
 
-Tests of Spark keep the processors busy, tests of clients mostly wait for sessions, heartbeats and restarts. So the
-first process begins with Spark's tests, the others begin at the other end with tests that wait, and they meet at small
-files. Then one process has nearly all of Spark's tests, with one session for them.
+Tests of Spark keep the processors busy. Tests of clients mostly wait for sessions, heartbeats and restarts. So the
+first process begins at the front, with Spark's tests. The other processes begin at the end, with tests that wait. They
+meet at small files. So one process has nearly all of Spark's tests, with one session for them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pytest
     from xdist.workermanage import WorkerController
 
-# Folders in between are in the order of their names.
+# Folders in neither list come between them, in the order of their names.
 FIRST = ("pipelines", "spark", "demo")
 LAST = ("cli", "interop", "client", "broker")
 

@@ -2,8 +2,8 @@
 
 * ``FAULTS``: the checker and the simulator of transactions have to find each of them.
 * ``EARLY_REPLY``: a fault that only the checker has to find.
-* ``LATE_MARKERS``: no fault. Markers are written late, as in a cluster of several brokers, so that readers and kill -9
-  come between the decision and its markers, and between two markers.
+* ``LATE_MARKERS``: no fault. Markers are written late, as in a cluster of several brokers. So readers and kill -9 come
+  between a decision and its markers, and between two markers.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def take_sequences_twice() -> None:
 
 
 def apply_offsets_at_prepare() -> None:
-    """The decision to commit makes the offsets of the transaction committed ones, before their marker is in the log.
+    """The decision to commit already commits the offsets of the transaction, before their marker is in the log.
 
-    An abort drops them at its marker, as it should. So no offset of an aborted transaction shows the fault.
+    An abort correctly drops the offsets at its marker. So aborted transactions do not show the fault.
     """
     make, announced = GroupRuntime.__init__, TransactionRuntime.on_announced
     runtimes: list[GroupRuntime] = []
@@ -99,7 +99,7 @@ def reply_at_prepare() -> None:
 
 
 def delay_markers() -> None:
-    """Half of the markers are written up to a tenth of a second late, each partition for itself."""
+    """About half of the markers are written up to a tenth of a second late, independently for each partition."""
     write = MarkerWriter.write_marker
 
     def late(self: MarkerWriter, partition: Partition, marker: EndTransactionMarker) -> Deferred[ErrorCode]:

@@ -1,4 +1,4 @@
-"""Forks of a process that has loaded the modules of brokers, of commands, or of the Python processes of Spark.
+"""Forks of a process that has loaded the modules of brokers, of commands, of members, or of Spark's Python processes.
 
 A new Python that becomes a broker takes 0.15 CPU seconds, nearly all of them for imports. Spark starts a Python process
 for each streaming query, and further ones for tasks. Each of them takes half a CPU second or more to import PySpark,
@@ -199,7 +199,7 @@ class ForkServer:
         path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         line = [sys.executable, "-m", "support.fork_server", name, kind]
         pipe = subprocess.PIPE
-        # Its own process group: Ctrl-C is for this process, and the server ends with it.
+        # Its own process group: Ctrl-C reaches only this process, and the server ends when this process ends.
         self._server = subprocess.Popen(line, stdin=pipe, stdout=pipe, env=os.environ | path, process_group=0)
         assert self._server.stdout is not None
         assert self._server.stdout.readline() == b"ready\n"
@@ -216,7 +216,9 @@ class ForkServer:
         return Fork(server, reader)
 
     def write_program(self, path: Path) -> None:
-        """Writes a program that does in a fork what Python does with the arguments ``-m MODULE …``."""
+        """Writes a program that does in a fork what Python does with the arguments ``-m MODULE …``.
+
+        With other arguments, the program replaces itself by a Python."""
         path.write_text(_PROGRAM.format(python=sys.executable, address=self._address))
         path.chmod(0o700)
 
@@ -253,7 +255,7 @@ def serve(name: str, kind: str) -> None:
     while True:
         ready, _, _ = select.select([sys.stdin, listener, ended, *callers.values()], [], [])
         for pid, caller in callers.items():
-            if caller in ready:  # it has ended, and sends nothing else
+            if caller in ready:  # the caller has ended: it sends nothing after its call
                 os.kill(pid, signal.SIGKILL)
         if ended in ready:
             os.read(ended, 1 << 10)
@@ -328,7 +330,9 @@ def _open_streams() -> None:
 
 
 def _end_streams(code: int) -> int:
-    """Does what a Python does at its end: other threads and functions, then the buffers. Returns the exit code."""
+    """Waits for other threads, calls the functions of ``atexit`` and flushes the streams, as a Python does at its end.
+
+    Returns the exit code."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -1,6 +1,6 @@
 """Brokers, commands and group members of the tests as forks of a process that has loaded their modules.
 
-On Linux a fork takes a tenth of the CPU time that a new Python takes until it begins its work. ``tests/conftest.py``
+On Linux a fork takes a tenth of the CPU time that a new Python takes to start. ``tests/conftest.py``
 calls ``fork_brokers``. Tests of the process itself use ``plain_brokers``, or start their commands with
 ``sys.executable``.
 """
@@ -24,7 +24,7 @@ _start_plain = BrokerProcess._start_process
 
 
 def fork_brokers() -> None:
-    """From now on, brokers that this process starts are forks."""
+    """On Linux, brokers that this process starts from now on are forks."""
     if _AVAILABLE:
         BrokerProcess._start_process = _start_fork  # type: ignore[method-assign, assignment]
 
@@ -39,7 +39,7 @@ def plain_brokers() -> Iterator[None]:
 
 
 def odradek_command() -> list[str]:
-    """The command ``odradek``: its arguments follow. A test of how processes start uses ``sys.executable`` instead."""
+    """Returns the start of an ``odradek`` command line. Tests of process starts use ``sys.executable`` instead."""
     return [_program() if _AVAILABLE else sys.executable, "-m", "odradek.cli.main"]
 
 
@@ -61,7 +61,7 @@ def _start_fork(broker: BrokerProcess, stdin: int, stderr: int) -> Fork | subpro
 
 @functools.cache
 def _server(kind: str) -> ForkServer:
-    """One of each kind serves all tests of this process."""
+    """The fork server of this kind, which serves all tests of this process."""
     return ForkServer(kind)
 
 

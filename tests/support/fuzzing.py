@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 HANG_S = 20
-"""Real time after which an input is interrupted."""
+"""Real time for up to 100 inputs, after which the current input is interrupted."""
 LIMIT_S = 1.0
 """CPU time an input may take."""
 EDGES = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x7FFFFFFFFFFFFFFF)
@@ -28,7 +28,7 @@ class Mutator:
         self._ways = (self._flip, self._byte, self._integer, self._varint, self._cut, self._repeat, self._insert)
 
     def damaged(self, data: bytes, others: Sequence[bytes] = ()) -> bytes:
-        """``data`` after one to four changes; sometimes a part of one of ``others`` is inserted."""
+        """``data`` after one to four changes; sometimes its end is first replaced by the end of one of ``others``."""
         out = bytearray(data)
         if others and self.dice.random() < 0.05:
             other = self.dice.choice(others)
@@ -71,7 +71,7 @@ class Mutator:
 
 
 class InputTimeout(BaseException):
-    """An input took too long. It is not an Exception, so that no handler catches it."""
+    """An input took too long. This class is not an ``Exception``, so that no handler catches it."""
 
 
 @contextmanager

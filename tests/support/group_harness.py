@@ -74,7 +74,7 @@ class FakeCatalog:
 
 
 class HarnessMetadataImage:
-    """The view of groups: the catalogue's topics, and ``settings`` of single groups by (group, name)."""
+    """What groups see: the catalogue's topics, and ``settings`` of single groups by (group, name)."""
 
     def __init__(self, catalog: FakeCatalog) -> None:
         self._catalog = catalog
@@ -156,7 +156,7 @@ class GroupHarness:
         self.start_process()
 
     def restart(self) -> None:
-        """As after kill -9: state that is not in the log is lost."""
+        """Restarts as after kill -9: state that is not in the log is lost."""
         self.process.kill()
         for partition in self.partitions:
             partition.crash()
@@ -316,7 +316,7 @@ class GroupHarness:
         )
 
     def member(self, group_id: str, **how: Any) -> str:
-        """Returns the id of a new dynamic member that has not joined with it yet."""
+        """Returns the id of a new dynamic member, which has not joined with this id yet."""
         reply = self.join(group_id, **how).reply
         assert reply.error_code is ErrorCode.member_id_required
         return str(reply.member_id)

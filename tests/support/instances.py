@@ -70,7 +70,7 @@ class Instances:
 
 
 def plain(value: Any) -> Any:
-    """An instance as the mapping that a handler would write: durations and times in milliseconds."""
+    """Returns an instance as the mapping that a handler would write. Durations and times are in milliseconds."""
     if is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple):

@@ -16,7 +16,7 @@ BUILD = TESTS.parent / "build"
 SPARK, KAFKA = BUILD / "spark.jsa", BUILD / "kafka.jsa"
 # Each Java process of the tests lives for seconds: the second compiler takes more time than its code saves.
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-# With these a start of Spark takes a tenth less of a processor: one compiler thread, and fewer garbage collections.
+# One compiler thread and fewer garbage collections: a start of Spark takes a tenth less CPU time.
 _OF_SPARK = ("-XX:CICompilerCount=1", "-XX:NewSize=192m")
 
 
@@ -33,13 +33,13 @@ def spark_java_options() -> str:
 
 
 def kafka_java_options() -> list[str]:
-    """Options for the Javas of Apache Kafka."""
+    """Options for the Java processes of Apache Kafka."""
     return _options(KAFKA)
 
 
 def kafka_command(kafka_cp: str, classes: Path | None = None, heap: str = "256m") -> list[str]:
-    """The command for a program of Apache Kafka, or one of ``classes``: its name and arguments follow. Raises
-    Unavailable."""
+    """Returns the beginning of a command for a Java program of Apache Kafka or of ``classes``. The caller adds the
+    program's name and arguments. Raises Unavailable."""
     from bench.apache import java
 
     # Java uses the archive for class paths that begin with Kafka's jars.
@@ -47,7 +47,7 @@ def kafka_command(kafka_cp: str, classes: Path | None = None, heap: str = "256m"
 
 
 def java_classes(kafka_cp: str, folder: str = "java") -> Path:
-    """Compiles the tests' own Java programs in folders of this name once, because Java's compiler takes seconds.
+    """Compiles the tests' own Java programs once: those in folders named ``folder``. Returns the folder of the classes.
 
     Raises Unavailable."""
     from bench.apache import java
@@ -69,9 +69,9 @@ def java_classes(kafka_cp: str, folder: str = "java") -> Path:
 
 
 class KafkaTools:
-    """Apache Kafka's command-line tools, all in one Java: each would take longer to start than to run.
+    """Apache Kafka's command-line tools, all in one Java process, because a tool takes longer to start than to run.
 
-    Without a compiler of Java each has a Java of its own.
+    Without Java's compiler, each tool runs in a separate Java process.
     """
 
     def __init__(self, kafka_cp: str) -> None:
@@ -81,7 +81,10 @@ class KafkaTools:
     def run(
         self, name: str, *arguments: str, stdin: str = "", timeout_s: float = 60
     ) -> subprocess.CompletedProcess[str]:
-        """The main method of this class, with these arguments. Raises AssertionError if it takes too long."""
+        """Runs the main method of the class ``name`` with these arguments.
+
+        If it takes too long, raises AssertionError, or subprocess.TimeoutExpired if Java's compiler is missing.
+        """
         try:
             classes = java_classes(self._kafka_cp)
         except FileNotFoundError:

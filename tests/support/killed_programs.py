@@ -43,7 +43,7 @@ class KilledProgram:
 
     @property
     def processed_at_ms(self) -> list[int]:
-        """The time of each line ``processed``, in ms since 1970, if the program prints it as the fourth word."""
+        """The time in ms since 1970 in each line ``processed``. The program must print it after the offset."""
         return [int(at_ms) for _, _, _, at_ms in self.starting("processed ")]
 
     def say(self, line: str) -> None:
@@ -52,18 +52,18 @@ class KilledProgram:
         self._process.stdin.flush()
 
     def end_input(self) -> None:
-        """Closes its standard input, which asks some programs to end."""
+        """Closes the program's standard input, which asks some programs to end."""
         assert self._process.stdin is not None
         self._process.stdin.close()
 
     def wait(self) -> int:
-        """Waits until it ends, and returns its exit code."""
+        """Waits until the program ends, and returns its exit code."""
         code = self._process.wait(timeout=60)
         self._reader.join(timeout=60)
         return code
 
     def kill(self) -> None:
-        """kill -9. Afterwards ``lines`` has all lines that it printed."""
+        """kill -9. Afterwards ``lines`` has all complete lines that the program printed."""
         self._process.kill()
         self._process.wait()
         self._reader.join(timeout=60)
@@ -101,12 +101,13 @@ def repeated(processed: Sequence[tuple[str, int, int]], committed: dict[tuple[st
 
 
 def kill_at_8_seconds(bootstrap: str, runs: Mapping[int, tuple[str, KilledProgram]]) -> dict[int, int]:
-    """Kills two programs 3 s after the first automatic commit of the one with the interval of 5 s, and checks which
-    records their next runs repeat. Returns the last committed offset by interval.
+    """Kills two programs, and checks which records their next runs repeat. Returns the last committed offsets.
 
-    ``runs`` has the group and the program for the intervals of 5,000 ms and 1,000 ms. The programs read one partition
-    from its start, and print the time of each record and, before they make their consumer, ``started`` with the time.
-    The checks use these times, so they do not depend on how many records the machine processes in a second.
+    The programs commit automatically every 5,000 ms and every 1,000 ms. ``runs`` and the result have these
+    intervals as keys. The program with 5,000 ms is killed 3 s after its first commit, the other one about halfway
+    between two of its commits. Both programs read one partition from its start. Before they make their consumer, they
+    print ``started`` with the time. Then they print the time of each record. The checks use these times, so the
+    machine's speed does not change their result.
     """
 
     def commits(interval: int) -> list[Commit]:

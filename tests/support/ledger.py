@@ -52,7 +52,7 @@ class Open:
 
 @dataclass(slots=True)
 class Await:
-    """Waits until the balance of the account is high enough. The reply is the balance, or REQUEST_TIMED_OUT after
+    """Waits until the account's balance is at least ``amount``. The reply is the balance, or REQUEST_TIMED_OUT after
     ``WAIT_MS``."""
 
     batched: ClassVar[bool] = True
@@ -81,7 +81,7 @@ class Closed(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """The notice: no account may hold more from now on."""
+    """The notice: from now on, no account may hold more than ``amount``."""
 
     amount: int
 

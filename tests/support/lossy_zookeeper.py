@@ -1,4 +1,4 @@
-"""A way to the nodes of ZooKeeper that loses a transaction or its answer, and the connection with it."""
+"""A proxy for the nodes of ZooKeeper. It loses a transaction or its reply, and then closes the connection."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import odradek
 
 HOST = "127.0.0.1"
 MULTI = 14
-"""ZooKeeper's number of a transaction (``ZooDefs.OpCode.multi``)."""
+"""ZooKeeper's code for requests with a transaction (``ZooDefs.OpCode.multi``)."""
 
 
 class LossyZooKeeper:
-    """One listener before each node. ``lose`` names what of the next transaction is lost: ``request`` or ``answer``.
-    ``meanwhile`` is called after the node has answered, before the client's connection is closed."""
+    """One listener before each node. ``lose`` says what the next transaction loses: its ``request`` or its ``answer``.
+    When an ``answer`` is lost, ``meanwhile`` is called before the client's connection is closed."""
 
     def __init__(self, zookeeper: odradek.ZooKeeper) -> None:
         self.lose = ""
@@ -42,7 +42,7 @@ class LossyZooKeeper:
                 _Link(self, client, socket.create_connection((HOST, port)))
 
     def take(self) -> str:
-        """What the next transaction loses; only once."""
+        """Returns ``lose`` and clears it, so that only one transaction loses something."""
         what, self.lose = self.lose, ""
         return what
 
@@ -57,7 +57,7 @@ class LossyZooKeeper:
 
 
 class _Link:
-    """One connection of a client, and the one to its node."""
+    """A client's connection, and the proxy's connection to the node for this client."""
 
     def __init__(self, lossy: LossyZooKeeper, client: socket.socket, node: socket.socket) -> None:
         self._lossy, self._client, self._node = lossy, client, node
@@ -100,7 +100,7 @@ class _Link:
 
 
 def _frame(source: socket.socket) -> bytes:
-    """The next request or answer with its length."""
+    """The next request or reply with its length prefix."""
     length = _exactly(source, 4)
     return length + _exactly(source, struct.unpack(">i", length)[0])
 

@@ -84,7 +84,7 @@ class _StopSignal:
 
 
 class _Output:
-    """Prints assignments when they change."""
+    """Prints records, and assignments when they change."""
 
     def __init__(self) -> None:
         self._last: list[list[Any]] | None = None
@@ -153,8 +153,8 @@ def _run_kafka_python(options: dict[str, Any]) -> None:
         metadata_max_age_ms=options.get("metadata_max_age_ms", 300_000),
         partition_assignment_strategy=[assignors[options.get("assignor", "range")]],
     )
-    # The consumer joins without waiting for metadata. If they arrive while it makes the assignment as leader, it keeps
-    # an empty assignment for minutes.
+    # The consumer joins without waiting for metadata. If the metadata arrive while the leader makes
+    # the assignment, the assignment stays empty for minutes.
     eventually(lambda: consumer.partitions_for_topic(options["topic"]))
     while not stop_signal.received:
         polled = consumer.poll(timeout_ms=int(POLL_S * 1000))

@@ -39,7 +39,7 @@ class ObjectStore(NamedTuple):
 
 
 def minio_program() -> Path:
-    """The built program. Skips the test without Go, or if the module cannot be downloaded."""
+    """Builds MinIO and returns the program. Skips the test without Go, or if the build fails."""
     go = shutil.which("go")
     if go is None:
         pytest.skip("there is no go command to build MinIO")

@@ -1,7 +1,7 @@
 """Kafka 0.8.2.2 and 1.1.1 with their offsets in ZooKeeper: their tools and high-level consumers, from Maven's jars.
 
-They read from Apache Kafka 3.9.1, the last Kafka that serves their requests. It runs without ZooKeeper, so this module
-writes the znodes by which the consumers find it (``/brokers``).
+The old consumers read from Apache Kafka 3.9.1, the last Kafka that serves their requests. Kafka 3.9.1 runs here without
+ZooKeeper, so this module writes the znodes by which the consumers find the broker (``/brokers``).
 """
 
 from __future__ import annotations
@@ -62,9 +62,10 @@ class OldKafka:
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=self._directory)
 
     def consumer(self, group: str, *arguments: str, **settings: str | None) -> subprocess.Popen[str]:
-        """Starts a console consumer with the high-level consumer; it prints the value of each record.
+        """Starts a console consumer with the high-level consumer. It prints the value of each record.
 
-        It commits every 200 ms unless ``settings`` (underscores for dots) say otherwise; None: Kafka's default."""
+        It commits every 200 ms unless ``settings`` (underscores for dots) say otherwise. A setting of None has Kafka's
+        default."""
         chosen = {"auto_commit_interval_ms": "200"} | settings
         properties = self.properties(group, **{name: value for name, value in chosen.items() if value is not None})
         command = [*self._java(), "kafka.tools.ConsoleConsumer", "--zookeeper", self._connect]

@@ -88,7 +88,7 @@ class Client:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Checks in each turn of the loop at first, and then each millisecond, so that threads can run."""
+    """Waits for a condition. Checks it in each turn of the loop at first, then each millisecond: threads can run."""
     async with asyncio.timeout(60):
         looks = 0
         while not condition():

@@ -73,7 +73,7 @@ class _Stripped(ModuleType):
 
 
 def pretend(platform: str) -> None:
-    """Modules of odradek that are imported from now on see only the names that ``platform`` has."""
+    """From now on, modules of odradek see at their import only the names that ``platform`` has."""
     stripped = {name: _Stripped(importlib.import_module(name), missing(name, platform), platform) for name in MODULES}
     stripped["sys"] = _Stripped(sys, set(), platform)
     without = {"fcntl", "resource"} if platform == "win32" else set()

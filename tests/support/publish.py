@@ -25,7 +25,7 @@ STARTING = (
 
 @cache
 def admin(bootstrap: str) -> AdminClient:
-    """One admin client for each broker; a deleted client loses its outstanding answers."""
+    """One admin client for each broker; a deleted client loses its outstanding replies."""
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
 
 
@@ -33,7 +33,7 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1, **config: str)
     """Creates a topic and waits until metadata shows it."""
     client = admin(bootstrap)
     names = {name.replace("_", "."): value for name, value in config.items()}
-    if os.environ.get("ODRADEK_TEST_BOOTSTRAP"):  # this broker would delete records that are dated years ago
+    if os.environ.get("ODRADEK_TEST_BOOTSTRAP"):  # the default retention would delete records of years ago
         names.setdefault("retention.ms", "-1")
     client.create_topics([NewTopic(topic, partitions, 1, config=names)])[topic].result(30)
 
@@ -88,7 +88,7 @@ _COORDINATOR_BUSY = {
 
 
 def patiently(ask: Callable[[], T]) -> T:
-    """Repeats ``ask`` while the coordinator starts; every other error is raised."""
+    """Repeats ``ask`` while the coordinator starts. Raises every other error."""
     answers: list[T] = []
 
     def answered() -> bool:
@@ -151,8 +151,7 @@ def commit(bootstrap: str, group: str, offsets: Mapping[tuple[str, int], int], m
 
 
 def commit_on(wire: Wire, group: str, topic: str, rows: Mapping[int, tuple[int, int, str]]) -> None:
-    """Commits ``partition -> (offset, leader epoch, metadata)`` without a member, with fields that no client library
-    changes."""
+    """Commits ``partition -> (offset, leader epoch, metadata)`` without a member, with exactly these values."""
     partitions = [
         {
             "partition_index": partition,
@@ -179,7 +178,7 @@ def commit_on(wire: Wire, group: str, topic: str, rows: Mapping[int, tuple[int, 
 
 
 def commit_raw(bootstrap: str, group: str, topic: str, rows: Mapping[int, tuple[int, int, str]]) -> None:
-    """``commit_on`` a new connection, when the coordinator is available (which creates the offsets topic)."""
+    """Calls ``commit_on`` with a new connection, once the coordinator is available. This creates the offsets topic."""
     with Wire(bootstrap) as wire:
         asked = {"key_type": 0, "coordinator_keys": [group]}
 
@@ -193,7 +192,7 @@ def commit_raw(bootstrap: str, group: str, topic: str, rows: Mapping[int, tuple[
 def committed(bootstrap: str, group: str) -> dict[tuple[str, int], int]:
     """All committed offsets of a group, from OffsetFetch.
 
-    Uses a raw connection: confluent-kafka crashes the process when a coordinator answers "still loading".
+    Uses a raw connection: confluent-kafka crashes the process when a coordinator replies that it is still loading.
     """
     wanted = {"group_id": group, "topics": None, "member_id": None, "member_epoch": -1}
     with Wire(bootstrap) as wire:

@@ -1,4 +1,4 @@
-"""Brokers with scripted answers, for behaviour that one real broker cannot show."""
+"""Brokers with scripted replies, for behaviour that one real broker cannot show."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ SERVED = (FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORD
 SERVED += (DESCRIBE_GROUPS, LIST_GROUPS, OFFSET_FOR_LEADER_EPOCH, DESCRIBE_CONFIGS)
 
 Reply = dict[str, Any] | bytes | None
-"""A mapping is encoded in the version of the request, bytes are sent unchanged, None closes the connection."""
+"""What the broker sends: a mapping is encoded in the version of the request, bytes are sent unchanged. None closes the
+connection."""
 
 
 class ScriptedBroker:
-    """Listens on its own port; ``answers[api_key](message, version)`` replies. ``asked`` has the requests."""
+    """Listens on its own port; ``answers[api_key](message, version)`` returns the reply. ``asked`` has the requests."""
 
     def __init__(self, cluster: ScriptedCluster, node_id: int) -> None:
         self.cluster = cluster
@@ -108,7 +109,7 @@ class ScriptedBroker:
     def _ranges(self) -> list[dict[str, int]]:
         return [{"api_key": k, "min_version": low, "max_version": high} for k, (low, high) in self.ranges.items()]
 
-    # --- answers of a correct broker; a test replaces some -----------------------------------------------------
+    # --- replies of a correct broker; a test replaces some -----------------------------------------------------
 
     def answer_18(self, message: Any, version: int) -> Reply:
         return {"error_code": 0, "api_keys": self._ranges(), "throttle_time": 0}
@@ -117,7 +118,7 @@ class ScriptedBroker:
         return self.cluster.metadata(message)
 
     def answer_1(self, message: Any, version: int) -> Reply:
-        """The cluster's log from the requested offset on, only from its leader."""
+        """The first batch of the cluster's log that ends at or after the requested offset. Only the leader sends it."""
         asked = message.topics[0].partitions[0]
         if self.cluster.leader != self.node_id:
             return fetch_reply(self.cluster, error=ErrorCode.not_leader_or_follower)

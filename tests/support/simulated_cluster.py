@@ -164,7 +164,8 @@ class Log:
         }
 
     def read(self, offset: int, limit: int, max_bytes: int, at_least_one: bool) -> tuple[bytes, int]:
-        """The bytes, and the offset after the last record in them."""
+        """The bytes, perhaps cut at ``max_bytes``, and the offset after the last batch that begins below ``limit``.
+        Without bytes the returned offset is ``offset``."""
         found = [batch for batch in self.batches if batch.last >= offset and batch.base < limit]
         if not found or (max_bytes <= 0 and not at_least_one):
             return b"", offset
@@ -285,7 +286,7 @@ class Node:
 
 
 class ChanceCluster:
-    """``changed`` guards all of it, and is notified of every change."""
+    """The condition ``changed`` guards the whole state, and is notified of every change."""
 
     def __init__(self, seed: int, partitions: dict[str, int], versions: dict[int, int]) -> None:
         self.changed = threading.Condition(threading.RLock())
@@ -308,7 +309,7 @@ class ChanceCluster:
         }
         self.topics: dict[str, Topic] = {}
         self.history: dict[tuple[TopicPartition, int], list[Written]] = {}
-        """Every record that was ever at an offset."""
+        """Every record that was ever at this offset of the partition."""
         self.commits: dict[TopicPartition, tuple[int, int]] = {}
         self.ever_committed: dict[TopicPartition, set[int]] = {}
         self.wrongs: list[str] = []
@@ -317,7 +318,7 @@ class ChanceCluster:
         self.largest_batch = 0
         self.fetches = 0
         self.limits = (1 << 40, 1 << 40, 1 << 40)
-        """fetch_max_bytes, max_partition_fetch_bytes, buffer_memory."""
+        """The most that a consumer may ask for: its fetch_max_bytes, max_partition_fetch_bytes and buffer_memory."""
         self.seen: dict[str, int] = {}
         """The number of events of each kind."""
         for name, count in partitions.items():
@@ -363,7 +364,7 @@ class ChanceCluster:
         return found + [view.leads[tp.partition].log for view in views]
 
     def spread(self, node_id: int | None = None) -> None:
-        """Brokers learn the current state of the cluster."""
+        """The broker, or each broker if none is given, learns the current state of the cluster."""
         with self.changed:
             for node in self.nodes.values() if node_id is None else [self.nodes[node_id]]:
                 node.view = {name: topic.copy() for name, topic in self.topics.items()}
@@ -410,9 +411,9 @@ class ChanceCluster:
                     self.append(tp, producer, self.dice.choice(kinds))
 
     def move(self, tp: TopicPartition, leader: int, cut: int | None = None) -> Log:
-        """Gives the partition another leader, or none (-1). Its log then ends at ``cut``, if given.
+        """Gives the partition another leader, or none (-1). The new leader's log ends at ``cut``, if given.
 
-        Returns the old log."""
+        Returns the log of the previous leader."""
         with self.changed:
             old = self.lead(tp)
             log = old.log.copy()
@@ -540,7 +541,8 @@ class ChanceCluster:
         }  # fmt: skip
 
     def _lead_at(self, node: Node, topic: str | UUID, index: int, epoch: int) -> tuple[Lead | None, ErrorCode]:
-        """The broker's view of the partition, or the error for the request."""
+        """The broker's view of the partition, None if it has none, and the error for the request, perhaps a random
+        one."""
         if isinstance(topic, UUID):
             known = next((one for one in node.view.values() if one.topic_id == topic), None)
             unknown = ErrorCode.unknown_topic_id

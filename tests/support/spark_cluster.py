@@ -23,7 +23,7 @@ WORKER = "org.apache.spark.deploy.worker.Worker"
 
 @functools.cache
 def mount_command() -> tuple[str, ...]:
-    """The command that starts a program with its own mounts; empty if this user may not do so."""
+    """The command that starts a program with its own mounts; empty if this user may not mount."""
     for command in (("unshare", "-m"), ("unshare", "-r", "-m")):
         probe = [*command, "sh", "-c", "mount -t tmpfs none /mnt"]
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -38,8 +38,8 @@ needs_mounts = pytest.mark.skipif(not mount_command(), reason="unshare -m and mo
 class Cluster:
     """``address`` is the master's. ``show`` lets all workers see the hidden folder.
 
-    ``options`` are for a command: the address, and a delay of the first task until each worker has an executor.
-    Otherwise the first worker could do all the work.
+    ``options`` are options of a command: the address, the number of cores, and settings by which the first task waits
+    until each worker has an executor. Without these settings the first worker could do all the work.
     """
 
     def __init__(self, address: str, hidden: Path | None, cores: int) -> None:
@@ -66,7 +66,7 @@ def standalone(
     place: Path, sees: Sequence[bool], hidden: Path | None = None, hosts: Sequence[str] = ()
 ) -> Iterator[Cluster]:
     """A master and, for each element of ``sees``, a worker with one core; the element says whether this worker sees
-    ``hidden``. Their files are below ``place``. ``hosts``: different addresses for the workers."""
+    ``hidden``. The files of master and workers are below ``place``. ``hosts``: the address of each worker."""
     import pyspark
 
     home = Path(pyspark.__file__).parent

@@ -33,7 +33,7 @@ def spark(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @contextlib.contextmanager
 def _forks(place: Path) -> Iterator[None]:
-    """Within the block, Spark starts with a Python that forks. Processes that tests start themselves do not have it."""
+    """Within the block, Spark's Python processes are forks of a ``ForkServer``. Processes that tests start are not."""
     if sys.platform != "linux":
         yield
         return

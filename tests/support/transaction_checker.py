@@ -6,11 +6,15 @@
 * ``check_marker`` and ``check_answered`` compare them while transactions are open.
 * ``check`` compares them when no transaction is open.
 
-What a reader may see while transactions are open: each partition gets the marker of a transaction for itself, in any
-order. So for a short time the offsets of a transaction may be visible and its records not, or the reverse; that is no
-fault, here or in Kafka. Two things always hold. An offset of a transaction is visible only behind its marker in
-``__consumer_offsets``. And after the answer to EndTxn all of its partitions have their marker, and the offsets are
-visible. A record behind its marker is visible unless an open transaction of another producer starts before it.
+While transactions are open, a reader may see less than all of a committed transaction. The coordinator writes a marker
+to each partition of a transaction, in any order. So for a short time the offsets of a transaction may be visible while
+its records are not, or the reverse. That is no fault, here or in Kafka.
+
+Three things always hold:
+
+* An offset of a transaction is visible only after its marker is in ``__consumer_offsets``.
+* After the reply to EndTxn all partitions of the transaction have their markers, and the offsets are visible.
+* A record whose marker is in the log is visible, unless an open transaction of another producer starts before it.
 """
 
 from __future__ import annotations
@@ -99,7 +103,7 @@ class LogAudit:
         self._sequences: dict[Producer, int] = {}
 
     def read(self, wire: Wire) -> None:
-        """Reads to the end of the log, while no transaction is open."""
+        """Reads to the end of the log, and checks that no transaction is open there."""
         self.read_on(wire)
         self.end()
 
@@ -137,7 +141,8 @@ class LogAudit:
         self._epochs[header.producer_id] = header.producer_epoch
 
     def _marker(self, data: bytes, at: int, header: Any) -> None:
-        """transaction.version 2: the epoch of a marker is the next one."""
+        """Checks a marker. With transaction.version 2, its epoch is one more than the epoch of the transaction, or the
+        largest epoch. Without an open transaction, a marker must not have an older epoch than the previous marker."""
         producer_id, epoch = header.producer_id, header.producer_epoch
         what = f"{self.where} at {header.base_offset}: the marker of producer {producer_id} with epoch {epoch}"
         control = read_control(data, at, header)
@@ -163,14 +168,14 @@ def _committed_offset(row: Any) -> str:
 
 @dataclass
 class Reader:
-    """A read_committed reader of one partition, which reads on while transactions are open."""
+    """A read_committed reader of one partition. It continues while transactions are open."""
 
     partition: int
     position: int = 0
     values: list[tuple[int, str]] = field(default_factory=list)
 
     def read(self, wire: Wire) -> bool:
-        """Returns whether there was something to read."""
+        """Fetches once. Returns whether the position has moved."""
         row = fetched(wire, TOPIC, self.partition, self.position, committed=True)
         return self.take(row.records or b"", row.aborted_transactions or ())
 
@@ -191,7 +196,7 @@ class Reader:
 
 
 def committed_offsets(wire: Wire, group: str, *, stable: bool) -> dict[int, int] | None:
-    """Returns the committed offsets of a group, -1 for none; None while the coordinator loads.
+    """Returns the committed offsets of a group, -1 for none; None after an error, such as while the coordinator loads.
 
     ``stable``: also None if offsets of an open transaction are pending.
     """
@@ -215,12 +220,12 @@ def check_marker(name: str, offsets: dict[int, int], audit: LogAudit) -> None:
 
 
 def check_answered(name: str, number: int, planned: Planned, offsets: dict[int, int], audits: list[LogAudit]) -> None:
-    """Compares a committed transaction with what was read after the answer to its EndTxn."""
+    """Compares a committed transaction with what was read after the reply to its EndTxn."""
     for audit in audits:
         if audit.where[0] == TOPIC:
             expected = {f"{name}:{number}:{place}" for place in range(planned.counts.get(audit.where[1], 0))}
             missing = sorted(expected - {value for _, value in audit.values})
-            assert not missing, f"{audit.where}: after the answer to EndTxn the log has no marker behind {missing}"
+            assert not missing, f"{audit.where}: after the answer to EndTxn the log has no marker after {missing}"
     if planned.offset is not None:
         assert min(offsets.values()) >= planned.offset, (
             f"{name}: after the answer to EndTxn of {number} a reader got the offsets {offsets}"
@@ -258,7 +263,7 @@ def _check_markers(audits: list[LogAudit]) -> None:
 
 
 def _visible(audits: list[LogAudit]) -> dict[str, dict[int, dict[int, list[int]]]]:
-    """Producer, transaction and partition of the committed records, with their places."""
+    """The places of the committed records, by producer, transaction and partition."""
     found: dict[str, dict[int, dict[int, list[int]]]] = {}
     for audit in audits:
         for _, value in audit.values:
@@ -284,4 +289,4 @@ def _check_producer(name: str, planned: dict[int, Planned], visible: dict[int, d
 
 def _check_offsets(name: str, planned: dict[int, Planned], committed: set[int], stored: dict[int, int]) -> None:
     newest = max((number for number in committed if planned[number].offset is not None), default=-1)
-    assert set(stored.values()) == {newest}, f"{name}: offsets {stored}, but {newest} is the last with records"
+    assert set(stored.values()) == {newest}, f"{name}: the group has {stored}, but {newest} is the last commit"

@@ -1,14 +1,14 @@
 """A process with one transactional producer, for the checker of transactions, which ends it with ``kill -9``.
 
 ``python -m support.transaction_worker HOST:PORT NAME SEED``. A line on stdin, ``first count``, asks for the
-transactions with the numbers first to first + count - 1; the answer is the line ``done``. Before each step a line of
+transactions with the numbers first to first + count - 1; the process then prints ``done``. Before each step a line of
 JSON on stdout says what is about to happen, so that the ledger of the test survives this process:
 
 | line | meaning |
 |---|---|
 | ``{"plan": n, "counts": {partition: records}, "offset": n or null}`` | the transaction begins |
 | ``{"committing": n}``, ``{"aborting": n}`` | the producer asks for this end |
-| ``{"committed": n}``, ``{"aborted": n}`` | the producer has the answer |
+| ``{"committed": n}``, ``{"aborted": n}`` | the producer has the reply |
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Worker:
                 return producer
 
     def give_up(self) -> None:
-        """Leaves the transaction open or closes the producer properly, which aborts it. A successor follows."""
+        """Closes the producer within 0.1 s, which may leave a transaction open: the next producer ends it."""
         producer, self.producer = self.producer, None
         if producer is not None:
             with contextlib.suppress(OdradekError):
@@ -112,7 +112,7 @@ class Worker:
         self.earlier = (identity.producer_id, identity.producer_epoch)
 
     def repeat_end(self) -> None:
-        """Sends EndTxn of an earlier transaction, as a network does that repeats a request late."""
+        """Sends EndTxn of an earlier transaction again, like a network that repeats a request late."""
         if self.earlier is None:
             return
         producer_id, epoch = self.earlier

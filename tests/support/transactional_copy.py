@@ -1,9 +1,9 @@
 """A process that copies a topic: it reads, processes and writes, with confluent-kafka's transactions.
 
-``python -m support.transactional_copy HOST:PORT SOURCE TARGET GROUP [STEP NUMBER]``. Each transaction has a few
-records, their results and the offsets of the group. At a step (``begun``, ``sent``, ``offsets``, ``committed``) of the
-transaction with that number it prints the step and waits for its end by ``kill -9``. It ends by itself when all
-partitions of the source are copied.
+``python -m support.transactional_copy HOST:PORT SOURCE TARGET GROUP [STEP NUMBER]``. Each transaction has the
+results of a few records and the group's offsets after these records. At a step (``begun``, ``sent``, ``offsets``,
+``committed``) of the transaction with that number the process prints the step, and waits until the test kills it. The
+process ends by itself when all partitions of the source are copied.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class RawProducer:
         self.sequences: dict[tuple[str, int], int] = {}
 
     def init(self, *, timeout_ms: int = TIMEOUT_MS, known: tuple[int, int] = (-1, -1), version: int = 5) -> str:
-        """Takes the next epoch if there is no error."""
+        """Sends InitProducerId. If there is no error, takes the producer id and the epoch of the reply."""
         find_coordinator(self.wire, self.transactional_id)
         message = {"transactional_id": self.transactional_id, "transaction_timeout": timeout_ms}
         message |= {"producer_id": known[0], "producer_epoch": known[1]}
@@ -95,7 +95,7 @@ class RawProducer:
         return str(reply.error_code.name)
 
     def started(self, **how: Any) -> RawProducer:
-        """Takes the next epoch, after the end of an open transaction."""
+        """Repeats ``init`` until it succeeds, because an open transaction has to end first. Returns this producer."""
         eventually(lambda: self.init(**how) == "none")
         return self
 
@@ -225,10 +225,10 @@ def describe(wire: Wire, transactional_id: str) -> Described:
 
 
 def restart(broker: RunningBroker) -> None:
-    """kill -9 and a start, and the end of the transactions that were decided at the kill.
+    """Kills the broker with kill -9 and starts it. Waits for the end of the transactions that were decided at the kill.
 
     Apache Kafka 4.3.0 may write CompleteCommit at its start without the markers. Such a transaction stays open in its
-    partitions and holds back all readers, so that a test with Apache Kafka cannot go on: it skips."""
+    partitions and holds back all readers. A test with Apache Kafka cannot continue then, and skips."""
     broker.kill()
     broker.start()
 

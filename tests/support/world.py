@@ -21,8 +21,7 @@ TRACE_LINES = 4_000
 
 
 class SimulationFailure(AssertionError):
-    """An invariant is violated. ``about`` has the names of the group, the members and the partitions that it
-    concerns."""
+    """An invariant is violated. ``about`` has the names of the affected group, members and partitions."""
 
     def __init__(self, text: str, *about: str) -> None:
         super().__init__(text)
@@ -82,7 +81,7 @@ class World:
         return self.at(self.now_ms + by_ms, callback)
 
     def run_until(self, end_ms: int) -> None:
-        """Runs all callbacks that are due until then, in order."""
+        """Runs all callbacks that become due until this time, in order."""
         heap = self._heap
         while heap and heap[0][0] <= end_ms:
             self._run(*heapq.heappop(heap))

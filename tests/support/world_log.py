@@ -124,16 +124,16 @@ class WorldLog(Partition):
         self.append(encode_batch(rows, now_ms=self.world.clock()))
 
     def crash(self) -> None:
-        """kill -9 of the broker, and its next start, which reads the log."""
+        """Simulates kill -9 of the broker and its next start, which reads the log."""
         cleaned = self.log.cleaned_offset
         self.log.abandon()
         self.files.crash()
         self._log = self._opened()
-        self.log.cleaned_offset = cleaned  # the broker stores it in a checkpoint file
+        self.log.cleaned_offset = cleaned  # the broker stores this offset in a checkpoint file
         self.held_back = self._held_back
 
     def rewrite(self, batches: list[bytes]) -> None:
-        """Replaces the whole log by these batches, which have their offsets; then the broker starts."""
+        """Replaces the whole log by these batches, whose headers have their offsets. Then opens the log again."""
         self.log.abandon()
         for path in [path for path in self.files.data if self._path in path.parents]:
             del self.files.data[path]
@@ -147,7 +147,7 @@ class WorldLog(Partition):
         return lost
 
     def roll(self) -> None:
-        """Begins a segment: records in the earlier ones may be compacted."""
+        """Begins a segment. Records in the earlier segments may then be compacted."""
         self.log.roll(self.world.clock())
 
     def compact(self, *, knows_last: bool = True) -> int:

@@ -34,12 +34,12 @@ class GroupHarness:
             data = str(offset).encode()
             if self.kazoo.exists(path):
                 self.kazoo.set(path, data)
-            else:  # with its data at once: a consumer may look between two writes
+            else:  # one write creates the znode with its data: a consumer may look between two writes
                 self.kazoo.create(path, data, makepath=True)
 
     def offset(self, partition: int) -> int | None:
         path = f"/consumers/{self.group}/offsets/{self.topic}/{partition}"
-        self.kazoo.sync("/")  # the node of this connection may be behind the leader
+        self.kazoo.sync("/")  # this connection's server may be behind ZooKeeper's leader
         return int(self.kazoo.get(path)[0]) if self.kazoo.exists(path) else None
 
     def owner(self, partition: int) -> str | None:
@@ -59,7 +59,7 @@ class GroupHarness:
 
 
 class OffsetWatcher:
-    """Reads the offset of partition 0 again and again through a connection of its own, and notes each change."""
+    """Watches the offset of partition 0 through the harness's ``kazoo``, and notes each offset that it sees."""
 
     def __init__(self, harness: GroupHarness) -> None:
         self.seen: list[int] = []
@@ -90,7 +90,7 @@ def read(consumer: Consumer, count: int) -> list[int]:
 
 
 def expire(zookeeper: odradek.ZooKeeper, consumer: Consumer) -> None:
-    """Ends the ZooKeeper session of a consumer, and waits until it knows that."""
+    """Ends the ZooKeeper session of a consumer, and waits until the consumer notices."""
     store = consumer._engine.group.storage.store
     before = store._expiries  # type: ignore[union-attr]
     zookeeper.expire_session(store._connection.client)  # type: ignore[union-attr]

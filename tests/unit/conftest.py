@@ -17,7 +17,7 @@ FORBIDDEN = frozenset({
     "socket.bind", "socket.connect", "socket.getaddrinfo", "socket.gethostbyaddr", "socket.gethostbyname",
     "socket.sendmsg", "socket.sendto",
 })  # fmt: skip
-"""Events of Python's audit. The socket pair with which each event loop wakes itself up raises none of them."""
+"""Events of Python's audit. An event loop's own socket pair, which wakes the loop up, raises no such event."""
 NETWORK = (socket.AF_INET, socket.AF_INET6)
 
 
@@ -47,7 +47,7 @@ sys.addaudithook(GUARD.on_event)
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Also fails at the end: the test, or the code that it tests, may have caught the error."""
+    """Fails at its end, too, if there was an event: the test, or the code that it tests, may have caught the error."""
     GUARD.seen.clear()
     GUARD.others = frozenset(one.ident or 0 for one in threading.enumerate()) - {threading.get_ident()}
     GUARD.is_on = True
@@ -66,7 +66,7 @@ def pytest_runtest_setup() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Iterator[None]:
-    """The teardown is not guarded: that of the last test stops the brokers that other folders share."""
+    """Does not guard the teardown: the teardown of the last test stops the brokers that other folders share."""
     with guarded():
         yield
 

@@ -18,7 +18,7 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.log import AppendInfo, FoundOffset, Log
 
 DENSE = 3000
-"""Records with headers in a batch that is checked in steps."""
+"""The number of records in a batch that is checked in steps."""
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def irregular(count: int = DENSE, at_ms: int = T0, first: int = 0, **options: Any) -> bytes:
-    """Records that differ in size from their neighbours."""
+    """A batch of records that differ in size from their neighbours."""
     pairs = [(b"k%d" % (first + number), b"v" * (number % 3)) for number in range(count)]
     return keyed(*pairs, at_ms=at_ms, **options)
 
@@ -62,8 +62,8 @@ def test_log_append_time_is_the_time_of_the_last_step(path: Path) -> None:
 
 
 def test_sequences_are_compared_when_a_batch_is_appended(path: Path) -> None:
-    """Two copies of a batch are checked at the same time: the second is a duplicate. A batch with a gap in the sequence
-    is refused."""
+    """Two copies of a batch are checked at the same time: the one that is appended later is a duplicate. A batch with a
+    gap in the sequence is refused."""
     log = open_log(path)
     data = irregular(producer_id=7, producer_epoch=0, base_sequence=0)
     first, second = begun(log, data), begun(log, data)
@@ -137,7 +137,7 @@ def test_the_deletion_of_a_segment_during_its_search_is_harmless(path: Path) -> 
 
 
 def test_a_search_skips_segments_that_were_replaced_during_it(path: Path) -> None:
-    """The newest record of the first segment is below the log start, so the search continues in the second."""
+    """The newest record of the first segment is below the log start, so the search continues in the second segment."""
     log = open_compacted(path, segment_bytes=60_000)
     records = [SimpleRecord(b"k%d" % number, b"v", T0 + 90_000 * (number == 0)) for number in range(DENSE)]
     put(log, encode_batch(records, now_ms=T0))

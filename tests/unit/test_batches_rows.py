@@ -101,7 +101,7 @@ def test_malformed_records_raise_an_error(payload: bytes) -> None:
         list(iter_records(with_payload(payload, 1)))
 
 
-def test_an_impossible_record_count_allocates_nothing() -> None:
+def test_an_impossible_record_count_is_a_corrupt_record() -> None:
     with pytest.raises(CorruptRecord):
         list(iter_records(with_payload(GOOD, 0x7FFFFFFF)))
 

@@ -1,4 +1,4 @@
-"""The fields of the schemas and the services of the broker that handlers may use. Code for all requests names no single
+"""Handlers use only fields of the schemas, and only some services of the broker. Code for all requests names no single
 API."""
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def test_a_message_without_a_type_is_found() -> None:
 
 BROKER_ROOM = HANDLERS.parent
 ASKING = [*sorted(HANDLERS.glob("*.py")), BROKER_ROOM / "config_changes.py"]
-"""The files that serve requests about the catalogue."""
+"""The files that serve requests."""
 FOLLOWING = {
     f"odradek.broker.{name}"
     for name in (
@@ -224,7 +224,8 @@ def is_broker(node: ast.expr) -> bool:
 
 
 def own_acts(source: str) -> list[str]:
-    """Returns the calls in a handler's source that only a publisher may make, after a record is committed."""
+    """Returns what no handler's source may have, because a publisher does it after a record is committed: imports of
+    publishers, unknown services, calls, and assignments to the broker."""
     tree = ast.parse(source)
     found = []
     services = {  # names for a service, such as ``quotas = broker.quotas``
@@ -301,8 +302,8 @@ GENERAL = ["broker/connection.py", "broker/router.py", "broker/middleware.py", "
 
 
 def api_names() -> set[str]:
-    """``OFFSET_COMMIT`` and ``OffsetCommit``, and so on. Names of one word are left out: they occur in other texts,
-    too."""
+    """``OFFSET_COMMIT`` and ``OffsetCommit``, and so on. Names like ``Fetch``, of one word, are left out, because they
+    also occur in other code; ``FETCH`` is not."""
     constants = {name for name, value in vars(api_keys).items() if isinstance(value, int)}
     return constants | {"".join(map(str.capitalize, name.split("_"))) for name in constants if "_" in name}
 

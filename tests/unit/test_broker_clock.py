@@ -1,4 +1,4 @@
-"""A clock that tests move, and alarms that follow it."""
+"""A clock that tests move, and the alarms of this clock."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_cancelled_alarm_does_not_call_back() -> None:
     assert not loop.waiting
 
 
-def test_the_clock_never_moves_backwards() -> None:
+def test_the_clock_cannot_be_moved_backwards() -> None:
     with pytest.raises(ValueError, match="back"):
         Clock().advance(-1)
 

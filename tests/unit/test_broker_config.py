@@ -201,8 +201,8 @@ def test_the_advertised_address_comes_from_advertised_listeners() -> None:
 
 
 def test_every_topic_setting_defaults_to_the_broker_setting() -> None:
-    """Checked for each name that the broker has for a topic setting, in the unit of this name, at the start and at run
-    time."""
+    """The test sets each broker setting that is the default of a topic setting, in the unit of the broker setting, at
+    the start and at run time."""
     other = {"boolean": "true", "int": "1500000", "long": "1500000", "double": "0.25", "list": "compact"}
     checked = 0
     for name, key in config_keys.topic_keys().items():
@@ -278,8 +278,8 @@ def test_quota_windows_follow_their_settings() -> None:
     ],
 )
 def test_values_that_kafka_refuses_at_the_start_are_refused_at_run_time(setting: str, complaint: str) -> None:
-    """They are refused before the change is stored: with an invalid broker value no topic can be created and the broker
-    cannot restart."""
+    """The broker refuses such a value before it stores the change. A stored invalid value would prevent new topics and
+    a restart of the broker."""
     with pytest.raises(ConfigError, match=complaint):
         BrokerConfig.parse([setting])
     name, _, value = setting.partition("=")

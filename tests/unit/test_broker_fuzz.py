@@ -1,4 +1,4 @@
-"""For any bytes, a connection answers, waits or closes. It never raises and never exceeds its memory limit."""
+"""For any bytes, a connection replies, waits or closes. It never raises and never exceeds its memory limit."""
 
 from __future__ import annotations
 

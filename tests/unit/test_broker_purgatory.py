@@ -1,4 +1,4 @@
-"""Fetches that wait: bytes or a timeout complete them once, and nothing of them remains."""
+"""Parked fetches: enough bytes or a timeout completes each fetch once, and the fetch is removed."""
 
 from __future__ import annotations
 

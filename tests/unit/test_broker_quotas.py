@@ -111,7 +111,7 @@ def test_quotas_do_not_apply_to_other_clients(clock: Clock) -> None:
     assert found.record(REQUEST_PERCENTAGE, "u", "c", 1e9) == 0
 
 
-def test_clients_of_a_user_share_its_rate_and_client_ids_do_not(clock: Clock) -> None:
+def test_clients_of_a_user_share_one_rate_and_each_client_id_has_its_own(clock: Clock) -> None:
     shared = quotas(clock, {(("user", "u"),): {PRODUCER_BYTE_RATE: 1000.0}})
     assert shared.record(PRODUCER_BYTE_RATE, "u", "a", 9000) == 0
     assert shared.record(PRODUCER_BYTE_RATE, "u", "b", 9000) == 8000
@@ -214,6 +214,6 @@ def test_a_directly_encoded_commit_reply_has_the_throttle_time(version: int) -> 
     assert found.topics[0].partitions[0].error_code == 0
 
 
-def test_other_replies_have_the_throttle_time() -> None:
+def test_mappings_get_the_throttle_time_and_other_encoded_replies_do_not_change() -> None:
     assert with_throttle_time(12, 4, {"error_code": 0}, 5) == {"error_code": 0, "throttle_time": 5}
     assert with_throttle_time(12, 4, b"packed", 5) == b"packed"

@@ -92,7 +92,7 @@ def test_a_kafka_error_becomes_its_code(loop) -> None:
 
 @pytest.mark.parametrize("at", ["once", "the first step", "a later step", "a promise"])
 def test_the_memory_of_a_refused_request_is_freed_at_once(loop, at: str) -> None:
-    """Without a garbage collection: the next one may be far away, and a request has up to 100 MB."""
+    """No garbage collection is needed. The next collection may be far away, and a request has up to 100 MB."""
     held: list[weakref.ref[Any]] = []
 
     def handle(broker: Any, context: Any, message: Any) -> Any:
@@ -165,7 +165,7 @@ def test_without_an_error_field_in_the_reply_the_connection_closes(loop) -> None
     server = Server(k03=raising(ZeroDivisionError()), k12=lambda *_: {"error_code": 0})
     connection, transport = connect(loop, server)
     connection.data_received(heartbeat(1) + metadata(2) + heartbeat(3))
-    assert [n for n, _ in transport.replies()] == [1], "requests before it are answered, requests after it are not"
+    assert [n for n, _ in transport.replies()] == [1], "only the request before the failed one gets a reply"
     assert transport.closed
 
 
@@ -175,7 +175,7 @@ def test_a_reply_that_cannot_be_encoded_is_an_error(loop) -> None:
     assert code_of(transport.replies()[0][1]) == ErrorCode.unknown_server_error
 
 
-def test_a_promised_reply_that_cannot_be_encoded_closes_only_its_connection(loop) -> None:
+def test_a_promised_reply_that_cannot_be_encoded_closes_its_connection(loop) -> None:
     promise: Deferred[Any] = Deferred()
     connection, transport = connect(loop, Server(k03=lambda *_: promise))
     connection.data_received(metadata(1))

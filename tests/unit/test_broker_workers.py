@@ -1,4 +1,4 @@
-"""Requests for memory and work in threads, also when the request that needs them is abandoned."""
+"""Reservations of memory and calls in threads, also of abandoned work."""
 
 from __future__ import annotations
 

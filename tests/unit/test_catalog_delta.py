@@ -1,4 +1,4 @@
-"""The changes of records, as publishers get them."""
+"""Deltas: the changes of metadata records in the form that publishers get."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_delta_names_what_a_request_changes(request_: CatalogRequest, expected
     assert named(delta) == expected
 
 
-def test_new_topics_are_only_in_the_delta_and_other_changes_are_in_the_image_at_once() -> None:
+def test_new_topics_and_partitions_are_only_in_the_delta_and_settings_are_in_the_image_at_once() -> None:
     image = image_of(TWO)
     present = image.topics["t"]
     requests = (
@@ -120,7 +120,7 @@ def test_new_topics_are_only_in_the_delta_and_other_changes_are_in_the_image_at_
     assert image.topics == {"t": present}
     assert present.partition_count == 2
     assert image.topic_configs("t") == {"retention.ms": "6"}
-    assert image.topic_configs("u") == {"retention.ms": "1"}, "its logs are created with these settings"
+    assert image.topic_configs("u") == {"retention.ms": "1"}, "the new topic has these settings"
     assert [topic.name for topic in delta.new_topics] == ["u", "t"]
     for topic in delta.new_topics:
         image.publish(topic)
@@ -128,7 +128,8 @@ def test_new_topics_are_only_in_the_delta_and_other_changes_are_in_the_image_at_
 
 
 def test_a_topic_that_one_batch_creates_and_deletes_is_not_in_the_delta() -> None:
-    """Our requests write no such records; the log of another controller may contain them."""
+    """Odradek's requests write no such records, but the log of another controller may contain them. The delta still
+    names the topic's settings."""
     image = image_of()
     made = (TopicRecord("u", OTHER), PartitionRecord(0, OTHER, (1,), (1,), 1), ConfigRecord(TOPIC, "u", "a", "b"))
     assert named(replayed(image, *made, RemoveTopicRecord(OTHER))) == {"configs": [(TOPIC, "u")]}
@@ -144,7 +145,7 @@ def test_a_topic_that_one_batch_extends_and_deletes_has_its_old_partitions_in_th
     assert named(replayed(image, grown, RemoveTopicRecord(ID))) == {"deleted": [("t", 2)]}
 
 
-def test_new_partitions_have_the_epoch_of_their_topic() -> None:
+def test_a_partition_has_the_leader_epoch_of_its_last_record() -> None:
     image = image_of(TWO)
     grown, again = PartitionRecord(2, ID, (1,), (1,), 1), PartitionRecord(2, ID, (1,), (1,), 1, leader_epoch=4)
     old = PartitionRecord(0, ID, (1,), (1,), 1, leader_epoch=3)
@@ -160,7 +161,7 @@ def test_a_record_for_an_unknown_topic_is_refused(record: MetadataRecord) -> Non
         replayed(image_of(TWO), record)
 
 
-def test_the_initial_delta_contains_the_whole_image() -> None:
+def test_the_initial_delta_contains_the_image_without_producer_ids() -> None:
     changes = (
         TWO, CreatePartitions("t", 3), AlterConfigs(BROKER, "1", {"log.retention.ms": "7"}),
         AlterClientQuotas(USER, {"producer_byte_rate": 1.0}), CREDENTIAL, AllocateProducerIds(1),

@@ -1,4 +1,4 @@
-"""Feature levels: those of a new Apache Kafka 4.3 cluster, and what an update may change."""
+"""Feature levels: a new cluster has the levels of Apache Kafka 4.3, and updates may change some of them."""
 
 from __future__ import annotations
 

@@ -69,7 +69,8 @@ def test_a_topic_record_has_kafkas_bytes() -> None:
 
 
 def test_a_quota_record_has_kafkas_bytes() -> None:
-    # API key 14; the entity is an array of type, nullable name and tagged fields; then key, value, whether removed.
+    # API key 14. The entity is an array: each element has a type, a nullable name and tagged fields. The key, the value
+    # and the flag of a removal follow.
     set_to = ClientQuotaRecord((("user", None), ("ip", "x")), "k", 1.0)
     packed = b"\x01\x0e\x00" + b"\x03\x05user\x00\x00\x03ip\x02x\x00" + b"\x02k" + b"\x3f\xf0" + bytes(6) + b"\x00\x00"
     assert records.encode(set_to) == packed
@@ -77,8 +78,8 @@ def test_a_quota_record_has_kafkas_bytes() -> None:
 
 
 def test_a_leader_change_has_kafkas_bytes() -> None:
-    # API key 5: partition, topic id, then one tagged field, number 1, of four bytes. Other tags have fields that are
-    # not stored here.
+    # API key 5: partition, topic id, then the leader as a tagged field with tag 1 and four bytes. The decoder skips
+    # fields with other tags.
     topic_id = uuid.UUID(int=7)
     packed = b"\x01\x05\x00" + b"\x00\x00\x00\x03" + topic_id.bytes
     assert records.encode(PartitionChangeRecord(3, topic_id, 2)) == packed + b"\x01\x01\x04\x00\x00\x00\x02"
@@ -108,8 +109,8 @@ def test_an_unknown_frame_version_raises_an_error() -> None:
         records.decode(b"\x02\x02\x00", make_id)
 
 
-# Read from the metadata log of an Apache Kafka 4.3: user a, SHA-256, 4096 iterations, salt "salt", and the keys for a
-# salted password of 32 x.
+# Read from the metadata log of an Apache Kafka 4.3: user a, SHA-256, 4096 iterations, salt "salt". The keys are for
+# a salted password of 32 letters x.
 KAFKAS_CREDENTIAL = bytes.fromhex(
     "010b000261010573616c74"
     "21f4695af4c64263f1e68abd850edb59b206bded8ce10d6fdd8b8af9a1db8007fd"

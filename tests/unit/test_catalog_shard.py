@@ -45,7 +45,7 @@ class Catalogue:
         return CatalogShard(make_id, (1,), uuid.UUID(int=9))
 
     def apply(self, request):
-        """Writes and replays what the request generates, and returns its records."""
+        """Writes and replays the records that the request generates, and returns them."""
         generated = result_of(self.shard.generate(request))
         for record in generated:
             value = records.encode(record)
@@ -118,7 +118,7 @@ def test_only_replay_changes_state() -> None:
         (lambda t: AlterConfigs(TOPIC, "nope", {}), ErrorCode.unknown_topic_or_partition),
     ],
 )
-def test_refusals_have_kafkas_codes_and_change_nothing(request_of, code) -> None:
+def test_refused_requests_have_their_codes_and_change_nothing_and_valid_ones_write_records(request_of, code) -> None:
     catalogue = Catalogue()
     catalogue.create("flights", 2)
     catalogue.create("a_b")

@@ -134,7 +134,7 @@ def test_the_active_segment_is_not_cleaned(path: Path, engine: Engine) -> None:
 
 
 def test_the_last_batch_of_the_cleaned_section_stays_even_if_it_is_empty(path: Path, engine: Engine) -> None:
-    """Otherwise the log would lose its end offset when the active segment is empty."""
+    """Without this batch, the log would lose its end offset when the active segment is empty."""
     log = open_log(path)
     put(log, (b"k", b"1"))
     put(log, (None, b"gone"))
@@ -161,7 +161,7 @@ def test_log_append_time_is_kept(path: Path, engine: Engine) -> None:
 
 
 def test_a_tombstone_stays_for_delete_retention_after_it_was_first_cleaned(path: Path, engine: Engine) -> None:
-    """KIP-534: the batch contains the horizon: bit 6 of the attributes, and the base timestamp."""
+    """KIP-534: bit 6 of the batch's attributes is set, and the base timestamp is the delete horizon."""
     log = open_log(path, delete_retention_ms=DAY_MS)
     put(log, (b"k", b"1"), (b"l", b"1"))
     put(log, (b"k", None), (b"m", b"1"))
@@ -172,7 +172,7 @@ def test_a_tombstone_stays_for_delete_retention_after_it_was_first_cleaned(path:
     assert header.has_delete_horizon
     assert header.base_timestamp == T0 + 5_000 + DAY_MS
     assert (row.offset, row.timestamp) == (2, T0)
-    assert [value for _, key, value in pairs(log) if key == b"k"] == [None], "the record that it deletes is removed"
+    assert [value for _, key, value in pairs(log) if key == b"k"] == [None], "the deleted record is removed"
 
     for now_ms, stays in [(T0 + DAY_MS, True), (T0 + 4_999 + DAY_MS, True), (T0 + 5_000 + DAY_MS, False)]:
         put(log, (b"other", b"1"))
@@ -240,7 +240,7 @@ def test_behaviour_39_a_marker_stays_while_its_data_exists_then_until_its_horizo
     log.roll(T0)
     marker(log, 5, kind)
     log.roll(T0)
-    # A later batch of the producer is the last one, so neither this batch nor the marker is kept for its sequence.
+    # This is the producer's last batch. So the cleaner need not keep the earlier batch or the marker for the sequence.
     put(log, (b"p", b"p"), producer_id=5, producer_epoch=0, base_sequence=2, now_ms=T0 + 1)
     log.roll(T0)
 
@@ -249,16 +249,16 @@ def test_behaviour_39_a_marker_stays_while_its_data_exists_then_until_its_horizo
 
     now_ms = T0
     compact(log, now_ms, engine=engine)
-    assert markers() == [(2, False)], "this round saw data of its transaction, so the marker stays"
+    assert markers() == [(2, False)], "this round read data of the transaction, so the marker stays"
     put(log, (b"k", b"2"), (b"l", b"2"))
     log.roll(T0)
     compact(log, now_ms, engine=engine)
-    if kind == 1:  # only this round removed the data of the commit
+    if kind == 1:  # the committed data was in the log until this round
         assert markers() == [(2, False)]
         put(log, (b"m", b"1"))
         log.roll(T0)
         compact(log, now_ms, engine=engine)
-    assert markers() == [(2, True)], "no data of its transaction remains: its horizon begins"
+    assert markers() == [(2, True)], "no data of the transaction remains, so the marker gets a delete horizon"
     horizon = next(header.base_timestamp for header, _ in batches(log) if header.is_control)
     assert horizon == now_ms + 1_000
     for now_ms, stays in [(T0 + 999, True), (T0 + 1_000, False)]:
@@ -334,13 +334,13 @@ def test_merged_segments_have_the_aborted_transactions_of_both(path: Path, engin
     assert before == [(5, 0), (5, 2)]
     compact(log, engine=engine)
     assert [segment.has_aborted for segment in log.segments] == [True, False]
-    assert list(log.aborted_in(0, 4)) == before, "the markers are still there"
+    assert list(log.aborted_in(0, 4)) == before, "the markers are still in the log"
     again = open_log(path, clean=True)
     assert list(again.aborted_in(0, 4)) == before
     put(log, (b"q", b"q"))
     log.roll(T0)
     compact(log, engine=engine)
-    assert list(log.aborted_in(0, 4)) == [], "this round saw no data of the transactions"
+    assert list(log.aborted_in(0, 4)) == [], "this round read no data of the transactions"
     assert not list(path.glob("*.txnindex"))
     assert sum(header.is_control for header, _ in batches(log)) == 2
     assert open_log(path).last_stable_offset == log.log_end_offset
@@ -478,8 +478,7 @@ def test_corrupt_bytes_are_neither_read_nor_given_a_valid_crc(path: Path, engine
     file.write_bytes(data)
     with pytest.raises(CorruptRecord, match="CRC"):
         compact(log, engine=engine)
-    # The cleaner does not check keys in a batch that is already clean, but it checks them before it writes the batch
-    # again.
+    # The batch is now below the cleaned offset. The cleaner checks its CRC only before it writes the batch again.
     log.discard_cleaned()
     log.cleaned_offset = 2
     put(log, (b"aaaa", b"3"))
@@ -552,8 +551,8 @@ def test_a_log_that_was_truncated_during_a_cleaning_refuses_its_result(path: Pat
 
 
 def test_files_of_an_interrupted_cleaning_do_not_undo_a_swap(path: Path) -> None:
-    """A start undoes each swap at or after the offset of a ``.cleaned`` file. So a swap first removes such files of
-    lower offsets."""
+    """A broker that starts undoes each swap at or above the offset of a ``.cleaned`` file. So a swap first removes
+    the ``.cleaned`` files with lower offsets."""
     files = FailingFiles()
     log = open_log(path, files)
     for number in range(4):
@@ -576,7 +575,7 @@ def test_files_of_an_interrupted_cleaning_do_not_undo_a_swap(path: Path) -> None
 
 
 class FailingFiles(OsFiles):
-    """Stops after the rename to ``crash_at``."""
+    """Raises Crash after the rename to ``crash_at``."""
 
     crash_at = ""
 
@@ -586,7 +585,7 @@ class FailingFiles(OsFiles):
             raise Crash
 
 
-def test_a_cleaned_segment_has_the_modification_time_of_its_sources(path: Path) -> None:
+def test_a_cleaned_segment_has_the_modification_time_of_its_last_source(path: Path) -> None:
     log = open_log(path)
     for number in range(2):
         put(log, (b"k", b"%d" % number))
@@ -596,7 +595,7 @@ def test_a_cleaned_segment_has_the_modification_time_of_its_sources(path: Path) 
     assert OsFiles().modified_ms(path / "00000000000000000000.log") == T0 - 5_000
 
 
-def test_keys_of_any_length_and_headers_are_kept(path: Path, engine: Engine) -> None:
+def test_keys_of_any_length_are_kept(path: Path, engine: Engine) -> None:
     log = open_log(path)
     keys = [b"x" * size for size in (*range(20), 63, 64, 65, 300)]
     for value in (b"1", b"2"):

@@ -188,7 +188,7 @@ def test_the_environment_names_the_brokers_and_the_settings(
 
 
 def test_info_has_versions_and_limits(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(info, "_java", lambda: "Java 17 in /java")  # a search may start programs
+    monkeypatch.setattr(info, "_java", lambda: "Java 17 in /java")  # the search for Java may start programs
     assert run(["info", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["odradek"]["version"] == odradek.__version__
@@ -248,5 +248,5 @@ def test_every_extra_names_the_modules_that_it_brings() -> None:
         name: {re.split("[ <>=]", one)[0] for one in project[name] if not one.startswith("odradek")} for name in project
     }
     for extra, packages in own.items():
-        if extra not in {"docs", "test"}:  # for those who work on the repository
+        if extra not in {"docs", "test"}:  # only for work on the repository
             assert {extras.extra_of(package.replace("-", "_")) for package in packages} == {extra}

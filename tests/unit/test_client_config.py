@@ -1,4 +1,4 @@
-"""Addresses and settings: the accepted forms, and the error messages for others."""
+"""Addresses and settings: the accepted forms, and the error messages for other forms."""
 
 from __future__ import annotations
 

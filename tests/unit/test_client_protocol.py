@@ -103,7 +103,7 @@ def test_records_are_a_view_of_the_reply() -> None:
 
 @given(st.sampled_from(VERSIONS), replies, st.integers(0, 10_000), st.integers(0, 255), st.integers(0, 200))
 @settings(max_examples=300)
-def test_damaged_fetch_replies_raise_value_error(
+def test_damaged_fetch_replies_are_parsed_or_raise_value_error(
     version: int, message: dict[str, Any], position: int, byte: int, cut: int
 ) -> None:
     data = bytearray(encoded(version, message))
@@ -129,7 +129,7 @@ def test_an_assignment_in_javas_format_is_read() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_malformed_assignments_raise_value_error(data: bytes) -> None:
+def test_any_bytes_are_an_assignment_or_a_value_error(data: bytes) -> None:
     with contextlib.suppress(ValueError):
         assert 4 * len(decode_assignment(b"\x00\x00" + data)) <= len(data)
 

@@ -29,7 +29,7 @@ def decoded(number: int, rows: int) -> pa.RecordBatch:
 
 
 def count_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Appends a 1 for each block that is created from here on."""
+    """Returns a list that gets a 1 for each block that is created from here on."""
     made: list[int] = []
     make = blocks._large_pages
 
@@ -42,8 +42,7 @@ def count_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_columns_that_are_kept_do_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some columns are kept until the end, some for a while, most are dropped at once: blocks in between become
-    free."""
+    """Some columns are kept until the end and some for a while. Most are dropped at once, so blocks become free."""
     chance = random.Random(5)
     kept: list[tuple[int, int, pa.Array]] = []
     made = count_blocks(monkeypatch)
@@ -113,7 +112,7 @@ def test_small_and_very_large_columns_have_separate_memory(size: int) -> None:
     assert (space.used, array.base, len(array)) == (used, None, size)
 
 
-def test_each_thread_has_its_blocks_and_arrays_are_aligned() -> None:
+def test_arrays_are_aligned() -> None:
     space = blocks.ColumnMemory()
     for count in (20_001, 30_003, 50_007):
         for kind in (np.uint8, np.int32, np.int64):
@@ -138,4 +137,4 @@ def test_without_exact_reference_counts_no_block_is_reused(monkeypatch: pytest.M
     for _ in range(20):
         space.take(2 << 20, np.uint8)
     assert len(made) == 5, "twenty columns of two megabytes fill five blocks"
-    assert not blocks._spare, "and no block is kept as a spare"
+    assert not blocks._spare, "no block is kept as a spare"

@@ -1,4 +1,4 @@
-"""Memory for large replies: it is used again only when nothing refers to the data received into it."""
+"""The memory of a large reply is used again only when no object refers to the received data."""
 
 from __future__ import annotations
 

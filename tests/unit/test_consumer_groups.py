@@ -31,7 +31,7 @@ def test_the_first_member_gets_all_partitions_at_once(harness: ConsumerHarness) 
     assert reply.interval_ms == 5_000
     assert harness.epochs("g") == ("Stable", 2, 2)
     again = harness.beat("g", "m", 2)
-    assert (again.error, again.epoch, again.assigned) == (OK, 2, None)  # no change, so no assignment in the reply
+    assert (again.error, again.epoch, again.assigned) == (OK, 2, None)  # an unchanged assignment is not in the reply
     full = harness.beat("g", "m", 2, topics=("t",), owned=ALL, rebalance_ms=30_000)
     assert full.assigned == ALL  # a heartbeat with all fields gets the whole assignment
 
@@ -84,7 +84,7 @@ def test_the_previous_epoch_is_accepted_because_a_reply_may_be_lost(harness: Con
     first, second = Client(harness, "g", "a", ("t",)), Client(harness, "g", "b", ("t",))
     settle(harness, first, second)
     assert harness.beat("g", "a", 2, owned={"t": [0]}).epoch == 3
-    # the heartbeat does not contain its owned partitions
+    # epoch 2 is refused without the owned partitions, and with more than those of the current assignment
     assert harness.beat("g", "a", 2).error is ErrorCode.fenced_member_epoch
     assert harness.beat("g", "a", 2, owned=ALL).error is ErrorCode.fenced_member_epoch
     assert (
@@ -119,10 +119,10 @@ def test_a_partition_moves_only_after_its_owner_gives_it_up(harness: ConsumerHar
     assert (waiting.epoch, waiting.assigned) == (3, {})
     assert harness.epochs("g") == ("Reconciling", 3, 3)
     asked = harness.beat("g", "a", 2)
-    # it stays in its epoch until it has given up the partitions
+    # member a stays in its epoch until it has given up the partitions
     assert (asked.epoch, asked.assigned) == (2, {"t": [0, 1]})
     assert harness.beat("g", "b", 3).assigned is None
-    assert harness.beat("g", "a", 2, owned=ALL).epoch == 2  # not yet
+    assert harness.beat("g", "a", 2, owned=ALL).epoch == 2  # member a still owns all partitions
     done = harness.beat("g", "a", 2, owned={"t": [0, 1]})
     assert (done.epoch, done.assigned) == (3, None)
     assert harness.beat("g", "b", 3).assigned == {"t": [2, 3]}
@@ -142,7 +142,7 @@ def test_new_assignments_wait_for_the_assignment_interval(harness: ConsumerHarne
     assert harness.epochs("g") == ("Reconciling", 3, 3)
 
 
-def test_a_group_may_have_settings_of_its_own(harness: ConsumerHarness) -> None:
+def test_the_settings_of_a_group_override_the_brokers_settings(harness: ConsumerHarness) -> None:
     settings = harness.image.settings
     settings["g", "consumer.assignment.interval.ms"] = "0"
     settings["g", "consumer.heartbeat.interval.ms"] = "7000"
@@ -200,7 +200,7 @@ def test_a_member_that_keeps_revoked_partitions_is_fenced_after_its_rebalance_ti
     harness.beat("g", "a", 0, topics=("t",), owned={}, rebalance_ms=20_000)
     harness.advance(1_000)
     harness.enter("g", "b", "t")
-    harness.beat("g", "a", 2)  # the reply asks it to give up partitions
+    harness.beat("g", "a", 2)  # the reply asks member a to give up partitions
     for _ in range(4):
         harness.advance(4_999)
         assert harness.beat("g", "a", 2, owned=ALL).error is OK
@@ -271,7 +271,7 @@ def test_new_partitions_and_new_topics_are_assigned(harness: ConsumerHarness) ->
     assert client.owned == {"t": [0, 1, 2, 3, 4], "later": [0]}
 
 
-def test_partitions_of_a_deleted_topic_are_given_up_and_those_of_its_successor_assigned(
+def test_partitions_of_a_deleted_topic_are_given_up_and_those_of_the_recreated_topic_are_assigned(
     harness: ConsumerHarness,
 ) -> None:
     client = Client(harness, "g", "a", ("t",))
@@ -331,7 +331,7 @@ def test_a_pattern_includes_topics_that_are_created_later(harness: ConsumerHarne
     harness.catalog.add("t2", 1)
     harness.change_topics("t2", created=True)
     client.beat()
-    assert client.owned == ALL  # patterns are resolved at most every ten seconds
+    assert client.owned == ALL  # patterns are resolved at most once in ten seconds
     harness.advance(10_001)
     client.beat()  # this heartbeat starts the resolution
     settle(harness, client)
@@ -357,7 +357,7 @@ def test_patterns_and_names_are_combined_and_removed_with_their_last_member(harn
 
 
 def kinds(harness: ConsumerHarness) -> list[tuple[int, bool]]:
-    """Types of the group's records, and whether each is a tombstone."""
+    """The key types of the group's records, each with whether the record is a tombstone."""
     found = [record for record in harness.partition_of("g").records() if isinstance(record, CoordinatorRecord)]
     return [(record.kind.number, record.value is None) for record in found]
 
@@ -400,7 +400,7 @@ def test_sessions_and_timeouts_continue_after_a_restart(harness: ConsumerHarness
     harness.advance(19_999)
     assert harness.beat("g", "a", 2, owned=ALL).error is OK
     harness.advance(1)
-    assert harness.beat("g", "a", 2, owned=ALL).error is ErrorCode.unknown_member_id  # it did not give up in time
+    assert harness.beat("g", "a", 2, owned=ALL).error is ErrorCode.unknown_member_id  # too late
     harness.advance(25_000)
     assert harness.epochs("g")[0] == "Empty"
 
@@ -470,7 +470,7 @@ def test_an_older_epoch_may_commit_partitions_that_it_owned(harness: ConsumerHar
     assert harness.commit("g", "t", {0: 5}, member="a", generation=1) == {0: stale}
     assert harness.commit("g", "t", {2: 5}, member="b", generation=2) == {
         2: stale
-    }  # the member owns it only since epoch 3
+    }  # the member owns this partition only since epoch 3
 
 
 @pytest.mark.behaviour(28, part="a")

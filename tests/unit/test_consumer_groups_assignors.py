@@ -79,7 +79,7 @@ def test_members_with_equal_subscriptions_share_evenly_and_move_few_partitions(
     assert sizes[-1] - sizes[0] <= 1
     again = assignment_of({name: spec._replace(assigned=assignment[name]) for name, spec in members.items()}, counts)
     assert again == assignment  # a balanced assignment does not change
-    # No member gives up more than it must: a member that lost a partition still has its full share.
+    # A member loses partitions only if it keeps at least an equal share.
     share = sum(counts[topic_id] for topic_id in next(iter(members.values())).topics) // len(members)
     for name, spec in members.items():
         had = {(t, p) for t, partitions in spec.assigned.items() if t in spec.topics for p in partitions}
@@ -105,7 +105,7 @@ def test_members_with_different_subscriptions_are_balanced(
 
 @settings(max_examples=60, deadline=None)
 @given(groups(same=False))
-def test_no_possible_assignment_is_more_even(group: tuple[dict[str, MemberSpec], dict[bytes, int]]) -> None:
+def test_the_largest_share_is_the_smallest_possible(group: tuple[dict[str, MemberSpec], dict[bytes, int]]) -> None:
     members, counts = group
     counts = {topic_id: min(count, 2) for topic_id, count in counts.items()}
     members = {name: spec._replace(assigned={}) for name, spec in members.items()}
@@ -148,7 +148,7 @@ def test_an_assignment_without_members_or_topics_is_empty() -> None:
 
 
 def test_the_hash_order_is_the_iteration_order_of_javas_hash_maps() -> None:
-    """The iteration order of a ``HashMap`` with 14 such strings on a JVM."""
+    """``order`` is the iteration order of a ``HashMap`` with these 14 strings on a JVM."""
     names = [f"member-{i}-x" for i in range(14)]
     assert hash_order(["range", "uniform"], java_string_hash) == ["uniform", "range"]
     assert hash_order([17, 1, 16, 0], lambda number: number) == [16, 0, 17, 1]  # 17 and 1, and 16 and 0, share a bucket
@@ -174,7 +174,7 @@ def test_xxh3_gives_what_hash4j_gives(size: int, hash_: int) -> None:
     assert xxh3(bytes((at * 7 + 3) & 255 for at in range(size))) == hash_ & (1 << 64) - 1
 
 
-def test_a_topic_hash_depends_on_name_partitions_and_racks() -> None:
+def test_a_topic_hash_depends_on_name_id_partitions_and_racks() -> None:
     topic = TopicFacts("flights", TOPICS[0], 4)
     others = [
         topic._replace(name="flight"), topic._replace(topic_id=TOPICS[1]), topic._replace(partition_count=5),
@@ -189,7 +189,7 @@ def test_a_topic_hash_depends_on_name_partitions_and_racks() -> None:
 
 
 def test_no_pattern_keeps_the_broker_busy() -> None:
-    """With Python's ``re`` each of these patterns would take practically for ever."""
+    """With Python's ``re`` the first three patterns would practically never end."""
     longest = "a" * 249
     assert resolve(["(a|aa)+b", "(a*)*b", "(a?){100}a{100}"], [longest]) == {
         "(a|aa)+b": frozenset(),

@@ -1,4 +1,4 @@
-"""Classic groups that become KIP-848 groups and back, and classic members in KIP-848 groups."""
+"""Conversions between classic groups and KIP-848 groups, and classic members in KIP-848 groups."""
 
 from __future__ import annotations
 
@@ -303,7 +303,7 @@ def test_classic_members_join_a_kip_848_group(harness: ConsumerHarness) -> None:
     harness.enter("g", "new", "t")
     assert harness.join("g", metadata=said("t"), protocol_type="connect").reply.error_code is not OK
     member = harness.member("g", metadata=said("t"))
-    assert harness.join("g", member, metadata=said("t")).reply.generation_id == 2  # no new target yet
+    assert harness.join("g", member, metadata=said("t")).reply.generation_id == 2  # the target is unchanged
     assert harness.join("g", metadata=said("t"), version=3).reply.error_code is OK
     assert harness.join("g", metadata=said("t"), protocols=("other",), version=3).reply.error_code is (
         ErrorCode.inconsistent_group_protocol
@@ -345,7 +345,7 @@ def test_classic_members_that_do_not_rejoin_are_removed(harness: ConsumerHarness
         harness.advance(5_000)
         client.beat()
         if missed != "session":
-            harness.heartbeat("g", member, epoch)  # the reply asks it to join again: there are partitions for it
+            harness.heartbeat("g", member, epoch)  # the reply asks the member to join again, to get partitions
     settle(harness, client)
     assert [each.member_id for each in harness.described("g").members] == ["new"]
     assert client.owned == ALL
@@ -372,7 +372,7 @@ def test_subscriptions_of_every_version_are_read() -> None:
 
 
 def test_a_subscription_has_a_limit_of_topics_and_partitions() -> None:
-    """One step reads it, and other clients wait for the step."""
+    """The coordinator reads a subscription in one step, and other clients wait for this step."""
     topics = [f"{number:05}" for number in range(MAX_ELEMENTS // 2)]
     most = {"t": list(range(MAX_ELEMENTS - len(topics) - 1))}
     assert len(read_subscription(said(*topics, owned=most)).topics) == len(topics)
@@ -387,7 +387,7 @@ def test_a_subscription_has_a_limit_of_topics_and_partitions() -> None:
 
 def test_a_protocol_is_common_if_every_classic_member_supports_it() -> None:
     common = ClassicProtocols()
-    assert common.all_support_one_of(["range"]), "no member objects"
+    assert common.all_support_one_of(["range"]), "there is no classic member"
     first = ClassicMemberMetadata(
         1000, (MemberProtocol("range", b""), MemberProtocol("sticky", b""), MemberProtocol("range", b""))
     )

@@ -1,5 +1,4 @@
-"""The codec of subscriptions and assignments. A leader reads leniently, a coordinator reads strictly, both have
-limits."""
+"""The codec of subscriptions and assignments: lenient for group leaders, strict for coordinators, both with limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runtime: one batch a tick, replies after the append, loads, failures, timers."""
+"""The runtime: one batch per tick, replies after the append, loads, failures, timers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def harness() -> GroupHarness:
 
 
 def _commit(harness: GroupHarness, group: str, offset: int, *, partition: int = 0, metadata: str = "") -> Pending:
-    """A commit in the current tick, which has not ended."""
+    """Submits a commit without ending the tick."""
     row = {
         "partition_index": partition,
         "committed_offset": offset,
@@ -65,7 +65,7 @@ def _code(pending: Pending) -> ErrorCode:
         ("gp-assign-group-1", 50, 17),
         ("my-group", 50, 12),
         ("test", 50, 48),
-        ("polygenelubricants", 50, 0),  # hashCode is Integer.MIN_VALUE; Utils.abs returns 0 for it
+        ("polygenelubricants", 50, 0),  # hashCode is Integer.MIN_VALUE, and Utils.abs returns 0 for this value
         ("gp-assign-group-1", 5, 2),
         ("", 50, 0),
     ],
@@ -122,7 +122,7 @@ def test_commits_of_one_tick_share_a_batch_and_are_answered_after_it(harness: Gr
     assert [harness.offset("g", "t", p) for p in range(4)] == [96, 97, 98, 99]
 
 
-def test_a_request_after_a_commit_sees_it(harness: GroupHarness) -> None:
+def test_a_fetch_right_after_a_commit_returns_the_committed_offset(harness: GroupHarness) -> None:
     """Pipelined on one connection: the fetch arrives before the end of the tick."""
     commit = _commit(harness, "g", 7)
     asked = {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}], "require_stable": True}
@@ -223,8 +223,8 @@ def test_only_the_request_too_large_for_one_batch_fails(harness: GroupHarness) -
 
 
 def test_an_assignment_too_large_for_one_batch_restarts_only_its_own_rebalance(harness: GroupHarness) -> None:
-    """As in Kafka: each member that waits for the assignment gets an error, its group rebalances, other groups are not
-    affected."""
+    """As in Kafka, each member that waits for the assignment gets an error, and the group rebalances. Other groups are
+    not affected."""
     stable = harness.stable("stable")
     parked = [harness.join("h", harness.member("h"))]
     parked.append(harness.join("h", harness.member("h")))  # waits for the first member to rejoin
@@ -261,7 +261,7 @@ def test_a_deletion_too_large_for_one_batch_answers_no_parked_request(harness: G
     assert not parked.answered
 
 
-def test_a_callback_that_raises_does_not_affect_other_answers(
+def test_a_callback_that_raises_does_not_affect_other_replies(
     harness: GroupHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     index = harness.runtime.partition_of("g")
@@ -286,7 +286,7 @@ def test_a_callback_that_raises_does_not_affect_other_answers(
 def test_a_record_whose_replay_raises_fails_its_batch_and_restarts_the_shard(
     harness: GroupHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The record is written, but its replay raises: the log is read again, without records that cannot be read."""
+    """The replay of one written record raises. The runtime then loads the log and skips this record."""
     harness.commit("g", "t", {0: 1})
     replay = GroupShard.replay
 
@@ -461,7 +461,7 @@ def test_control_batches_and_gaps_of_compaction_are_skipped(harness: GroupHarnes
     log = harness.partition_of("g")
     for offset in range(4):
         harness.commit("g", "t", {offset: offset + 10})
-    first, control, _, last = map(bytearray, log.batches)  # the third is compacted away
+    first, control, _, last = map(bytearray, log.batches)  # compaction has removed the third batch
     control[22] |= 0x20  # attributes: control
     control[17:21] = crc32c(control[21:]).to_bytes(4, "big")
     log.rewrite([bytes(first), bytes(control), bytes(last)])
@@ -483,7 +483,7 @@ def test_an_unload_answers_waiting_requests(harness: GroupHarness) -> None:
     harness.runtime.unload(harness.runtime.partition_of("g"))
     assert parked.reply.error_code is ErrorCode.not_coordinator
     assert _code(commit) is ErrorCode.not_coordinator
-    harness.advance(100_000)  # no timer of it fires
+    harness.advance(100_000)  # no timer of the unloaded shard fires
 
 
 def test_a_stop_writes_pending_records(harness: GroupHarness) -> None:
@@ -502,17 +502,15 @@ def test_a_moved_clock_fires_timers(harness: GroupHarness) -> None:
     harness.runtime.on_clock_moved()
     harness.world.settle()
     assert harness.offset("g", "t", 0) == -1
-    assert harness.state("members") == "Dead"  # it is empty, and has no offset
+    assert harness.state("members") == "Dead"  # an empty group without offsets is deleted
 
 
 @pytest.mark.parametrize("jump_ms", [7_200_000, -7_200_000])
 def test_sessions_are_independent_of_the_system_time(harness: GroupHarness, jump_ms: int) -> None:
-    """After a suspended laptop or a corrected clock, members keep the exact rest of their sessions."""
+    """When the system time jumps, for example after a suspend, the remaining time of each session does not change."""
     (member,) = harness.stable("g", session_ms=10_000)
     harness.advance(9_000)
-    harness.heartbeat(
-        "g", member, 1
-    )  # extends the deadline; the timer was set for an earlier time and is due in a second
+    harness.heartbeat("g", member, 1)  # extends the session to 10 seconds; the old timer is due in one second
     harness.advance(500)
     harness.world.jumped_ms = jump_ms
     harness.advance(9_000)
@@ -527,14 +525,14 @@ def test_sessions_are_independent_of_the_system_time(harness: GroupHarness, jump
     assert harness.state("g") == "Empty"
 
 
-def test_renewed_sessions_leave_one_timer(harness: GroupHarness) -> None:
+def test_renewed_sessions_leave_few_timers(harness: GroupHarness) -> None:
     (member,) = harness.stable("g", session_ms=10_000)
     for _ in range(2_000):
         harness.heartbeat("g", member, 1)
     assert len(harness.runtime.timers._heap) < 20
 
 
-def test_list_groups_includes_all_partitions() -> None:
+def test_list_groups_includes_the_groups_of_all_partitions() -> None:
     harness = GroupHarness(partition_count=50)
     harness.catalog.add("t")
     names = {f"group-{number}" for number in range(100)}

@@ -130,7 +130,7 @@ def test_the_replies_wait_for_the_high_watermark(bank: Bank) -> None:
     assert end.value is ErrorCode.none
 
 
-def test_a_marker_is_behind_the_records_of_its_tick(bank: Bank) -> None:
+def test_a_marker_comes_after_the_earlier_records_of_its_tick(bank: Bank) -> None:
     answers = [bank.submit(Open("a")), bank.submit(Put(A, {"a": 9})), bank.submit(Open("b"))]
     end = bank.begin_end(A)
     bank.submit(Open("c"))
@@ -319,7 +319,7 @@ def test_a_shard_without_transactions_skips_their_records(bank: Bank) -> None:
 
 
 def test_a_request_is_checked_when_its_turn_has_come(bank: Bank) -> None:
-    """The shard is busy; the marker before the request ends the transaction that the request continues."""
+    """While the shard is busy, a marker and then a request wait. The marker ends the transaction of the request."""
     bank.put(A, a=1)
 
     def is_open() -> ErrorCode:

@@ -37,7 +37,7 @@ class Bank:
         self._begin()
 
     def start(self) -> None:
-        """As after kill -9: a new runtime reads the logs."""
+        """A new runtime reads the logs, as after kill -9."""
         self.process.kill()
         for log in self.logs:
             log.crash()
@@ -117,7 +117,7 @@ def test_a_request_with_records_too_large_for_a_batch_is_refused(
     assert bank.balances() == {"a": 5}
 
 
-def test_an_answer_waits_for_the_high_watermark(bank: Bank) -> None:
+def test_a_reply_waits_for_the_high_watermark(bank: Bank) -> None:
     bank.logs[0].held_back = 0
     answer = bank.ask(Deposit("a", 5))
     bank.world.settle()
@@ -135,7 +135,7 @@ def test_the_partition_of_a_key_is_known_when_the_topic_exists(bank: Bank) -> No
 
 
 def test_a_failed_append_changes_nothing(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shard is rebuilt from its log; a request that waits in it gets an answer."""
+    """The shard is rebuilt from its log, and a request that waits in the old shard gets an error."""
     bank.call(Deposit("a", 5))
     before, waiting = bank.runtime.shard(0), bank.ask(Await("a", 9))
 
@@ -217,7 +217,7 @@ def test_a_waiting_request_is_answered_by_a_later_request(bank: Bank) -> None:
     assert not waiting.resolved
     bank.call(Deposit("a", 2))
     assert waiting.value == 7
-    bank.world.advance(2 * WAIT_MS)  # its timer was cancelled
+    bank.world.advance(2 * WAIT_MS)  # the timer of the request was cancelled
 
 
 @pytest.mark.parametrize("jump_ms", [0, 3_600_000])
@@ -279,7 +279,7 @@ def test_an_event_writes_a_record_and_a_notice_does_not(bank: Bank) -> None:
 def test_missed_events_are_written_at_once_after_a_load_and_later_after_a_rebuild(
     bank: Bank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An immediate write after a rebuild could fail and cause another rebuild, for ever."""
+    """After a rebuild, an immediate write could fail and cause the next rebuild, without end."""
     bank.call(Deposit("a", 5))
     bank.call(Deposit("b", 6))
     bank.closed.add("a")

@@ -20,7 +20,7 @@ def _names(requirements: list[str]) -> set[str]:
 
 
 def _imported() -> dict[str, set[str]]:
-    """The top modules that files import, each with those files."""
+    """Top-level modules, each with the files that import it."""
     found: dict[str, set[str]] = {}
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

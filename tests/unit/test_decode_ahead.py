@@ -29,7 +29,7 @@ T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
 def made(seed: int, codecs: tuple[str, ...]) -> tuple[bytes, int]:
-    """Record batches, and the offset after the last one."""
+    """Record batches, and the end of their offsets. The end may follow a gap."""
     chance, parts, offset = random.Random(seed), [], 0
     for _ in range(chance.randrange(1, 12)):
         records = [
@@ -51,7 +51,7 @@ def rows(batches: list[Any]) -> list[dict[str, object]]:
 def test_a_thread_continues_where_another_thread_stopped(
     codecs: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrow, "RECORD_BATCH_BYTES", 20_000)  # so that one part has several RecordBatches
+    monkeypatch.setattr(arrow, "RECORD_BATCH_BYTES", 20_000)  # the decoder makes several RecordBatches of one part
     switches = 0
     with ThreadPoolExecutor(1) as other:
         for seed in range(40):
@@ -78,21 +78,21 @@ def test_a_thread_continues_where_another_thread_stopped(
     assert switches > 50
 
 
-def chunk(tp: TopicPartition, data: bytes, **more: Any) -> CompletedFetch:
+def completed(tp: TopicPartition, data: bytes, **more: Any) -> CompletedFetch:
     records = RecordSet(data)
     return CompletedFetch(tp, 1, 0, records.next_offset, 0, (), records, len(data), **more)
 
 
-def test_a_broken_chunk_is_left_to_the_poll_that_returns_it() -> None:
+def test_a_broken_fetch_is_left_to_the_poll_that_returns_it() -> None:
     sent = [encode_batch([SimpleRecord(None, b"v" * 30_000)] * 100, now_ms=1, base_offset=n * 100) for n in range(3)]
     broken = bytearray(b"".join(sent))
     broken[-5] ^= 1
-    one = chunk(T0, bytes(broken))
+    one = completed(T0, bytes(broken))
     one.state = RESERVED
     one.begin(DEFAULT_COLUMNS, check_crcs=False)
     one.decode_ahead()
     assert (len(one.ready), one.state, one.is_over) == (1, RESERVED, False)
-    one = chunk(T0, bytes(broken))
+    one = completed(T0, bytes(broken))
     one.state = RESERVED
     one.begin(DEFAULT_COLUMNS, check_crcs=True)
     one.decode_ahead()
@@ -109,20 +109,20 @@ def test_records_before_a_broken_batch_are_returned_first(monkeypatch: pytest.Mo
     broken = bytearray(b"".join(sent))
     # the first record of the third batch claims a length beyond the batch
     broken[len(sent[0]) + len(sent[1]) + 61] = 0xFF
-    one = chunk(T0, bytes(broken))
+    one = completed(T0, bytes(broken))
     one.begin(DEFAULT_COLUMNS, check_crcs=False)
     for _ in range(3):
         one.decode_ahead()
-    assert not one.ready, "the poll that returns the chunk decodes it again"
+    assert not one.ready, "the poll that returns the fetch decodes it again"
     one.begin(DEFAULT_COLUMNS, check_crcs=False)
     assert [one.next().num_rows for _ in range(2)] == [100, 100]
     with pytest.raises(CorruptRecord, match="batch at offset 200"):
         one.next()
 
 
-def test_a_chunk_is_decoded_again_if_other_columns_were_decoded_ahead() -> None:
+def test_a_fetch_is_decoded_again_if_other_columns_were_decoded_ahead() -> None:
     data = encode_batch([SimpleRecord(b"k", b"v")] * 5, now_ms=1)
-    one = chunk(T0, data)
+    one = completed(T0, data)
     one.begin(DEFAULT_COLUMNS, check_crcs=True)
     one.decode_ahead()
     one.begin(COLUMNS, check_crcs=True)
@@ -136,17 +136,17 @@ def reserve(buffer: FetchBuffer, **how: Any) -> Callable[[], CompletedFetch | No
     )
 
 
-def test_only_chunks_after_the_next_one_are_reserved() -> None:
+def test_only_fetches_after_the_next_one_are_reserved() -> None:
     data = encode_batch([SimpleRecord(b"k", b"v")] * 5, now_ms=1)
     buffer = FetchBuffer(1 << 20)
-    first, second, third, deep = (chunk(tp, data) for tp in (T0, T1, T2, T1))
+    first, second, third, deep = (completed(tp, data) for tp in (T0, T1, T2, T1))
     assert reserve(buffer)() is None
     buffer.put(first)
     assert reserve(buffer)() is None, "a poll would have to wait for the decoder"
     for one in (second, third, deep):
         buffer.put(one)
     assert buffer.bytes_of(T1) == 2 * len(data)
-    assert reserve(buffer, least=1 << 16)() is None, "decoding a small chunk takes less time than handing it over"
+    assert reserve(buffer, least=1 << 16)() is None, "decoding a small fetch takes less time than handing it over"
     assert reserve(buffer)() is second
     assert reserve(buffer)() is third
     assert reserve(buffer)() is deep
@@ -154,7 +154,7 @@ def test_only_chunks_after_the_next_one_are_reserved() -> None:
     assert buffer.front() is first
     assert buffer.front(take=True) is first
     buffer.remove_returned(first)
-    assert buffer.front() is None, "every chunk is reserved"
+    assert buffer.front() is None, "every fetch is reserved"
     buffer.release_reserved(third)
     assert buffer.front(take=True) is third
     buffer.release_reserved(second)
@@ -176,7 +176,7 @@ def test_records_in_other_memory_do_not_keep_their_fetch_reply(returned: int, he
     reply = np.zeros(1 << 20, np.uint8)
     reply[100 : 100 + len(data)] = np.frombuffer(data, np.uint8)
     seen, buffer = weakref.ref(reply), FetchBuffer(1 << 22)
-    buffer.put(chunk(T0, memoryview(reply)[100 : 100 + len(data)].toreadonly()))
+    buffer.put(completed(T0, memoryview(reply)[100 : 100 + len(data)].toreadonly()))
     del reply
     taken = buffer.front(take=returned > 0)
     assert taken is not None
@@ -199,11 +199,11 @@ def test_records_in_other_memory_do_not_keep_their_fetch_reply(returned: int, he
     assert values == [b"%d" % n for n in range(returned, 4)]
 
 
-def test_a_chunk_that_is_being_decoded_is_not_moved() -> None:
+def test_a_fetch_that_is_being_decoded_is_not_moved() -> None:
     data = encode_batch([SimpleRecord(b"k", b"v")] * 5, now_ms=1)
     reply = memoryview(bytes(1 << 20) + data)
     buffer = FetchBuffer(1 << 22)
-    first, second = chunk(T0, reply[1 << 20 :]), chunk(T0, reply[1 << 20 :])
+    first, second = completed(T0, reply[1 << 20 :]), completed(T0, reply[1 << 20 :])
     buffer.put(first)
     buffer.put(second)
     assert reserve(buffer)() is second
@@ -213,11 +213,11 @@ def test_a_chunk_that_is_being_decoded_is_not_moved() -> None:
     assert first.records.memory_bytes == len(data)
 
 
-def test_the_number_of_decoded_chunks_is_limited() -> None:
+def test_the_number_of_decoded_fetches_is_limited() -> None:
     data = encode_batch([SimpleRecord(b"k", b"v")] * 5, now_ms=1)
     buffer = FetchBuffer(1 << 20)
     for _ in range(5):
-        buffer.put(chunk(T0, data))
+        buffer.put(completed(T0, data))
     helped = []
     while (one := reserve(buffer, most=2)()) is not None:
         one.begin(DEFAULT_COLUMNS, check_crcs=True)
@@ -226,4 +226,4 @@ def test_the_number_of_decoded_chunks_is_limited() -> None:
         helped.append(one)
     assert len(helped) == 2
     assert reserve(buffer, most=0)() is None
-    assert reserve(buffer, most=3)() not in (None, *helped), "a chunk that is decoded completely is not reserved again"
+    assert reserve(buffer, most=3)() not in (None, *helped), "a fetch that is decoded completely is not reserved again"

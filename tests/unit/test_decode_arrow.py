@@ -88,7 +88,7 @@ def test_a_fetch_within_a_batch_starts_at_its_offset() -> None:
 
 def test_batches_outside_the_range_are_not_checked() -> None:
     wrong = bytearray(batch(b"x", base_offset=1))
-    wrong[-2] ^= 0xFF  # in the value
+    wrong[-2] ^= 0xFF  # damages the value
     data = batch(b"a", base_offset=0) + bytes(wrong) + batch(b"b", base_offset=2)
     assert offsets(data, end=1) == [0]
     with pytest.raises(CorruptRecord, match="batch at offset 1: its CRC"):

@@ -42,7 +42,7 @@ def fetched(batches: Sequence[tuple[str, Sequence[Item]]]) -> bytes:
 
 
 def columns_and_rows(data: bytes) -> int:
-    """Compares both readers. Returns the number of RecordBatches."""
+    """Compares the columns with the row reader's rows. Returns the number of RecordBatches."""
     made = list(RecordSet(data).record_batches("t", 0))
     rows = [(row.offset, row.key, row.value) for row in iter_records(data)]
     names = ("offset", "key", "value")
@@ -171,8 +171,7 @@ EDGES = (0, 1, 2, 15, 16, 17, 62, 63, 64, 65, 127, 128, 8_170, 8_190, 8_191, 8_1
 
 @pytest.mark.parametrize("key_size", [None, *EDGES[:12]])
 def test_lengths_at_the_limits_of_varint_sizes_are_decoded(key_size: int | None) -> None:
-    """Numbers of one, two and three bytes, as lengths, offsets and times, and copies that end at the end of the
-    buffer."""
+    """Lengths, offsets and times are varints of different sizes. Some copies end at the end of the buffer."""
     key = None if key_size is None else bytes(range(256))[:key_size]
     times = (0, 63, 64, -64, -65, 8_191, 8_192, -8_192, -8_193, 10**9)
     records = [

@@ -256,13 +256,11 @@ def test_another_rewind_replaces_one_that_was_not_followed(killed: _Demo) -> Non
     reset = killed.run("-10")
     assert reset is not None
     assert not reset.continued
-    assert killed.positions() == [20, 290, 0], (
-        "counted from the query's offsets, not from a reset that is not valid any more"
-    )
+    assert killed.positions() == [20, 290, 0], "the rewind counts from the query's offsets, not from the replaced reset"
     assert killed.state().skipped == {}, "no event was skipped"
 
 
-def test_another_rewind_after_a_followed_one_counts_from_its_offsets(killed: _Demo) -> None:
+def test_another_rewind_after_a_followed_one_counts_from_the_followed_offsets(killed: _Demo) -> None:
     killed.run("latest")
     _write_batch(killed.query.checkpoint, 5, [50, 500, 0], followed="id")
     _commit(killed.cluster, [50, 500, 0], "odradek-spark:1:")
@@ -364,7 +362,7 @@ def _rows(feed: Feed, partition: int, start: int, stop: int) -> pa.Table:
 
 
 def _stage(root: Path, tables: Mapping[str, pa.Table]) -> Path:
-    """The files that Spark writes: data files in month folders, and its own files without data."""
+    """The files that Spark writes: data files in month folders, and files that only Spark uses, without data."""
     staged = root / "staged"
     for month, table in tables.items():
         (staged / month).mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The order in which ``make test`` gives files to its processes."""
+"""The order in which ``make test`` gives test files to its processes."""
 
 from __future__ import annotations
 

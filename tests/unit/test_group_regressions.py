@@ -1,4 +1,4 @@
-"""Faults that the simulator and the chaos tests found: each as the shortest scenario that reproduces it."""
+"""Faults that the simulator and the chaos tests found. Each test is the shortest scenario that reproduces a fault."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OK = ErrorCode.none
 
 @pytest.mark.behaviour(36, part=True)
 def test_a_load_reads_to_the_log_end_although_replicas_lag(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The load includes records that the replicas lack. A fetch of them is answered when the replicas have them."""
+    """The load includes records that the replicas lack. The reply to a fetch waits until replicas have them."""
     monkeypatch.setattr(loader_module, "LOAD_STEP_BYTES", 100)
     harness = GroupHarness(partition_count=1)
     harness.catalog.add("t")
@@ -64,7 +64,7 @@ def test_a_clock_jump_without_requests_causes_no_endless_alarms(jump_ms: int, mo
     monkeypatch.setattr(Process, "call_at", counted)
     harness.restart()
     (member,) = harness.stable("g", session_ms=10_000)
-    harness.leave("g", member)  # the alarm of its session has no work and sets the next alarm
+    harness.leave("g", member)  # the alarm of the ended session has no work and sets the next alarm
     harness.world.jumped_ms = jump_ms
     harness.advance(60_000)
     harness.commit("h", "t", {0: 1})
@@ -87,7 +87,7 @@ def test_a_refused_upgrade_leaves_no_member_waiting() -> None:
     assert harness.state("g") == "PreparingRebalance"
     again = harness.join("g", old)
     assert [answer.reply.error_code for answer in (waiting, again)] == [OK, OK]
-    # Members that then send no heartbeats are removed.
+    # The coordinator removes the members, because they send no more heartbeats.
     harness.advance(120_000)
     assert harness.state("g") == "Empty"
 
@@ -141,7 +141,8 @@ def test_an_upgrade_assigns_the_partitions_of_a_topic_recreated_with_fewer() -> 
     assert harness.sync("g", old, joined.generation_id, {old: share}).reply.error_code is OK
     harness.catalog.remove("t")
     harness.catalog.add("t", 1).id = UUID(int=77)
-    # Members with different subscriptions: the assignor begins with the topics of all members.
+    # The two members have different subscriptions. The assignor then starts from the old member's partitions, of which
+    # 1 to 4 no longer exist.
     new = harness.enter("g", "m", "u")
     assert new.error is OK
     owned = {
@@ -154,7 +155,8 @@ def test_an_upgrade_assigns_the_partitions_of_a_topic_recreated_with_fewer() -> 
 
 
 def test_a_fetch_planned_before_a_partition_is_revoked_does_not_fail() -> None:
-    """Fifty members join and leave: a rebalance takes a partition away between the plan of a fetch and its start."""
+    """A rebalance takes a partition away between the plan of a fetch and its start. The chaos test with 50 members
+    found this fault."""
 
     class NoBroker:
         def leader(self, tp: TopicPartition) -> int:

@@ -54,7 +54,7 @@ GROUPS = str(Path(shard.__file__).parent)
 FAULTS_EACH = 60
 SHARE = b"\0\1\0\0\0\1\0\1t\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
 Scenario = Callable[[ConsumerHarness], Callable[[], Any]]
-"""Prepares a harness and returns the action to perform. The action may return the promise of an answer."""
+"""Prepares a harness and returns the action to perform. The action may return the promise of a reply."""
 
 
 def said(name: str = "range") -> tuple[MemberProtocol, ...]:
@@ -399,7 +399,7 @@ def test_durable_state_changes_only_in_replay(scenario: Scenario, monkeypatch: p
     assert harness.runtime.shard(0) is shard
     for look in looks[:1]:
         for name, group in before.classic.items():
-            # A rebalance may have begun: that is not durable.
+            # A rebalance may have begun, but a rebalance is not durable state.
             assert look.classic.get(name, group) == group
         assert set(look.classic) <= set(before.classic)
         assert look[1:] == before[1:]
@@ -418,7 +418,7 @@ class InjectedFault(Exception):
 
 
 class Fault:
-    """Counts the executed lines of ``groups/``. Line number ``at`` raises an error."""
+    """Counts the executed lines of ``groups/`` and raises an error at the line with the count ``at``."""
 
     def __init__(self, at: int = -1) -> None:
         self.at = at
@@ -444,7 +444,7 @@ class Fault:
 
 
 def whole_state(shard: GroupShard) -> list[Any]:
-    """Durable and other state."""
+    """The durable state and the state in memory."""
     timers = shard._consumers.timers
     return [
         shard.durable_state(),

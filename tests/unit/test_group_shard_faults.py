@@ -1,4 +1,4 @@
-"""Failures in a shard of groups: every request gets an answer, and the order of work is kept."""
+"""Failures in a shard of groups: every request gets a reply, and the order of work is kept."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def harness() -> GroupHarness:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Records each call to the shard: its kind, or ``open`` if the shard has unfinished steps. A loaded shard begins
-    with steps."""
+    """Records the kind of each call to the shard, or ``open`` while the shard runs steps. A loaded shard begins with
+    steps."""
     asked: list[str] = []
     under_way: set[GroupShard] = set()
     handle, on_loaded = GroupShard.handle, GroupShard.on_loaded
@@ -60,12 +60,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def _commit_that_fails(harness: GroupHarness) -> Any:
-    """A commit whose append to the log will fail."""
+    """Submits a commit whose append to the log will fail."""
     harness.partitions[0].fail_with = KafkaError(ErrorCode.kafka_storage_error, "full")
     return harness.runtime.submit(0, OffsetCommit("g", topics=[TopicCommit("t", None, [(0, 1, -1, None)])]))
 
 
-def test_a_request_behind_a_failed_append_waits_for_the_steps_of_the_rebuilt_shard(
+def test_a_request_after_a_failed_append_waits_for_the_steps_of_the_rebuilt_shard(
     harness: GroupHarness, asked: list[str]
 ) -> None:
     commit = _commit_that_fails(harness)
@@ -76,7 +76,7 @@ def test_a_request_behind_a_failed_append_waits_for_the_steps_of_the_rebuilt_sha
     assert "open" not in asked
 
 
-def test_an_event_behind_a_failed_append_waits_for_the_steps_of_the_rebuilt_shard(
+def test_an_event_after_a_failed_append_waits_for_the_steps_of_the_rebuilt_shard(
     harness: GroupHarness, asked: list[str]
 ) -> None:
     _commit_that_fails(harness)
@@ -145,7 +145,7 @@ def test_a_failure_within_an_assignment_leaves_no_member_without_an_answer(
     def failing(*args: Any) -> None:
         nonlocal calls
         calls += 1
-        if calls == 2:  # one member already has its answer
+        if calls == 2:  # one member already has its reply
             raise ZeroDivisionError
         renew(*args)
 
@@ -214,7 +214,7 @@ def _in_steps(request: Any) -> ResultSteps:
 def test_a_failed_append_at_the_end_of_steps_leaves_no_request_waiting(
     harness: GroupHarness, monkeypatch: pytest.MonkeyPatch, fails: str, error: Exception
 ) -> None:
-    """The request itself, the requests behind it and later requests are answered."""
+    """The failed request, the request that waits for its steps, and later requests get replies."""
 
     def failing(*args: Any) -> Any:
         raise error

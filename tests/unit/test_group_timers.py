@@ -1,4 +1,4 @@
-"""The timers of the groups share one alarm. Many due timers fire in several steps. Tests can move the clock."""
+"""The timers of the groups share one alarm. Many due timers fire in several steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Owner:
 
 
 class TimerHarness:
-    """A clock, alarms and steps that a test runs one at a time."""
+    """A clock, alarms, and steps; a test runs the steps one at a time."""
 
     def __init__(self) -> None:
         self.world = World()
@@ -106,7 +106,7 @@ def test_moving_the_clock_replaces_the_alarm() -> None:
     assert timer_harness.owner.fired == ["first", "second"]
 
 
-def test_cancelled_and_reset_timers_do_not_fire() -> None:
+def test_a_cancelled_timer_does_not_fire_and_a_timer_set_again_fires_at_its_new_time() -> None:
     timer_harness = TimerHarness()
     for number in range(100):
         timer_harness.set(number, 100)
@@ -120,7 +120,7 @@ def test_cancelled_and_reset_timers_do_not_fire() -> None:
 
 
 class _Loop:
-    """The timers of an event loop, with a fake clock."""
+    """The timers of an event loop whose time does not pass: only timers without a delay fire."""
 
     def __init__(self) -> None:
         self._ids = itertools.count()
@@ -132,7 +132,7 @@ class _Loop:
         return alarm
 
     def run(self) -> None:
-        """Runs all callbacks that are due, also those that they schedule."""
+        """Runs all due callbacks, and the due callbacks that these schedule."""
         while due := sorted(entry for entry in self.timers if entry[0] <= 0):
             self.timers.remove(due[0])
             if due[0][2].callback is not None:

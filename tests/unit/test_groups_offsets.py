@@ -138,7 +138,8 @@ def test_metadata_and_leader_epoch_are_returned(harness: GroupHarness) -> None:
 @pytest.mark.claim(43, part=True)
 @pytest.mark.behaviour(9)
 def test_unknown_partitions_are_refused_and_any_offset_is_accepted(harness: GroupHarness) -> None:
-    """The coordinator does not look at the log: it accepts offset 20 if the log ends at 10, and 3 after 9."""
+    """The coordinator does not look at the log: it accepts offset 20 if the log ends at 10, and a commit of 3
+    after a commit of 9."""
     assert harness.commit("g", "t", {0: 20, 4: 1}) == {0: OK, 4: ErrorCode.unknown_topic_or_partition}
     assert harness.offset("g", "t", 0) == 20
     assert harness.commit("g", "t", {0: 9}) == {0: OK}
@@ -266,7 +267,7 @@ def test_version_10_fetches_by_topic_id(harness: GroupHarness) -> None:
 
 @pytest.mark.behaviour(24, part=True)
 def test_no_topic_has_the_id_of_zeros(harness: GroupHarness) -> None:
-    """The zero id is refused; the topics after it get their own offsets."""
+    """The topic with the zero id is refused; the topics after it get their own offsets."""
     harness.commit("g", "t", {0: 5})
     topic_id = harness.catalog.topic("t").id  # type: ignore[union-attr]
     asked = [{"topic_id": None, "partition_indexes": [0, 1]}, {"topic_id": topic_id, "partition_indexes": [0]}]
@@ -521,7 +522,7 @@ def test_records_without_earlier_ones_are_loaded_as_after_compaction(harness: Gr
 @pytest.mark.claim(55, part=True)
 @pytest.mark.behaviour(18, part=True)
 def test_offsets_of_deleted_topics_are_removed_by_a_load(harness: GroupHarness) -> None:
-    """The broker was killed after the catalogue deleted a topic, and before its tombstones were written."""
+    """The broker was killed after the catalogue deleted a topic, but before the tombstones were written."""
     for topic in ("gone", "again", "kept"):
         harness.catalog.add(topic)
         assert harness.commit("g", topic, {0: 5, 1: 6}) == {0: OK, 1: OK}

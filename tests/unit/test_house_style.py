@@ -46,16 +46,16 @@ PARTICIPLE = re.compile(r"(^|_)\w+ing$")
 NOUNS_IN_ING = {"testing", "staging"}
 SAME_NAME = {
     "Admin": "odradek.aio has the asynchronous class: users choose by the import",
-    "Consumer": "as Admin",
-    "Producer": "as Admin",
+    "Consumer": "the same reason as for Admin",
+    "Producer": "the same reason as for Admin",
     "DefaultSource": "Spark looks for this name in each package that it discovers",
 }
 """Names that two classes under ``src`` have, each with the reason. Every other class name is unique."""
 SAME_CONSTANT = {
     "AT_ONCE": "each handler and runtime has its own limit for work without steps",
     "BROKER": "the resource type in requests; the client cannot import the broker's catalogue",
-    "DELETE": "as BROKER: the operation of IncrementalAlterConfigs",
-    "SET": "as DELETE",
+    "DELETE": "the operation of IncrementalAlterConfigs; the client cannot import the broker's catalogue",
+    "SET": "the same reason as for DELETE",
     "DRAIN_S": "the end of the broker, and of Spark's progress reports",
     "LONG_MASK": "arithmetic on 63 bits",
     "MAX_INT": "Java's largest int",
@@ -163,7 +163,7 @@ def import_cycles(imports: dict[str, set[str]]) -> list[set[str]]:
 
 
 def test_no_modules_import_each_other() -> None:
-    """Imports only for types count, too: a reader of one module would have to know the others."""
+    """Imports only for types count, too: a reader of one module would have to know the other modules."""
     modules = {".".join(path.relative_to(SOURCE.parent).with_suffix("").parts): path for path in SOURCE.rglob("*.py")}
     modules = {name.removesuffix(".__init__"): path for name, path in modules.items()}
     imports = {name: imports_of(path, modules) - {name} for name, path in modules.items()}
@@ -188,7 +188,7 @@ def parameters_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return sum(argument.arg not in ("self", "cls") for argument in given)
 
 
-def test_functions_fit_on_a_screen() -> None:
+def test_functions_outside_src_fit_on_a_screen() -> None:
     def long(tree: ast.Module) -> Iterator[object]:
         return (node.name for node in functions(ast.walk(tree)) if lines_of(node) > TEST_FUNCTION_LINES)
 
@@ -271,7 +271,7 @@ def test_class_names_are_unique() -> None:
 
 
 def constants_of(tree: ast.Module) -> Iterator[tuple[str, object]]:
-    """The numbers and strings that a module names, without leading underscores. A tuple of names counts for each."""
+    """The numbers and strings that a module names, without leading underscores. In ``A, B = 0, 1`` both names count."""
     for node in tree.body:
         if not isinstance(node, ast.Assign):
             continue
@@ -339,7 +339,7 @@ def test_the_architecture_names_existing_members() -> None:
     )
 
 
-def test_nothing_sleeps() -> None:
+def test_nothing_in_src_sleeps() -> None:
     def sleeps(tree: ast.Module) -> Iterator[object]:
         for node in nodes_of(tree):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "sleep"):
@@ -389,7 +389,7 @@ def test_state_machines_use_no_clock_socket_file_or_randomness() -> None:
 
 
 def test_state_machines_import_only_the_core() -> None:
-    """The contract of import-linter is complete: it names every package, and no state machine imports another one."""
+    """The import contract of each state machine forbids every package except its own and ``core``."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     packages = {f"odradek.{path.name}" for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
     for machine in ("odradek.catalog", "odradek.groups", "odradek.transactions"):

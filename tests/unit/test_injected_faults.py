@@ -31,7 +31,7 @@ T_ID = UUID(int=7)
 
 
 def refused(api_key: int, version: int, request: Any) -> Any:
-    """The refusal of ``request``, decoded as by a client."""
+    """The reply that refuses ``request``, decoded as a client decodes it."""
     reply = refusal(api_key, version, request, CODE, "why")
     assert reply is not None
     packed = schemas.encode(api_key, version, Kind.RESPONSE, reply)
@@ -62,7 +62,8 @@ UNREADABLE = {38, 39, 40, 65}
 
 @pytest.mark.parametrize("api_key", sorted(APIS.keys() - UNREADABLE), ids=kafka_name)
 def test_every_api_can_be_refused_in_every_version(api_key: int) -> None:
-    """For each request, the reply can be encoded and has the code in each error field."""
+    """For each request, the reply can be encoded and has the code in each error field, except the top
+    one of Fetch and Metadata."""
     api = APIS[api_key]
     found_codes = 0
     for version in range(api.oldest, api.newest + 1):
@@ -90,7 +91,7 @@ def test_partitions_are_refused_one_by_one() -> None:
 
 
 def test_a_refusal_does_not_repeat_requested_values_as_results() -> None:
-    """A ListOffsets request has a timestamp, an OffsetForLeaderEpoch request an epoch. A refusal returns neither."""
+    """A refusal repeats neither the timestamp of ListOffsets nor the epoch of OffsetForLeaderEpoch."""
     partition = {"partition_index": 1, "current_leader_epoch": 0, "timestamp": 1_700_000_000_000}
     asked = request(
         2, 7, {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "t", "partitions": [partition]}]}
@@ -113,7 +114,7 @@ def test_names_in_a_plain_list_are_refused_by_name() -> None:
     assert (found.partition_index, found.error_code, found.committed_offset) == (3, CODE, -1)
 
 
-def test_only_the_top_level_error_field_is_used_if_there_is_one() -> None:
+def test_a_refused_leave_group_has_only_the_error_at_the_top_level() -> None:
     leave = refused(
         13, 5, request(13, 5, {"group_id": "g", "members": [{"member_id": "m", "group_instance_id": None}]})
     )
@@ -142,7 +143,7 @@ def test_an_unknown_name_raises_an_error_with_the_nearest_name() -> None:
 
 
 class FaultsHarness:
-    """Faults in front of a broker that has only two handlers. Time moves by ``pass_time``."""
+    """Faults in front of a broker whose APIs all have the same handler. Time moves by ``pass_time``."""
 
     def __init__(self, reply: Callable[[Any], Any] = lambda message: {"served": message}) -> None:
         self.done: list[Any] = []
@@ -213,7 +214,7 @@ def produce(*topics: str, acks: int = -1) -> Any:
     return request(0, 9, {"transactional_id": None, "acks": acks, "timeout": 1, "topic_data": data})
 
 
-def test_without_faults_the_middleware_does_nothing() -> None:
+def test_without_faults_there_is_no_middleware() -> None:
     harness = FaultsHarness()
     assert not harness.broker.router.has_middleware
     harness.faults.add("error", "Heartbeat", code="NOT_COORDINATOR", times=2)

@@ -140,7 +140,7 @@ def test_the_depth_is_limited() -> None:
     assert reader.slowly == 4
 
 
-def test_a_text_without_schema_is_unchanged() -> None:
+def test_a_valid_text_without_schema_is_unchanged() -> None:
     texts = [b' {"a" : [1, "\xc3\xa9"]} ', b"17", b'"s"', b"null", b'{"a":1}}', b"", b"'s'", b"\xff", None]
     values, errors, reader = read(None, *texts)
     assert values == [' {"a" : [1, "é"]} ', "17", '"s"', "null", *[None] * 5]

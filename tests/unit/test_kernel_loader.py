@@ -10,7 +10,7 @@ from odradek.batches import kernel_loader
 
 
 class _CountedEvent(threading.Event):
-    """Counts the calls of ``wait`` that end without the event."""
+    """Counts the calls of ``wait`` that end before the event is set."""
 
     expired = 0
 

@@ -1,6 +1,6 @@
 """A partition begins a new leader epoch at a broker start if records may have been lost.
 
-Behaviour 52, for the log.
+This shows behaviour 52 for the log.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Broker:
 
     @contextmanager
     def run(self, *, clean: bool = False) -> Iterator[list[Partition]]:
-        """The partitions of topic ``t`` until a clean stop or a kill."""
+        """Yields the partitions of topic ``t``. At the end the broker stops cleanly or is killed."""
         directory = LogDirectory(self.path, lambda: NOW_MS)
         directory.acquire(BrokerConfig())
         catalog = self.catalog = directory.open_catalog()
@@ -91,7 +91,7 @@ def test_a_new_epoch_begins_after_each_unclean_stop_only(broker: Broker) -> None
     with broker.run() as (one, other):
         append(one, 3)
         assert (epochs(one), epochs(other)) == (((0, 0),), ((0, 0),))
-    with broker.run() as (one, other):  # killed, and killed again before a write
+    with broker.run() as (one, other):  # after a kill; the broker is killed again before a write
         assert (epochs(one), epochs(other)) == (((0, 0), (1, 3)), ((1, 0),))
     with broker.run(clean=True) as (one, other):
         append(one)
@@ -153,7 +153,7 @@ def test_a_damaged_checkpoint_is_rebuilt_from_the_batches(broker: Broker, conten
 
 
 def test_the_checkpoint_is_on_disk_before_the_recovery_point_moves(broker: Broker, tmp_path: Path) -> None:
-    """A killed broker left the checkpoint unsynced; the next broker read it and did not write it."""
+    """A killed broker left the checkpoint unsynced. The next broker must sync it, although it does not change it."""
     with broker.run() as (one, _):
         append(one, 2)
     with broker.run(clean=True):

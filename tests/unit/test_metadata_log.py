@@ -1,4 +1,4 @@
-"""The log of the catalogue: a change is on disk before it is answered."""
+"""The log of the catalogue: a change is on disk before its reply."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def create(catalog: Catalog, number: int) -> None:
     catalog.apply(CreateTopic(f"t{number}", UUID(int=number), 1, 1))
 
 
-def test_each_change_is_on_disk_before_it_is_answered() -> None:
+def test_each_change_is_synced_before_apply_returns() -> None:
     files = MemoryFiles()
     catalog = opened(files)
     for number in range(1, 4):
@@ -60,7 +60,7 @@ def test_many_topics_of_one_request_share_a_batch_and_a_sync() -> None:
 
 
 def test_names_that_collide_are_refused_unless_one_request_has_both() -> None:
-    """As in Kafka, which compares new names only with existing topics."""
+    """Kafka, too, compares a new name only with the names of existing topics."""
     catalog = opened(MemoryFiles())
     changed(catalog, CreateTopic("a.b", UUID(int=1), 1, 1), CreateTopic("a_b", UUID(int=2), 1, 1))
     catalog.apply(DeleteTopic(UUID(int=1)))

@@ -1,4 +1,4 @@
-"""Whether a micro-batch is in its topic: by its number, the number in the query's group, and ``first_batch``."""
+"""Whether a micro-batch is in its topic: its number, the number in the query's group and ``first_batch`` decide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Middleware between router and handlers: its order, the count of time, and no cost when there is none."""
+"""Middleware between router and handlers: order and counted time. Without middleware there is no cost."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def test_a_middleware_may_refuse_a_request() -> None:
 
 
 def test_without_middleware_the_router_calls_the_handler_directly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the first middleware is added and after the last is removed, no clock is read and nothing else is
-    called."""
+    """Before the first middleware is added, and after the last middleware is removed, no clock is read and nothing
+    else is called."""
     server = serving(lambda *_: REPLY)
     counter, wrapper = Counter(), Wrapper("one", [])
     for middleware in (counter, wrapper):

@@ -1,7 +1,7 @@
 """Records of ``__consumer_offsets``, byte for byte as Apache Kafka 4.3.0 writes them.
 
 ``GOLDEN`` was read from the topic of a running Apache Kafka 4.3.0, after commits and group activity by confluent-kafka
-and by requests of our own. ``JSON`` and ``CODED`` were made with the formatter and the generated classes of that
+and by requests of this project. ``JSON`` and ``CODED`` were made with the formatter and the generated classes of that
 version.
 """
 

@@ -33,7 +33,8 @@ def test_the_sticky_partition_stays_until_a_batch_is_full() -> None:
 
 
 def queue(records: int, *, idempotent: bool = True, in_flight: int = MAX_IN_FLIGHT) -> PartitionQueue:
-    """A queue with one batch per record, sequences from 0. A broker has already appended a batch of this producer."""
+    """A queue with one batch per record. A broker has already appended an earlier batch of this producer, but the
+    sequences begin at 0 again."""
     made = PartitionQueue(TP, idempotent=idempotent, in_flight=in_flight)
     made.append(0, 1, (None, b"the first", (), 0), None)
     (first,) = all_of(made)
@@ -88,7 +89,7 @@ def test_the_first_batch_is_in_flight_alone_until_it_is_appended() -> None:
     (first,) = all_of(made)
     made.put_back(first, 0, 0, ErrorCode.unknown_topic_or_partition)
     assert all_of(made) == [first]
-    made.remove_answered(first, appended=False)  # the batch is dropped: the broker does not know the producer yet
+    made.remove_answered(first, appended=False)  # dropped: the broker does not know the producer yet
     (second,) = all_of(made)
     made.remove_answered(second, appended=True)
     assert [batch.sequence for batch in all_of(made)] == [2, 3]
@@ -109,7 +110,8 @@ def test_failed_batches_are_sent_again_in_order_one_at_a_time() -> None:
 
 
 def test_a_retried_batch_is_in_flight_alone() -> None:
-    """The broker may have appended it. After five more batches it would not recognise it and would append it twice."""
+    """The broker may have appended the batch. After five more batches it would not recognise the batch and would refuse
+    its sequence. The producer would then send it in the next epoch, and the log would have it twice."""
     made = queue(4)
     first = take(made)
     assert first is not None
@@ -128,7 +130,7 @@ def test_a_missing_sequence_before_the_first_batch_starts_the_next_epoch() -> No
     made.put_back(c, 0, 0, ErrorCode.out_of_order_sequence_number)
     assert made.remove_expired(5, 10) == []
     a.created_ms = -10
-    assert made.remove_expired(5, 10) == [a]  # it is dropped: b and c can never follow it in this epoch
+    assert made.remove_expired(5, 10) == [a]  # a is dropped, so b and c cannot follow a in this epoch
     assert take(made) is b
     made.remove_answered(b, appended=True)
     assert take(made) is c

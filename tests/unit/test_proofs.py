@@ -118,7 +118,7 @@ def test_without_a_client():
     ],
 )
 def test_a_test_is_by_clients_only_if_it_uses_one(tmp_path: Path, names: list[str], expected: bool) -> None:
-    """The module imports a client of another project. That alone does not make each of its tests one by clients."""
+    """The module imports a client of another project. That alone does not mark each of its tests as "by clients"."""
     path = tmp_path / "test_example.py"
     path.write_text(MODULE)
     assert uses_a_foreign_client(path, names) == expected

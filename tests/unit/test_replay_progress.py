@@ -1,4 +1,4 @@
-"""The progress of an exactly-once replay: the contents of its commits, and the rest of changed ranges."""
+"""The progress of an exactly-once replay: the contents of its commits, and what is left for a run with other ranges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delivery of the groups' answers: in order; a few at once, many in steps."""
+"""Delivery of the groups' replies in order. A few replies are delivered at once, many in steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _some(first: int, count: int, came: list[int]) -> list[PendingReply]:
     return made
 
 
-def test_a_few_answers_are_delivered_at_once() -> None:
+def test_a_few_replies_are_delivered_at_once() -> None:
     came: list[int] = []
     steps: list[Generator[None, None, None]] = []
     ReplyQueue(steps.append).send(_some(0, MAX_AT_ONCE, came))
@@ -28,7 +28,7 @@ def test_a_few_answers_are_delivered_at_once() -> None:
     assert not steps
 
 
-def test_many_answers_are_delivered_in_steps_and_later_ones_after_them() -> None:
+def test_many_replies_are_delivered_in_steps_and_later_replies_follow() -> None:
     came: list[int] = []
     steps: list[Generator[None, None, None]] = []
     answers = ReplyQueue(steps.append)
@@ -48,11 +48,11 @@ def test_many_answers_are_delivered_in_steps_and_later_ones_after_them() -> None
     assert next(steps[1], "ended") == "ended"
 
 
-def test_an_answer_that_cannot_be_delivered_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reply_that_cannot_be_delivered_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
     came: list[int] = []
     steps: list[Generator[None, None, None]] = []
     answers = _some(0, 300, came)
-    answers[7][1].resolve(-1)  # a second time
+    answers[7][1].resolve(-1)  # this reply cannot be delivered: its promise is already resolved
     ReplyQueue(steps.append).send(answers)
     for _ in steps[0]:
         pass

@@ -48,7 +48,7 @@ def test_above_the_limit_one_connection_reads_and_the_others_wait() -> None:
     assert not b.holds(6 * MIB)
     assert c.holds(20 * MIB)
     memory.release(c)
-    assert a.reading, "it began to wait before the other connection"
+    assert a.reading, "this connection began to wait before the other one"
     assert not b.reading
     assert memory.used == 12 * MIB
     memory.release(a)
@@ -56,7 +56,7 @@ def test_above_the_limit_one_connection_reads_and_the_others_wait() -> None:
     assert memory.used == 6 * MIB
 
 
-def test_a_complete_request_uses_no_memory_here() -> None:
+def test_a_complete_request_counts_no_more_as_unfinished() -> None:
     _, memory, (a,) = make(10 * MIB, 1)
     a.holds(5 * MIB)
     assert a.holds(0)

@@ -17,7 +17,7 @@ SHARES = round(TICK_S / SHARE_S)
 
 
 class Loop:
-    """Callbacks in rounds, as in an event loop, and a clock that only steps move."""
+    """Runs callbacks in rounds, as an event loop does. Its clock moves only when a test or a worker changes it."""
 
     def __init__(self) -> None:
         self.ready: deque[Callable[[], None]] = deque()

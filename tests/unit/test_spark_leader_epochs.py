@@ -93,8 +93,8 @@ def test_records_that_retention_removed_from_a_diverged_log_are_not_read_again()
 
 
 def test_a_leader_that_has_the_read_records_but_cannot_serve_them_yet_is_no_loss() -> None:
-    """Only its high watermark is behind. The epoch lookup proves this; without it, a shorter log might be a truncated
-    log."""
+    """Only the leader's high watermark is behind. The epoch lookup proves this. Without the lookup, a shorter log might
+    be a truncated log."""
     start = at(positions={P0: 620, P1: 10}, epochs={P0: 3})
     batch = plan.plan_batch(start, GROWN, topics=TopicStates(epoch_ends={P0: 650}))
     assert batch is not None
@@ -130,7 +130,7 @@ def test_the_answer_of_a_deposed_leader_is_ignored(end: int) -> None:
     batch = plan.plan_batch(start, log, GroupOffsets(resets={P0: (100, "r")}), TopicStates(ids={"flights": OLD}))
     assert batch is not None
     assert (batch.end.positions, batch.end.epochs) == ({P0: 620, P1: 20}, {P0: 6, P1: 4})
-    assert (batch.end.origins, batch.end.followed, batch.acknowledge) == ({}, {}, {}), "a reset waits, too"
+    assert (batch.end.origins, batch.end.followed, batch.acknowledge) == ({}, {}, {}), "a group reset waits, too"
     assert plan.plan_batch(batch.end, log, topics=TopicStates(ids={"flights": OLD})) is None
     recreated = plan.plan_batch(start, log, topics=TopicStates(ids={"flights": NEW}), fail_on_data_loss=False)
     assert recreated is not None

@@ -23,7 +23,7 @@ END = '{"t": {"0": 5}}'
 
 
 class Query:
-    """A query like Java's. ``reported``: the ends that it reports in order; it repeats the last one for ever."""
+    """A fake of Spark's query. It reports the ends in ``reported`` in order and then repeats the last end."""
 
     def __init__(self, *reported: str, is_active: bool = True) -> None:
         self.reported, self.active = list(reported or [END]), is_active
@@ -102,7 +102,7 @@ def ends(run_id: str) -> Any:
 
 @pytest.fixture
 def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., GroupCommits]]:
-    """A listener whose queries are the given ones, by their names. They end with the test."""
+    """A listener whose queries are the given ones, by their names. The queries end with the test."""
     monkeypatch.setattr(micro_batch_commits, "_REPORT_DELAY_S", 0.001)
     monkeypatch.setattr(micro_batch_commits, "_TRIGGER_RETRY_S", 0.001)
     monkeypatch.setattr(micro_batch_commits, "_run_of", lambda run: run)
@@ -152,7 +152,7 @@ def test_the_driver_waits_until_no_trigger_is_active(listener: Callable[..., Gro
     listener(q=run_of(query, group)).onQueryProgress(reports("q"))
     assert group.written.wait(30)
     assert group.asked == ["partitions", "ends", "existing_ends", "committed", "commit"], "the group is read only once"
-    assert query.looks == 5 + 2, "the last two are before and after the reads of the group"
+    assert query.looks == 5 + 2, "the last two looks at the query are before and after the reads of the group"
 
 
 def test_a_failed_commit_is_retried_without_another_micro_batch(

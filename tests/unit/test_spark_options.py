@@ -86,7 +86,7 @@ def test_settings_of_sasl_and_tls_are_always_refused(name: str, strict: str) -> 
     "name", ["enable.auto.commit", "key.deserializer", "value.deserializer", "interceptor.classes"]
 )
 def test_options_that_spark_refuses_are_refused(name: str) -> None:
-    # Flink's option, not Spark's.
+    # Claim 101 says the same of Flink's option, which is not tested here.
     for strict in ("true", "false"):
         with pytest.raises(ConfigError, match=f"option kafka.{name} is not supported"):
             parse_options(BASE | {f"kafka.{name}": "true", "strictOptions": strict}, streaming=True)

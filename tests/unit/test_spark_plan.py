@@ -140,7 +140,7 @@ def test_a_checkpoint_with_the_names_of_previous_queries_is_read() -> None:
 # --- the table at the top of plan.py, line by line
 
 DECISIONS = [
-    # the group's commit, ids followed, commit expected, reset expected
+    # the group's commit, the ids of the followed resets, the expected commit, the expected reset
     pytest.param(None, {}, mark_commit(500), None, id="none"),
     pytest.param(mark_commit(500), {}, None, None, id="ours-there"),
     pytest.param(mark_commit(500)._replace(leader_epoch=2), {}, None, None, id="ours-there-with-epoch"),
@@ -202,7 +202,7 @@ HERE, ELSEWHERE = UUID(int=1), UUID(int=2)
         pytest.param(foreign(100, mark_commit(99, "a").metadata), False, id="mark-carried-over"),
     ],
 )
-def test_only_resets_that_ask_for_it_are_followed(commit: OffsetAndMetadata, follows: bool) -> None:
+def test_asked_follows_marks_that_ask_for_or_acknowledge_a_reset(commit: OffsetAndMetadata, follows: bool) -> None:
     done = at(positions={P0: 500}, ids={"flights": HERE})
     result = plan.decide_commits(done, {P0: commit}, ASKED, "new")
     assert dict(result.resets) == ({P0: (100, mark_of(commit) or "new")} if follows else {})
@@ -548,7 +548,7 @@ def test_splits_cover_the_ranges_exactly(
     if max_records is not None:
         assert all(piece.size <= max_records for piece in pieces)
     if min_partitions is not None and whole:
-        # each range is cut at least in proportion, as far as it has records to cut
+        # at least one piece for each range, and all min_partitions if each range has as many records
         assert len(pieces) >= min(min_partitions, sum(min(item.size, 1) for item in whole))
         if all(item.size >= min_partitions for item in whole):
             assert len(pieces) >= min_partitions
@@ -565,7 +565,7 @@ class Killed(Exception):
 
 @dataclass
 class Query:
-    """Spark's rules for micro-batches, the group's coordinator and a reference, over one partition."""
+    """A model of a query of one partition: Spark's micro-batches, the group's commit, and the expected start."""
 
     end: int = 0
     commit: OffsetAndMetadata | None = None
@@ -573,7 +573,7 @@ class Query:
     commits_log: int = 0
     reads: list[tuple[int, int]] = field(default_factory=list)
     ids: int = 0
-    # the reference: the start of the next micro-batch
+    # the start that the next micro-batch must have
     expected: int | None = None
 
     def new_id(self) -> str:
@@ -589,7 +589,7 @@ class Query:
         self.expected = offset
 
     def run_batch(self, kill_at: int, limit: int | None = None) -> None:
-        """One round of Spark's loop. ``kill_at`` counts the points at which the process may be killed."""
+        """One round of Spark's loop. Call number ``kill_at`` of ``point`` kills the process; -1: no kill."""
         points = iter(range(10))
 
         def point() -> None:
@@ -630,7 +630,7 @@ class Query:
         self.offsets_log.append(json.dumps(planned.end.to_json()))
         begin_at, stop = self.expected or 0, planned.end.positions[P0]
         assert begin_at <= stop
-        # a micro-batch starts at the end of the last one, or once at a reset
+        # a micro-batch starts at the end of the previous one; the first one after a reset starts at the reset's offset
         assert plan.ranges(start, planned.end) == [Range(P0, begin_at, stop)] * (begin_at < stop)
         self.expected = stop
 
@@ -680,7 +680,7 @@ def test_the_same_reset_twice_rewinds_twice() -> None:
     for _ in range(2):
         query.reset(10)
         query.run_batch(-1)
-        query.run_batch(-1)  # the last micro-batch of an AvailableNow run
+        query.run_batch(-1)  # no micro-batch: only the commit of the previous one
     assert query.reads == [(0, 30), (10, 30), (10, 30)]
 
 
@@ -736,7 +736,7 @@ def test_a_limit_per_partition_limits_a_micro_batch() -> None:
 
 
 class FakeCluster:
-    """Answers like a cluster."""
+    """A cluster in which every topic has the given settings. ``there`` says whether the topics exist."""
 
     def __init__(self, there: bool, **settings: str) -> None:
         self.there = there

@@ -72,7 +72,7 @@ class Context:
 
 
 class Refusing:
-    """A builder of a session that Spark refuses. ``begun`` is the context that runs after the refusal."""
+    """A builder of a session that Spark refuses. ``begun`` is the context that is active after the refusal."""
 
     def __init__(self, begun: Context) -> None:
         self.begun = begun

@@ -196,7 +196,7 @@ def test_index_lookups_return_the_last_entry_at_or_before_the_target(files: File
     for number in range(1, 300):
         index.append(100 + number * 10, number * 500)
         times.append(number * 1000, 100 + number * 10)
-    times.append(5, 9999)  # not larger than the last: ignored
+    times.append(5, 9999)  # ignored, because it is not larger than the last entry
     for one in (index, times):
         one.save()
         one.seal()

@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of all reads of files."""
+    """The sizes in bytes of all reads of files."""
     sizes: list[int] = []
     pread = OsFile.pread
 
@@ -592,7 +592,7 @@ def test_a_deferred_sync_of_a_deleted_segment_is_harmless(path: Path) -> None:
     log.roll(T0)
     log.delete_before(5)
     assert log.retain(T0) == 1
-    segment.sync()  # as the thread does that got the segment before its deletion
+    segment.sync()  # a thread may have got the segment before its deletion
     later[0]()  # type: ignore[operator]
     assert log.offline is None
     assert not list(path.glob("00000000000000000000.*"))

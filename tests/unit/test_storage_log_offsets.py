@@ -65,8 +65,7 @@ def test_claim_6_reading_deletes_nothing(path: Path) -> None:
 
 @pytest.mark.claim(13, part=True)
 def test_claim_13_progress_is_one_number_at_any_offset(path: Path) -> None:
-    """The log needs only the offset: it keeps no cursor, and a request has the same size for offset 1 and offset 1
-    M."""
+    """A reader needs only an offset: the log keeps no file for its consumers."""
     log = open_log(path, log_start_offset=1_000_000)
     put(log, batch(2))
     assert log.read(1_000_001, 100).base_offset == 1_000_000

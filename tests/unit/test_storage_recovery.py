@@ -145,7 +145,7 @@ def test_a_stored_log_start_beyond_the_end_deletes_no_records(path: Path) -> Non
         assert len(rows_from(again, 0)) == 5
         again.close()
     path.joinpath("00000000000000000000.log").unlink()
-    # no record can be lost: as in Kafka, the log continues at the stored start
+    # the directory has no records now, so the log continues at the stored start, as in Kafka
     again = open_log(path, clean=True, log_start_offset=50)
     assert (again.log_start_offset, again.log_end_offset) == (50, 50)
     assert put(again, batch()).base_offset == 50

@@ -22,9 +22,9 @@ from odradek.storage.producers import decode_snapshot, encode_snapshot
 DATA = Path(__file__).parent.parent / "data"
 KAFKAS = DATA / "kafka-transactions-0"
 """Written by Apache Kafka 4.3.0 with transaction.version 2 and stopped cleanly: four transactional producers with
-overlapping transactions in three segments, one of them open at the end; index.interval.bytes=200."""
+overlapping transactions in three segments. One transaction is open at the end; index.interval.bytes=200."""
 FETCHES = json.loads((DATA / "kafka-transactions-fetches.json").read_text())
-"""The answers of this Apache Kafka to read_committed fetches of each offset, by partition_max_bytes: the last stable
+"""The replies of this Apache Kafka to read_committed fetches of each offset, by partition_max_bytes: the last stable
 offset, the bytes of records, the aborted transactions."""
 END, STABLE = 42, 37
 
@@ -121,7 +121,7 @@ def test_snapshots_have_the_bytes_of_kafka() -> None:
 
 
 def test_the_same_appends_write_the_indexes_of_kafka(tmp_path: Path) -> None:
-    """Every batch of Kafka's directory, appended to a log of ours that rolls where Kafka's did."""
+    """The test appends every batch of Kafka's directory to a new log, and rolls the log where Kafka did."""
     path = tmp_path / "ours-0"
     log = Log.create(path, LogConfig(index_interval_bytes=200), T0)
     path.mkdir()
@@ -293,7 +293,7 @@ def many_transactions(path: Path) -> Log:
 
 
 def test_recovery_of_one_segment_begins_with_the_state_at_its_start(path: Path) -> None:
-    """Only the segments from the recovery point on are read, and a transaction began before them."""
+    """Recovery reads only the segments from the recovery point on. A transaction began in an earlier segment."""
     log = many_transactions(path)
     before, written = state_of(log), indexes(path)
     log.flush()
@@ -409,7 +409,7 @@ def test_a_full_disk_at_the_index_takes_the_log_offline_and_loses_nothing() -> N
 
 
 def test_many_transactions_end_in_the_order_in_which_they_began(path: Path) -> None:
-    """Each end takes the same time, however many transactions are open."""
+    """While up to 2,000 transactions are open, each end moves the last stable offset to the next one."""
     log = open_log(path)
     for producer_id in range(2_000):
         send(log, producer_id, 1)

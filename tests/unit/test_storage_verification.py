@@ -1,4 +1,4 @@
-"""The log refuses a batch that begins a transaction without a guard (KIP-890)."""
+"""The log accepts a batch that begins a transaction only with a verification guard (KIP-890)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_guard_holds_for_one_transaction(log: Log) -> None:
 
 
 def test_a_marker_ends_the_guard_of_a_late_batch(log: Log) -> None:
-    """The coordinator confirms the transaction, but its marker is here before the batch."""
+    """The coordinator confirms the transaction, but the log gets the marker before the batch."""
     guard = begin(log, bump=False)
     end(log, 0, version=1)
     assert code_of(send, log, guard) is ErrorCode.invalid_txn_state
@@ -83,7 +83,7 @@ def test_a_marker_ends_the_guard_of_a_late_batch(log: Log) -> None:
 
 
 def test_with_version_2_a_marker_ends_only_the_guard_of_its_own_transaction(log: Log) -> None:
-    """The client begins the next transaction, with the epoch of the marker, before the marker is here."""
+    """The client begins the next transaction, with the epoch of the marker, before the log gets the marker."""
     late, following = begin(log, 3), begin(log, 4)
     assert late is following
     end(log, 4)
@@ -148,7 +148,7 @@ def test_a_refused_verification_ends_its_guard(log: Log) -> None:
 
 @pytest.mark.parametrize("epochs", [(0, 1), (1, 0)])
 def test_the_refusal_of_an_old_epoch_does_not_end_the_guard_of_the_new_one(log: Log, epochs: tuple[int, int]) -> None:
-    """A zombie asks before or after its successor, and is refused while the successor still waits for its answer."""
+    """A zombie asks before or after its successor, and is refused while the successor still waits."""
     guards = {epoch: begin(log, epoch) for epoch in epochs}
     log.end_verification(7, 0, guards[0])
     send(log, guards[1], epoch=1)

@@ -14,7 +14,7 @@ from odradek.pipelines.table_folders import TableFolder, folder_of, log_options
 
 
 def far(uri: str) -> HadoopLocation:
-    """A place by its name, without a call to Java."""
+    """A location with this URI, created without a call to Java."""
     place = HadoopLocation.__new__(HadoopLocation)
     place.uri = place.spark_uri = uri
     return place

@@ -1,4 +1,4 @@
-"""The attempts of one write: each is a transaction, for which the producer's timeout starts again."""
+"""The attempts of one write. Each attempt is one transaction; each time the transaction timeout starts again."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from odradek.transactions.messages import ListedTransactions
 
 
 def test_no_partition_is_listed_while_another_one_loads() -> None:
-    """Tools ask again and again until all have loaded, so each of these lists would delay the load."""
+    """Tools repeat the request until all partitions have loaded, so each list would delay the load."""
     asked: list[int] = []
 
     def submit(index: int, request: Any) -> Deferred[ListedTransactions]:

@@ -1,4 +1,4 @@
-"""The runtime of transactions writes the markers of each decision: into logs in memory, late and again where needed."""
+"""The runtime of transactions writes the markers of each decision into logs in memory, and retries failed ones."""
 
 from __future__ import annotations
 
@@ -201,8 +201,9 @@ def test_an_unloaded_shard_writes_no_marker_at_the_end_of_a_load_of_groups() -> 
 @pytest.mark.parametrize(
     ("error", "is_answered"), [(ErrorCode.not_coordinator, True), (ErrorCode.not_enough_replicas, False)]
 )
-def test_an_unreadable_log_of_groups_gets_the_marker_later(error: ErrorCode, *, is_answered: bool) -> None:
-    """Only a log that cannot be read is offline. After another error the reply waits."""
+def test_a_failed_marker_of_groups_is_written_later(error: ErrorCode, *, is_answered: bool) -> None:
+    """not_coordinator without a load means that the log of the groups cannot be read: the reply does not wait for its
+    marker. After another error the reply waits."""
     broker = Broker()
     producer = broker.begun(GROUP)
     broker.group_errors = [error, error]
@@ -241,7 +242,7 @@ def test_the_time_between_two_attempts_doubles_until_an_attempt_writes_a_marker(
     attempts.clear()
     broker.world.advance(2 * MAX_RETRY_MS)
     assert (broker.state, broker.markers("a")) == ("PrepareCommit", [(1000, 1, COMMIT)])
-    assert pauses()[:3] == [RETRY_MS << n for n in range(3)], "another partition may follow soon"
+    assert pauses()[:3] == [RETRY_MS << n for n in range(3)], "another partition may come online soon"
     broker.logs["b"].log.offline = None
     broker.world.advance(MAX_RETRY_MS)
     assert broker.state == "CompleteCommit"
@@ -297,11 +298,11 @@ def test_the_reply_waits_for_the_replicas_of_a_marker() -> None:
 
 
 NEWER = EndTransactionMarker(1000, 0, 7, False, 0)
-"""A marker of a later coordinator: the partition refuses those of earlier ones."""
+"""A marker of a later coordinator. After this marker the partition refuses markers of earlier coordinators."""
 
 
 def test_a_refused_marker_holds_the_transaction_for_the_longest_timeout(caplog: pytest.LogCaptureFixture) -> None:
-    """In Apache Kafka it holds the transaction for ever."""
+    """In Apache Kafka a refused marker holds the transaction for ever."""
     broker = Broker()
     producer = broker.begun(A)
     broker.logs["a"].append_marker(NEWER)
@@ -328,7 +329,7 @@ def test_a_refused_marker_delays_no_other_marker() -> None:
     assert (broker.state, broker.markers("b")) == ("PrepareCommit", [(1000, 1, COMMIT)])
 
 
-def test_a_partition_that_refuses_a_marker_is_deleted() -> None:
+def test_a_transaction_completes_when_the_partition_that_refuses_its_marker_is_deleted() -> None:
     broker = Broker()
     producer = broker.begun(A)
     broker.logs["a"].append_marker(NEWER)
@@ -339,7 +340,7 @@ def test_a_partition_that_refuses_a_marker_is_deleted() -> None:
 
 
 def test_a_refused_marker_holds_readers_for_the_longest_timeout() -> None:
-    """In Apache Kafka it holds readers for ever. Here no successor can have the larger coordinator epoch."""
+    """In Apache Kafka a refused marker holds readers for ever."""
     broker = Broker()
     producer = broker.begun(A, B)
     broker.logs["a"].append_marker(NEWER)
@@ -370,8 +371,8 @@ def test_the_time_of_a_refused_marker_counts_from_its_decision_across_restarts()
 
 
 def test_a_transaction_without_a_decision_is_not_ended_by_a_refused_marker() -> None:
-    """The records of the transaction have the epoch of the marker, so they are later than the decision. Readers wait
-    for its end."""
+    """The producer's records have the epoch of the refused marker, so they belong to the next transaction. The
+    partition holds readers until that transaction has its own marker."""
     broker = Broker()
     producer = broker.begun(A, B)
     broker.logs["a"].append_marker(NEWER)

@@ -37,7 +37,7 @@ TIMEOUT_MS = 60_000
 
 
 class TransactionRuntime(Runtime[TransactionShard]):
-    """Keeps the announcements. ``producer_ids`` None: no id is available."""
+    """Keeps the announcements."""
 
     def __init__(self, process: Process, harness: Coordinator) -> None:
         super().__init__(
@@ -54,7 +54,7 @@ class TransactionRuntime(Runtime[TransactionShard]):
 
 
 class Coordinator:
-    """One partition of ``__transaction_state``."""
+    """One partition of ``__transaction_state``. If ``ids`` is None, no producer id is available."""
 
     def __init__(self, version: int = 2) -> None:
         self.version = version
@@ -297,7 +297,7 @@ def test_an_end_before_version_2_is_answered_by_state(
 def test_an_end_at_version_2_is_answered_by_state_and_epoch(
     state: TransactionState, current: tuple[ErrorCode, ErrorCode], repeated: tuple[ErrorCode, ErrorCode]
 ) -> None:
-    """Each pair has the replies to a commit and to an abort, with the current epoch and with the epoch before."""
+    """The replies to a commit and to an abort: ``current`` to the current epoch, ``repeated`` to the previous one."""
     for is_repeated, wanted in ((False, current), (True, repeated)):
         for is_commit, code in zip((True, False), wanted, strict=True):
             harness = Coordinator()
@@ -360,7 +360,7 @@ def test_a_new_producer_replaces_the_old_one_in_each_state(any_version: Coordina
 
 
 def test_a_running_producer_asks_for_its_next_epoch(coordinator: Coordinator) -> None:
-    """KIP-360. A repeated request gets the same epoch; an older one is fenced."""
+    """KIP-360. A repeated request gets the same epoch. A request with an older epoch is fenced."""
     first = coordinator.new_producer()
     second = coordinator.init(first)
     assert second == ProducerReply(producer=ProducerIdentity(1000, 1))
@@ -518,7 +518,7 @@ def test_a_restart_finds_each_state_and_announces_a_decision_again(
     assert not harness.transaction.state.title.startswith("Prepare")
 
 
-def test_an_open_transaction_of_before_a_restart_times_out(coordinator: Coordinator) -> None:
+def test_an_open_transaction_times_out_after_a_restart(coordinator: Coordinator) -> None:
     coordinator.add(coordinator.new_producer())
     coordinator.restart()
     coordinator.world.advance(TIMEOUT_MS + CONFIG.abort_interval_ms)
@@ -564,7 +564,7 @@ FULL = failed(ErrorCode.unknown_server_error)
 def test_partitions_that_no_record_can_hold_are_refused_and_change_nothing(
     coordinator: Coordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Apache Kafka answers UNKNOWN_SERVER_ERROR, too. It does not load the log again, and neither does this shard."""
+    """Apache Kafka also responds with UNKNOWN_SERVER_ERROR and does not load the log again."""
     producer = coordinator.new_producer()
     assert coordinator.add(producer) is OK
     coordinator.log.max_message_bytes = 2000
@@ -579,7 +579,7 @@ def test_partitions_that_no_record_can_hold_are_refused_and_change_nothing(
 
 
 def test_a_transaction_that_is_as_large_as_possible_can_end(coordinator: Coordinator) -> None:
-    """The record of the decision is longer: at the last epoch it has the next producer id."""
+    """The record of the decision is longer than the record before: at the last epoch it has the next producer id."""
     coordinator.new_producer()
     producer = coordinator.put(producer_epoch=32_766)
     coordinator.log.max_message_bytes = 2000
@@ -635,7 +635,7 @@ def test_transactions_are_listed_by_filters_and_described(coordinator: Coordinat
     assert listed(duration_ms=3000) == [u]
 
 
-# --- level 0 ----------------------------------------------------------------------------------------------------
+# --- transaction.version is lowered from 2 to 0 -------------------------------------------------------------------
 
 
 def test_a_producer_of_version_2_at_level_0_is_refused_until_its_timeout(coordinator: Coordinator) -> None:

@@ -167,7 +167,7 @@ ABORTABLE = {
 
 @pytest.mark.parametrize("api_key", ABORTABLE)
 def test_each_error_code_of_each_request_has_the_outcome_of_javas_client(api_key: int) -> None:
-    """The codes that Java's TransactionManager handles, with the same outcome."""
+    """The codes that Java's TransactionManager handles have the same outcome. No other code means fenced."""
     found = {code: consequence_of(api_key, code) for code in ErrorCode if code is not ErrorCode.none}
     for code, consequence in found.items():
         if code in ABORTABLE[api_key]:

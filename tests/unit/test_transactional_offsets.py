@@ -172,10 +172,10 @@ def test_a_member_of_a_kip_848_group_is_checked(harness: TransactionHarness) -> 
     elsewhere = second.owned["t"][0]
     cases = [
         ("a", epoch, owned[0], None, OK),
-        ("a", epoch, elsewhere, None, OK),  # with the present epoch the partitions are not checked
+        ("a", epoch, elsewhere, None, OK),  # a commit with the current epoch may have any partition
         ("a", epoch + 1, owned[0], None, ErrorCode.illegal_generation),
         ("a", 1, elsewhere, None, ErrorCode.illegal_generation),
-        ("a", epoch - 1, owned[0], None, OK),  # it had this partition before
+        ("a", epoch - 1, owned[0], None, OK),  # the member owned this partition before
         ("b", epoch - 1, elsewhere, None, ErrorCode.illegal_generation),
         ("c", epoch, owned[0], None, ErrorCode.unknown_member_id),
         ("", -1, owned[0], None, OK),  # KAFKA-18060
@@ -311,7 +311,7 @@ def test_the_later_record_of_two_transactions_wins_and_not_the_later_marker(harn
 @pytest.mark.behaviour(34)
 @pytest.mark.parametrize("way", ["block", "long", "load"])
 def test_a_plain_commit_overtakes_as_a_block_and_in_a_load(harness: TransactionHarness, way: str) -> None:
-    """A repeated commit and a long one are applied as a block; a load applies a run of commits."""
+    """A repeated commit and a commit of many partitions are applied as blocks. A load applies commit runs."""
     harness.catalog.add("wide", 1_000)
     before = dict.fromkeys(range(600 if way == "long" else 3), 1)
     harness.txn_commit("g", "wide", dict.fromkeys(range(1_000), 9))
@@ -384,7 +384,7 @@ def test_a_deleted_topic_loses_its_pending_offsets(harness: TransactionHarness) 
 
 
 def test_a_load_drops_the_pending_offsets_of_deleted_topics(harness: TransactionHarness) -> None:
-    """The broker was killed after the catalogue deleted a topic, and before its tombstones were written."""
+    """The broker was killed after the catalogue deleted a topic, but before the tombstones were written."""
     harness.txn_commit("g", "t", {1: 11})
     harness.txn_commit("g", "u", {0: 12})
     harness.catalog.remove("t")
@@ -443,7 +443,7 @@ def test_a_restart_keeps_open_and_ended_transactions(harness: TransactionHarness
 
 
 def test_other_records_of_a_transactional_batch_take_effect_at_once(harness: TransactionHarness) -> None:
-    """As in Kafka, where only commits wait for the marker."""
+    """As in Kafka, only offset commits wait for the marker."""
     harness.commit("g", "t", {0: 1, 1: 2})
     records = [
         SimpleRecord(offset_key("g", "t", 0), None),
@@ -462,7 +462,7 @@ def test_other_records_of_a_transactional_batch_take_effect_at_once(harness: Tra
 
 
 def test_an_offset_without_its_group_gets_a_group_at_commit(harness: TransactionHarness) -> None:
-    """An earlier coordinator may have deleted the group and not its pending offsets."""
+    """An earlier coordinator may have deleted the group without its pending offsets."""
     harness.txn_commit("g", "t", {0: 1})
     harness.partition_of("g").put((group_key("g"), None))
     harness.restart()
@@ -479,7 +479,8 @@ def test_the_row_of_an_unstable_partition_has_its_error() -> None:
 
 
 def test_a_load_replays_a_tombstone_between_a_transaction_and_a_plain_commit(harness: TransactionHarness) -> None:
-    """A load in runs replays only the last record of a partition, but the tombstone has dropped a pending offset."""
+    """In a commit run, a load replays only the last record of each partition. It must also replay a tombstone, because
+    the tombstone drops a pending offset."""
     harness.txn_commit("g", "t", {0: 10, 1: 11})
     _delete_offsets(harness, "t", 0)
     harness.commit("g", "t", {0: 5})
@@ -489,7 +490,7 @@ def test_a_load_replays_a_tombstone_between_a_transaction_and_a_plain_commit(har
 
 
 def test_a_partition_of_kafka_is_loaded() -> None:
-    """Apache Kafka 4.3 wrote it for confluent-kafka: two committed transactions, an aborted one, a plain commit."""
+    """Apache Kafka 4.3 wrote the log: two committed transactions of confluent-kafka, an aborted one, a plain commit."""
     data = (Path(__file__).parent.parent / "data" / "kafka-offsets-transactions.log").read_bytes()
     shard = GroupShard(GroupConfig())
     loader = Loader(shard, "log", CommitRuns)

@@ -34,7 +34,7 @@ def connect(zookeeper: odradek.ZooKeeper) -> Iterator[str]:
 
 @pytest.fixture
 def kazoo(connect: str) -> Iterator[KazooClient]:
-    """A client below the chroot, for what other programs write."""
+    """A client with the chroot, through which tests write as other programs do."""
     client = KazooClient(connect)
     client.start()
     yield client
@@ -54,7 +54,7 @@ def store(connection: ZooKeeperConnection) -> OffsetStore:
 
 
 class Tool:
-    """Runs ``odradek zookeeper`` in this process: its exit code, output and errors."""
+    """Runs ``odradek zookeeper`` in this process. Returns its exit code; ``out`` and ``err`` have what it printed."""
 
     def __init__(self, connect: str, bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
         self.connect = connect

@@ -67,7 +67,7 @@ def test_znodes_are_those_of_an_old_consumer(harness: GroupHarness, connection: 
     "protocol", [{"heartbeat_interval_ms": 300}, pytest.param({"group_protocol": "consumer"}, marks=pytest.mark.slow)]
 )
 def test_two_consumers_share_the_partitions(harness: GroupHarness, protocol: dict[str, Any]) -> None:
-    """Each partition has one owner at any time: a consumer gives it up before the group assigns it to another."""
+    """A partition never has two owners: a consumer gives it up before the group assigns it to the other consumer."""
     settings = {"auto_commit_interval_ms": 100, "enable_auto_commit": True} | protocol
     with harness.consumer(**settings) as first:
         first.subscribe([harness.topic])
@@ -104,7 +104,7 @@ def test_an_owner_keeps_a_consumer_from_reading_until_it_is_gone(harness: GroupH
         assert harness.owner(0) == harness.owner(1) == f"{harness.ids()[0]}-0"
 
 
-def test_partitions_assigned_by_hand_are_claimed_and_given_up(harness: GroupHarness) -> None:
+def test_partitions_assigned_by_hand_get_an_owner_and_are_given_up(harness: GroupHarness) -> None:
     with harness.consumer() as one, harness.consumer(default_api_timeout_ms=700) as two:
         one.assign([harness.a])
         assert read(one, 10) == list(range(10))
@@ -168,7 +168,7 @@ def test_an_offset_that_was_deleted_or_created_meanwhile_is_not_overwritten(harn
 def test_an_expired_session_loses_the_partitions(
     harness: GroupHarness, zookeeper: odradek.ZooKeeper, protocol: str
 ) -> None:
-    """Another consumer takes a partition over meanwhile. The former owner cannot commit, and gets it back later."""
+    """Another consumer takes over a partition. The former owner cannot commit, and later gets the partition back."""
     events: list[tuple[str, list[Tp]]] = []
     with harness.consumer(group_protocol=protocol) as one:
         one.subscribe(
@@ -203,14 +203,14 @@ def test_an_expired_session_loses_the_partitions(
 def test_a_commit_between_an_expired_session_and_its_notice_changes_nothing(
     harness: GroupHarness, zookeeper: odradek.ZooKeeper
 ) -> None:
-    """The transaction itself has the condition: the consumer does not know of the expiry yet."""
+    """The consumer does not know of the expiry yet. ZooKeeper's transaction checks the consumer's registration."""
     with harness.consumer() as one:
         one.subscribe([harness.topic])
         read(one, 20)
         one.commit({harness.a: 4})
         store = one._engine.group.storage.store
         session = store._session  # type: ignore[union-attr]
-        harness.kazoo.delete(f"/consumers/{harness.group}/ids/{harness.ids()[0]}")  # what the end of a session does
+        harness.kazoo.delete(f"/consumers/{harness.group}/ids/{harness.ids()[0]}")  # as when a session ends
         with pytest.raises(OffsetsChanged, match="is gone, because the session has expired"):
             session.commit({harness.a: 9})
         assert harness.offset(0) == 4
@@ -242,7 +242,7 @@ def test_a_lost_answer_in_the_middle_of_a_commit(
 
 
 def test_a_commit_without_an_answer_and_a_second_writer(harness: GroupHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The consumer looks for its own write, finds that of the other writer, and does not overwrite it."""
+    """The consumer looks for its own write and finds the write of the other writer, which it does not overwrite."""
     with harness.consumer() as one:
         one.subscribe([harness.topic])
         read(one, 20)
@@ -350,7 +350,7 @@ def test_a_consumer_does_not_start_behind_the_commit_in_kafka(harness: GroupHarn
             "or delete them with odradek groups delete-offsets"
         )
         harness.put({0: 8, 1: 2})
-        with contextlib.suppress(OffsetStoreBehind):  # a lookup between the two writes
+        with contextlib.suppress(OffsetStoreBehind):  # a lookup may have run between the two writes
             one.position(harness.a)
         assert [one.position(harness.a), one.position(harness.b)] == [8, 2]
 

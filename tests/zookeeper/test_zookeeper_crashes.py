@@ -58,7 +58,7 @@ def more(harness: GroupHarness, first: int, count: int = 10) -> None:
 
 
 def next_run_begins_at(harness: GroupHarness) -> int:
-    """The offset of the first record that the next consumer of the group gets; it waits for the killed owner's end."""
+    """The offset of the first record that the next consumer gets, after the session of the killed owner has ended."""
     with harness.consumer(max_poll_records=1) as heir:
         heir.assign([harness.a])
         return read(heir, 1)[0]
@@ -91,7 +91,7 @@ def test_a_killed_consumer_repeats_what_came_since_the_last_commit(harness: Grou
     eventually(lambda: len(slow.processed) == 10, within_s=60)
     slow.kill()
     assert harness.offset(0) == 10
-    assert next_run_begins_at(harness) == 10, "the ten records after the commit are read again, and none before"
+    assert next_run_begins_at(harness) == 10, "only the ten records after the commit are read again"
 
 
 @pytest.mark.slow
@@ -107,7 +107,7 @@ def test_a_crash_repeats_at_most_one_interval(harness: GroupHarness, start: Star
     committed = harness.offset(0)
     assert committed in ((10,) if interval_s == 60 else (10, 20)), "an interval of 5 s may have ended meanwhile"
     more(harness, 20, 1)
-    assert next_run_begins_at(harness) == committed, "what came since the last commit is read again"
+    assert next_run_begins_at(harness) == committed, "the records since the last commit are read again"
 
 
 @pytest.mark.parametrize("interval_s", [5, 60])
@@ -130,7 +130,7 @@ def test_automatic_commits_have_their_interval(
         for _ in range(2 * interval_s + 2):
             stopped_s.append(stopped_s[-1] + 1)
             one.poll(0)
-            one.commit({})  # commits nothing; waits for the commits in flight
+            one.commit({})  # an empty commit, which waits for the commits in flight
             stat = harness.kazoo.exists(path)
             versions.append(-1 if stat is None else stat.version)
         stopped_s.clear()
@@ -140,7 +140,7 @@ def test_automatic_commits_have_their_interval(
 
 
 def counting(harness: GroupHarness, consumer: Consumer, stop: threading.Event) -> tuple[list[int], list[OdradekError]]:
-    """Commits 1, 2, 3, … until ``stop``, and reads the znode after each success; it never decreases."""
+    """Commits 1, 2, 3, … until ``stop``. Returns the committed numbers and the errors of the other commits."""
     reached: list[int] = []
     refused: list[OdradekError] = []
     number = 0

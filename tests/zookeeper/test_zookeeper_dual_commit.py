@@ -83,7 +83,7 @@ def test_reading_starts_at_the_larger_offset(
 def test_a_consumer_starts_and_commits_while_zookeeper_is_down(
     harness: GroupHarness, admin: Admin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It warns, and goes on with Kafka's offsets."""
+    """The consumer warns, and continues with Kafka's offsets."""
     (port,) = free_ports(1)
     admin.alter_group_offsets(harness.group, {harness.a: 4})
     settings = DUAL | {"zookeeper_connect": f"127.0.0.1:{port}", "zookeeper_session_timeout_ms": 500}
@@ -147,7 +147,7 @@ def test_after_a_session_expired_the_next_commit_owns_the_partitions_again(
         assert one.poll(0.3) == {}
         assert lost == [[harness.a, harness.b]], "an old consumer has taken a partition over"
         harness.kazoo.delete(path)
-        assert len(read(one, 14)) == 14, "it continues at Kafka's commits"
+        assert len(read(one, 14)) == 14, "the consumer continues at Kafka's commits"
 
 
 def test_an_owner_in_zookeeper_keeps_a_consumer_from_reading(harness: GroupHarness) -> None:

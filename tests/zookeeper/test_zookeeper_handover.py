@@ -25,7 +25,7 @@ from odradek.client import PartitionOwned
 pytestmark = pytest.mark.slow
 RECORDS, ROUNDS = 1_000, 10
 START = "--from-beginning"
-"""Only for a group without offsets: the program refuses it otherwise."""
+"""The option for a group without offsets. The program refuses it for a group with offsets."""
 
 
 @pytest.fixture(scope="module")
@@ -62,13 +62,13 @@ def old(connect: str, tmp_path: Path) -> Callable[[str], OldKafka]:
 
 
 def read_with_old(kafka: OldKafka, shared: GroupHarness, count: int, *arguments: str) -> list[str]:
-    """The values that an old consumer reads until it has so many; it commits at its end."""
+    """The first ``count`` values that an old consumer reads. The consumer commits at its end."""
     running = kafka.consumer(shared.group, "--topic", shared.topic, "--max-messages", str(count), *arguments)
     return running.communicate(timeout=120)[0].split()
 
 
 def read_with_ours(shared: GroupHarness, count: int) -> list[str]:
-    """The values of so many records, read and committed by our consumer."""
+    """The values of ``count`` records that our consumer reads and commits."""
     found: list[str] = []
     with shared.consumer(max_poll_records=count) as one:
         one.subscribe([shared.topic])
@@ -112,7 +112,7 @@ def test_a_group_goes_back_and_forth_and_each_record_is_read_once(
 
 @pytest.mark.parametrize("version", ["0.8.2.2", "1.1.1"])
 def test_no_two_kinds_read_at_once(old: Callable[[str], OldKafka], shared: GroupHarness, version: str) -> None:
-    """Ours waits for a live old consumer and names it; an old one gets no partition while ours is live."""
+    """Our consumer waits for a live old consumer and names it. An old consumer gets no partition while ours is live."""
     running = old(version).consumer(shared.group, "--topic", shared.topic, START)
     try:
         eventually(lambda: shared.offset(0) == shared.offset(1) == RECORDS // 2, within_s=120)

@@ -55,7 +55,7 @@ def test_a_value_is_the_next_offset_in_decimal_digits_or_has_a_reason(data: byte
         ("", "does not match"),
     ],
 )
-def test_a_path_is_a_partitions_or_has_a_reason(path: str, reason: str) -> None:
+def test_a_path_belongs_to_a_partition_or_is_refused_with_a_reason(path: str, reason: str) -> None:
     found = KAFKA_LAYOUT.group_partition(path)
     assert isinstance(found, str)
     assert reason in found
@@ -124,7 +124,7 @@ def test_wrong_layouts_are_refused(options: dict[str, str], message: str) -> Non
         OffsetLayout(**options)  # type: ignore[arg-type]  # only texts
 
 
-def test_a_file_is_what_was_written() -> None:
+def test_a_written_file_is_read_back() -> None:
     stored = {Tp("t", n): StoredOffset(n * 7, f"/consumers/a:b/offsets/t/{n}", 0, 0, b"") for n in (2, 0, 1)}
     text = format_offsets([StoredOffsets("a:b", stored)])
     assert text == "/consumers/a:b/offsets/t/2:14\n/consumers/a:b/offsets/t/0:0\n/consumers/a:b/offsets/t/1:7\n"

@@ -48,7 +48,7 @@ def test_a_commit_is_lost_on_the_way(harness: GroupHarness, zookeeper: odradek.Z
 def test_a_commit_without_an_answer_does_not_overwrite_a_second_writer(
     harness: GroupHarness, zookeeper: odradek.ZooKeeper
 ) -> None:
-    """The node has carried the commit out, and another program then wrote a larger offset."""
+    """The node has written the commit, and another program then wrote a larger offset."""
     with LossyZooKeeper(zookeeper) as lossy:
         address = lossy.connect_string + chroot(harness.connect)
         with harness.consumer(zookeeper_connect=address, zookeeper_session_timeout_ms=20_000) as one:
@@ -86,7 +86,7 @@ def test_a_write_of_a_command_is_lost_on_the_way(zookeeper: odradek.ZooKeeper, c
 
 
 def test_two_writers_lose_no_write(zookeeper: odradek.ZooKeeper, connect: str) -> None:
-    """Each writer uses a node of its own, if there are several, and adds 1 to what it has read."""
+    """Each writer adds 1 to the offset that it has read. With several nodes, the writers use different nodes."""
     rounds = 25
     written: list[int] = []
     refused: list[str] = []
@@ -117,7 +117,7 @@ def test_two_writers_lose_no_write(zookeeper: odradek.ZooKeeper, connect: str) -
     for writer in writers:
         writer.join()
     assert problems == []
-    assert sorted(written) == list(range(1, len(written) + 1)), "no two writers had the same turn"
+    assert sorted(written) == list(range(1, len(written) + 1)), "the two writers never wrote the same offset"
     assert len(written) + len(refused) == 2 * rounds
     assert [text for text in refused if "\n" in text] == []
     client = KazooClient(connect)

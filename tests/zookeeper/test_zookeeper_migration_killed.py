@@ -33,7 +33,7 @@ Offsets = dict[str, dict[Tp, int]]
 
 
 class Moved:
-    """New groups with offsets in one store only, and the command that copies them to the other."""
+    """New groups with offsets in one store only, and the command that copies the offsets to the other store."""
 
     def __init__(self, store: OffsetStore, admin: Admin, topic: str, to: str, chance: random.Random) -> None:
         self._store, self._admin, self._to = store, admin, to
@@ -59,7 +59,7 @@ class Moved:
 
 
 def start(tool: Tool, arguments: list[str], folder: Path) -> subprocess.Popen[bytes]:
-    """Starts the command; it has loaded its modules and waits for a line."""
+    """Starts the command, which loads its modules and then waits for a line."""
     command = [sys.executable, "-c", PROGRAM, "zookeeper", *arguments, "-z", tool.connect, "-b", tool.bootstrap]
     child = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder, bufsize=0
@@ -70,14 +70,14 @@ def start(tool: Tool, arguments: list[str], folder: Path) -> subprocess.Popen[by
 
 
 def duration(tool: Tool, arguments: list[str]) -> float:
-    """The seconds that the command takes when it is left alone."""
+    """The seconds that the command takes when it is not killed."""
     begun = time.monotonic()
     assert tool(*arguments) == 0
     return time.monotonic() - begun
 
 
 def kill_after(child: subprocess.Popen[bytes], seconds: float, *, planned: bool) -> None:
-    """Kills the command so many seconds after its start; ``planned``: after it has shown what it will write."""
+    """Kills the command after ``seconds``. With ``planned``, the time begins when the command shows its plan."""
     assert child.stdin is not None
     assert child.stdout is not None
     child.stdin.write(b"\n")

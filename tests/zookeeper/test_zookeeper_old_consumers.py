@@ -98,7 +98,7 @@ def test_old_consumers_commit_to_zookeeper_and_resume_there(
     old: Callable[[str], OldKafka], serving: ServingKafka, serving_admin: Admin, kazoo: KazooClient, old_topic: str,
     group: str, version: str,
 ) -> None:  # fmt: skip
-    """zookeeper is the default of offsets.storage."""
+    """The default of offsets.storage is zookeeper."""
     kafka = old(version)
     had_offsets_topic = OFFSETS_TOPIC in serving_admin.topics()
     before = log_end(serving.bootstrap, OFFSETS_TOPIC) if had_offsets_topic else 0
@@ -130,7 +130,7 @@ def test_old_consumers_commit_to_the_topic_with_storage_kafka(
 def test_a_crash_repeats_what_came_since_the_last_commit(
     old: Callable[[str], OldKafka], serving: ServingKafka, kazoo: KazooClient, old_topic: str, group: str
 ) -> None:
-    """The default of auto.commit.interval.ms was 60 s; Kafka 4.3's is 5 s."""
+    """The default of auto.commit.interval.ms is 60 s in Kafka 0.8.2.2, and 5 s in Kafka 4.3."""
     kafka, other = old("0.8.2.2"), f"{group}-5"
     slow = kafka.consumer(group, "--topic", old_topic, START, auto_commit_interval_ms=None)
     quick = kafka.consumer(other, "--topic", old_topic, START, auto_commit_interval_ms="5000")

@@ -18,7 +18,7 @@ DUAL = {"offsets_storage": "kafka", "dual_commit_enabled": True}
 
 @pytest.fixture
 def kill(zookeeper: odradek.ZooKeeper) -> Iterator[Callable[[], None]]:
-    """Kills all nodes; at the end of the test they run again."""
+    """A function that kills all nodes. After the test the fixture starts the nodes again."""
     yield zookeeper.kill
     zookeeper.start()
 
@@ -69,7 +69,7 @@ def test_dual_commits_go_on_while_no_node_runs(
     harness: GroupHarness, admin: Admin, zookeeper: odradek.ZooKeeper, kill: Callable[[], None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    """Kafka has the commits. ZooKeeper gets them with the first commit after it is back."""
+    """Kafka has the commits. ZooKeeper gets the offsets with the first commit after its nodes run again."""
     with harness.consumer(zookeeper_session_timeout_ms=1000, **DUAL) as one:
         one.subscribe([harness.topic])
         read(one, 20)

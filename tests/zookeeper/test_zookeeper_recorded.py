@@ -31,7 +31,7 @@ def steps(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @pytest.fixture
 def topics(admin: Admin, bootstrap: str) -> None:
-    """The topics of the recording, with as many records, on the broker under test."""
+    """Creates the topics of the recording, with the same numbers of records, on the broker under test."""
     present = admin.topics()
     for topic, counts in RECORDS.items():
         if topic not in present:

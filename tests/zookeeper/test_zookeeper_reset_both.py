@@ -18,7 +18,10 @@ DUAL = {"offsets_storage": "kafka", "dual_commit_enabled": True}
 
 
 class ResetCommand:
-    """Runs ``odradek groups reset`` for both stores of a group: exit code, output and errors."""
+    """Runs ``odradek groups reset``. With ``both`` the command resets the offsets in Kafka and in ZooKeeper.
+
+    A call returns the exit code; ``out`` and ``err`` have what the command printed.
+    """
 
     def __init__(self, harness: GroupHarness, capsys: pytest.CaptureFixture[str]) -> None:
         self._harness, self._capsys = harness, capsys
@@ -53,7 +56,7 @@ def start_of(harness: GroupHarness, **settings: Any) -> int:
         return read(one, 1)[0]
 
 
-def test_a_rewind_during_dual_commit_holds(harness: GroupHarness, admin: Admin, reset: ResetCommand) -> None:
+def test_a_rewind_in_dual_commit_needs_both_stores(harness: GroupHarness, admin: Admin, reset: ResetCommand) -> None:
     """A rewind in one store alone has no effect, because reading starts at the larger offset."""
     with harness.consumer(**DUAL) as one:
         one.subscribe([harness.topic])

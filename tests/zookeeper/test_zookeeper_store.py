@@ -94,7 +94,7 @@ def test_offsets_in_the_layout_of_another_program_are_read_and_written(
 
 
 def test_all_offsets_are_written_or_none(store: OffsetStore, kazoo: KazooClient) -> None:
-    """The second writer has read before the first one wrote."""
+    """The second writer has read the offsets before the first writer wrote."""
     write(store, "g", {A: 5})
     seen = store.read("g")
     kazoo.set("/consumers/g/offsets/orders/0", b"50")
@@ -207,7 +207,9 @@ def test_a_transaction_that_zookeeper_would_refuse_is_not_sent(store: OffsetStor
     assert store.read("g").next_offsets() == {Tp("orders", n): n for n in range(3000)}
 
 
-def test_members_are_read_and_dead_owners_are_found(connection: ZooKeeperConnection, kazoo: KazooClient) -> None:
+def test_members_are_read_and_owners_without_registration_are_found(
+    connection: ZooKeeperConnection, kazoo: KazooClient
+) -> None:
     consumer = "g_host-1700000000000-0a1b2c3d"
     subscription = b'{"version":1,"subscription":{"orders":1},"pattern":"static","timestamp":"1700000000000"}'
     kazoo.create(f"/consumers/g/ids/{consumer}", subscription, ephemeral=True, makepath=True)
@@ -222,9 +224,9 @@ def test_members_are_read_and_dead_owners_are_found(connection: ZooKeeperConnect
     rows = check_owners(members, broker_partitions(connection))
     assert [(str(row.tp), row.owner, row.problem) for row in rows] == [
         ("orders-0", f"{consumer}-0", ""),
-        ("orders-1", "g_gone-0", "the owner is no live member"),
+        ("orders-1", "g_gone-0", "the owner has not registered for the topic"),
         ("orders-2", None, "no owner"),
-        ("old-0", "g_gone-0", "no live member subscribes to it"),
+        ("old-0", "g_gone-0", "no registered consumer subscribes to it"),
     ]
     kazoo.create("/consumers/g/ids/odd", b"{}", ephemeral=True)
     assert read_members(connection, "g").live() == [consumer, "odd", "g_gone-0"]
@@ -263,8 +265,8 @@ def test_no_offset_goes_back_when_the_leader_is_killed(zookeeper: odradek.ZooKee
         assert store.read("g").offsets[A].version == reached
 
 
-def test_a_lost_connection_is_tried_again_at_least_once_in_a_second() -> None:
-    """A longer pause could end after the session. kazoo adds up to 40 % to a pause."""
+def test_the_pauses_between_attempts_to_connect_stay_short() -> None:
+    """kazoo adds up to 40 % to ``max_delay``: a pause is at most 1.4 s. A longer pause could end after the session."""
     retry = ZooKeeperConnection(config_of("127.0.0.1:1", environment={}))._client._conn_retry
     assert retry.max_delay <= 1
     assert retry.max_tries == -1

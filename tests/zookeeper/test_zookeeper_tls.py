@@ -23,14 +23,14 @@ from odradek.zookeeper.errors import ZooKeeperUnreachable
 
 
 class TlsNode(NamedTuple):
-    """A node with a plain and a TLS port. ``settings``: those of a client that fits."""
+    """A node with a plain and a TLS port. ``settings`` are those of a client that the node accepts."""
 
     plain: str
     tls: str
     settings: dict[str, str]
 
     def file(self, folder: Path, **changes: str | None) -> Path:
-        """A properties file with the settings; a change of None leaves one out."""
+        """Writes a properties file with the changed settings. A change to None leaves a setting out."""
         given = self.settings | {name.replace("_", "."): value for name, value in changes.items()}
         path = folder / f"{unique('client')}.properties"
         path.write_text("".join(f"{name}={value}\n" for name, value in given.items() if value is not None))

@@ -100,7 +100,7 @@ class Admin(AsyncCloseable):
         return await topic_operations.delete_records(self._cluster, before)
 
     async def partitions(self, topic: str) -> list[TopicPartition]:
-        """Returns the topic's partitions, in order. Raises UnknownTopic."""
+        """Returns the topic's partitions, by number. Raises UnknownTopic."""
         found = (await self.describe_topics([topic]))[topic]
         return [TopicPartition(topic, p.partition) for p in found.partitions]
 
@@ -115,7 +115,7 @@ class Admin(AsyncCloseable):
     async def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
         """Returns, for each partition, the end offset of the given leader epoch in the log of its leader (KIP-320).
 
-        A position above this end shows that the log was truncated after it was read. Raises UnknownTopic."""
+        A reader with a higher position has read records that the log has lost (truncation). Raises UnknownTopic."""
         return await offset_requests.epoch_ends(self._cluster, epochs)
 
     # --- settings and the cluster -----------------------------------------------------------------------------
@@ -139,8 +139,9 @@ class Admin(AsyncCloseable):
     # --- groups -----------------------------------------------------------------------------------------------
 
     async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
-        """Returns all groups of all brokers, by name; optional filters by state (Stable, …) and type (classic,
-        consumer)."""
+        """Returns the groups of all brokers, by name.
+
+        ``states`` (Stable, …) and ``types`` (classic, consumer) are filters; empty means all."""
         return await group_operations.list_groups(self._cluster, states, types)
 
     async def describe_groups(self, groups: Sequence[str]) -> dict[str, GroupDescription]:
@@ -158,7 +159,8 @@ class Admin(AsyncCloseable):
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns committed offsets; of all partitions if ``partitions`` is None.
 
-        The result leaves out partitions without a committed offset. A group that does not exist has none."""
+        The result leaves out partitions without a committed offset. For a group that does not exist it is
+        empty. ``require_stable`` waits until no open transaction has pending offsets in these partitions."""
         return await offset_requests.list_group_offsets(self._cluster, group, partitions, require_stable=require_stable)
 
     async def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> None:
@@ -225,8 +227,8 @@ class Admin(AsyncCloseable):
     ) -> list[HangingTransaction]:
         """Returns the open transactions that no coordinator knows and that have had no write for ``max_timeout_ms``.
 
-        Looks in these partitions, or in all partitions (of one broker). Until ``abort_transaction``, the last stable
-        offset of a partition stays below such a transaction."""
+        Looks in these partitions, or in all partitions (with ``broker_id``: those of one broker). Such a transaction
+        holds the last stable offset of its partition at its first record, until ``abort_transaction``."""
         return await transaction_operations.find_hanging_transactions(
             self._cluster, partitions, max_timeout_ms, broker_id
         )

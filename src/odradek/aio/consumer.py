@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 
 async def _call(function: Callable[..., Any], *args: Any) -> Any:
-    """Calls a callback, which may be a coroutine function."""
+    """Calls a callback, which may be a coroutine function. Returns its result."""
     result = function(*args)
     return await result if inspect.isawaitable(result) else result
 
 
 _SMALL_BYTES = 16_384
-"""The largest number of bytes that are decoded on the loop. For fewer bytes a thread would take longer."""
+"""The largest number of uncompressed bytes that are decoded on the loop. A thread would take longer for so few."""
 
 
 class Consumer:
@@ -121,8 +121,10 @@ class Consumer:
         await self._engine.unsubscribe()
 
     def subscription(self) -> frozenset[str]:
-        """Returns the subscribed topics; with a pattern the matched topics, or the assigned ones if the coordinator
-        matches."""
+        """Returns the subscribed topics.
+
+        With a pattern these are the topics that match; if the coordinator matches it, the topics of the assigned
+        partitions."""
         return self._engine.subscription.read_topics
 
     def assignment(self) -> set[TopicPartition]:
@@ -140,9 +142,9 @@ class Consumer:
                     yield record
 
     async def poll(self, timeout: float = 1.0) -> Polled:
-        """Like ``odradek.Consumer.poll``. Decodes larger data in a thread, so that the loop stays free. Other tasks may
-        commit, seek or pause meanwhile. The records count as returned when the call returns. Raises IllegalState if
-        another task polls.
+        """Like ``odradek.Consumer.poll``. A thread decodes compressed data and more than 16 KiB, so that the loop stays
+        free. Other tasks may commit, seek or pause meanwhile. The records count as returned when the call returns.
+        Raises IllegalState if another task polls.
         """
         return await self._poll(timeout, None)
 
@@ -173,8 +175,9 @@ class Consumer:
                 return polled
 
     async def _take_in_thread(self, engine: ConsumerEngine, columns: tuple[str, ...] | None) -> Polled:
-        """Takes records in a thread. A cancelled call waits for the end of the thread; the records of the thread are
-        read again."""
+        """Takes records in a thread.
+
+        A cancelled call waits until the thread has ended. A later poll reads the thread's records again."""
         with engine.taking_in_a_thread():
             taking = asyncio.get_running_loop().run_in_executor(None, engine.take, columns)
             cancelled: asyncio.CancelledError | None = None
@@ -192,7 +195,7 @@ class Consumer:
             return polled
 
     def wakeup(self) -> None:
-        """Makes the call that waits for a broker, or else the next one, raise Wakeup. Thread-safe.
+        """Makes the call that waits for a broker raise Wakeup; if no call waits, the next call. Thread-safe.
 
         If several tasks wait, only one call raises. See ``odradek.Consumer.wakeup``."""
         self._woken_first = True  # set before the check, because another thread may make the engine meanwhile
@@ -229,11 +232,11 @@ class Consumer:
         await self._engine.seek(tp, target.offset, target.leader_epoch)
 
     async def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Sets the positions to the log start; of all assigned partitions if none is given."""
+        """Sets the positions of these partitions, or of all assigned partitions if none is given, to the log start."""
         await self._engine.seek_to(as_partitions(partitions), EARLIEST)
 
     async def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Sets the positions to the log end; of all assigned partitions if none is given."""
+        """Sets the positions of these partitions, or of all assigned partitions if none is given, to the log end."""
         await self._engine.seek_to(as_partitions(partitions), LATEST)
 
     # A timeout is in seconds; None means default_api_timeout_ms.
@@ -261,8 +264,9 @@ class Consumer:
     async def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
-        """Returns the first record of each partition that is not older than a time in ms since 1970; None if all are
-        older.
+        """Returns, for each partition, the first record that is not older than the given time, in ms since 1970.
+
+        The result is None for a partition in which all records are older.
 
         Raises UnknownTopic, RequestTimedOut."""
         listed = await self._engine.list_offsets(as_times(times_ms), as_timeout_ms(timeout))
@@ -293,7 +297,7 @@ class Consumer:
         stored the offsets; retries retriable errors.
 
         Raises CommitFailed after ``subscribe`` if the group has removed this member, and after ``assign`` if the group
-        has live members, of which this consumer is not one. With ``offsets_storage=zookeeper`` it also raises
+        has live members. With ``offsets_storage=zookeeper`` it also raises
         CommitFailed if another writer has changed an offset, another consumer owns a partition, or the session has
         expired. Raises RebalanceInProgress, RequestTimedOut, InvalidGroupId.
         """
@@ -315,7 +319,7 @@ class Consumer:
         """Returns the identity of this consumer in its group now, for ``producer.send_offsets_to_transaction``.
 
         Call this after the poll whose offsets are sent, because a poll can change the generation. Without a membership
-        (``assign``) its generation is -1. Raises InvalidGroupId."""
+        (``assign``) the generation is -1. Raises InvalidGroupId."""
         return self._engine.group_metadata()
 
     async def enforce_rebalance(self, reason: str = "enforced by the user") -> None:

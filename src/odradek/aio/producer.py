@@ -100,7 +100,7 @@ class Producer(AsyncCloseable):
         headers: Headers | Mapping[str, bytes | None] | None = None,
         **more: Any,
     ) -> RecordMetadata:
-        """Like ``send``, but waits until the record is stored; returns its partition and offset. Raises its error."""
+        """Like ``send``, but waits until the record is stored. Returns its partition and offset; raises the error."""
         answer: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
 
         def settle(metadata: RecordMetadata | None, error: Exception | None) -> None:
@@ -132,7 +132,7 @@ class Producer(AsyncCloseable):
             engine.notify()
 
     async def partitions_for(self, topic: str) -> list[TopicPartition]:
-        """Returns the topic's partitions, by a lookup at most every ``metadata_max_age_ms``. Raises UnknownTopic."""
+        """Returns the topic's partitions. Asks a broker at most every ``metadata_max_age_ms``. Raises UnknownTopic."""
         return [TopicPartition(topic, number) for number in range(await self._partition_count(topic))]
 
     async def flush(self, timeout: float | None = None) -> None:
@@ -176,20 +176,21 @@ class Producer(AsyncCloseable):
     ) -> None:
         """Makes the offsets of a consumer's group part of the transaction; ``group`` is ``consumer.group_metadata()``.
 
-        An offset is the next to read. The consumer itself must not commit. Raises TransactionAbortable (for example if
-        the group has rebalanced), ProducerFenced, IllegalState."""
+        Each offset is that of the next record to read. The consumer itself must not commit. Raises TransactionAbortable
+        (for example if the group has rebalanced), ProducerFenced, IllegalState."""
         await self._transactional().send_offsets(offsets, group)
 
     async def commit_transaction(self) -> None:
         """Delivers all records of the transaction, then commits it.
 
         Raises TransactionAbortable if a record was not delivered; ProducerFenced, TransactionFatal, IllegalState. After
-        RequestTimedOut the commit may have succeeded: call it again."""
+        RequestTimedOut the commit may have succeeded: call ``commit_transaction`` again."""
         await self._transactional().commit()
 
     async def abort_transaction(self) -> None:
-        """Drops the unsent records and aborts the transaction. Raises ProducerFenced, TransactionFatal, IllegalState;
-        after RequestTimedOut call it again."""
+        """Drops the unsent records and aborts the transaction.
+
+        Raises ProducerFenced, TransactionFatal, IllegalState. After RequestTimedOut call this method again."""
         await self._transactional().abort()
 
     @asynccontextmanager
@@ -227,7 +228,7 @@ class Producer(AsyncCloseable):
         return engine
 
     async def close(self, timeout: float | None = None) -> None:
-        """Delivers the remaining records, then closes the connections. Aborts an open transaction.
+        """Aborts an open transaction, delivers the remaining records, and closes the connections.
 
         ``timeout`` (seconds) limits the whole call. None: the abort waits for ``max_block_ms``, and the delivery has no
         limit. Raises the errors of ``flush``."""
@@ -261,7 +262,7 @@ class Producer(AsyncCloseable):
             raise engine.exhausted_error() from None
 
     async def _until(self, condition: Any) -> None:
-        """Waits for replies until ``condition()``. Raises the error that has ended the sender."""
+        """Waits for replies until ``condition()`` is true. Raises the error that has ended the sender."""
         assert self._made is not None
         sender = self._made[1]
         while not condition():

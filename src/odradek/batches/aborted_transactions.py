@@ -9,7 +9,7 @@ from odradek.batches.header import CONTROL_BIT, TRANSACTIONAL_BIT
 
 
 class AbortedTransaction(NamedTuple):
-    """An entry of a read_committed fetch reply: this producer's records from ``first_offset`` on were aborted."""
+    """An entry of a read_committed fetch reply: the producer's transaction from ``first_offset`` on was aborted."""
 
     producer_id: int
     first_offset: int
@@ -18,7 +18,7 @@ class AbortedTransaction(NamedTuple):
 def rolled_back(batches: Iterable[tuple[int, int, int]], aborted: Sequence[AbortedTransaction]) -> list[bool]:
     """Returns for each batch (last offset, attributes, producer id) in log order whether its transaction was aborted.
 
-    The producer's next control batch ends its transaction.
+    The producer's next control batch ends the transaction. For a control batch the result is False.
     """
     waiting = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
     inside: set[int] = set()

@@ -43,7 +43,8 @@ class RecordSet:
     """The whole batches in the bytes of a fetch reply for one partition.
 
     The constructor reads only the batch headers. ``next_offset`` is the offset after the last batch, ``leader_epoch``
-    the epoch of the last batch (-1 for no batch). Raises CorruptRecord.
+    the epoch of the last batch. Both are -1 if there is no batch. Raises CorruptRecord, and KafkaError
+    (UNSUPPORTED_FOR_MESSAGE_FORMAT) for batches of format v0 or v1.
     """
 
     __slots__ = ("_array", "_attributes", "_bounds", "_data", "_table", "leader_epoch", "next_offset")
@@ -94,7 +95,7 @@ class RecordSet:
         return self._bounds[0]
 
     def spans(self, aborted: Sequence[AbortedTransaction] = ()) -> BatchSpans:
-        """Returns the offset ranges of the batch headers. ``aborted`` is as for ``record_batches``."""
+        """Returns the offset ranges that the batch headers state. ``aborted`` is as for ``record_batches``."""
         table = self._table
         ends = table[:, BASE] + table[:, LAST_DELTA] + 1
         hidden = np.zeros(len(table), bool)
@@ -136,7 +137,7 @@ class RecordSet:
         return table if chosen.all() else table[chosen]
 
     def _columns(self, table: Int64s, at: int, start: int, end: int, kept: int) -> tuple[RecordColumns, int]:
-        """Returns the records of the batches from number ``at`` on, and the number of the first unread batch.
+        """Reads batches from number ``at`` on. Returns their records, and the number of the first unread batch.
 
         The decompressed records stay far below 2 GiB, the limit of an Arrow column.
         """

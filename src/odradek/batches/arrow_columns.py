@@ -1,6 +1,7 @@
 """The Arrow columns of decoded records, made from buffers. This module needs pyarrow and numpy, but no kernels.
 
-pyarrow's own conversion of Python values imports pandas if it is installed, which takes half a second.
+It does not use pyarrow's own conversion of Python values. If pandas is installed, that conversion imports pandas, which
+takes half a second.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from odradek.core.errors import CorruptRecord
 
 RECORD_BATCH_BYTES = 2 << 20
 """The approximate limit for the bytes of records in one RecordBatch."""
-# Spark's own names and nullability, so that its Arrow batches need no cast.
+# The names and the nullability are Spark's, so that Spark does not have to cast the Arrow batches.
 _HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 ARROW_TYPES = {
     "key": pa.binary(),
@@ -51,7 +52,7 @@ class FlatBlobs(Protocol):
 
 
 class FlatColumns(Protocol):
-    """The records of some batches as flat arrays, of which ``rows`` rows are filled; ``times`` in microseconds.
+    """The records of some batches as flat arrays. ``rows``: the number of filled rows. ``times``: in microseconds.
 
     ``time_types`` is empty if all are 0 (CreateTime). Columns that were not requested are empty.
     """

@@ -1,7 +1,7 @@
 """Fetched record batches as Arrow RecordBatches, decoded in pure Python: for the first records of a process.
 
 The kernels of ``batches.arrow`` are many times faster, but need a second to load and several to compile. A property
-test compares the records and errors of both.
+test compares the records and errors of both decoders.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from odradek.batches.rows import Row
 
 
 class PlainRecordSet(RowSet):
-    """A ``RowSet`` whose batches are Arrow RecordBatches. It has the interface of ``batches.arrow.RecordSet``.
+    """A ``RowSet`` whose batches are Arrow RecordBatches, as those of ``batches.arrow.RecordSet`` are.
 
     When the process has decoded enough bytes to make kernels worthwhile, it loads them in the background.
     """
@@ -112,7 +112,7 @@ def _bytes(parts: list[bytes]) -> Any:
 
 
 def _ends(parts: list[Any]) -> Any:
-    """Arrow's offsets of elements with these lengths."""
+    """Returns Arrow's offsets of these elements."""
     return np.array(list(accumulate(map(len, parts), initial=0)), np.int32)
 
 

@@ -18,16 +18,16 @@ Bytes = npt.NDArray[np.uint8]
 
 
 _spare: deque[tuple[Bytes, int]] = deque()
-"""Full blocks of all threads, each with the position of its first large page. Popping a block transfers ownership of
-it, so there is no lock, which could stay locked after a fork."""
+"""Full blocks of all threads, each with the position of its first large page. The thread that pops a block owns it, so
+no lock is necessary. A lock could stay locked after a fork."""
 
 
 class ColumnMemory(threading.local):
     """A thread's memory for arrays with a long life.
 
-    A new page costs more time than the writes to it; with large pages, the same memory costs a third of this. So arrays
-    share blocks of large pages. A block is freed with its last array. Some full blocks are kept and reused when they
-    have no array.
+    For memory in pages of the usual size, the allocation takes longer than the writes. With large pages, it takes a
+    third of this time. So arrays share blocks of large pages. A block is freed with its last array. Some full blocks
+    are kept, and reused when their arrays are gone.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,10 @@ class ColumnMemory(threading.local):
         self.used = 0
 
     def take(self, count: int, kind: Any) -> Any:
-        """Returns an uninitialized array of ``count`` numbers. A small one is in no block: it would keep all of it."""
+        """Returns an uninitialized array of ``count`` numbers.
+
+        A small array gets memory of its own, because it would keep a whole block in memory. So does an array that is
+        larger than half a block."""
         size = count * np.dtype(kind).itemsize
         if size < _SMALL or size > _BLOCK // 2:
             return np.empty(count, kind)
@@ -49,19 +52,21 @@ class ColumnMemory(threading.local):
         return self.block[at : at + size].view(kind)
 
     def give_back(self, array: Any, used: int) -> None:
-        """Frees all but ``used`` bytes of the last array."""
+        """Frees all but ``used`` bytes of the last array of the block. Does nothing for an array outside the block."""
         if array.base is self.block:
             self.used -= len(array) - used
 
     def _next_block(self) -> None:
-        if len(self.block) and refcount.ALONE >= 0:  # else a free block cannot be recognized
+        if len(self.block) and refcount.ALONE >= 0:  # below 0, a free block cannot be recognized
             _spare.append((self.block, self._start))
         self.block = np.empty(0, np.uint8)
         self.block, self._start = _free_block() or _large_pages()
 
 
 def _free_block() -> tuple[Bytes, int] | None:
-    """Returns the last filled spare block without arrays, because it may be in CPU caches; None if there is none."""
+    """Returns a spare block whose arrays are gone; None if there is none.
+
+    It prefers the block that was filled last, because CPU caches may still hold it."""
     found = None
     held = []
     while found is None:
@@ -88,7 +93,9 @@ _SMALL = 16 << 10
 
 
 def _large_pages() -> tuple[Bytes, int]:
-    """Returns a block and the position of its first whole large page. Without large pages it is usual memory."""
+    """Returns a new block and the position of its first whole large page.
+
+    Without ``MADV_HUGEPAGE``, the block has pages of the usual size, and the position is 0."""
     if sys.platform == "win32" or not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.empty(_BLOCK, np.uint8), 0
     memory = mmap.mmap(-1, _BLOCK + _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

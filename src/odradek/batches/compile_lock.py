@@ -1,4 +1,4 @@
-"""A lock between processes: of all processes of a user on a computer, one compiles a kernel at a time."""
+"""A lock between the processes of a user on a computer, so that only one of them at a time compiles a kernel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _held: set[CompileLock] = set()
 
 
 def private_directory() -> str | None:
-    """Returns a directory for kernels in the temporary directory, or None.
+    """Returns a directory for kernels in the temporary directory; None if there is no private one, as on Windows.
 
     Only this user may write to it, because code in it is executed.
     """
@@ -43,7 +43,10 @@ class CompileLock:
         self.fd: int | None = None
 
     def acquire(self, *, wait: bool = True) -> bool:
-        """Returns whether this process has the lock now; always True with ``wait``."""
+        """Returns whether this process may compile now.
+
+        With ``wait`` the result is always True: after the longest wait, a process may compile without the lock.
+        """
         directory = private_directory()
         if directory is None or sys.platform == "win32":
             return True
@@ -59,7 +62,7 @@ class CompileLock:
         return True
 
     def release(self) -> None:
-        """Does nothing if this process does not have the lock."""
+        """Releases the lock, if this process has it."""
         if self.fd is not None:
             _held.discard(self)
             os.close(self.fd)
@@ -85,7 +88,7 @@ def _lock(fd: int, longest_wait_s: float) -> bool:
 
 
 def _forget_after_fork() -> None:
-    """Only the parent has the lock: a child would hold it for its whole life."""
+    """Releases the locks in a forked child, which would otherwise hold them until it ends. The parent keeps them."""
     for lock in list(_held):
         with suppress(OSError):
             lock.release()

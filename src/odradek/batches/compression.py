@@ -4,8 +4,8 @@ A few malicious bytes can decompress to gigabytes, so no decoder allocates more 
 number and size of the blocks give an upper bound before the decompression, and for snappy the length field gives it.
 The gzip decoder stops at the limit.
 
-``decompress`` runs at once. ``decompress_small`` returns None for data that takes longer than a step of the broker's
-event loop. ``decompress_in_steps`` (see batches/steps) decompresses such data in steps.
+``decompress`` does all work in one call. ``decompress_small`` returns None for data that can take longer than a step of
+the broker's event loop. ``decompress_in_steps`` (see batches/steps) decompresses such data in steps.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DEFAULT_MAX_BYTES = 256 << 20
 SMALL_BYTES = 256 << 10
 """The largest input and output of a decompression without steps and without a reservation of memory."""
 STEP_BYTES = 1 << 20
-"""The largest output of a decompression in one step. A thread decompresses more."""
+"""The largest output of a decompression in one step, except gzip. A thread decompresses a larger output."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -114,7 +114,10 @@ class Plain(NamedTuple):
 
 
 def decompress_small(codec: int, data: memoryview) -> bytes | None:
-    """Returns the decompressed bytes, or None if the decompression takes longer than a step. Raises CorruptRecord."""
+    """Returns the decompressed bytes, or None if this can take longer than a step. ``codec`` must not be NONE.
+
+    Raises CorruptRecord.
+    """
     if len(data) > SMALL_BYTES:
         return None
     try:
@@ -138,7 +141,7 @@ def decompress_small(codec: int, data: memoryview) -> bytes | None:
 
 
 def decompress_in_steps(codec: int, data: Buffer, max_bytes: int = DEFAULT_MAX_BYTES) -> BatchSteps[Plain]:
-    """Does the same as ``decompress`` in steps."""
+    """Does the same as ``decompress`` in steps. ``codec`` must not be NONE."""
     unpack = _STEP_DECODERS.get(codec)
     if unpack is None:
         raise CorruptRecord(f"unknown compression {codec}")
@@ -151,8 +154,8 @@ def decompress_in_steps(codec: int, data: Buffer, max_bytes: int = DEFAULT_MAX_B
 def decompress_into(codec: int, data: Buffer, out: memoryview) -> int:
     """Decompresses into ``out`` and returns the number of bytes, or -1: then the caller must call ``decompress``.
 
-    The reason for -1 is an unusual codec or frame, too little room, or invalid data. The content of ``out`` is
-    undefined then.
+    The reason for -1 is a codec other than lz4 and zstd, an unusual frame, too little room, or invalid data. Then the
+    content of ``out`` is undefined.
     """
     try:
         if codec == LZ4:
@@ -367,10 +370,10 @@ def _snappy_into_map(data: memoryview, memory: mmap, at: int, size: int) -> None
 
 
 def _unpack(codec: Any, data: memoryview, bound: int, max_bytes: int) -> Buffer:
-    """Decompresses with the decoder's own allocation if the bound is within the limit.
+    """Decompresses with the decoder's own allocation if ``bound`` is within the limit, else into mapped memory.
 
-    A buffer with the size of the bound (4 MiB for a small lz4 batch) would take ten times as long to clear as the
-    decompression takes.
+    It never allocates a buffer with the size of the bound (4 MiB for a small lz4 batch): to clear this buffer would
+    take ten times as long as the decompression.
     """
     if bound <= max_bytes:
         return memoryview(codec.decompress(data))
@@ -390,7 +393,9 @@ def _unpack_into(codec: Any, data: memoryview, memory: mmap, max_bytes: int) -> 
 
 
 def _lz4_small(data: memoryview) -> bytes | None:
-    """Decompresses frames with a large bound. Their blocks may have up to 4 MiB, but are often small."""
+    """Decompresses frames with a large bound. Their blocks may have up to 4 MiB, but are often small.
+
+    Returns None if the output has more than ``SMALL_BYTES``."""
     out = bytearray(SMALL_BYTES)
     try:
         return bytes(memoryview(out)[: cramjam.lz4.decompress_into(data, out)])

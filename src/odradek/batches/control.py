@@ -24,8 +24,9 @@ _VALUE = struct.Struct(">hi")
 
 
 class ControlRecord(NamedTuple):
-    """The record of a control batch. ``kind`` is ABORT, COMMIT or the type of another control record, which has no
-    coordinator epoch."""
+    """The record of a control batch. ``kind`` is ABORT, COMMIT or the type of another control record.
+
+    ``coordinator_epoch`` is -1 for another control record, and for a marker whose value is too short."""
 
     kind: int
     coordinator_epoch: int
@@ -46,9 +47,9 @@ def encode_marker(marker: EndTransactionMarker, now_ms: int) -> bytes:
 
 
 def read_control(buffer: Buffer, pos: int, header: BatchHeader) -> ControlRecord | None:
-    """Returns the record of the control batch at ``pos``; None if the cleaner has removed it. Raises CorruptRecord.
+    """Returns the record of the control batch at ``pos``; None if the cleaner has removed the record.
 
-    Kafka reads a value of a later version like version 0.
+    A value of a later version is read like version 0, as in Kafka. Raises CorruptRecord.
     """
     for row in batch_rows(buffer, pos, header):
         key, value = row.key or b"", row.value or b""

@@ -1,9 +1,9 @@
-"""Numba kernels that read fetched bytes into a table of their batches, check CRCs and decompress.
+"""The table of fetched batches, which numba kernels make, and the CRC checks and the decompression of batches.
 
 ``record_columns.py`` reads the records of these batches, and ``arrow.py`` makes Arrow RecordBatches from them.
 
-This module is imported at the first decode, because the import of numba takes a quarter of a second. The kernels have
-explicit signatures and are compiled once per computer (``kernel_cache.py``).
+This module is imported at the first decode, because the import of numba takes long. The kernels have explicit
+signatures and are compiled once per computer (``kernel_cache.py``).
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _count_batches(buffer: Any) -> Any:
 
 @kernel(types.UniTuple(types.int64, 3)(_RO, _TABLE), nogil=False)
 def _read_batches(buffer: Any, table: Any) -> Any:
-    """Returns (first invalid batch or -1, whether their offsets ascend, the bitwise or of all attributes)."""
+    """Fills the table. Returns (first invalid batch or -1, 1 if offsets ascend else 0, bitwise or of attributes)."""
     at = np.int64(0)
     before = np.int64(-1)
     in_order = np.int64(1)
@@ -159,7 +159,10 @@ def _stated_sizes(table: Any) -> Any:
 
 
 def stated_sizes(table: Int64s) -> tuple[int, int]:
-    """Returns the number of records in the headers, and their bytes. Raises CorruptRecord for an impossible number."""
+    """Returns the sum of the record counts in the headers, and the bytes of all records (the sum of TO - FROM).
+
+    Raises CorruptRecord for a count that is too large for its batch.
+    """
     impossible, count, size = _stated_sizes(table)
     if impossible >= 0:
         raise CorruptRecord(f"batch at offset {table[impossible, BASE]}: its record count is too large for its size")
@@ -212,21 +215,22 @@ def check_crcs(data: Buffer, table: Int64s) -> None:
 
 
 class DecompressionMemory(threading.local):
-    """A thread's memory for decompressed batches. They are read before the next ones are decompressed."""
+    """A thread's memory for decompressed batches. ``begin`` frees it, so the caller reads the records before that."""
 
     def __init__(self) -> None:
         self._memory: Bytes = np.empty(0, np.uint8)
         self._used = 0
 
     def begin(self) -> None:
-        """Frees all batches in it."""
+        """Frees the memory of all batches."""
         self._used = 0
 
     def inflate(self, data: Buffer, table: Int64s, room: int, max_bytes: int = DEFAULT_MAX_BYTES) -> tuple[Bytes, int]:
         """Decompresses batches of ``table`` into one buffer, and sets FROM and TO to positions in it.
 
-        It stops after the batch that fills ``room`` bytes. Returns the buffer and its number of batches; 0 if the
-        caller must call ``begin`` first. ``max_bytes`` limits the decompressed size of one batch. Raises CorruptRecord.
+        It stops after the batch that fills ``room`` bytes. Returns the buffer and its number of batches. The number is
+        0 if the memory is full: then the caller must call ``begin`` first. ``max_bytes`` limits the decompressed size
+        of one batch. Raises CorruptRecord.
         """
         if not len(self._memory):
             self._memory = np.empty(_UNPACKED, np.uint8)
@@ -240,8 +244,8 @@ class DecompressionMemory(threading.local):
                 size = len(part)
                 if size > len(out) - at:
                     if at:
-                        break  # the next call starts with it
-                    table[done, FROM], table[done, TO] = 0, size  # all batches before it are empty
+                        break  # the next call starts with this batch
+                    table[done, FROM], table[done, TO] = 0, size  # all batches before this one are empty
                     return as_bytes(part), done + 1
                 out[at : at + size] = part
             self._used += size

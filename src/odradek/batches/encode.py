@@ -21,7 +21,7 @@ from odradek.core.varints import varint
 
 
 class KeyValue(Protocol):
-    """The interface of a record, e.g. of ``SimpleRecord``. ``timestamp_ms=None`` means the time of the batch."""
+    """The interface of a record, e.g. of ``SimpleRecord``. ``timestamp_ms=None`` means the writer's ``now_ms``."""
 
     @property
     def key(self) -> bytes | None: ...
@@ -34,7 +34,7 @@ class KeyValue(Protocol):
 Headers = Sequence[tuple[str, bytes | None]]
 
 _SMALL = [varint(number) for number in range(64)]
-"""Offset deltas of one byte. A look-up is faster than a call."""
+"""The encoded offset deltas of one byte. A look-up is faster than a call."""
 
 
 def _encode_headers(headers: Headers) -> bytes:
@@ -137,15 +137,15 @@ def seal_records(
 ) -> bytes:
     """Returns a batch of ``count`` packed records.
 
-    ``times`` are its base and largest timestamp, ``producer`` is id, epoch and sequence, ``attributes`` those beside
-    the codec.
+    ``times``: the base timestamp and the largest timestamp. ``producer``: id, epoch and sequence. ``attributes``: the
+    bits besides the codec.
     """
     payload = compress(codec, body) if codec else bytes(body)
     return seal(CHECKED.pack(codec | attributes, count - 1, *times, *producer, count), payload, 0, -1)
 
 
 def pack_record(item: KeyValue, delta: int) -> list[bytes]:
-    """Returns the parts of a record without headers for ``seal_batch``, with the offset delta ``delta``."""
+    """Returns the parts of a record for ``seal_batch``: no headers, timestamp delta 0, offset delta ``delta``."""
     key, value = item.key, item.value
     body = (
         b"\0\0",

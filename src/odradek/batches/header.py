@@ -164,11 +164,12 @@ def validate(
 ) -> list[tuple[int, BatchHeader]]:
     """Checks all of ``buffer`` like Kafka's check of a produce request. Returns position and header of each batch.
 
-    ``client=True`` adds the rules for clients: one batch, base offset 0, a record count that matches the offsets, no
-    control batches, a sequence in each idempotent batch. ``max_message_bytes`` limits each batch including its header.
+    ``client=True`` adds the rules for clients: one batch, base offset 0, at least one record, a record count that
+    matches the offsets, no control batches, a sequence in each idempotent batch. ``max_message_bytes`` limits each
+    batch including its header.
 
     Raises KafkaError: MESSAGE_TOO_LARGE, INVALID_RECORD, UNSUPPORTED_FOR_MESSAGE_FORMAT (formats v0 and v1);
-    CorruptRecord for a wrong CRC or length.
+    CorruptRecord for a wrong CRC, length or magic, and without ``client`` for a negative count.
     """
     end = len(buffer)
     if not end:
@@ -267,7 +268,7 @@ def head_with_offset(
 def set_base_offset(
     buffer: bytearray, pos: int, base_offset: int, leader_epoch: int, log_append_time_ms: int | None = None
 ) -> None:
-    """Sets base offset and leader epoch, and with ``log_append_time_ms`` the time, in the batch at ``pos``."""
+    """Sets base offset, leader epoch and timestamp type in the batch at ``pos``, as ``head_with_offset`` does."""
     head = head_with_offset(
         buffer,
         pos,

@@ -32,7 +32,7 @@ compiled: list[str] = []
 
 
 class KernelMissing(Exception):
-    """A kernel is not in the cache, and this thread must not compile it."""
+    """This thread must not compile a kernel that is not in the cache, or ``gives_up`` (see ``loading``) was true."""
 
 
 class _Loading(threading.local):
@@ -54,10 +54,10 @@ def loading(
     has_lock: bool = False,
     gives_up: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
-    """Imports of kernels in this block and thread raise KernelMissing where the options forbid to compile.
+    """Sets how this thread gets kernels in this block. An import raises KernelMissing if an option stops the import.
 
-    ``cached_only``: they never compile. ``must_keep``: they compile only what the cache keeps. ``gives_up``: whether
-    they stop before the next kernel. ``has_lock``: another process holds the lock of the compilation for this one.
+    ``cached_only``: imports never compile. ``must_keep``: imports compile only what a cache keeps. ``gives_up``: called
+    before each kernel; True stops the import. ``has_lock``: another process holds the compile lock for this one.
     """
     before = vars(_loading).copy()
     vars(_loading).update(cached_only=cached_only, must_keep=must_keep, has_lock=has_lock, gives_up=gives_up)
@@ -82,8 +82,10 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
         stored._source_stamp = (stored._source_stamp, _digest(function))
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Returns the kernel from the cache. Before it returns None, it acquires the lock of the compilation, because
-        numba compiles then."""
+        """Returns the kernel from the cache, or None, after which numba compiles the kernel.
+
+        Before it returns None, it acquires the compile lock, unless another process holds the lock for this one. Raises
+        KernelMissing if the kernel is not in the cache and must not be compiled."""
         found = super().load_overload(sig, target_context)
         if found is not None:
             return found
@@ -131,8 +133,9 @@ def kernel(signature: Any, *, nogil: bool = True) -> Callable[[Any], Any]:
 
 
 def _cache_of(function: Any) -> _KernelCache | None:
-    """Returns the cache beside the kernel's file, in the user's cache directory or in a private one. None: no directory
-    can keep it."""
+    """Returns the cache beside the kernel's file, in the user's cache directory or in a private one.
+
+    Returns None if no directory can keep a cache."""
     try:
         return _KernelCache(function)
     except RuntimeError as error:
@@ -147,7 +150,7 @@ def _cache_of(function: Any) -> _KernelCache | None:
 
 @functools.cache
 def _note_compilation(directory: str | None) -> None:
-    """Logs one line for each directory."""
+    """Logs that numba compiles, once for each directory."""
     kept = (
         "no directory can keep it: each process compiles" if directory is None else f"once; {directory} keeps the code"
     )
@@ -173,7 +176,7 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _described(value: Any) -> Any:
-    """Returns a text that changes with the value and is the same in each process."""
+    """Returns an object whose ``repr`` changes with the value and is the same in each process."""
     function = _python_function(value)
     if function is not None:
         source = _file_digest(inspect.getfile(function), function.__globals__["__loader__"])
@@ -186,7 +189,7 @@ def _described(value: Any) -> Any:
 
 
 def _python_function(value: Any) -> FunctionType | None:
-    """Returns the Python function of a kernel or of an intrinsic; a plain function is returned as it is."""
+    """Returns the Python function of a kernel or an intrinsic, a plain function as it is, and None for other values."""
     found = getattr(value, "py_func", None) or getattr(value, "_defn", None) or value
     return found if isinstance(found, FunctionType) else None
 

@@ -1,8 +1,9 @@
 """The decoder of a process: plain Python first, kernels as soon as they are loaded in the background.
 
-The import of numba takes half a second, and the first compilation on a computer several. No poll waits for either.
-When a process has decoded ``WORTH_LOADING_BYTES``, a thread loads the compiled kernels from numba's cache. If they are
-not in the cache, another process compiles them, because numba holds the interpreter lock while it compiles.
+The import of numba takes half a second, and the first compilation on a computer several seconds. No poll waits for a
+compilation. When a process has decoded ``WORTH_LOADING_BYTES``, a thread loads the compiled kernels from numba's cache,
+and a poll waits for this thread (``note_decoded_bytes``). If the kernels are not in the cache, another process compiles
+them, because numba holds the interpreter lock while it compiles.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ WORTH_LOADING_BYTES = 1 << 20
 """Plain Python decodes this number of bytes in some hundredths of a second. Each RecordBatch counts as 1 KiB more."""
 _LONGEST_LOAD_S = 2.0
 _ROUNDS = 3
-"""How often a process waits for other processes that compile, before it compiles by itself."""
+"""How often this process lets another process compile the kernels, before it compiles them in its own thread."""
 _COMPILE = "import sys; sys.path[:] = {path!r}; from odradek.batches.kernel_compile import main; main()"
 
 
@@ -35,10 +36,10 @@ class _Loader:
         self.decoded_bytes = 0
         self.importing = threading.Lock()
         """Held while the thread imports or compiles. A child of a fork could never import a module that is half
-        imported, and a process that ends must not remove LLVM while a thread uses it. So both wait."""
+        imported, and a process that ends must not remove LLVM while a thread uses it. So a fork and the end wait."""
         self.is_ending = False
         self.tried = threading.Event()
-        """Set when the kernels are loaded, or known to need a compilation, or when a reader waited long enough."""
+        """Set when the thread ends, when the kernels are known to need a compilation, or after the longest wait."""
         self._thread: threading.Thread | None = None
         self._start = threading.Lock()
 
@@ -75,7 +76,10 @@ class _Loader:
         self.load(cached_only=False)
 
     def load(self, *, cached_only: bool) -> bool:
-        """Imports the kernels in this thread. Returns False if one is not in the cache and ``cached_only``."""
+        """Imports the kernels in this thread. Returns False if ``cached_only`` is set and the cache lacks a kernel.
+
+        True does not always mean kernels: it is also the result if compilation is off or the process ends.
+        """
         with self.importing:
             if self.is_ending or self.kernels is not None:
                 return True
@@ -102,14 +106,14 @@ def kernel_record_set() -> Any:
 def note_decoded_bytes(count: int) -> None:
     """Counts bytes that plain Python decodes. Enough of them start the loading of kernels.
 
-    The caller waits for kernels from the cache, for a part of a second: beside a thread that decodes in plain Python,
-    the import would take several times as long. It does not wait for a compilation.
+    Then the caller waits for the import of cached kernels, for at most ``_LONGEST_LOAD_S``: beside a thread that
+    decodes in plain Python, the import would take several times as long. The caller does not wait for a compilation.
     """
     _loader.decoded_bytes += count + 1024
     if _loader.decoded_bytes >= WORTH_LOADING_BYTES:
         _loader.begin()
         if not _loader.tried.wait(_LONGEST_LOAD_S):
-            _loader.tried.set()  # a busy machine: each later batch would wait as long
+            _loader.tried.set()  # on a busy machine, each later batch would wait as long as this one
 
 
 def has_kernels() -> bool:
@@ -142,7 +146,7 @@ def wait_for_kernels(timeout_s: float | None = None) -> bool:
 
 
 def _compile_elsewhere() -> bool:
-    """Returns whether the cache may have the kernels now."""
+    """Lets another process compile, and waits for its end. Returns whether the cache may have the kernels now."""
     lock = CompileLock("kernels")
     if not lock.acquire(wait=False):
         lock.acquire()  # waits until the process that compiles has ended

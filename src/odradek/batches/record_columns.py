@@ -48,7 +48,7 @@ from odradek.batches.varint_kernels import read_varint
 from odradek.core.errors import CorruptRecord
 
 KEYS, VALUES, TYPES, HEADERS = 1, 2, 4, 8
-"""The columns besides offsets and timestamps."""
+"""The flags of the columns besides offsets and timestamps."""
 STRIDE = 16
 """The number of bytes in one move of a copy. A copy can write up to 15 bytes after its end."""
 _PLAIN = 9
@@ -134,7 +134,8 @@ def _short(buffer: Any, pos: int) -> Any:
 def _plain(buffer: Any, at: Any, end: int, last_delta: int) -> Any:
     """Returns (position after, ms, offset delta, key's start, key's size, value's start, value's size) of a record.
 
-    The position is -1 if a number has more than two bytes or if the record has headers. A start of -1 means null.
+    The position is -1 for a record that ``_walk`` has to read in the general way: one with headers, with long numbers,
+    or near the end of its batch, or a malformed one. A start of -1 means null.
     """
     no = np.int64(-1)
     zero = np.int64(0)
@@ -182,7 +183,10 @@ def _walk(  # noqa: PLR0917  kernels take flat arrays
     keys: Any, key_ends: Any, key_is_there: Any, values: Any, value_ends: Any, value_is_there: Any,
     headers_at: Any, headers_ends: Any,
 ) -> Any:  # fmt: skip
-    """Returns (status, batch, rows so far, null keys, null values, bytes of header names, bytes of header values)."""
+    """Reads the records of all batches of ``table`` into the arrays, from row number ``row`` on.
+
+    Returns (status, malformed batch or -1, rows so far, null keys, null values, bytes of header names and of values).
+    """
     no_keys = no_values = np.int64(0)
     name_bytes = np.int64(0)
     header_value_bytes = np.int64(0)
@@ -249,11 +253,14 @@ def _walk(  # noqa: PLR0917  kernels take flat arrays
 
 
 @kernel(types.UniTuple(types.int64, 2)(_RO, _I64, _I64, _I64S, _I64, _I64, _I32S, _U8S, _I32S, _U8S, _U8S))
-def _copy_headers(  # noqa: PLR0917  as above
+def _copy_headers(  # noqa: PLR0917  kernels take flat arrays
     buffer: Any, first: int, last: int, at: Any, header: int, end: int,
     name_ends: Any, names: Any, value_ends: Any, values: Any, value_is_null: Any,
 ) -> Any:  # fmt: skip
-    """Writes the flat headers of rows ``first`` to ``last`` from header number ``header`` on."""
+    """Copies the headers of the rows from ``first`` to ``last`` (exclusive), the first one as header number ``header``.
+
+    Returns (number of the next header, 0).
+    """
     for i in range(first, last):
         count, pos = read_varint(buffer, at[i], end, 5)
         for _ in range(count):
@@ -290,7 +297,7 @@ class _Scratch(threading.local):
 _SCRATCH = 4 << 20
 _scratch = _Scratch()
 _FEW, _LITTLE = 1 << 8, 4 << 10
-"""Below these numbers of records and bytes, columns do not use shared blocks, and the buffer of keys is not reduced."""
+"""Columns with fewer than ``_FEW`` records and at most ``_LITTLE`` bytes do not use the shared blocks of ``space``."""
 _NO_BYTES = np.empty(0, np.uint8)
 _NO_INT32S = np.empty(0, np.int32)
 _NO_INT64S = np.empty(0, np.int64)
@@ -386,8 +393,9 @@ class RecordColumns:
             self._runs.append((buffer, before, self.rows))
 
     def finish(self) -> None:
-        """Reduces the memory to the used size. Call it after the last ``read``, before this thread decodes
-        other records: they use the same scratch memory.
+        """Reduces the memory to the used size.
+
+        Call it after the last ``read``, and before this thread decodes other records into the same scratch memory.
         """
         if self._fits:
             for blobs in (self.keys, self.values):

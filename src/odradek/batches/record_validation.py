@@ -1,7 +1,8 @@
 """Validation of a producer's records before the append, so that the log has no unreadable record.
 
-The checks are those of Kafka's broker: lengths, the total size of the records, timestamps, and whether each record has
-a key. The bytes of keys, values and headers are skipped, so the check takes a third of the time of a decode.
+The checks are those of Kafka's broker: the lengths and the total size of the records. The result says which timestamps
+the records have, and whether one has no key; the caller checks this. The bytes of keys, values and headers are skipped,
+so the check takes a third of the time of a decode.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from odradek.core.varints import OverlongVarint, read_uvarint
 STEP_RECORDS = 1000
 """The number of records that are checked one by one in a step."""
 _FIRST_RECORDS = 2 * STEP_RECORDS
-"""The number of records in the first step. It is larger, so that a usual batch needs only one step."""
+"""The number of records that the first step checks one by one. It is larger, so that a usual batch needs only one
+step."""
 _RUN = 16
-"""The smallest run of records of one shape that is faster to check together. The check of this number of records in a
-run takes as long as that of one record by itself."""
+"""The smallest run of records of one shape that is faster to check together. To check this number of records in a run
+takes as long as to check one record by itself."""
 _REACH, _MOST_ALIKE = 1 << 10, 1 << 14
 """The number of records that are checked together at first, and the largest number."""
 _FEW_HEADERS = 500
@@ -47,7 +49,8 @@ def check_batch(data: Buffer, header: BatchHeader, *, max_bytes: int = DEFAULT_M
     """Checks the records of the single batch in ``data``.
 
     Raises KafkaError: INVALID_RECORD for malformed records and for a wrong number of records; UNKNOWN_SERVER_ERROR,
-    like Kafka, for records that cannot be decompressed or decompress to more than ``max_bytes``.
+    like Kafka, for records that cannot be decompressed or decompress to more than ``max_bytes``, and for a record
+    length of more than 5 bytes.
     """
     found = begin_check(data, header, max_bytes=max_bytes)
     return found if isinstance(found, RecordSummary) else finish(found)
@@ -88,7 +91,10 @@ def begin_check(
 
 
 def _check_unpacked(data: Buffer, header: BatchHeader, max_bytes: int) -> BatchSteps[RecordSummary]:
-    """Decompresses and checks the batch in steps, again if it was decompressed without a reservation of memory."""
+    """Decompresses and checks the batch in steps, with a reservation of memory.
+
+    ``begin_check`` may have decompressed the batch before, without a reservation. Those bytes are not used.
+    """
     try:
         records = yield from records_in_steps(data, header, max_bytes)
     except CorruptRecord as error:
@@ -138,7 +144,11 @@ def records_in_steps(data: Buffer, header: BatchHeader, max_bytes: int) -> Batch
 
 
 def end_step(records: Plain, walked: Walked) -> BatchSteps[tuple[int, int, set[int], bool]]:
-    """Checks the headers before which ``walk`` has stopped. Raises CorruptRecord, OverlongVarint, IndexError."""
+    """Checks the headers before which ``walk`` has stopped, if any.
+
+    Returns the first four values of ``walked``, with the position after these headers. Raises CorruptRecord,
+    OverlongVarint, IndexError.
+    """
     at, left, deltas, keyless, headers, end = walked
     while headers:
         some = min(headers, _FEW_HEADERS)
@@ -155,9 +165,10 @@ def decode_deltas(deltas: Iterable[int]) -> list[int]:
 
 
 def walk(data: bytes | mmap, at: int, left: int, singly: int = STEP_RECORDS) -> Walked:
-    """Checks at most ``left`` records from ``at`` on in one step, of which ``singly`` are checked one by one.
+    """Checks at most ``left`` records from ``at`` on in one step, at most ``singly`` of them one by one.
 
-    Raises CorruptRecord, OverlongVarint, and IndexError at the end of the bytes.
+    Raises CorruptRecord, OverlongVarint, KafkaError (for a record length of more than 5 bytes), and IndexError at the
+    end of the bytes.
     """
     deltas: set[int] = set()
     size = alone = headers = end = 0
@@ -187,11 +198,12 @@ def walk(data: bytes | mmap, at: int, left: int, singly: int = STEP_RECORDS) -> 
 def _one_by_one(
     data: bytes | mmap, at: int, counts: tuple[int, int, int], deltas: set[int]
 ) -> tuple[int, int, int, bool, int, int]:
-    """Checks records until two neighbours have the same size.
+    """Checks records until two neighbours have the same size, or until enough headers were checked for one step.
 
-    ``counts``: the number of records, the size of the previous record, the smallest number of records to check.
-    Returns the position, the number of remaining records, the size or 0, whether a record has no key, and for a record
-    with many headers their number and its end.
+    ``counts``: the number of records, the size of the previous record, and how often neighbours of the same size do not
+    end the check. Returns the position, the number of remaining records, the common size (0 if the check has ended for
+    another reason), and whether a record has no key. If it has stopped before many headers, the last two values are the
+    number of these headers and the end of their record; otherwise both are 0.
     """
     # Nearly all numbers have one or two bytes. They are read inline, because a call would take most of the time.
     count, size, alone = counts
@@ -258,15 +270,16 @@ def _one_by_one(
     return at, count, 0, keyless, 0, 0
 
 
-_LAST, _NOT_LAST = bytes(range(0x80)), bytes(range(0x80, 0x100))  # the last byte of a varint, and the others
+_LAST, _NOT_LAST = bytes(range(0x80)), bytes(range(0x80, 0x100))
+"""The values of a varint's last byte, and of its other bytes."""
 
 
 def _run(data: bytes | mmap, start: int, size: int, count: int) -> tuple[int, set[int]]:
-    """Returns the number of records with the shape of the valid one at ``start``, and their encoded timestamp deltas.
+    """Returns how many records from ``start`` on have the shape of the first one, and their encoded timestamp deltas.
 
-    It compares at most ``count`` records of ``size`` bytes. The number is 0 for an unsupported shape. The shape is the
-    lengths of all fields and the numbers of bytes of the deltas. In records of one shape, every such byte is a column
-    (each ``size``-th byte), which is compared as a whole.
+    The first one is valid. At most ``count`` records of ``size`` bytes are compared. 0 means an unsupported shape. The
+    shape is the lengths of all fields and the numbers of bytes of the deltas. A byte at the same place in each record
+    is a column: every ``size``-th byte. The columns of lengths and deltas are compared as a whole.
     """
     length_end = _number_end(data, start)
     time_end = _number_end(data, length_end + 1)

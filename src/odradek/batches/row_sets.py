@@ -1,6 +1,7 @@
 """Fetched record batches as rows, in pure Python: the consumer's records where pyarrow, numpy or numba is missing.
 
-``RowSet`` has the interface of ``batches.arrow.RecordSet``. A property test compares the records and errors of both.
+``RowSet`` has the part of the interface of ``batches.arrow.RecordSet`` that the consumer uses. A property test compares
+the records and errors of both classes.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class RowBatch:
         return len(self.rows)
 
     def slice(self, offset: int = 0, length: int | None = None) -> RowBatch:
-        """Returns the records from number ``offset`` on, at most ``length``. An Arrow RecordBatch has this method."""
+        """Returns at most ``length`` records, from number ``offset`` on, like ``pyarrow.RecordBatch.slice``."""
         end = None if length is None else offset + length
         return RowBatch(self.rows[offset:end], self.partition, self.timestamp_type, self.columns)
 
@@ -72,8 +73,9 @@ class RowBatch:
 class RowSet:
     """The whole batches in the bytes of a fetch reply for one partition.
 
-    ``next_offset`` is the offset after the last batch, ``leader_epoch`` the epoch of the last batch (-1 for no batch).
-    Raises CorruptRecord, and KafkaError (UNSUPPORTED_FOR_MESSAGE_FORMAT) for batches of format v0 or v1.
+    ``next_offset`` is the offset after the last batch, ``leader_epoch`` the epoch of the last batch. Both are -1 if
+    there is no batch. Raises CorruptRecord, and KafkaError (UNSUPPORTED_FOR_MESSAGE_FORMAT) for batches of format v0
+    or v1.
     """
 
     __slots__ = ("_batches", "_data", "leader_epoch", "next_offset")
@@ -106,8 +108,9 @@ class RowSet:
             raise CorruptRecord("the offsets of the record batches do not ascend")
 
     def _refuse_old_format(self, at: int) -> None:
-        """Raises the error for a batch of an old format at this position. The position of the magic byte is the same in
-        every format."""
+        """Raises KafkaError if a batch of an old format is at this position.
+
+        The position of the magic byte in a batch is the same in every format."""
         data = memoryview(self._data)
         if len(data) > at + MAGIC_OFFSET and data[at + MAGIC_OFFSET] < 2:
             raise KafkaError(

@@ -1,4 +1,4 @@
-"""A reader of single records in pure Python, for internal topics, timestamp lookups and tools.
+"""A reader of single records in pure Python, for internal topics, tools and consumers without kernels.
 
 Bulk reads use the Arrow kernels. This reader does not import numpy. Malformed bytes (bad varints, impossible counts or
 lengths, decompression bombs) raise CorruptRecord. Numbers are checked before they determine an allocation.
@@ -19,7 +19,7 @@ _new_row: Any = tuple.__new__
 
 
 class Row(NamedTuple):
-    """A record with the fields of its batch. ``timestamp`` in ms since 1970, -1 if it has none."""
+    """A record with the fields of its batch. ``timestamp`` is in ms since 1970, -1 if the record has none."""
 
     offset: int
     timestamp: int
@@ -48,7 +48,7 @@ def batch_rows(
 ) -> Iterator[Row]:
     """Yields the records of the batch at ``pos``. Raises CorruptRecord.
 
-    ``names`` says what happens with the name of a header that is not UTF-8, as ``bytes.decode`` defines it.
+    ``names`` is the argument ``errors`` of ``bytes.decode`` for header names that are not UTF-8.
     """
     payload = memoryview(buffer)[pos + HEADER_BYTES : pos + header.size_in_bytes]
     data = bytes(decompress(header.compression, payload, max_bytes))

@@ -21,7 +21,8 @@ from odradek.core.errors import CorruptRecord
 from odradek.core.varints import OverlongVarint, read_uvarint
 
 _FIRST_RECORDS = 16
-"""The number of records in the first step. It is small, because the record is often near the start."""
+"""The number of records that the first step checks one by one. It is small, because the first match is often near the
+start."""
 
 
 class RecordMatch(NamedTuple):
@@ -34,10 +35,10 @@ class RecordMatch(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """The condition of a search. ``of_one`` returns whether one record matches. ``of_some`` returns whether any record
-    of a group can match.
+    """The condition of a search. ``of_one`` returns whether one record matches. ``of_some`` returns whether any of
+    several records can match.
 
-    ``of_some`` gets a summary of the group. Its times are the stored timestamp deltas, also under LogAppendTime.
+    ``of_some`` gets a summary of these records. Its times are the stored timestamp deltas, also under LogAppendTime.
     """
 
     of_one: Callable[[RecordMatch], bool]
@@ -88,7 +89,7 @@ def search(
 
 
 def _records(data: bytes | mmap, at: int, numbers: range, header: BatchHeader) -> Iterator[RecordMatch]:
-    """Yields the records from ``at`` on, whose lengths the caller has checked."""
+    """Yields the records ``numbers``, the first one at byte ``at``. The caller has checked their lengths."""
     append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
     for number in numbers:
         size, at = read_uvarint(data, at)

@@ -2,7 +2,8 @@
 
 A generator of ``BatchSteps`` yields ``None`` where other code may run. It yields a ``Reserve`` before it keeps bytes
 for longer than a step, a ``Map`` for a large piece of memory, and a ``Call`` for work that can run in a thread. The
-broker (broker/workers) grants memory from its budgets and runs calls in threads. ``finish`` runs all steps at once.
+broker (broker/workers) grants memory from its budgets and runs calls in threads. ``finish`` runs all steps at once,
+without budgets and threads.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ class Reserve(NamedTuple):
 
 
 class Map(NamedTuple):
-    """A request for a ``mmap`` of ``size`` bytes. The runner closes it after the generator's end."""
+    """A request for a ``mmap`` of ``size`` bytes. The broker closes the ``mmap`` after the generator's end."""
 
     size: int
 
 
 class Call(NamedTuple):
-    """A function for the runner to call, if possible in a thread. The generator gets its value or its exception."""
+    """A function for the runner to call, if possible in a thread. The generator gets its result or exception."""
 
     function: Callable[[], Any]
 

@@ -1,4 +1,4 @@
-"""Kafka's varints for numba: all kernels use these functions. ``core.varints`` has the Python ones."""
+"""Kafka's varints for numba kernels. ``core.varints`` has the functions for Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker process: connections, a handler for each API, partitions, the metadata log, and the group coordinator."""
+"""The broker process: connections, a handler for each API, partitions, the metadata log, and the coordinators."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""``python -m odradek.broker DIR HOST:PORT [name=value]…``: a broker process without further tools.
+"""``python -m odradek.broker DIR HOST:PORT [name=value]…``: a broker's process, without the command line of odradek.
 
 ``--exit-with-parent``: stops at the end of stdin. ``--control``: the same, and stdin is a Unix socket for commands
 (broker/control_channel). ``--clock-ahead-ms=N``: moves the broker's clock forward by N ms before the start.

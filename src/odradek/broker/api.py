@@ -36,7 +36,7 @@ ANONYMOUS = "ANONYMOUS"
 
 
 class Hangup(Refusal):
-    """A handler raises it where Kafka closes the connection without a reply. The message is the reason."""
+    """Closes the connection of a request without a reply to the request. The message is the reason."""
 
 
 class Context:
@@ -64,14 +64,17 @@ class Context:
         self._is_reply_long = False
 
     def grow_reply(self, size: int) -> None:
-        """Counts ``size`` more bytes of a long reply while a handler makes it. Raises Hangup if it gets too long."""
+        """Counts ``size`` more bytes of a long reply while a handler makes it.
+
+        Raises Hangup if the reply gets too long or there is no memory for it.
+        """
         if not self._is_reply_long:
             self._is_reply_long = True
             self.connection.begin_long_reply()
         self.connection.grow_reply(size)
 
     def count_reply(self, size: int) -> None:
-        """Counts the bytes of a finished long reply. Raises Hangup if there is no memory for it."""
+        """Counts a finished reply that ``grow_reply`` has not counted. Raises Hangup if there is no memory for it."""
         if not self._is_reply_long:
             self.connection.count_reply(size)
 

@@ -54,6 +54,6 @@ class Publisher(Protocol):
     def on_metadata_update(self, delta: Delta, image: CatalogImage) -> Steps[None] | None:
         """Applies a change of the catalogue. Returns steps if the work may take long.
 
-        An exception during the broker's start ends the start. A later change is already committed and cannot be
-        refused.
+        An exception during the broker's start ends the start. A later exception is only logged, because the change is
+        already committed.
         """

@@ -1,4 +1,4 @@
-"""The broker's clock: the system time plus an offset that tests and users can increase.
+"""The broker's clock: the system time plus a lead that tests and users can increase.
 
 The clock has two readings. ``now_ms`` is the calendar time for records, commits and retention. It jumps when the system
 time is set and when the machine wakes up. ``steady_ms`` only advances while the machine is awake. Alarms use it, so a
@@ -25,7 +25,7 @@ class Loop(Protocol):
 
 
 class Clock:
-    """Milliseconds since 1970, plus an offset that only grows."""
+    """Milliseconds since 1970, plus a lead that only grows."""
 
     def __init__(self) -> None:
         self._offset_ms = 0

@@ -1,9 +1,9 @@
 """The fast path of OffsetCommit for clients that commit the same partitions again and again, as consumers do.
 
-Such a frame differs from an earlier frame only in correlation id, offsets and leader epochs. It is not parsed again:
-the equal bytes are the key of its commit plan (groups/commit_plan). Consecutive frames of one plan on a connection are
-handled together. Replies and records are the same as on the general path (router, k08). The general path serves the
-first commits of a kind, unusual commits, and commits that name unknown partitions.
+The frame of such a commit differs from an earlier frame only in correlation id, offsets and leader epochs. The broker
+does not parse it again: the equal bytes are the key of its commit plan (groups/commit_plan). Consecutive frames of one
+plan on a connection are handled together. Replies and records are the same as on the general path (router, k08). The
+general path serves the first commits of a kind, unusual commits, and commits that name unknown partitions.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ MAX_LAYOUT_BYTES = 4 << 20
 USES_PER_PLAN = 4
 """At the limit, the new plans become the old plans if they were used this number of times on average."""
 REFUSALS_PER_PLAN = 20
-"""At the limit they also become the old plans if this number of plans was refused for each of them: the members that
-use them may have left."""
+"""At the limit, the new plans also become the old plans if, for each new plan, this number of plans was refused. The
+members that used the new plans may have left."""
 MAX_SEEN = 10_000
 """The largest number of hashes of frames that arrived once. The same number of older hashes is kept, too."""
 MAX_LAYOUTS_PER_LENGTH = 8
@@ -84,9 +84,10 @@ class CommitFastPath:
     """The layouts and plans of one broker.
 
     There are new plans and old plans, each with a limit of memory. At the limit, the new plans become the old plans,
-    and the former old plans are dropped. An old plan that is used becomes a new plan again. If there are more members
-    than plans that fit, plans are seldom used, and plans are made only at a slow rate. The memory of layouts is
-    bounded, too: the layouts of the frame length that was added first are dropped first.
+    and the former old plans are dropped. This happens only if the new plans were used often, or if many other plans
+    were refused. An old plan that is used becomes a new plan again, if it fits. If there are more members than plans
+    that fit, plans are seldom used, and new ones are made only at a slow rate. The memory of layouts is bounded, too:
+    at its limit, the layouts of one frame length are dropped, the oldest length first.
     """
 
     def __init__(self, broker: BrokerServices) -> None:
@@ -99,16 +100,12 @@ class CommitFastPath:
         self._uses = self._refused = 0  # since the last exchange of new and old plans
         self._seen: set[int] = set()
         self._seen_before: set[int] = set()
-        self._next_layout: Layout | None = (
-            None  # the layout with which the last ``take`` read the frame after those that it returned
-        )
-        self._next_read: tuple[bytes, tuple[ConstantBytes, CommitOffsets] | None] = (
-            b"",
-            None,
-        )  # that frame and its parts
+        # ``take`` reads one frame more than it returns. The next call uses the parts of this frame again.
+        self._next_layout: Layout | None = None
+        self._next_read: tuple[bytes, tuple[ConstantBytes, CommitOffsets] | None] = (b"", None)
 
     def take(self, backlog: deque[bytes], room: int, until_s: float) -> tuple[PlanEntry, list[CommitOffsets]] | None:
-        """Returns the commits at the head of the backlog that have one plan, at most ``room``, and the plan.
+        """Returns a plan, and the commits at the head of the backlog that have this plan, at most ``room``.
 
         Returns None if the general path has to serve the first frame. Reading ends soon after ``until_s`` by the
         scheduler's clock. The frames stay in the backlog: the caller removes them.
@@ -203,7 +200,7 @@ class CommitFastPath:
             self._plan_bytes += size
 
     def _has_room(self, size: int) -> bool:
-        """Returns whether a plan of ``size`` bytes fits. Makes room, unless the new plans have hardly been used."""
+        """Returns whether a plan of ``size`` bytes fits. May make room for it: see the class."""
         if self._plan_bytes + size > MAX_PLAN_BYTES:
             plans = len(self._plans)
             if self._uses < USES_PER_PLAN * plans and self._refused < REFUSALS_PER_PLAN * plans:

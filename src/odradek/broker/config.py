@@ -1,7 +1,8 @@
 """Settings of the broker and its topics: parsing, checks, defaults, and the source of each value.
 
 A text is a setting in Kafka's form (``retention.ms=86400000``). ``BrokerConfig`` has the parsed values as typed
-attributes (``config.num_partitions``). A topic's effective value is its own, else the broker's, else the default.
+attributes (``config.num_partitions``). A topic's effective value is its own. If that is unset, it
+is the broker's; if that is unset, too, it is the default.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 class BrokerConfig:
     """A broker's settings: typed attributes for all settings with an effect, ``texts`` for those set at the start.
 
-    Raises ConfigError for an unknown name or an invalid value.
+    Raises ConfigError for an unknown name, an invalid value, or values that contradict each other.
     """
 
     node_id: int
@@ -212,7 +213,7 @@ class BrokerConfig:
     def set_dynamic(self, texts: Mapping[str, str], cluster_wide: Mapping[str, str] | None = None) -> None:
         """Replaces the dynamic settings of this broker and of all brokers.
 
-        Settings that AlterConfigs would refuse go to ``ignored`` and have no effect.
+        Values that a running broker cannot accept go to ``ignored`` and have no effect.
         """
         self.ignored = {}
         self.dynamic = self._valid(texts)
@@ -284,7 +285,7 @@ def _scaled(name: str, text: str) -> str:
 
 
 def topic_default(broker: BrokerConfig, key: ConfigKey) -> str | None:
-    """Returns a topic's value if the topic does not set it."""
+    """Returns the value that a topic has if it does not set its own."""
     for name in key.falls_back:
         if broker.is_set(name):
             return _scaled(name, broker.text(name) or "")
@@ -307,8 +308,8 @@ def check_topic_configs(
 ) -> dict[str, str]:
     """Checks a topic's own settings, each by itself and together. Returns them; raises ConfigError.
 
-    ``stored``: the topic's current settings. A segment size below ``LEAST_SEGMENT_BYTES`` is valid if it is stored:
-    earlier versions did not check it.
+    ``stored``: the topic's current settings. A stored ``internal.segment.bytes`` below ``LEAST_SEGMENT_BYTES`` stays
+    valid: earlier versions did not check it.
     """
     checked = {}
     for name, text in settings.items():
@@ -338,7 +339,7 @@ def _check_together(broker: BrokerConfig, own: Mapping[str, str]) -> None:
 
 
 _COMPARED = {"min.compaction.lag.ms", "max.compaction.lag.ms", "remote.storage.enable"}
-# The least internal.segment.bytes, which any client may set: a segment for each record would need three files for it.
+# The least internal.segment.bytes. Any client may set it, and smaller segments would mean too many files, three each.
 LEAST_SEGMENT_BYTES = 512
 _LOG_FIELDS = (
     "segment.ms",

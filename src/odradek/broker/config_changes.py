@@ -50,7 +50,10 @@ def alter_resources(
     *,
     validate_only: bool,
 ) -> Steps[list[Chunk]]:
-    """Alters each resource of a request and returns a row for each. ``alter`` makes the record of one resource."""
+    """Alters each resource of a request and returns a row for each.
+
+    ``alter`` returns the catalogue's request for one resource, or None for a logger.
+    """
     try:
         errors = yield from _alter_all(broker, context, resources, alter, validate_only=validate_only)
     except KafkaError as error:  # nothing was written

@@ -31,7 +31,7 @@ class ConfigRow(NamedTuple):
 def describe_broker(
     broker: BrokerConfig, names: Iterable[str] | None = None, options: Mapping[str, str] | None = None
 ) -> list[ConfigRow]:
-    """Returns all broker settings, or those of ``names`` that exist.
+    """Returns all broker settings, or those of ``names`` that exist. Leaves out unset settings of ``HIDDEN``.
 
     ``options``: settings that the broker derives from its start options, for example the log directory.
     """
@@ -55,7 +55,10 @@ def describe_broker(
 
 
 def describe_topic(broker: BrokerConfig, own: Mapping[str, str], names: Iterable[str] | None = None) -> list[ConfigRow]:
-    """Returns all settings of a topic, or those of ``names`` that exist."""
+    """Returns all settings of a topic, or those of ``names`` that exist.
+
+    Unset settings that begin with "internal." are in the result only if ``names`` has them.
+    """
     keys = topic_keys()
     chosen = keys if names is None else [name for name in dict.fromkeys(names) if name in keys]
     described = []
@@ -75,12 +78,12 @@ def describe_topic(broker: BrokerConfig, own: Mapping[str, str], names: Iterable
 
 @cache
 def _families() -> dict[str, tuple[str, ...]]:
-    """Returns for a broker setting all names of the same setting, for example in ms, minutes and hours."""
+    """Returns, for each name of a broker setting with several names (ms, minutes, hours), all these names."""
     return {name: key.falls_back for key in topic_keys().values() if len(key.falls_back) > 1 for name in key.falls_back}
 
 
 def _synonyms(broker: BrokerConfig, names: Iterable[str], first: str) -> tuple[tuple[str, str, ConfigSource], ...]:
-    """Returns (name, value, source) of these names, without the rows before ``first``, as in Kafka."""
+    """Returns (name, value, source) rows of these names, without the rows before the first row of ``first``."""
     names = tuple(names)
     rows = [(name, texts[name], source) for texts, source in broker.layers() for name in names if name in texts]
     for name in names:

@@ -1,4 +1,7 @@
-"""Kafka's settings that the broker accepts without effect, by reason: ``name | type | Kafka's default | limits``."""
+"""Kafka's settings without effect in this broker, by reason: ``name | type | Kafka's default | limits``.
+
+The broker accepts them, except for those that ``config_protection`` refuses.
+"""
 
 from odradek.broker.config_table import NO_SUCH_GROUPS
 
@@ -286,7 +289,7 @@ leader.replication.throttled.rate | long | - | 0..
 follower.replication.throttled.rate | long | - | 0..
 replica.alter.log.dirs.io.max.bytes.per.second | long | - | 0..
 """
-# Kafka's settings for its own tests. It lists them only if they are set.
+# Kafka's settings for its own tests. DescribeConfigs lists them only if they are set.
 INTERNAL = """
 controller.performance.always.log.threshold.ms | long | 2000 | 0..
 controller.performance.sample.period.ms | long | 60000 | 100..

@@ -46,16 +46,16 @@ class ConfigSource(IntEnum):
     GROUP = 8
 
 
-# Texts, compiled at their first use: a start of the broker needs none of them.
+# Patterns as text. ``re`` compiles them at their first use, because the start of the broker needs none of them.
 _THROTTLED_REPLICA = r"\d+:\d+"
 _JAVA_DOUBLE = r"(?a:([+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?))[fFdD]?)"
 _BITS = {ConfigType.SHORT: 15, ConfigType.INT: 31, ConfigType.LONG: 63}
 
 
 class ConfigKey(NamedTuple):
-    """One setting. ``limits``: see ``config_table``. ``inert``: the reason why it has no effect, "" if it has one.
+    """One setting. ``limits``: see ``config_table``. ``inert``: why it has no effect; "" if it has an effect.
 
-    ``falls_back``: the broker settings that give a topic's value if the topic does not set it.
+    ``falls_back``: the broker settings that give the value if a topic or group does not set it.
     """
 
     name: str
@@ -180,7 +180,10 @@ def topic_keys() -> dict[str, ConfigKey]:
 
 @cache
 def inert_broker_keys() -> dict[str, ConfigKey]:
-    """Returns Kafka's other broker settings. The broker accepts them and checks their type; they have no effect."""
+    """Returns Kafka's other broker settings. They have no effect; the broker checks only their values.
+
+    ``config_protection`` refuses some of them.
+    """
     from odradek.broker.config_ignored import INERT
 
     keys = {}
@@ -203,7 +206,7 @@ def authorizer_keys() -> dict[str, ConfigKey]:
 
 
 class UnknownConfig(ConfigError):
-    """No setting has this name. Clients get this text; ``with_hint`` adds the nearest name for command lines."""
+    """No setting has this name. The text is for clients; ``with_hint`` adds the nearest name for command lines."""
 
     def __init__(self, text: str, name: str, known: Iterable[str]) -> None:
         super().__init__(text)

@@ -1,9 +1,9 @@
 """Kafka's settings that protect a broker or its data by features that this broker does not have.
 
 The broker must not accept and ignore such a setting: an operator would rely on it. Therefore the start,
-AlterConfigs and IncrementalAlterConfigs refuse it unless its value is Kafka's default or protects nothing in Kafka
-either: an empty value, or listeners that are all PLAINTEXT. The other settings of ``config_ignored`` concern speed,
-sizes or missing features; a broker without them is as safe.
+AlterConfigs and IncrementalAlterConfigs refuse it. They accept Kafka's default, and values that protect nothing in
+Kafka either: an empty value, or listeners that are all PLAINTEXT. The other settings of ``config_ignored`` concern
+speed, sizes or missing features; a broker without them is as safe.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Settings of groups, client metrics subscriptions and loggers.
 
-The catalogue stores the settings of groups and subscriptions. Those of KIP-848 groups have an effect; those of share
-groups, streams groups and client metrics have none yet, because the broker does not have these features. The level of a
-logger is kept until the broker stops, as in Kafka.
+The catalogue stores the settings of groups and subscriptions. The settings of KIP-848 groups have an effect. The
+settings of share groups, streams groups and client metrics have no effect, because the broker does not have these
+features yet. The level of a logger is kept until the broker stops, as in Kafka.
 """
 
 from __future__ import annotations

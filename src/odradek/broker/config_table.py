@@ -9,8 +9,9 @@ Limits: ``a..b`` is a range, which may be open at either end; ``a..b or c`` also
 values, ``list x,y`` a list of them. ``replicas`` is ``*`` or a list of partition:broker pairs.
 
 ``offsets.topic.segment.bytes`` and ``transaction.state.log.segment.bytes`` have the lower limit of ``segment.bytes``.
-Their numbers of partitions have the upper limit of a request (``MAX_PARTITIONS_PER_REQUEST``). Kafka starts with any
-number of bytes and partitions, but its controller refuses to create the topic then, so there is no coordinator.
+The numbers of partitions of these topics have the upper limit of a request (``MAX_PARTITIONS_PER_REQUEST``). Kafka
+starts with any number of bytes and partitions, but its controller refuses to create the topic then, so there is no
+coordinator.
 
 ``BROKER`` has only settings with an effect; rows of the same form are in ``groups/config`` and ``transactions/config``.
 Settings without an effect are in ``config_ignored`` and ``TOPIC_INERT``, with the reason.
@@ -116,7 +117,7 @@ file.delete.delay.ms | long | 60000 | 0.. | log.segment.delete.delay.ms
 flush.messages | long | 9223372036854775807 | 1.. | log.flush.interval.messages
 flush.ms | long | 9223372036854775807 | 0.. | log.flush.interval.ms log.flush.scheduler.interval.ms
 index.interval.bytes | int | 4096 | 0.. | log.index.interval.bytes
-internal.segment.bytes | int | - |  |  | Segment size without the lower limit, for tests.
+internal.segment.bytes | int | - |  |  | Segment size in place of segment.bytes, for tests; at least 512 bytes.
 max.compaction.lag.ms | long | 9223372036854775807 | 1.. | log.cleaner.max.compaction.lag.ms
 max.message.bytes | int | 1048588 | 0.. | message.max.bytes
 message.timestamp.after.max.ms | long | 3600000 | 0.. | log.message.timestamp.after.max.ms

@@ -1,11 +1,11 @@
 """A client's connection: it reads frames and writes the replies in the order of the requests.
 
-In each tick of the event loop, a connection serves its requests for one share (broker/scheduler). The connection waits
-in the scheduler's queue with its remaining requests, and it reads little from its socket meanwhile.
+In each tick of the event loop, a connection serves its requests for one share (broker/scheduler). If requests remain,
+the connection waits in the scheduler's queue, and meanwhile reads little from its socket.
 
-Memory is bounded. Reading stops while too many requests, or too many bytes of requests, wait for replies. It stops
-while too many bytes of replies wait for an earlier reply, and while the client does not read. An error closes only this
-connection.
+Memory is bounded. A connection does not read while too many requests, or too many bytes of requests, wait for replies.
+It does not read while too many bytes of replies wait for an earlier reply, or while the client does not read them. An
+error closes only this connection.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Host(Protocol):
     reply_memory: ReplyMemory
 
     def admit(self, connection: Connection, host: str) -> bool:
-        """Registers a new connection. Returns False if there are too many."""
+        """Registers a new connection. Returns False if a limit is reached or the broker stops."""
 
     def remove(self, connection: Connection) -> None:
         """Removes a closed connection."""
@@ -85,7 +85,7 @@ class Host(Protocol):
         """Returns the fast path for requests of the frame's API, or None."""
 
     def dispatch(self, frame: bytes, connection: Client) -> list[Chunk] | Deferred[list[Chunk] | None]:
-        """Serves a request. Raises FrameError, Hangup."""
+        """Serves a request. Raises ValueError (FrameError is one), Hangup."""
 
 
 class _Slot:
@@ -535,8 +535,9 @@ class Connection(asyncio.Protocol):
         self._backlog.clear()
 
     def close(self) -> None:
-        """Closes the connection when the requests that it has begun have their replies. The broker calls it when it
-        stops."""
+        """Closes the connection when the requests that it has begun have their replies.
+
+        The broker calls this when it stops."""
         self._closing = True
         self._backlog.clear()
         for request in tuple(self.parked):
@@ -550,7 +551,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def _watch_idleness(self) -> None:
-        """Closes an idle connection, even while a request waits on it, as Kafka does."""
+        """Closes an idle connection, even while one of its requests waits for the reply, as Kafka does."""
         limit_s = self._host.config.connections_max_idle_ms / 1000
         if limit_s <= 0:
             return

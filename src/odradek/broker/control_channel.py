@@ -1,4 +1,4 @@
-"""Commands from the parent process to the broker: moves of its clock, faults, and checks of its state.
+"""Commands from the parent process to the broker: moves of its clock, faults, checks of its state, and new topics.
 
 A command is one line of JSON, ``{"do": "advance", "by_ms": 1000}``. Its reply is one line, ``{"result": …}`` or
 ``{"error": "…"}``. The broker inherits one end of a Unix socket pair as its stdin, so no other process can send
@@ -13,7 +13,7 @@ commands, and the end of the stream shows that the parent has died. A broker in 
 | ``clear_faults`` | | |
 | ``cleaner`` | | the state of the log cleaner: the fields of ``testing.broker.CleanerHealth`` |
 | ``collect`` | | the number of objects that a full garbage collection freed |
-| ``memory`` | | ``blocks``: small objects in the interpreter; ``bytes``: used bytes of the C library's heap |
+| ``memory`` | | after ``collect``: ``blocks``, objects in the interpreter; ``bytes``, used bytes of the C heap |
 | ``create_topic`` | ``name``, ``partition_count`` (-1: the broker's default), ``configs`` | |
 """
 
@@ -56,7 +56,7 @@ class Control:
         return self._fault_injection
 
     async def execute(self, command: Mapping[str, Any]) -> Any:
-        """Executes a command and returns its result. Raises ValueError if the command fails."""
+        """Executes a command and returns its result. Raises ValueError if the command is unknown or refused."""
         arguments = dict(command)
         do = arguments.pop("do", None)
         if do == "advance":
@@ -147,7 +147,7 @@ class ControlChannel(asyncio.Protocol):
 
 
 async def open_channel(broker: BrokerServer, descriptor: int, on_end: Callable[[], None]) -> None:
-    """Reads commands from an inherited Unix socket. ``on_end`` is called when the other side closes it."""
+    """Reads commands from an inherited Unix socket. Calls ``on_end`` when the other side closes the socket."""
     inherited = socket.socket(fileno=descriptor)
     inherited.setblocking(False)
     await asyncio.get_running_loop().create_connection(lambda: ControlChannel(Control(broker), on_end), sock=inherited)

@@ -362,7 +362,7 @@ class Controller:
         yield from steps
 
     def _end_snapshot(self, result: Exception | None) -> None:
-        """Reports a failure. The next snapshot is tried when it is due."""
+        """Logs a failure. The controller makes the next snapshot when it is due."""
         self._is_snapshotting = False
         if result is not None:
             foreseen = isinstance(result, OSError | KafkaError)

@@ -58,7 +58,7 @@ class CoordinatorType(Protocol[R]):
 
     @property
     def is_frequent(self) -> bool:
-        """Whether the broker loads the state machine soon after each start; otherwise only if its topic exists."""
+        """Whether the broker loads the state machine soon after each start, even if its topic does not exist."""
 
     def topic_spec(self, config: BrokerConfig) -> TopicSpec:
         """Returns the topic as the broker creates it at the first use."""

@@ -68,7 +68,7 @@ class Coordinator(Generic[R]):
 
 
 class Coordinators:
-    """The coordinators of one broker. All are registered before its start."""
+    """The coordinators of one broker. All are registered before the start of the broker."""
 
     __slots__ = ("_broker", "_by_key_type", "_by_topic")
 
@@ -97,7 +97,7 @@ class Coordinators:
         return self._by_topic.keys()
 
     def topic_spec(self, name: str) -> TopicSpec | None:
-        """Returns the internal topic of this name as the broker creates it."""
+        """Returns the internal topic of this name as the broker creates it; None if no coordinator has the topic."""
         coordinator = self._by_topic.get(name)
         return None if coordinator is None else coordinator.topic_spec
 

@@ -1,8 +1,9 @@
 """Incremental fetch sessions (KIP-227): requests and replies contain only the partitions that changed.
 
 A session keeps the ordered list of partitions that a client reads, their fetch offsets, and the offsets of the last
-reply. A reply then contains only partitions with records, with an error, or with a changed high watermark or log start
-offset. Partitions whose records were sent move to the end of the list, so that each partition gets its share.
+reply. A reply then contains only partitions with records, an error or a diverging epoch, or with a changed high
+watermark or log start offset. Partitions whose records were sent move to the end of the list, so that each partition
+gets its share.
 
 | session id | epoch | meaning |
 |---|---|---|
@@ -60,7 +61,7 @@ def _bytes_of(topic: TopicKey) -> int:
 
 
 class Session:
-    """The partitions of one client. Its next request must have ``epoch``. ``owner`` is the last connection."""
+    """The partitions of one client. The next request must have ``epoch``. ``owner``: the connection that uses it."""
 
     def __init__(self, session_id: int, by_id: bool, now_ms: int) -> None:
         self.id = session_id
@@ -180,7 +181,7 @@ class FetchSessions:
         new_id: Callable[[], int],
         owner: Hashable = None,
     ) -> FetchContext:
-        """Finds or makes the session of a request. Raises KafkaError if its session id or epoch is not expected.
+        """Finds or makes the session of a request. Raises KafkaError for an unknown session id or an unexpected epoch.
 
         ``owner`` is the connection. If a connection uses several sessions, only the last one counts as used.
         """

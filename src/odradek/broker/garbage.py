@@ -1,4 +1,4 @@
-"""Full garbage collections of the broker's process while no long request is in progress.
+"""Full garbage collections of the broker's process, which wait while a long request is in progress.
 
 By itself, CPython starts a full collection after a number of new objects and then visits all objects. During a request
 of a hundred thousand elements this takes up to a tenth of a second, in which no other client is served. Reference
@@ -15,7 +15,7 @@ INTERVAL_S = 5.0
 DUE_COLLECTIONS = 10
 """A full collection is due after this number of collections of the middle generation. It is CPython's own value."""
 PATIENCE = 24
-"""A due collection waits for a busy broker for at most this number of checks."""
+"""A due collection waits for the end of a long request, for at most this number of checks."""
 _NEVER = 1 << 30
 
 

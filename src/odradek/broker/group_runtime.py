@@ -40,7 +40,9 @@ class GroupRuntime(Runtime[GroupShard]):
         return shard
 
     def error_reply(self, request: Request, error: ErrorCode) -> Any:
-        """Returns the reply. The error of a bad request comes first, as in Kafka."""
+        """Returns the reply to a request that fails with ``error``.
+
+        An invalid request gets the error of its fault instead, as in Kafka."""
         refusal = early_refusal(self.config, request)
         return request.error_reply(error) if refusal is None else refusal
 

@@ -13,7 +13,9 @@ TRIM_BYTES = 32 << 20
 PAUSE_S = 1.0
 """Seconds after which a due trim runs, so that a burst can end. Also the time between two checks."""
 PATIENCE = 24
-"""A due trim waits for a long request for at most this number of checks. A trim during a request is repeated later."""
+"""A due trim waits for the end of a long request, for at most this number of checks.
+
+A trim that runs during a long request is repeated later."""
 
 _MALLINFO2 = (
     "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
@@ -21,9 +23,10 @@ _MALLINFO2 = (
 
 
 class Heap:
-    """Counts freed bytes and trims. ``call_later`` is the event loop's. ``in_thread`` runs a job of some milliseconds.
+    """Counts freed bytes and trims.
 
-    ``is_busy`` says whether a long request is in progress. Its memory becomes free only at its end, so the trim waits.
+    ``call_later`` is a method of the event loop. ``in_thread`` runs a job of some milliseconds. ``is_busy`` says
+    whether a long request is in progress. The memory of a request becomes free only at its end, so the trim waits.
     """
 
     def __init__(
@@ -40,13 +43,15 @@ class Heap:
         self._waited = 0
 
     def count_freed(self, size: int) -> None:
-        """Counts ``size`` freed bytes of a long request or reply. A request in progress may still use them."""
+        """Counts ``size`` bytes of a received long request or of a sent long reply.
+
+        A handler may still use the bytes of its request."""
         self._freed += size
         if self._freed >= TRIM_BYTES:
             self.trim_soon()
 
     def trim_soon(self) -> None:
-        """Trims after ``PAUSE_S``, whatever size was freed: for use after a full garbage collection."""
+        """Makes a trim due, however few bytes were counted: for use after a full garbage collection."""
         if not self._is_due:
             self._is_due = True
             self._call_later(PAUSE_S, self._trim)
@@ -65,7 +70,7 @@ class Heap:
 
 
 def trim() -> None:
-    """Returns whole free pages to the system. Does nothing where the C library has no such call (musl, macOS)."""
+    """Returns whole free pages to the system. Does nothing without ``malloc_trim`` (musl, macOS)."""
     import ctypes  # imported here, because most brokers never need it
 
     try:

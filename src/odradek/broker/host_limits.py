@@ -21,7 +21,7 @@ _MAPPED = bytes(10) + b"\xff\xff"
 def plain_address(host: str) -> str | None:
     """Returns an address in its usual spelling without a scope, or ``None`` for a name.
 
-    An IPv4-mapped IPv6 address becomes the IPv4 address, because both are one host, as in Kafka.
+    An IPv4-mapped IPv6 address becomes the IPv4 address, because both addresses belong to one host, as in Kafka.
     """
     host = host.strip("[]").partition("%")[0]
     for family in (socket.AF_INET, socket.AF_INET6):
@@ -39,11 +39,11 @@ def is_loopback(host: str) -> bool:
 
 
 class HostLimits:
-    """The limits in effect. They are limits of addresses. Names in the overrides are resolved when they are set.
+    """The limits in effect, by address. Host names in the overrides are resolved when the setting changes.
 
     Names in the static configuration are resolved before the broker serves. A name without an address ends the start,
-    as in Kafka. A thread resolves the names of dynamic settings, as a slow resolver must not block the event loop.
-    Their limits apply as soon as they are resolved.
+    as in Kafka. A thread resolves the names of dynamic settings, because a slow resolver must not block the event loop.
+    The limits of these names apply when the thread has resolved all names.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -79,7 +79,7 @@ class HostLimits:
         self._look_up_names()
 
     def _look_up_names(self) -> None:
-        """Starts the thread unless one runs: settings may change faster than a resolver replies."""
+        """Starts the thread that resolves names, unless it runs: settings may change faster than a resolver replies."""
         if not self._unresolved or self._thread is not None:
             return
         loop, names = asyncio.get_running_loop(), self._unresolved

@@ -1,8 +1,8 @@
 """Large containers of finished requests: hundreds of thousands of objects, freed in steps.
 
 CPython frees all objects of a list or dictionary at once when its last reference is removed: 250,000 small objects take
-up to a tenth of a second. So handlers hand over their large containers, and these are emptied in shares of the event
-loop.
+up to a tenth of a second. So handlers pass their large containers to ``Leftovers``, which empties them in shares of the
+event loop.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Leftovers:
         self._containers: deque[Container] = deque()
 
     def add(self, *containers: Container) -> None:
-        """Empties the containers later. No other code may use them after this call."""
+        """Empties large containers later, in steps. No other code may use the containers after this call."""
         if sum(map(len, containers)) <= FEW:
             return
         is_idle = not self._containers

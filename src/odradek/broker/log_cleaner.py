@@ -1,12 +1,13 @@
-"""The broker's log cleaner: it chooses the next log, starts the cleaning, and reports its state.
+"""The broker's log cleaner: chooses the next log, starts the cleaning, and reports the state of the cleaner.
 
 There are ``log.cleaner.threads`` tasks. Each one cleans the dirtiest log that is due, applies retention to compacted
 logs, and pauses for ``log.cleaner.backoff.ms`` if no log was due. Small logs are cleaned on the event loop, a
-millisecond at a time. For larger logs, a process of the lowest priority (``storage/cleaner``) reads closed segments and
-writes new ones. Only the swap of the segments runs in the broker: a few renames between two requests.
+millisecond at a time. For logs with more bytes or with large batches, a process of the lowest priority
+(``storage/cleaner``) reads closed segments and writes new ones. Only the swap of the segments runs in the broker: a few
+renames between two requests.
 
-A partition whose cleaning fails is not cleaned for ten minutes. The failure is one line in the log, and the other
-partitions are cleaned as before. ``status`` reports all this. It also reports whether a task has died, because then
+A partition whose cleaning fails is not cleaned for ten minutes. The broker logs the failure and cleans the other
+partitions as before. ``status`` reports such partitions. It also reports whether a task has died, because then
 ``__consumer_offsets`` can fill the disk.
 """
 
@@ -56,8 +57,9 @@ class _CleaningAborted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LastCleaning:
-    """The last finished cleaning. ``seconds`` is its duration. The dirty section had the offsets from
-    ``first_dirty_offset`` to ``end_offset`` (excluded)."""
+    """The last finished cleaning. ``seconds`` is its duration.
+
+    The dirty section had the offsets from ``first_dirty_offset`` to ``end_offset`` (excluded)."""
 
     partition: TopicPartition
     finished_ms: int
@@ -241,7 +243,7 @@ class BrokerLogCleaner:
         except _CleaningAborted as reason:
             log.info("%s-%d: cleaning ended early: %s", *key, reason)
         except Exception as error:
-            # A log that was deleted or went offline meanwhile has logged this itself.
+            # A deleted log needs no cleaning, and a log that went offline has logged the reason.
             if target.offline is None:
                 self._give_up(key, target, error)
         else:
@@ -262,7 +264,7 @@ class BrokerLogCleaner:
             target.is_being_cleaned = False
 
     async def _compact(self, target: Log) -> tuple[CleaningResult, bool]:
-        """Cleans a log. Also returns whether a separate process cleaned it."""
+        """Cleans a log. Returns the result, and whether a separate process cleaned the log."""
         # Only synced segments are replaced, so that the recovery point stays correct.
         end = target.active.base_offset
         if target.recovery_point < end:
@@ -329,7 +331,7 @@ class BrokerLogCleaner:
         finally:
             worker.end()
             await asyncio.wait([talk])
-            # Retrieved here: if this task was cancelled, no other code retrieves it, and asyncio would print it.
+            # Retrieves the thread's exception: after a cancellation no other code does, and asyncio would print it.
             talk.exception()
 
     # --- checkpoint and status ------------------------------------------------------------------------------------
@@ -348,7 +350,7 @@ class BrokerLogCleaner:
     def forget_dropped(self) -> None:
         """Removes deleted and replaced logs from the checkpoint, because its entries have only names.
 
-        The broker calls it after the deletion or creation of topics, before the reply to that request.
+        The broker calls this method after the deletion or creation of topics, before it replies to the request.
         """
         self._drops += 1  # a thread that writes an older list now discards it
         with self._file:
@@ -443,7 +445,11 @@ class _CleanerProcess:
         self._ended = False
 
     def run(self, on_segment: Callable[[dict[str, Any]], None]) -> CleaningResult:
-        """Runs the process to its end. Raises StorageError with the process's reason, OSError if it cannot start."""
+        """Runs the process to its end.
+
+        Raises StorageError with the process's reason, OSError if the process cannot start, _CleaningAborted if the
+        broker stops.
+        """
         if self._ended:
             raise _CleaningAborted("the broker stops")
         command = [sys.executable, "-m", "odradek.storage.cleaner"]
@@ -499,7 +505,11 @@ async def _discard(target: Log) -> None:
 
 def _report_death(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("a cleaner task has died: compacted topics grow until the broker restarts", exc_info=error)
+        log.error(
+            "a cleaner task has died, and compacted topics can grow: a restart of the broker, or a change of a topic "
+            "or setting, starts the task again",
+            exc_info=error,
+        )
 
 
 def _log_cleaning(cleaning: LastCleaning) -> None:

@@ -1,8 +1,8 @@
 """The data directory of a broker: its lock and identity, the partitions' logs, and the checkpoint files.
 
-``topic-N`` has a partition's log, ``topic-N.<32 hex digits>-delete`` a log that is to be deleted. After a crash, there
-may be directories of topics that are not in the catalogue. They remain from an interrupted deletion, and the next start
-removes them.
+``topic-N`` has a partition's log. ``topic-N.<32 hex digits>-delete`` has a log that is to be deleted. After a crash,
+there may be directories of topics that are not in the catalogue. They remain from an interrupted deletion, and the next
+start removes them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class LogDirectory:
         self.is_new = False
         """Whether no broker has used the directory before this start."""
         self.has_compacted = False
-        """Whether a log is or was compacted."""
+        """Whether, since the start, a log has had a cleanup policy with compaction."""
         self._made = 0
         self._names_at_start: set[str] = set()
         self._directory_id = UUID(int=0)
@@ -106,10 +106,10 @@ class LogDirectory:
         self.clean = checkpoints.read_clean_shutdown(self.path, self._files)
 
     def _refuse_other_logs(self) -> None:
-        """Raises StorageError if there are logs of topics, but no metadata log that knows them.
+        """Raises StorageError if there are logs of topics, but no metadata log.
 
         Apache Kafka has such directories with ZooKeeper, and with a metadata log elsewhere (``metadata.log.dir``). A
-        start would remove their logs as those of deleted topics.
+        start would take their logs for logs of deleted topics, and remove them.
         """
         try:
             metadata = self.path / METADATA_DIRECTORY
@@ -182,7 +182,7 @@ class LogDirectory:
             raise StorageError(f"{self.path / METADATA_DIRECTORY} cannot be read: {error}") from error
 
     def begin_recovery(self, image: CatalogImage) -> dict[str, UUID | None]:
-        """Reads the checkpoints and removes stray directories, before the existing logs are opened.
+        """Reads the checkpoints, removes the mark of a clean stop and stray directories. Then the logs can be opened.
 
         Returns the topic's id for each directory of a partition, or None where it is not known.
         """
@@ -201,9 +201,9 @@ class LogDirectory:
     def lost_epochs(self) -> dict[tuple[str, int], int]:
         """Returns the leader epochs to begin for partitions that may have lost records. Call it once, after a recovery.
 
-        After a clean stop, these are partitions with a damaged or missing log. After an unclean stop, these are
-        partitions whose log has not begun the new epoch of the catalogue. In both cases, a log with a later epoch than
-        the catalogue counts, too, because then the metadata log has lost its end.
+        After a clean stop, the partitions are those with a damaged or missing log. After an unclean stop, they are
+        those whose log has not begun the new epoch of the catalogue. In both cases, partitions whose log has
+        a later epoch than the catalogue are included, because then the metadata log has lost its end.
         """
         names, self._names_at_start = self._names_at_start, set()
         epochs = {}
@@ -231,7 +231,7 @@ class LogDirectory:
             log.error("partition %s-%d is offline: %s", *key, error.message)
 
     def _read_checkpoint(self, file: str) -> dict[TopicPartition, int]:
-        """Returns a checkpoint's offsets. Replaces an invalid file by an empty one: then whole logs are checked."""
+        """Returns the offsets of a checkpoint file. Replaces an invalid file by an empty one and returns no offsets."""
         try:
             return checkpoints.read_offsets(self.path / file, self._files)
         except (StorageError, OSError) as error:
@@ -254,7 +254,7 @@ class LogDirectory:
                 try:
                     stored = checkpoints.read_partition_metadata(self.path / name, self._files)
                 except (StorageError, NotADirectoryError):
-                    continue  # no topic id; if the image has the topic, the opening of the log reports this
+                    continue  # not readable: if the image has the topic, the opening of its log reports the error
                 is_stray = topic is None or (stored is not None and stored != topic.id)
                 if is_stray and stored is None:
                     continue  # not a partition's directory, so the broker does not remove it
@@ -273,7 +273,7 @@ class LogDirectory:
     def check_room(self) -> None:
         """Raises KafkaError (KAFKA_STORAGE_ERROR) if no more logs can be created now.
 
-        For clients this error is retriable, and it can end when connections or files are closed.
+        Clients retry after this error. A retry can succeed when connections or files have been closed.
         """
         if not self._files.has_room():
             raise KafkaError(ErrorCode.kafka_storage_error, "Too few file descriptors are left for more partitions.")
@@ -398,7 +398,7 @@ class LogDirectory:
                 yield None
         try:
             self._remove_from_checkpoints(names)
-        except OSError as error:  # repeated when a topic of this name is created
+        except OSError as error:  # the creation of a topic of this name tries again
             log.error("the checkpoints of %s could not be written: %s", self.path, error)
 
     def remove_later(self, paths: Sequence[Path], delay_ms: int) -> None:
@@ -419,7 +419,7 @@ class LogDirectory:
             self.defer_removal(delay_ms, remove)
 
     def _remove_from_checkpoints(self, names: Set[TopicPartition]) -> None:
-        """Removes partitions from the checkpoint files. Raises OSError.
+        """Removes partitions from the checkpoints of recovery points and of log start offsets. Raises OSError.
 
         The files identify logs only by name, so an entry of a deleted log would apply to the next log of this name.
         """
@@ -451,7 +451,7 @@ class LogDirectory:
         """Applies retention to all logs. If one log fails, only this log goes offline."""
         for partition in tuple(self.partitions.values()):
             if self._usable(partition):
-                with suppress(KafkaError):  # the log has logged it and raises KAFKA_STORAGE_ERROR from now on
+                with suppress(KafkaError):  # the log has logged the reason and is offline from now on
                     partition.log.retain(self._now_ms())
 
     def expire_producers(self) -> Steps[None]:

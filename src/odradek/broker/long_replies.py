@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Known = dict[Hashable, list[bytes]]
-"""Packed elements by the key that they describe."""
+"""The parts of each packed element, by the key of its item."""
 
 
 class ReplySize:
@@ -49,7 +49,9 @@ def elements(context: Context, *path: str) -> Elements:
 
 
 def shared_elements(context: Context, *path: str) -> Elements:
-    """Returns an empty list of elements for an array that the reply contains several times. It counts in each place."""
+    """Returns an empty list of elements for an array that the reply contains several times.
+
+    The bytes of the array are counted each time the reply includes it."""
     return Elements(schemas.element_packer(context.api_key, context.version, Kind.RESPONSE, *path))
 
 
@@ -66,9 +68,9 @@ def rows_of_topics(
     make: Callable[[Mapping[str, int]], Steps[Elements]],
     refused: Callable[[str, KafkaError], Mapping[str, Any]],
 ) -> Steps[Elements]:
-    """Makes the rows of a reply about topics, one for each name.
+    """Makes the rows of a reply about topics: one for each name, or one for each topic if all topics are refused.
 
-    ``make`` gets the number of times that each name occurs. It makes the rows of the names that occur once, and raises
+    ``make`` gets the number of times that each name occurs. It makes the rows of the names that occur once. It raises
     KafkaError if all topics are refused. ``refused`` makes the row of a refused topic.
     """
     names: Iterable[str] = (topic.name for topic in topics)
@@ -121,7 +123,7 @@ def each_once(
 ) -> Steps[None]:
     """Appends an element for each item of ``asked``. A repeated item gets the same packed element again.
 
-    ``known`` has the elements of other arrays of the same kind in this reply.
+    ``known`` has the elements that other arrays of the reply already contain. The new elements are added to ``known``.
     """
     known = {} if known is None else known
     for item in asked:

@@ -1,7 +1,8 @@
 """The loader of committed metadata records: it passes their changes to the publishers.
 
 The loader calls the publishers in the order of ``broker/metadata_publishers``. At the start it passes a delta of the
-whole image, later the delta of each committed batch. The reply to the request follows after the last publisher.
+whole image, later the delta of each committed batch. The broker replies to the request of a batch after the last
+publisher.
 """
 
 from __future__ import annotations

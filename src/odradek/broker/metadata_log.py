@@ -44,11 +44,11 @@ _MAX_BATCH_BYTES = 1 << 30
 MAX_CHANGE_BYTES = 8 << 20
 """The limit for the bytes of all records of one request, which are one batch. Kafka's Raft client has this limit."""
 MAX_CHANGE_RECORDS = 10_000
-"""The limit for the records of one request about topics or quotas. Kafka's controller has this limit."""
+"""The limit for the records of one request, except for changes of settings. Kafka's controller has this limit."""
 
 
 class ChangeTooLarge(KafkaError):
-    """A request has more records than one batch may contain. The whole request is refused."""
+    """A request has too many records, or its records have too many bytes. The whole request is refused."""
 
 
 class Change:
@@ -90,7 +90,7 @@ class Change:
             yield None
 
     def check(self, request: CatalogRequest) -> None:
-        """Raises KafkaError if ``add`` would refuse this part. Only for small parts: it has no steps."""
+        """Raises KafkaError if the catalogue would refuse this part. Only for small parts: the check has no steps."""
         result_of(self._shard.generate(request))
 
     def write(self) -> None:
@@ -122,7 +122,7 @@ class MetadataConfig(NamedTuple):
 
 
 class Catalog:
-    """The catalogue. Only its methods change it; readers see it as ``CatalogImage``."""
+    """The catalogue. Readers see it as ``CatalogImage``, without the methods that change it."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Catalog:
         config: MetadataConfig | None = None,
     ) -> None:
         self.on_snapshot_due: Callable[[], None] = lambda: None
-        """Called after each change and at each ``check_snapshot`` while a snapshot is due."""
+        """``check_snapshot`` calls this function while a snapshot is due."""
         self._log = log
         self._shard = shard
         self._now_ms = now_ms
@@ -190,7 +190,7 @@ class Catalog:
         return tuple(self._snapshots)
 
     def check_snapshot(self) -> None:
-        """Calls ``on_snapshot_due`` if enough bytes or enough time have followed the last snapshot."""
+        """Calls ``on_snapshot_due`` if enough bytes or enough time have followed the newest snapshot."""
         config = self._config
         if not self._new_bytes:
             return
@@ -227,7 +227,7 @@ class Catalog:
         self.retain()
 
     def retain(self) -> None:
-        """Removes the oldest snapshots beyond the retention size or time, and the log before the next snapshot.
+        """Removes the oldest snapshots beyond the retention size or time, and the log before the remaining ones.
 
         The newest snapshot stays. Raises KafkaError, OSError.
         """
@@ -238,7 +238,7 @@ class Catalog:
             is_too_old = 0 <= config.retention_ms < now_ms - self._snapshots[0].timestamp_ms
             if not is_too_much and not is_too_old:
                 return
-            # The log goes first. Otherwise a start could find a log whose earlier records are in no snapshot.
+            # First the log, then the snapshot, as in Kafka.
             self._log.delete_before(self._snapshots[1].end_offset)
             self._log.retain(now_ms)
             self._files.remove(self._snapshots.pop(0).path)
@@ -290,8 +290,8 @@ class Catalog:
     def apply(self, request: CatalogRequest) -> None:
         """Writes and syncs the records of a request, then replays them. Raises KafkaError if the request is refused.
 
-        Only a start calls this, before it publishes the image. The records may be several batches. After a crash, each
-        batch is complete or missing.
+        Only a start calls this, before it opens the logs of topics. The records may be several batches. After a crash,
+        each batch is complete or missing.
         """
         generated = result_of(self._shard.generate(request))
         if not generated:
@@ -327,7 +327,7 @@ class Catalog:
         return info.base_offset
 
     def initial_delta(self) -> Delta:
-        """Returns the whole image as a delta to an empty catalogue."""
+        """Returns the delta from an empty catalogue to the whole image."""
         return Delta.of(self._shard)
 
     def on_metadata_update(self, delta: Delta, image: CatalogImage) -> Steps[None]:
@@ -370,7 +370,7 @@ def _load_snapshot(path: Path, shard: CatalogShard, files: Files) -> list[Metada
 
 
 def _open_log(path: Path, config: MetadataConfig, now_ms: int, *, clean: bool, files: Files, end_offset: int) -> Log:
-    """Opens the log after a snapshot that ends at ``end_offset``. Raises StorageError if the log begins later."""
+    """Opens the log that continues a snapshot. Raises StorageError if the log begins after the snapshot's end."""
     log_config = LogConfig(
         max_message_bytes=_MAX_BATCH_BYTES,
         retention_ms=-1,

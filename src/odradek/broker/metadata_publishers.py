@@ -81,7 +81,7 @@ def in_order(broker: PublishedBroker) -> list[Publisher]:
         PartitionLogs(directory, config, broker.begin_epochs),
         # The image: from here on, requests see new topics.
         broker.catalog,
-        # After the logs: it removes the entries of deleted logs before a new log has the same name.
+        # After the logs: it removes deleted logs from the cleaner's checkpoint before a later log has the same name.
         LogCleaner(directory, config, broker),
         # After the logs and the image: a coordinator reads its topic, and looks up changed topics in the image.
         *(CoordinatorElections(coordinator, directory) for coordinator in broker.coordinators),
@@ -99,7 +99,9 @@ class BrokerSettings:
         self._host_limits = host_limits
 
     def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
-        """Applies changed settings. Raises ConfigError at the start if an override names a host without an address."""
+        """Applies changed settings.
+
+        Raises ConfigError at the start if a host in the static ``max.connections.per.ip.overrides`` has no address."""
         if not delta.is_initial and not _alters_broker(delta) and ELIGIBLE_LEADERS not in delta.features:
             return
         config = self._config
@@ -125,7 +127,7 @@ class PartitionLogs:
         topic_ids: dict[str, UUID | None] = {}
         if delta.is_initial:
             if not directory.clean:
-                # A log may have lost its end. New records at these offsets get a new epoch, so that clients can find
+                # A log may have lost its end. New records at the lost offsets get a new epoch, so that clients can find
                 # the truncation by the epochs of the records that they have read.
                 self._begin_epochs()
             topic_ids = directory.begin_recovery(image)
@@ -165,7 +167,7 @@ class PartitionLogs:
 
 
 class LogCleaner:
-    """The log cleaner. It is started as soon as a log is compacted."""
+    """Publisher that starts the log cleaner for the first compacted log, and makes the cleaner forget deleted logs."""
 
     def __init__(self, directory: LogDirectory, config: BrokerConfig, owner: LogCleanerOwner) -> None:
         self._directory = directory
@@ -185,7 +187,7 @@ class LogCleaner:
 
 
 class CoordinatorResignations:
-    """The deletion of an internal topic: its coordinator unloads all shards until the topic exists again."""
+    """Publisher that unloads all shards of a coordinator when its internal topic is deleted."""
 
     def __init__(self, coordinator: Coordinator[Any]) -> None:
         self._coordinator = coordinator
@@ -202,7 +204,7 @@ class CoordinatorResignations:
 
 
 class CoordinatorElections:
-    """A coordinator: it gets the changes of the catalogue, and loads the partitions of its new topic."""
+    """Publisher that informs a coordinator of changed topics, and loads the partitions of its new internal topic."""
 
     def __init__(self, coordinator: Coordinator[Any], directory: LogDirectory) -> None:
         self._coordinator = coordinator

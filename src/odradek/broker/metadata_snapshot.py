@@ -43,8 +43,9 @@ InThread = Callable[[Callable[[], None]], "Deferred[BaseException | None]"]
 
 
 class MetadataSnapshot(NamedTuple):
-    """A snapshot. ``end_offset``: the first offset that is not in it. ``timestamp_ms``: the time of its last record's
-    append."""
+    """A snapshot. ``end_offset``: the first offset that is not in the snapshot.
+
+    ``timestamp_ms``: the time of the append of the snapshot's last record."""
 
     path: Path
     end_offset: int
@@ -53,7 +54,7 @@ class MetadataSnapshot(NamedTuple):
 
 
 class KeylessRecord:
-    """A record without a key, as Kafka's controller writes them."""
+    """A record without a key, like the records of Kafka's controller."""
 
     __slots__ = ("timestamp_ms", "value")
     key = None
@@ -64,7 +65,7 @@ class KeylessRecord:
 
 
 def find(directory: Path, files: Files) -> list[tuple[int, int, Path]]:
-    """Returns end offset, epoch and path of each snapshot, in this order. Removes unfinished and deleted snapshots."""
+    """Returns (end offset, epoch, path) of each snapshot, sorted. Removes unfinished and deleted snapshots."""
     snapshots = []
     for name in files.list(directory):
         if name.endswith((PARTIAL_SUFFIX, DELETED_SUFFIX)):
@@ -109,7 +110,7 @@ def write(
 
 
 def _batches(values: Iterable[bytes], timestamp_ms: int, now_ms: int) -> Iterator[tuple[bytes, int]]:
-    """Yields the batches and their numbers of records. Each batch has base offset 0."""
+    """Yields each batch with its number of records. Each batch has base offset 0."""
     yield _control(HEADER, _HEADER.pack(0, timestamp_ms, 0), now_ms), 1
     packed: list[bytes] = []
     count = 0

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 class Partition:
     """A partition that this broker leads.
 
-    It gets ``log=None`` if the files of its log could not be opened. All requests for the partition then get
+    It gets ``log=None`` if the files of its log could not be opened. Requests that need the log then get
     KAFKA_STORAGE_ERROR. Other partitions are not affected.
 
-    ``watermark_waits`` is ``None`` while the high watermark is the log end offset. ``on_high_watermark`` is called with
-    the partition's index by ``move_high_watermark``, never by an append.
+    ``watermark_waits`` is ``None`` while the high watermark is the log end offset. ``move_high_watermark`` calls
+    ``on_high_watermark`` with the partition's index. An append does not call it.
     """
 
     __slots__ = (
@@ -94,8 +94,9 @@ class Partition:
         return self.log.last_stable_offset
 
     def produce(self, data: bytes, guard: VerificationGuard | None = None) -> AppendInfo | BatchSteps[AppendInfo]:
-        """Appends a client's batch. Returns steps if this takes long. ``guard``: see ``Log.begin_verification``. If
-        this raises KafkaError, nothing is written.
+        """Appends a client's batch. Returns steps if the append takes long.
+
+        ``guard``: see ``Log.begin_verification``. After a KafkaError, nothing is written.
         """
         info = self.log.begin_append(data, now_ms=self._now_ms, leader_epoch=self.leader_epoch, guard=guard)
         if not isinstance(info, AppendInfo):
@@ -168,17 +169,16 @@ class Partition:
         return self._bytes_between(stable_offset, self.log.last_stable_offset)
 
     def _wake_arrived(self, readable_bytes: int, stable_bytes: int) -> None:
-        """Informs the waiting fetches of bytes that have become readable: those with read_committed of
-        ``stable_bytes``."""
+        """Informs the waiting fetches of new readable bytes. Fetches under read_committed get ``stable_bytes``."""
         for waiter in tuple(self._waiters or ()):
             size = stable_bytes if waiter.committed else readable_bytes
             if size:
                 waiter.count_readable(size)
 
     def wait_for(self, offset: int, end: Callable[[ErrorCode], None]) -> Wait | None:
-        """Calls ``end`` with NONE when the high watermark reaches ``offset``, else with an error.
+        """Calls ``end`` with NONE when the high watermark reaches ``offset``, or before that with an error.
 
-        Returns None if ``end`` was called already.
+        Returns the wait, or None if ``end`` was called already.
         """
         if self.failure:
             end(ErrorCode.unknown_topic_or_partition)
@@ -201,12 +201,12 @@ class Partition:
         self.wake_fetches()
 
     def check_online(self) -> None:
-        """Raises KAFKA_STORAGE_ERROR if the log is offline. Its offsets do not show this."""
+        """Raises KafkaError (KAFKA_STORAGE_ERROR) if the log is offline. The log's offsets can still be read then."""
         if self.log.offline is not None:
             raise KafkaError(ErrorCode.kafka_storage_error, f"{self.topic}-{self.index} {self.log.offline}")
 
     def check_epoch(self, epoch: int) -> None:
-        """Raises FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH (behaviour 52). −1 skips the check."""
+        """Raises FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH; −1 skips the check (docs/offset-behaviours.md, 52)."""
         if epoch in (-1, self.leader_epoch):
             return
         if epoch < self.leader_epoch:

@@ -39,7 +39,7 @@ def run(
     clock: Clock | None = None,
     delete_configs: Sequence[str] = (),
 ) -> bool:
-    """Serves until SIGTERM or SIGINT, with ``exit_with_parent`` also until the end of stdin. Then stops cleanly.
+    """Serves until SIGTERM, SIGINT or, with ``exit_with_parent``, the end of stdin. Then stops cleanly.
 
     ``ready(host, port)`` is called as soon as the broker accepts requests. ``control``: stdin is a socket with commands
     of the parent (broker/control_channel), and the broker stops when the parent closes it. ``delete_configs``: as for
@@ -77,7 +77,8 @@ async def _serve(broker: BrokerServer, ready: Ready, *, exit_with_parent: bool, 
         loop.add_signal_handler(number, stop.set)
     await broker.start()
     Collector(loop.call_later, lambda: broker.is_busy, broker.heap.trim_soon).start()
-    # Collections skip later logs, too: a visit to the logs of ten thousand partitions takes a tenth of a second.
+    # Garbage collections also skip the logs that are made after the start: a visit to the logs of 10,000 partitions
+    # takes a tenth of a second.
     broker.directory.on_growth = gc.freeze
     if control:
         from odradek.broker.control_channel import open_channel

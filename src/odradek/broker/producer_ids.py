@@ -44,8 +44,9 @@ class ProducerIds:
             yield from value_of(self._allocate())
 
     def take(self) -> int:
-        """Returns the next id at once. If there is none, raises KafkaError and starts the allocation of a producer id
-        block."""
+        """Returns the next id at once.
+
+        If there is none, starts the allocation of a producer id block and raises KafkaError."""
         if not self._ids:
             self._allocate()
             raise KafkaError(ErrorCode.coordinator_load_in_progress, "a producer id block is being allocated")

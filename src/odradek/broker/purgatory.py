@@ -36,9 +36,9 @@ class Replicated(Protocol):
     watermark_waits: WatermarkWaits | None
 
     def wait_for(self, offset: int, end: Callable[[ErrorCode], None]) -> Wait | None:
-        """Calls ``end`` with NONE when the high watermark reaches ``offset``, else with an error.
+        """Calls ``end`` with NONE when the high watermark reaches ``offset``, or before that with an error.
 
-        Returns None if ``end`` was called already.
+        Returns the wait, or None if ``end`` was called already.
         """
 
 
@@ -55,7 +55,7 @@ MAX_PARTITIONS = 200_000
 class Purgatory:
     """All waiting requests. If the fetches have more than ``max_partitions``, the oldest fetch is completed.
 
-    Produce requests only have the limit of each connection, because their records are in the log already.
+    Only the limits of the connections apply to produce requests, because their records are in the log already.
     """
 
     def __init__(self, loop: Loop, queue: Queue, max_partitions: int = MAX_PARTITIONS) -> None:
@@ -81,7 +81,7 @@ class Purgatory:
         """Calls ``complete(changed)`` in a later tick, when ``missing_bytes`` more are readable or after the timeout.
 
         ``committed``: only bytes below the last stable offset count. ``changed`` is True if a partition has changed
-        meanwhile. There is no call after ``client`` has disconnected.
+        meanwhile. ``ParkedFetch.wake`` causes the call earlier. There is no call after ``client`` has disconnected.
         """
         fetch = ParkedFetch(self, client, tuple(partitions), missing_bytes, complete, committed=committed)
         fetch.wait(max_wait_ms)
@@ -191,7 +191,7 @@ class ParkedFetch(ParkedRequest):
             self._end()
 
     def wake(self) -> None:
-        """Completes the fetch early, because a partition was changed or deleted, or because too many fetches wait."""
+        """Completes the fetch early: a partition was changed or deleted, too many fetches wait, or the broker stops."""
         self._changed = True
         self._end()
 
@@ -244,7 +244,7 @@ class ParkedProduce(ParkedRequest):
             self._end()
 
     def wake(self) -> None:
-        """Completes the request with NOT_LEADER_OR_FOLLOWER for open partitions, because the broker stops."""
+        """Completes the request, because the broker stops. Partitions that still wait get NOT_LEADER_OR_FOLLOWER."""
         lost = {ErrorCode.request_timed_out: ErrorCode.not_leader_or_follower}
         self._errors = [lost.get(error, error) for error in self._errors]
         self._end()

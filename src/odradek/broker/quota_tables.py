@@ -1,7 +1,7 @@
 """Table of the use of quotas, by bucket. Its number of entries and its work for each new entry are bounded.
 
 An entry is removed when its use has expired. A heap orders the entries by expiry time. A use does not update the heap:
-an entry that reaches the top and was used since is put back with its new expiry time. Each new entry checks at most
+an entry that is at the top and has been used is put back with its new expiry time. Each new entry checks at most
 ``STEPS`` entries of the heap. A table of ``MOST_ENTRIES`` drops the entry at the top, even if the entry's use still
 counts. The use of that client then starts at zero, as in Kafka after an hour without use.
 """

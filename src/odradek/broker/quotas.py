@@ -1,8 +1,11 @@
 """Client quotas: limits on produced and fetched bytes, request time, partition changes and new connections.
 
 The rules are Kafka's (KIP-13, 124, 219, 599, 612). A client over its quota is throttled: its request is served, and the
-reply contains ``throttle_time_ms``. The broker mutes the connection for that time. Then the rate over the windows is at
+reply contains ``throttle_time_ms``. The broker mutes the connection for that time. Then the rate of the client is at
 the limit again. A throttled fetch gets no records, because they would count towards the exceeded quota.
+
+Two quotas may refuse instead. Newer versions of requests that create or delete partitions get
+THROTTLING_QUOTA_EXCEEDED, and a new connection is closed after a delay.
 
 A client's quota is the first of these that exists:
 
@@ -10,12 +13,12 @@ A client's quota is the first of these that exists:
 2. default user and client id; default user and default client id; default user;
 3. client id; default client id.
 
-Quotas with a user are counted for each user, those with a client id for each client id. So the clients of one such
-bucket share its rate.
+If the quota names a user, the use is counted for each user. If it names a client id, the use is counted for each client
+id. Clients that are counted together share the rate.
 
 Rates are measured over ``quota.window.num`` windows of ``quota.window.size.seconds``. As in Kafka, the oldest window
-may be partly expired, and the rate of a new client is divided by the length of all windows but one. Nothing is measured
-while no quota is set. The memory for clients is bounded (broker/quota_tables).
+may be partly expired, and the amount of a new client is divided by the length of all windows but one. While no quota is
+set, the broker measures nothing. The memory for clients is bounded (broker/quota_tables).
 """
 
 from __future__ import annotations
@@ -94,12 +97,12 @@ class QuotaRate:
 
     @property
     def ends_at_ms(self) -> int:
-        """The time at which the last record leaves the windows."""
+        """The time at which the last recorded amount leaves the windows."""
         return int(self._samples[-1][0]) + self._count * self._window_ms if self._samples else 0
 
 
 class TokenBucket:
-    """Permits that accumulate at a rate. A request may overdraw them; ``Quotas.mutate`` then refuses the next."""
+    """Permits that accumulate at a rate. A request may overdraw them; ``Quotas.mutate`` may refuse the next one."""
 
     __slots__ = ("_at_ms", "_tokens", "ends_at_ms")
 
@@ -166,7 +169,7 @@ class Quotas:
         asked = (key, short_name(user), short_name(client_id))
         if asked not in self._bindings:
             if len(self._bindings) >= MOST_ENTRIES:
-                self._bindings.popitem(last=False)  # the oldest; finding it again takes eight look-ups
+                self._bindings.popitem(last=False)  # the oldest: its client's next request finds the binding again
             self._bindings[asked] = self._find(key, user, client_id or "")
         return self._bindings[asked]
 
@@ -215,7 +218,7 @@ class Quotas:
         context.throttle(self.record(REQUEST_PERCENTAGE, context.user, context.client_id, seconds * 100))
 
     def take_back(self, key: str, user: str, client_id: str | None, amount: float) -> None:
-        """Reverts a ``record`` whose bytes were not sent."""
+        """Reverts a call of ``record`` for bytes that were not sent."""
         bound = self.binding(key, user, client_id)
         if bound is not None:
             self._count(bound.bucket, self._now_ms(), -amount)

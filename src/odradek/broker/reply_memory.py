@@ -69,7 +69,9 @@ class ReplyMemory:
 
     @property
     def used(self) -> int:
-        """An upper bound of the held bytes. Sent bytes are subtracted only when memory is short."""
+        """An upper bound of the held bytes.
+
+        Sent bytes are subtracted only when memory is short or the connection begins its next long reply."""
         return self._used
 
     def begin(self, sender: Sender) -> None:

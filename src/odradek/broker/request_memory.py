@@ -72,7 +72,7 @@ class RequestMemory:
         return self._used
 
     def update(self, receiver: Receiver, size: int) -> bool:
-        """Sets the received bytes of a connection's incomplete request. Returns whether it may continue to read."""
+        """Sets the received bytes of a connection's incomplete request. Returns whether the connection may read on."""
         if size <= SMALL_REQUEST_BYTES:
             self.release(receiver)
             return True

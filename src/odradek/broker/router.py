@@ -61,7 +61,7 @@ class Api:
 
     @classmethod
     def of(cls, file: HandlerFile) -> Api:
-        """Returns the API of a handler file. The first request imports the file: most brokers use only a few APIs."""
+        """Returns the API of a handler file. ``load`` or the first request imports the file."""
 
         def first(broker: Any, context: Context, message: Any) -> Reply | Deferred[Reply] | Steps[Reply]:
             api.load()
@@ -124,7 +124,7 @@ class Router:
     def dispatch(self, frame: bytes, connection: Client) -> list[Chunk] | Deferred[list[Chunk] | None]:
         """Serves one request. The chunks are a whole reply with its length. An empty list means that there is no reply.
 
-        For a Deferred of ``None``, FrameError and Hangup, the caller closes the connection.
+        The caller closes the connection after a Deferred of ``None``, a ValueError (FrameError is one) or a Hangup.
         """
         head = read_request_head(frame)
         api = self.apis.get(head.api_key)
@@ -199,7 +199,7 @@ class Router:
             message = yield from decode(head.api_key, head.version, Kind.REQUEST, frame, head.body, kept=elements)
         except ValueError as error:
             reason = str(error)
-        if reason is not None:  # raised here, because the error holds references to the parsed elements
+        if reason is not None:  # raised here: the ValueError holds references to the parsed elements
             raise Hangup(reason)
         if api.keeps_requests and (key := _request_key(head, frame)):
             self._keep(key, message)
@@ -213,8 +213,8 @@ class Router:
     def _call(self, api: ServedApi, context: Context, message: Any) -> Reply | Deferred[Reply]:
         """Serves a request by its handler. Raises the errors of the handler.
 
-        A handler that returns a generator gets its first share at once. If work is left, the promise is returned, and
-        the connection serves nothing else until it is resolved.
+        A handler that returns a generator gets its first share at once. If work is left, this method returns a promise
+        of the reply, and the connection serves nothing else until the promise is resolved.
         """
         count_time = self._count_time
         started_s = perf_counter() if count_time is not None else 0.0
@@ -260,8 +260,8 @@ class Router:
     ) -> None:
         """Packs the reply of a resolved promise. A long one is packed in shares while the connection serves requests.
 
-        While it is packed, ``MAX_REPLY_BYTES`` limits it alone: the connection counts the bytes of one reply in
-        progress, and there may be several of these. ``_pack`` adds the complete reply to the connection's count.
+        A connection may have several such replies in progress, but it counts the bytes of only one. So each of them has
+        its own limit, ``MAX_REPLY_BYTES``, while it is packed. ``_pack`` then adds its bytes to the connection's count.
         """
         if not _is_long(context, value):
             packed.resolve(self._pack_later(head, context, value))

@@ -4,7 +4,7 @@ One event loop serves all connections, so their work is divided into shares. The
 rounds of shares, so a request that arrives meanwhile waits for at most one round. A tick is the time between two checks
 of the sockets.
 
-* A connection with remaining requests at the end of its share joins the queue and does not read from its socket.
+* A connection with remaining requests at the end of its share joins the queue, and reads little from its socket.
 * A handler with much work returns a generator. A ``Task`` runs it, one share at a time.
 * A share takes a millisecond while others wait in the queue, and otherwise the rest of the tick.
 * Each entry of the queue gets one share in a round. A round pauses after ``TICK_S`` and continues after the next check
@@ -46,7 +46,7 @@ SHARE_S = 0.001
 
 
 class Scheduler:
-    """The queue of connections, tasks and callbacks with remaining work. ``call_soon`` is the event loop's."""
+    """The queue of connections, tasks, callbacks and parked requests with remaining work. ``call_soon``: the loop's."""
 
     def __init__(
         self, call_soon: Callable[[Callable[[], None]], object], clock: Callable[[], float] = perf_counter
@@ -89,7 +89,7 @@ class Scheduler:
         """Adds the time since ``begin_share`` to the tick.
 
         The event loop does not report the end of a tick. A callback does, but it costs a check of the sockets. So it is
-        scheduled only when half of a tick's time is spent. These shares may belong to several ticks.
+        scheduled only when half of a tick's time is spent. Until then, the spent time may belong to several ticks.
         """
         self._spent_s += self.clock() - self._began_s
         if self._spent_s > TICK_S / 2 and not self._tick_end_due:
@@ -244,7 +244,7 @@ def value_of(promise: Deferred[T]) -> Steps[T]:
 
 
 def finish(steps: Steps[T]) -> T:
-    """Runs a generator to its end at once. It is for the start and for tests, where no other work waits.
+    """Runs a generator to its end at once: for short work, and for the start and tests, where no other work waits.
 
     Raises RuntimeError if the generator waits for a promise that is not resolved.
     """

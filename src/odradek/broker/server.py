@@ -114,7 +114,7 @@ class BrokerServer:
         self._alarms: Alarms
         self._stopping = False
 
-    # The coordinators and the log cleaner are made at their first use, because not every broker needs them.
+    # The next parts are made at their first use, and some of them by ``_load_rest``, so that a start is short.
 
     @cached_property
     def groups(self) -> GroupRuntime:
@@ -147,7 +147,7 @@ class BrokerServer:
 
     @cached_property
     def log_cleaner(self) -> BrokerLogCleaner:
-        """The log cleaner, made for the first compacted log."""
+        """The log cleaner, made at its first use: for the first compacted log, or by ``_load_rest``."""
         from odradek.broker.log_cleaner import BrokerLogCleaner
 
         return BrokerLogCleaner(self.directory, self.config, now_ms=self.now_ms, call_at=self._alarms.call_at)
@@ -236,7 +236,7 @@ class BrokerServer:
         """Reads the catalogue and checks the broker's settings in it. Raises StorageError, ConfigError."""
         catalog = self.catalog = self.directory.open_catalog(metadata_config(self.config))
         catalog.on_snapshot_due = self.controller.begin_snapshot
-        if not self.directory.is_new:  # the directory of an earlier release gets its level at this start
+        if not self.directory.is_new:  # a directory without a level, from an earlier release, has level 0
             self._log_transaction_version(catalog.features().get(TRANSACTION, 0))
         if self._delete_configs or catalog.configs(BROKER, str(self.node_id)) or catalog.configs(BROKER, ""):
             from odradek.broker import config_stored
@@ -246,7 +246,9 @@ class BrokerServer:
 
     @staticmethod
     def _log_transaction_version(level: int) -> None:
-        """Logs the level, as a warning below the initial one: then what version 2 prevents can happen (KAFKA-17754)."""
+        """Logs the level of ``transaction.version``, as a warning below 2.
+
+        Such a level allows the fault of KAFKA-17754: a delayed EndTxn ends a later transaction."""
         initial = AT_FIRST[TRANSACTION]
         if level >= initial:
             log.info("the level of %s is %d", TRANSACTION, level)
@@ -258,7 +260,7 @@ class BrokerServer:
         )  # fmt: skip
 
     def _follow_catalog(self) -> None:
-        """Publishes the catalogue: this opens the logs and loads the groups. Raises StorageError, ConfigError."""
+        """Publishes the catalogue: this opens the logs and loads the coordinators. Raises StorageError, ConfigError."""
         self.producer_ids = ProducerIds(self.node_id, self.controller)
         self.loader = MetadataLoader(self.catalog, in_order(self))
         self.loader.load()
@@ -370,8 +372,10 @@ class BrokerServer:
         self._alarms.call_at(self.now_ms() + interval_ms, run)
 
     def _load_rest(self, files: Iterator[Callable[[], object]] | None = None) -> None:
-        """Imports the modules that no request has needed yet, one at a time. So later requests do not wait for imports,
-        and the broker does not mix modules of its version with those of a version that is installed while it runs."""
+        """Imports the modules of frequent requests and of the log cleaner, one at a time, unless they are imported.
+
+        So these requests do not wait for imports, and these modules cannot come from another version that is installed
+        while the broker runs."""
         if self._stopping:
             return
         if files is None:
@@ -409,7 +413,7 @@ class BrokerServer:
     # --- connections --------------------------------------------------------------------------------------------
 
     def admit(self, connection: Connection, host: str) -> bool:
-        """Registers a new connection. Returns False if there are too many."""
+        """Registers a new connection. Returns False if a limit is reached or the broker stops."""
         config = self.config
         if (
             self._stopping

@@ -48,7 +48,8 @@ _NOT_LOADED = (
 class MarkerWriter:
     """Writes single markers. ``write_offsets_marker`` writes one into a partition of ``__consumer_offsets``.
 
-    ``load_of_groups`` returns the promise of the end of the load of such a partition; None if it does not load.
+    ``load_of_groups`` returns a promise that is resolved when such a partition is loaded, or None if no load is in
+    progress.
     """
 
     retry_ms = RETRY_MS
@@ -77,7 +78,7 @@ class MarkerWriter:
         return found is not None and index < found.partition_count
 
     def needs_marker(self, partition: Partition, marker: EndTransactionMarker) -> bool:
-        """Returns whether the transaction may still be open in the partition. An offline one may need its marker."""
+        """Returns whether the transaction may be open in the partition. True for a missing or offline partition."""
         found = self._partition(*partition)
         if found is None or found.log.offline is not None:
             return True
@@ -91,12 +92,12 @@ class MarkerWriter:
         return -1 if state is None else state.coordinator_epoch
 
     def load_end(self, partition: Partition) -> Deferred[None] | None:
-        """Returns the promise of the end of the load that the marker has to wait for; None if there is none."""
+        """Returns a promise that is resolved when the partition is loaded, or None if the marker need not wait."""
         topic, index = partition
         return self._load_of_groups(index) if topic == OFFSETS_TOPIC else None
 
     def write_marker(self, partition: Partition, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
-        """Writes a marker. The promise is resolved when the high watermark has passed it."""
+        """Writes a marker. The promise holds NONE once the high watermark has passed the marker, or an error code."""
         topic, index = partition
         if topic == OFFSETS_TOPIC:
             return self._write_offsets_marker(index, marker).map(_group_error)
@@ -130,12 +131,14 @@ class PendingMarkers:
 
     ``is_delayed``: the coordinator knows that markers are late.
 
-    A partition with a newer marker refuses this marker, and the transaction stays prepared, in Kafka for ever. Here the
-    transaction is overdue from ``overdue_ms`` on. Then the partition counts as done if the transaction is not open
-    there. If it is open there, the marker gets the coordinator epoch that the partition knows. In Kafka, this epoch
-    protects a transaction from an old coordinator after a new one has decided for the same id. This broker is the only
-    coordinator, and the decision is in its log. So a larger epoch comes from a tool or from the cluster that had the
-    directory before.
+    A partition with a newer marker refuses this marker, and the transaction stays prepared. In Kafka it stays prepared
+    for ever. Here the transaction is overdue from ``overdue_ms`` on. Then the partition counts as done if the
+    transaction is not open there. If the transaction is open there, the marker gets the coordinator epoch that the
+    partition knows.
+
+    In Kafka, this epoch protects a transaction from an old coordinator after a new one has decided for the same id.
+    This broker is the only coordinator, and the decision is in its log. So a larger epoch comes from a tool or from the
+    cluster that had the directory before.
     """
 
     def __init__(self, writer: MarkerWriter, markers: Markers, coordinator_epoch: int, overdue_ms: int) -> None:
@@ -172,11 +175,11 @@ class PendingMarkers:
         """Whether each partition of ``left`` is offline or has refused its marker, so that no short wait helps."""
         if not self.left <= self._refused | self._offline:
             return False
-        # A group coordinator that failed gives the same error as one that cannot read its log, but it loads again.
+        # A group coordinator that has failed and loads again gives the same error as one that cannot read its log.
         return all(self._writer.load_end(partition) is None for partition in self._offline)
 
     def write(self, now_ms: int, on_end: Callable[[], None]) -> Generator[None, None, None]:
-        """Writes the missing markers in steps, and then calls ``on_end``. A partition that loads is waited for."""
+        """Writes the missing markers in steps, and then calls ``on_end``. Waits for partitions that load."""
         waiting = 1  # for the end of this generator
         skipped = self._skipped(now_ms)
 
@@ -224,7 +227,7 @@ class PendingMarkers:
         return self._is_overdue(now_ms, partition) and not self._writer.needs_marker(partition, self._marker)
 
     def _marker_for(self, now_ms: int, partition: Partition) -> EndTransactionMarker:
-        """Returns the marker of a partition, in an overdue transaction with the coordinator epoch that is known there.
+        """Returns the marker of a partition. In an overdue transaction, it has the coordinator epoch of the partition.
 
         A refusal because of the producer's epoch stays: the marker would end a transaction that has no decision.
         """

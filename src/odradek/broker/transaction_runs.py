@@ -30,7 +30,7 @@ class TransactionRuns:
         return self._held is not None
 
     def take(self, payload: bytes | mmap, at: int, most: int) -> tuple[int, int]:
-        """Holds the record at ``at`` back if it is long. Returns (0, ``at``) for any other record."""
+        """Keeps a long record at ``at`` for ``drain``, and returns (1, its end). For others returns (0, ``at``)."""
         try:
             size, _ = read_varint(payload, at, len(payload))
             if size < LONG_BYTES:

@@ -4,7 +4,7 @@
 * Older requests: the producer has added the partitions with AddPartitionsToTxn, and the broker asks the coordinator
   whether they are in the transaction, unless ``transaction.partition.verification.enable`` is false. Without this
   check, a batch that arrives after the end of its transaction would begin another transaction, which nothing ends.
-* An open transaction of the same producer and epoch in the partition is its own proof.
+* If a transaction of the same producer and epoch is open in the partition, the broker does not ask.
 * The broker asks once for all partitions of a request, as in Kafka: for each question that adds partitions, the
   coordinator writes a record with all partitions of the transaction.
 
@@ -47,7 +47,7 @@ _RETRIED = (*_UNAVAILABLE, ErrorCode.concurrent_transactions)
 
 
 class PartitionVerification:
-    """The verification of the partitions of one request. ``adds``: they are added to the transaction."""
+    """The verification of the partitions of one request. ``adds``: the coordinator adds them to the transaction."""
 
     def __init__(
         self, broker: BrokerServices, transactional_id: str, *, adds: bool, knows_transaction_abortable: bool
@@ -60,7 +60,7 @@ class PartitionVerification:
     def begin(
         self, partition: Partition, producer: ProducerIdentity, sequence: int
     ) -> tuple[Guard, Deferred[ErrorCode] | None]:
-        """Returns the guard for the append of a batch, and the promise of the coordinator's error.
+        """Returns the guard for the append of a batch, and the promise of the error for the client.
 
         Without a promise the batch needs no verification. Raises KafkaError (INVALID_PRODUCER_EPOCH).
         """
@@ -81,7 +81,7 @@ class PartitionVerification:
     def ask(
         self, producer: ProducerIdentity, asked: Collection[PartitionKey]
     ) -> Deferred[Callable[[PartitionKey], ErrorCode]]:
-        """Returns the promise of a function that returns the coordinator's error of each partition."""
+        """Returns the promise of a function from a partition to the coordinator's error."""
         runtime, transactional_id = self._broker.coordinators.runtime(TRANSACTIONS), self._transactional_id
         if self._adds:
             added = runtime.ask(transactional_id, AddPartitions(transactional_id, producer, asked, 2))
@@ -90,7 +90,10 @@ class PartitionVerification:
         return errors.map(lambda found: found.__getitem__)
 
     def error(self, partition: Partition, producer: ProducerIdentity, guard: Guard, code: ErrorCode) -> ErrorCode:
-        """Returns the client's error for the coordinator's, and ends the verification if it is refused for good."""
+        """Returns the error for the client that follows from the coordinator's error ``code``.
+
+        Ends the verification after an error that the producer does not retry.
+        """
         if code is not ErrorCode.none and code not in _RETRIED:
             partition.log.end_verification(*producer, guard)
         if code is ErrorCode.producer_fenced:
@@ -122,7 +125,7 @@ class BatchVerification:
     def ask(self, batches: Iterable[tuple[Partition, bytes] | None]) -> Generator[None, None, None]:
         """Makes the guards of all transactional batches of the request, in steps, and asks the coordinator once.
 
-        A None in ``batches`` counts as work.
+        None in ``batches`` stands for an entry without a batch to verify; it counts for the length of a step.
         """
         if self._transactional_id is None:
             self._error = KafkaError(ErrorCode.transactional_id_authorization_failed)
@@ -162,10 +165,10 @@ class BatchVerification:
         return self._partitions.guard(partition, producer, header.base_sequence)
 
     def result(self, partition: Partition) -> tuple[Guard, Deferred[KafkaError | None] | None]:
-        """Returns the guard for the append of a batch, and the promise of its refusal; the promise holds None if the
-        batch is verified.
+        """Returns the guard for the append of a batch, and the promise of its refusal.
 
-        Without a promise the batch needs no verification. Raises KafkaError if the batch is refused at once.
+        The promise holds None if the batch is verified. Without a promise the batch needs no verification. Raises
+        KafkaError if the batch is refused at once.
         """
         asked = partition.topic, partition.index
         refused = self._error or self._refused.get(asked)

@@ -36,7 +36,7 @@ _FILE_ERRORS = frozenset(
 
 
 def takes_spare(transport: asyncio.BaseTransport) -> bool:
-    """Returns whether a new connection uses one of the last file descriptors, and no log file can be closed."""
+    """Returns whether a new connection uses one of the last file descriptors, and no log file could be closed."""
     own = transport.get_extra_info("socket")
     return hasattr(own, "fileno") and is_spare(own.fileno()) and not SHARED.make_room()
 
@@ -44,10 +44,10 @@ def takes_spare(transport: asyncio.BaseTransport) -> bool:
 class FileSender:
     """The sender of file parts for one connection. It is ``busy`` until all chunks are written.
 
-    ``on_room()`` is called when all chunks are written that did not fit into the socket during ``send``.
-    ``on_progress()`` is called whenever the socket has accepted some of them. On an error it aborts the transport. The
-    owner calls ``close`` in ``connection_lost``, and ``transport_drained`` in ``resume_writing``. Raises OSError if
-    there is no file descriptor for it.
+    Chunks that do not fit into the socket during ``send`` are written later. Then the sender calls ``on_progress()``
+    whenever the socket has accepted some bytes, and ``on_room()`` when all chunks are written. On an error the sender
+    aborts the transport. The owner calls ``close`` in ``connection_lost``, and ``transport_drained`` in
+    ``resume_writing``. The constructor raises OSError if there is no file descriptor for the duplicate socket.
     """
 
     def __init__(

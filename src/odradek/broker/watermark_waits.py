@@ -11,7 +11,7 @@ from odradek.core.errors import ErrorCode
 
 
 class Wait(NamedTuple):
-    """A waiting request. ``end`` is called once: with NONE when the offset is reached, else with an error."""
+    """A waiting request. ``end`` is called once: with NONE when the offset is reached, or before that with an error."""
 
     offset: int
     number: int

@@ -26,7 +26,7 @@ SMALL_MEMORY_BYTES = 64 << 20
 SMALL_RESERVATION_BYTES = 16 << 20
 THREADS = 2
 OUTLIVING_BYTES = 64 << 20
-"""The limit for requests that continue after their client has disconnected."""
+"""The limit for the bytes of requests with acks=0 that continue after their client has disconnected."""
 
 
 class Memory:
@@ -72,7 +72,7 @@ class Reservation:
 
 
 class Workers:
-    """The threads and memory budgets of a broker. ``call_soon_threadsafe`` is the event loop's."""
+    """The threads and memory budgets of a broker. ``call_soon_threadsafe`` is the loop's."""
 
     def __init__(self, call_soon_threadsafe: Callable[..., object]) -> None:
         self.large = Memory(LARGE_MEMORY_BYTES)
@@ -82,7 +82,7 @@ class Workers:
         self._threads = ThreadPoolExecutor(THREADS, "odradek-worker")
 
     def run(self, steps: BatchSteps[T]) -> Generator[Deferred[Any] | None, Any, T]:
-        """Runs ``steps`` for the scheduler. Their reservations are released when they end or are closed."""
+        """Runs ``steps`` for the scheduler. Releases their reservations when the steps end or are closed."""
         reservations: list[Reservation] = []
         maps: list[mmap] = []
         running: Deferred[Future[Any]] | None = None
@@ -127,7 +127,7 @@ class Workers:
         if sum(map(len, maps)) <= STEP_BYTES:
             _close(maps)
             _release(reservations)
-        else:  # in a thread, because the system needs some time to unmap large ones
+        else:  # in a thread, because the system needs some time to unmap large maps
             self._call(partial(_close, maps)).then(lambda _: _release(reservations))
 
     def _call(self, function: Callable[[], Any]) -> Deferred[Future[Any]]:

@@ -39,7 +39,7 @@ Users = dict[str, dict[int, Credential]]
 
 
 def check_size(salt: bytes, salted_password: bytes) -> None:
-    """Raises KafkaError (UNACCEPTABLE_CREDENTIAL) for a salt or a salted password that is empty or too long."""
+    """Raises KafkaError (UNACCEPTABLE_CREDENTIAL) if the salted password is empty or if it or the salt is too long."""
     if not salted_password:
         raise KafkaError(ErrorCode.unacceptable_credential, "The salted password is empty.")
     if max(len(salt), len(salted_password)) > MAX_SECRET_BYTES:
@@ -62,7 +62,7 @@ def check(users: Users, request: AlterCredential) -> None:
 
 
 def put(users: Users, user: str, mechanism: int, credential: Credential | None) -> None:
-    """Applies a change of the log. It replaces the user's dict, because images of the catalogue share the old one."""
+    """Applies a change of the log. Replaces the user's dict, because images of the catalogue share the old one."""
     kept = {name: each for name, each in users.get(user, {}).items() if name != mechanism}
     if credential is not None:
         kept[mechanism] = credential

@@ -1,7 +1,7 @@
 """The changes of committed metadata records. Publishers apply deltas (``broker/metadata_loader``) at start and later.
 
 A delta is made from records in log order. A replay applies removals and changes to the image at once. New topics and
-topics with new partitions are only in the delta until ``CatalogShard.publish``, because the broker makes their logs
+new partitions of topics are only in the delta until ``CatalogShard.publish``, because the broker makes their logs
 first.
 """
 
@@ -27,7 +27,9 @@ from odradek.catalog.shard import TOPIC, CatalogShard, Entity, PartitionRegistra
 
 
 class Delta:
-    """The names of changed resources in the order of the records. The image has the values.
+    """The changed resources in the order of the records.
+
+    Settings, quotas, users and features are only names here: the image has their values.
 
     ``is_initial``: this is the first delta, and it names everything in the image.
     """
@@ -58,7 +60,7 @@ class Delta:
     def of(cls, image: CatalogShard) -> Delta:
         """Returns the delta from an empty catalogue to the image.
 
-        It has no producer id blocks, because a broker uses none from before its start.
+        The delta has no producer id blocks, because a broker uses only blocks that it gets after its start.
         """
         delta = cls(image, is_initial=True)
         delta.created = dict(image.topics_by_id)
@@ -102,7 +104,9 @@ class Delta:
                 self._replay_epoch(topic_id, index)
 
     def _replay_new_partition(self, record: PartitionRecord) -> bool:
-        """Applies the record to new topics, and returns whether the image does not have its partition."""
+        """Applies the record to a new topic, or to a topic with new partitions, in the delta.
+
+        Returns whether the partition is only in the delta."""
         topic_id, index = record.topic_id, record.partition_id
         present = self._image.topics_by_id.get(topic_id)
         is_present = present is not None and index < present.partition_count
@@ -118,7 +122,7 @@ class Delta:
         return not is_present
 
     def _replay_removal(self, topic_id: TopicId) -> bool:
-        """Applies a removal, and returns whether only the delta has the topic."""
+        """Applies a removal, and returns whether only the delta had the topic."""
         topic = self.created.pop(topic_id, None)
         if topic is not None:
             self._image.configs.pop((TOPIC, topic.name), None)

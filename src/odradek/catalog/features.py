@@ -1,9 +1,9 @@
 """Feature levels of the cluster: supported levels, initial levels and allowed changes.
 
-The initial levels are those of a newly formatted Apache Kafka 4.3. Clients read them to find the cluster's features.
-In this broker, ``group.version`` controls KIP-848 groups, ``transaction.version`` the records of transactions, and
-``kraft.version`` changes of voters. The other levels are only stored: their features need no level here, or they are
-not supported.
+The initial levels are those of a newly formatted Apache Kafka 4.3. Clients read levels to find the cluster's features.
+In this broker, ``group.version`` controls KIP-848 groups, ``transaction.version`` the records of transactions,
+``kraft.version`` changes of voters, and ``eligible.leader.replicas.version`` changes of ``min.insync.replicas``. The
+other levels are only stored: their features need no level here, or they are not supported.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class FeatureUpdate(NamedTuple):
 
 
 class UpdateFeatures(NamedTuple):
-    """Changes the levels of all named features or of none. The later of two updates of a feature counts."""
+    """Changes the levels of all named features or of none. ``updates``: by the name of the feature."""
 
     updates: Mapping[str, FeatureUpdate]
 

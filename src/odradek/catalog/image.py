@@ -23,7 +23,7 @@ from odradek.catalog.shard import CatalogShard, Entity, PartitionRegistration, T
 
 @dataclass(slots=True, frozen=True)
 class Image:
-    """An immutable copy of the catalogue. Later changes of the shard replace its values and do not change them."""
+    """An immutable copy of the catalogue. While a broker serves, changes replace values and do not modify them."""
 
     topics: tuple[Topic, ...]
     configs: Mapping[tuple[int, str], Mapping[str, str]]
@@ -39,7 +39,8 @@ class Image:
     def of(cls, shard: CatalogShard) -> Image:
         """Returns the image of a shard.
 
-        The shard must have no unpublished delta: its topics would be missing in the image and in the records after it.
+        The shard must have no unpublished delta: its topics would be missing in the snapshot and in the log after the
+        snapshot.
         """
         return cls(
             tuple(shard.topics.values()),

@@ -55,8 +55,9 @@ class PartitionRecord(NamedTuple):
 
 
 class PartitionChangeRecord(NamedTuple):
-    """A change of a partition. ``leader`` becomes the leader in a new leader epoch. ``None``: the record changes only
-    other fields."""
+    """A change of a partition. ``leader`` becomes the leader in a new leader epoch.
+
+    If ``leader`` is None, the record changes only other fields."""
 
     partition_id: int
     topic_id: TopicId
@@ -64,8 +65,9 @@ class PartitionChangeRecord(NamedTuple):
 
 
 class ConfigRecord(NamedTuple):
-    """A setting of a resource. ``value=None`` removes the setting. Resource types: 2 topic, 4 broker, 16 client
-    metrics, 32 group."""
+    """A setting of a resource. ``value=None`` removes the setting.
+
+    Resource types: 2 topic, 4 broker, 16 client metrics, 32 group."""
 
     resource_type: int
     resource_name: str

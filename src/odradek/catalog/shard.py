@@ -7,8 +7,8 @@ Rules
 -----
 * ``generate`` checks a request and generates its records. It works in steps, because a request can have thousands of
 partitions.
-* Only ``replay`` and ``apply`` change the catalogue, with a record that is in the log. New topics and partitions are in
-  a ``Delta`` (``catalog/delta``) and not visible before ``publish``.
+* Only records that are in the log change the catalogue, by ``replay`` and ``apply``. New topics and partitions of a
+  running broker are in a ``Delta`` (``catalog/delta``) and not visible before ``publish``.
 * A refused request raises KafkaError with Kafka's code and text, and changes nothing.
 * The caller puts ids and defaults into the request and checks its settings, because this package makes no random
 numbers and has no table of settings.
@@ -88,8 +88,9 @@ class Topic:
 
 
 class CreateTopic(NamedTuple):
-    """Creates a topic. ``assignments`` (partition → replicas) overrides ``partition_count`` and
-    ``replication_factor``."""
+    """Creates a topic.
+
+    ``assignments`` (partition → replicas) overrides ``partition_count`` and ``replication_factor``."""
 
     name: str
     topic_id: TopicId
@@ -140,7 +141,7 @@ class AllocateProducerIds(NamedTuple):
 
 
 class BeginEpochs:
-    """Starts a new leader epoch of every partition with the same leader, because records of its log may be lost."""
+    """Starts a new leader epoch in every partition and keeps the leader: a log may have lost records."""
 
 
 class RaiseEpochs(NamedTuple):

@@ -1,4 +1,4 @@
-"""The file of ``--command-config``. Its values may be secrets: messages contain only its name, line and setting."""
+"""The file of ``--command-config``. Its values may be secrets, so messages contain only names and line numbers."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def read_properties(path: Path) -> dict[str, str]:
 
 @contextmanager
 def without_values(path: Path | None) -> Iterator[None]:
-    """Turns a ConfigError about a setting in the file into an error with its line and without values of the file.
+    """Turns a ConfigError into a CommandError without values of the file. Changes nothing if ``path`` is None.
 
-    Raises CommandError.
+    If the error names a setting of the file, the message begins with the line of the setting.
     """
     try:
         yield

@@ -13,7 +13,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Delete without asking.")]
 
 
 def confirm(question: str, yes: bool) -> bool:
-    """Asks at the terminal. Raises CommandError if there is no terminal."""
+    """Returns whether ``yes`` is set or the user agrees at the terminal. Raises CommandError without a terminal."""
     if yes:
         return True
     if not sys.stdin.isatty():

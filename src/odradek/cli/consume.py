@@ -1,6 +1,6 @@
 """``odradek consume``: prints records, as JSON lines if requested, or writes Parquet; alone or as a group's member.
 
-A member commits records after they are written. After a kill it repeats records and never skips them.
+A member commits records after they are written. After a kill, the group reads some records again and skips none.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ _ISOLATIONS = ("read_committed", "read_uncommitted")
 
 @dataclass(frozen=True)
 class ConsumeRequest:
-    """The command line. ``start``: earliest, latest, an offset, or a time in ISO 8601. ``isolation``: None means the
-    setting of the properties file, or Kafka's default."""
+    """The command line. ``start``: earliest, latest, an offset, or a time in ISO 8601; with a group, a reset policy.
+
+    ``isolation``: None means the setting of the properties file, or Kafka's default."""
 
     topic: str
     start: str
@@ -75,7 +76,7 @@ class Sink(Protocol):
 
     def write(self, batch: Batch) -> None: ...
     def written(self) -> bool:
-        """Returns whether all records passed to ``write`` are written; for a Parquet file, only after it is closed."""
+        """Returns whether all records passed to ``write`` are written. An open Parquet file returns False."""
 
 
 def run_consume(request: ConsumeRequest) -> int:
@@ -128,7 +129,7 @@ def _ranges(admin: Admin, request: ConsumeRequest, level: str) -> dict[TopicPart
     except ConfigError:
         raise CommandError(
             f"--from {start!r}: expected earliest, latest, an offset, or a time such as 2026-01-31T12:00:00 (UTC "
-            "unless it ends in an offset)"
+            "unless it has a time zone)"
         ) from None
     chosen = admin.partitions(topics[0]) if topics else [TopicPartition(*one) for one in single]
     starts = admin.list_offsets(dict.fromkeys(chosen, moment), isolation_level=level)
@@ -181,7 +182,7 @@ def _follow(request: ConsumeRequest, config: ClientConfig, starts: Mapping[Topic
 
 
 def _settings(request: ConsumeRequest) -> dict[str, Any]:
-    """Returns the consumer's settings: those of the command, overridden by the properties file."""
+    """Returns the consumer's settings. The properties file overrides the command's defaults; options override both."""
     given = read_properties(request.command_config) if request.command_config is not None else {}
     own = {
         "client_id": "odradek-cli", "max_poll_records": POLL_RECORDS, "max_partition_fetch_bytes": FETCH_BYTES,
@@ -197,7 +198,7 @@ def _settings(request: ConsumeRequest) -> dict[str, Any]:
 
 
 def _admin(request: ConsumeRequest) -> Admin:
-    """Returns an Admin for the first look-ups, with the same settings but shorter timeouts. Raises ConfigError."""
+    """Returns an Admin for the first look-ups, with shorter default timeouts. Raises ConfigError."""
     from odradek.client.admin import Admin
     from odradek.client.consumer.config import ConsumerConfig
 
@@ -278,7 +279,7 @@ def _offset_to_commit(after: OffsetAndMetadata, position: int) -> OffsetAndMetad
 
 
 def _seek_to_unused(consumer: Consumer, polled: Polled, count: int) -> None:
-    """Gives back all but the first ``count`` records of a poll: moves the positions back to the first unused ones."""
+    """Gives back all but the first ``count`` records of a poll: moves the positions to the first unused records."""
     from odradek.client.consumer.records import offset_at
 
     for tp, batches in polled.items():
@@ -343,8 +344,9 @@ def _parquet() -> tuple[Any, Any]:
 
 
 class _Lines:
-    """Writes a line for each record to a file or a program, with unchanged bytes. Flushes each batch: a reader sees it
-    at once, and a closed pipe is noticed."""
+    """Writes a line for each record to a file or a program, with unchanged bytes.
+
+    Flushes each batch, so that a reader sees the lines at once, and the command notices a closed pipe."""
 
     def __init__(self, lines: Callable[[Batch], bytes]) -> None:
         self._lines = lines
@@ -362,7 +364,7 @@ class _Lines:
 
 
 class _TerminalLines:
-    """Writes lines to a terminal, with escapes: control characters in records must not act on it."""
+    """Writes lines to a terminal, with escapes: control characters in records must not act on the terminal."""
 
     def __init__(self, lines: Callable[[Batch], str]) -> None:
         self._lines = lines

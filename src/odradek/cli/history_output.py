@@ -1,4 +1,4 @@
-"""The output of ``odradek pipeline history``: the findings, the page and JSON, with Spark or without."""
+"""The output of ``odradek pipeline history``: the findings, the HTML page and JSON, with Spark or without."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _SHOWN = 20
 def check_plotly(line: HistoryLine) -> None:
     """Raises CommandError if the report's extra is missing.
 
-    Comes before all that needs pyarrow, because ``[report]`` brings both, but an error about pyarrow names ``[arrow]``.
+    Call this before any import of pyarrow. The extra ``[report]`` installs both plotly and pyarrow, but an error about
+    pyarrow would name the extra ``[arrow]``.
     """
     if line.report is not None and importlib.util.find_spec("plotly") is None:
         raise CommandError("a report needs plotly, which is not installed: pip install 'odradek[report]'")

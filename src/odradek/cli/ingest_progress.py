@@ -46,7 +46,7 @@ def shown(kind: str, unread: int, *, has_end: bool, with_files: bool = True) -> 
 
 
 class Lines:
-    """Prints a JSON line for each micro-batch, at most one a second while a micro-batch is read, and one at the end."""
+    """Prints a JSON line for each micro-batch and one at the end; within a micro-batch, at most one each second."""
 
     def __init__(
         self, progress: RunProgress, clock: Callable[[], float] = time.monotonic, omitted: Collection[str] = ()

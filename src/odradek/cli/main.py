@@ -1,4 +1,4 @@
-"""The ``odradek`` command. Sub-commands load their modules when they run, so the shell starts fast."""
+"""The ``odradek`` command. Sub-commands load their modules when they run, so that the command starts fast."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from odradek.core.log_lines import set_last_resort
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 INTERRUPTED = 130
 
-# The same options as in cli/options, which takes longer to load than the whole shell.
+# The same options as in cli/options, whose import would slow down each start.
 Bootstrap = Annotated[
     str,
     typer.Option(
@@ -305,7 +305,8 @@ def consume(
 
     Without --json, prints one line for each value, with unchanged bytes unless the output is a terminal. In JSON,
     keys, values and header values are texts, or {"base64": "…"} if they are not UTF-8; `odradek produce --format json`
-    reads them back. A timestamp is ISO 8601, null for a record without one, and milliseconds after the year 9999.
+    reads them back. A timestamp is ISO 8601, null for a record without one, and milliseconds outside the years 1 to
+    9999.
     """
     from odradek.cli.consume import ConsumeRequest, run_consume
 
@@ -394,7 +395,7 @@ def _end_of(arguments: Sequence[str] | None) -> _End:
 
 def _report(error: BaseException) -> int:
     """Prints a line for an error and returns the exit code. Raises the error again if it is a bug."""
-    # Imported here: the errors' module takes longer to load than the whole shell.
+    # Imported here, because these imports would slow down each start.
     from odradek.cli import terminal
     from odradek.core.errors import OdradekError
 

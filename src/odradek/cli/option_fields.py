@@ -21,8 +21,8 @@ Command = Callable[..., None]
 def of_fields(*shared: type) -> Callable[[Command], Command]:
     """Makes a Typer command from a function with one argument, which is a dataclass.
 
-    Its options are the fields that are annotated for Typer or declared by an ``Option``. ``--help`` first lists options
-    without a default, then the command's own, then those of ``shared``, the classes that several commands share.
+    The options of the command are the fields with an annotation for Typer or with an ``Option``. ``--help`` first lists
+    options without a default, then the command's own, then those of the classes ``shared``.
     """
 
     def decorate(command: Command) -> Command:

@@ -47,8 +47,9 @@ CommandConfig = Annotated[
 
 
 def client_config(bootstrap: str, timeout_ms: int, command_config: Path | None = None) -> ClientConfig:
-    """Returns the settings of a command's client. It fails at once if no address answers. Raises ConfigError,
-    CommandError."""
+    """Returns the settings of a command's client. The client fails at once if it can connect to no address.
+
+    Raises ConfigError, CommandError."""
     from odradek.client.config import ClientConfig
 
     settings: dict[str, Any] = {
@@ -79,8 +80,9 @@ def given_names(names: list[str], option: str) -> list[str]:
 
 
 def parse_partitions(arguments: list[str], option: str = "--topic ") -> tuple[list[str], list[tuple[str, int]]]:
-    """Reads ``topic`` and ``topic:0,1`` as Kafka's tools do. Returns topics and partitions. Raises CommandError with
-    the name of the option."""
+    """Reads ``topic`` and ``topic:0,1`` as Kafka's tools do. Returns topics and partitions.
+
+    Raises CommandError with the name of the option."""
     topics: list[str] = []
     partitions: list[tuple[str, int]] = []
     for argument in arguments:
@@ -116,8 +118,9 @@ def table_or_blocks(
 
 
 def columns(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: frozenset[int] = frozenset()) -> str:
-    """Returns a plain table. A column is as wide as its widest cell; columns in ``right`` are right-aligned. Control
-    characters in cells are shown as escapes."""
+    """Returns a plain table. A column is as wide as its widest cell; columns in ``right`` are right-aligned.
+
+    Control characters in cells are shown as escapes."""
     table = [head, *(tuple(map(printable, row)) for row in rows)]
     widths = [max(len(line[i]) for line in table) for i in range(len(head))]
     return "\n".join(

@@ -139,7 +139,7 @@ class Writers:
         self._open: dict[str, pq.ParquetWriter] = {}
 
     def add_batch(self, batch: pa.RecordBatch, since_us: int | None) -> None:
-        """Writes the rows of a decoded batch that are not older than ``since_us`` to the tables of the records."""
+        """Writes the rows of a decoded batch to the tables of records, without rows older than ``since_us``."""
         if self._directory is None:
             return
         import pyarrow as pa
@@ -194,7 +194,7 @@ class Writers:
 
 @contextmanager
 def _tables(directory: Path | None) -> Iterator[Writers]:
-    """Yields writers into ``directory`` and creates it; files of an earlier run are replaced at the end."""
+    """Creates ``directory`` and yields its writers. At the end, the new files replace those of an earlier run."""
     if directory is not None:
         try:
             directory.mkdir(parents=True, exist_ok=True)

@@ -77,7 +77,7 @@ def _print_result(request: IngestLine, done: Ingested) -> None:
     if done.slowest is not None:
         note(_slowest(done.slowest))
     if done.bad:
-        note(f"{done.bad:,} of them have an unreadable value: see columns error and raw.")
+        note(f"{counted(done.bad, 'record')} with an unreadable value: see columns error and raw.")
 
 
 def _slowest(one: PartitionTime) -> str:

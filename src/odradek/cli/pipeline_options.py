@@ -1,4 +1,4 @@
-"""The command lines of ``odradek pipeline``: the functions' options and those of a terminal."""
+"""The options of ``odradek pipeline``: those of the Python functions, and those that only the command line has."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ ProgressKind = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineLine(PipelineOptions):
-    """The options of ``ingest`` and ``replay`` that the functions do not have."""
+    """The options of the commands ``ingest`` and ``replay`` that the Python functions do not have."""
 
     bootstrap_servers: Bootstrap
     as_json: AsJson = False
     command_config: CommandConfig = None
 
     def source_options(self) -> Mapping[str, str]:
-        """Returns the options of ``format("odradek")``; those of ``--option`` override. Raises CommandError."""
+        """Returns the options of ``format("odradek")``. ``--option`` overrides all others. Raises CommandError."""
         return spark_client_options(self.command_config) | dict(self.options or {})
 
 
@@ -73,7 +73,7 @@ class TransformLine(TransformOptions):
     command_config: CommandConfig = None
 
     def source_options(self) -> Mapping[str, str]:
-        """Returns the options of ``format("odradek")``; those of ``--option`` override. Raises CommandError."""
+        """Returns the options of ``format("odradek")``. ``--option`` overrides all others. Raises CommandError."""
         return query_options(self)
 
 
@@ -94,7 +94,7 @@ class ReplayLine(PipelineLine, ReplayOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryLine(ReportOptions):
-    """The command line of ``history``. Without ``master`` and ``conf`` it runs without Spark."""
+    """The command line of ``history``. It uses Spark with ``master``, with ``conf``, or if spark-submit runs it."""
 
     bootstrap_servers: Bootstrap
     since: Annotated[
@@ -113,13 +113,15 @@ class HistoryLine(ReportOptions):
 
 
 def spark_client_options(command_config: CommandConfig) -> dict[str, str]:
-    """Returns the client's settings as options of our formats. Raises CommandError."""
+    """Returns the settings of ``--command-config`` and a client id as options of Odradek's Spark formats.
+
+    Raises CommandError."""
     given = {} if command_config is None else read_properties(command_config)
     return {"kafka.client.id": "odradek-pipeline"} | {f"kafka.{name}": value for name, value in given.items()}
 
 
 def check_pyspark() -> None:
-    """Raises CommandError if the extra is missing, before any other check."""
+    """Raises CommandError if PySpark is not installed. Call this before any other check."""
     import importlib.util
 
     if importlib.util.find_spec("pyspark") is None:

@@ -109,4 +109,4 @@ def _print_result(request: ReplayLine, done: Replayed) -> None:
     if done.earlier:
         note(f"{done.earlier:,} of the {done.offsets:,} offsets were done by earlier runs.")
     if done.bad:
-        note(f"{done.bad:,} of them have an unreadable value: see columns error and raw.")
+        note(f"{counted(done.bad, 'record')} with an unreadable value: see columns error and raw.")

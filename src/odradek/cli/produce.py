@@ -87,7 +87,7 @@ def run_produce(
     except OSError as error:
         raise CommandError(f"{f'--file {file}' if file else 'standard input'}: {error.strerror or error}") from error
     except ValueError as error:
-        sent = f" ({counted(count, 'record')} before it {'was' if count == 1 else 'were'} sent)" if count else ""
+        sent = f" ({counted(count, 'earlier record')} {'was' if count == 1 else 'were'} sent)" if count else ""
         raise CommandError(f"{file or 'standard input'}: {error}{sent}") from error
     if as_json:
         print_json({"topic": topic, "records": count})
@@ -123,7 +123,7 @@ def _look_up(producer: Producer, topic: str, bootstrap: str, *, may_create: bool
 
 
 def _input(file: Path | None, form: str) -> tuple[int, str, Sized]:
-    """Returns the size of the input (0: unknown), the unit of the size, and the batches."""
+    """Returns the size of the input (0: unknown), the unit of the size, and the rows with their sizes."""
     if file is None:
         return 0, "bytes", _stream(sys.stdin.buffer, form)
     if form == "parquet":
@@ -140,7 +140,7 @@ def _stream(source: BinaryIO, form: str) -> Sized:
 
 
 def _csv(source: BinaryIO) -> Sized:
-    """Yields rows as soon as they are complete. Raises ValueError with the line in which a row begins."""
+    """Yields rows as soon as they are complete. Raises ValueError with the line in which the invalid row begins."""
     names: list[str] = []
     with source:
         for line, rows in _whole_rows(source):
@@ -162,7 +162,7 @@ def _csv(source: BinaryIO) -> Sized:
 
 
 def _no_rows(names: list[str]) -> pa.RecordBatch:
-    """Returns an empty batch, so that the producer checks the header even if no rows follow. Raises ValueError."""
+    """Returns an empty Arrow batch: the producer checks the header even if no rows follow. Raises ValueError."""
     with needs_columns("--format csv"):
         import pyarrow as pa
 
@@ -311,7 +311,7 @@ def _columns(batches: Iterator[pa.RecordBatch]) -> Sized:
 
 
 def _chosen(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Returns the batch without the ignored columns."""
+    """Returns the Arrow batch without the ignored columns. Raises ValueError without the column value."""
     names = [name for name in batch.schema.names if name not in IGNORED]
     if "value" not in names:
         raise ValueError(f"no column value among {', '.join(batch.schema.names)}; expected {', '.join(WRITE_COLUMNS)}")

@@ -1,7 +1,7 @@
 """Records as lines, one RecordBatch at a time: only values, or JSON that ``odradek produce`` reads back.
 
 In JSON, keys, values and header values are texts if they are UTF-8, otherwise ``{"base64": "…"}``. A timestamp is null
-if the record has none, and milliseconds after the year 9999, where ``datetime`` ends.
+if the record has none, and milliseconds outside the years 1 to 9999, the range of ``datetime``.
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ def _fields_of_rows(rows: list[Row]) -> _Fields:
 
 
 def from_json(value: Any) -> bytes | None:
-    """Returns the bytes for a value in JSON: of a text, of ``{"base64": "…"}``, or of any other JSON itself.
+    """Returns the bytes for a value in JSON: of ``{"base64": "…"}``, of a text in UTF-8, or of any other value as JSON.
+
+    Returns None for null.
 
     An object with ``base64`` as its only key is never sent as JSON: ValueError if its value is not valid base64.
     """
@@ -122,7 +124,7 @@ def from_json(value: Any) -> bytes | None:
 
 
 def with_null_times(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Sets null for records without a timestamp; their -1 ms would be a time before 1970. Needs the column."""
+    """Sets null for records without a timestamp; their -1 ms would be before 1970. Needs the column timestamp."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -146,7 +148,7 @@ def _texts(values: Iterable[bytes | None]) -> list[str]:
 
 
 def _times(times: Iterable[int]) -> list[str]:
-    """Returns times in microseconds in the form of ``datetime.isoformat``, which is called once for each second."""
+    """Converts microseconds since 1970 to JSON, in the form of ``datetime.isoformat``, called once for each second."""
     seconds = {-1: ""}  # the last second before 1970 contains the value for no timestamp
     found = []
     for time in times:
@@ -176,7 +178,7 @@ def _rare_time(time: int) -> str:
 
 
 def _headers(column: pa.ListArray) -> list[str]:
-    """Returns lists of objects with key and value; null for a record without headers."""
+    """Returns JSON: a list of objects with key and value; null for a record without headers."""
     ends = column.offsets.to_pylist()
     first = ends[0]
     pairs = column.values.slice(first, ends[-1] - first)

@@ -50,7 +50,7 @@ def check_partitions(topics: list[str] | None, all_topics: bool) -> None:
 
 
 def only_target(given: Mapping[str, object], command: str) -> str:
-    """Returns the name of the only target that is given. Raises CommandError."""
+    """Returns the name of the only target that is given. Raises CommandError unless exactly one is given."""
     chosen = [name for name, value in given.items() if value is not None]
     if len(chosen) != 1:
         what = (

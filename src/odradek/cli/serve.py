@@ -14,11 +14,11 @@ def serve(data_dir: Path, listen: str, config: list[str], delete_config: list[st
     """Runs a broker until SIGTERM or Ctrl-C; returns the exit code.
 
     ``listen``: ``host:port``; port 0 chooses a free port. ``config``: ``name=value`` texts. ``delete_config``: names of
-    settings whose values, set while the broker ran, are deleted first. Prints ``ready HOST:PORT`` on stdout when the
+    settings whose dynamic values are deleted first. Prints ``ready HOST:PORT`` on stdout when the
     broker accepts requests. Wrong arguments, an unusable directory or port give one line on stderr and exit code 2.
     ``exit_with_parent``: also stops when stdin ends.
     """
-    gc.disable()  # until the broker serves: objects made at the start are kept
+    gc.disable()  # until the broker serves: a collection would find nothing, because the objects of a start stay in use
     from odradek.core.errors import OdradekError
     from odradek.core.operating_system import require_posix
 

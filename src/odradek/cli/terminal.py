@@ -5,8 +5,8 @@ failed, 2 wrong input (an option, a directory, an address, a topic) or a package
 143 ended by SIGTERM (pipelines). This module imports rich only when something is drawn, so ``odradek serve`` starts
 without it.
 
-Every line that a command prints is made here or by ``options.columns``. Names and messages of a cluster may contain
-control characters; these are shown as escapes (``core.printable``).
+Names and messages of a cluster may contain control characters. The functions of this module and ``options.columns``
+show them as escapes (``core.printable``), except in data for a file or a pipe.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def error_line(message: str) -> None:
 def writing_out() -> Iterator[None]:
     """Ends the command with one line if standard output cannot be written, for example on a full disk.
 
-    BrokenPipeError, for a reader that has ended, is not such an error: the shell handles it silently.
+    BrokenPipeError, for a reader that has ended, is not such an error: ``cli/main`` handles it silently.
     """
     try:
         yield
@@ -119,7 +119,7 @@ def print_data(text: str) -> None:
 
 
 def ask(question: str) -> bool:
-    """Asks at the terminal. If the answer is not yes, prints that nothing was changed."""
+    """Asks at the terminal and returns whether the answer is yes. Otherwise prints that nothing was changed."""
     print(f"{printable(question)} [y/N] ", end="", flush=True)
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return True
@@ -159,7 +159,7 @@ def progress(label: str, total: int, unit: str) -> Iterator[Advance]:
 
 
 def bar_columns(unit: str) -> tuple[ProgressColumn, ...]:
-    """Returns the columns of every bar: the finished part, the rate, and the remaining time."""
+    """Returns the columns of every bar: the label, the finished part, the counts, the rate and the remaining time."""
     from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
     from rich.text import Text

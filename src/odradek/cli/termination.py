@@ -1,4 +1,4 @@
-"""SIGTERM for long-running commands: like Ctrl-C, it ends them at once, with one line and exit code 143."""
+"""SIGTERM for long-running commands: it raises Terminated, as Ctrl-C raises KeyboardInterrupt. The exit code is 143."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 EXIT_TERMINATED = 143
-# A file system that does not answer delays the exit only this long: SIGKILL usually follows SIGTERM soon.
+# A file system that does not respond delays the exit only this long: SIGKILL usually follows SIGTERM soon.
 _MARK_S = 5.0
 
 
@@ -20,8 +20,10 @@ class Terminated(BaseException):
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Makes SIGTERM raise Terminated in the main thread. If the block ends by that or by Ctrl-C, marks the runs of its
-    tables as ended; otherwise a run on another machine would wait until these runs have been silent for long.
+    """Makes SIGTERM raise Terminated in the main thread.
+
+    If Terminated or Ctrl-C ends the block, this process marks its own runs on tables as ended. So a run on another
+    machine can begin at once, and need not wait until these runs have been silent for long.
 
     Installs no handler in a thread other than the main one, or in a process that already handles or ignores SIGTERM.
     """
@@ -44,7 +46,7 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 
 def _mark_runs_ended() -> None:
-    runs = sys.modules.get("odradek.pipelines.runs")  # if it is not loaded, nothing was written
+    runs = sys.modules.get("odradek.pipelines.runs")  # if the module is not loaded, nothing was written
     if runs is not None:
         marking = threading.Thread(target=runs.mark_all_ended, name="odradek-leave", daemon=True)
         marking.start()

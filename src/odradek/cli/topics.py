@@ -50,9 +50,9 @@ def _settings(pairs: list[str] | None) -> dict[str, str]:
 
 
 def _with_hint(admin: Admin, error: KafkaError, settings: Iterable[str]) -> KafkaError:
-    """Returns the error; if it is about an unknown setting, with the nearest setting of a topic of the cluster.
+    """Returns the error. If it reports an unknown setting, adds the nearest name among the settings of a topic.
 
-    Brokers only report that the name is unknown.
+    Brokers do not suggest a name.
     """
     unknown = next((name for name in settings if error.message.endswith(f"Unknown topic config name: {name}")), None)
     topic = None if unknown is None else next(iter(admin.describe_topics()), None)
@@ -149,7 +149,9 @@ def describe(
     names: Names,
     *,
     bootstrap: Bootstrap,
-    all_configs: Annotated[bool, typer.Option("--all-configs", help="Also show settings with their defaults.")] = False,
+    all_configs: Annotated[
+        bool, typer.Option("--all-configs", help="Also show settings that the topic does not set.")
+    ] = False,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
     timeout_ms: Timeout = TIMEOUT_MS,
@@ -298,7 +300,7 @@ def delete_records(
     as_json: AsJson = False,
     timeout_ms: Timeout = TIMEOUT_MS,
 ) -> None:
-    """Delete the oldest records of partitions: their log then starts at the given offset, or at its end."""
+    """Delete the oldest records of partitions: each log then starts at the given offset, or at its old end."""
     from odradek.core.ids import TopicPartition
 
     if before != "end" and not (before.isascii() and before.isdigit()):

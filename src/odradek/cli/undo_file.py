@@ -21,9 +21,9 @@ def write_undo(text: str, given: Path | None, suffix: str) -> Path:
 
 
 def write_new(path: Path, text: str, option: str, failure: Callable[[str | None], str]) -> None:
-    """Writes a file that does not exist, to the disk. ``failure`` makes the message from the system's reason.
+    """Creates a file and syncs it. ``failure`` makes the message from the system's reason.
 
-    Raises CommandError."""
+    Raises CommandError, also if the file exists."""
     try:
         with path.open("x", encoding="utf-8", newline="") as file:
             file.write(text)

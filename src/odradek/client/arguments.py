@@ -1,4 +1,4 @@
-"""Checks of call arguments: an error names the argument before a request is sent."""
+"""Checks of call arguments: the error for an invalid one has its name and is raised before a request is sent."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def as_whole(number: Any) -> int | None:
 
 
 def as_partition(given: Any) -> TopicPartition:
-    """Returns a pair as a TopicPartition. Raises TypeError for anything but a name and a number, ValueError if the
-    number is negative."""
+    """Returns a pair as a TopicPartition.
+
+    Raises TypeError for anything but a name and a number, ValueError if the number is negative."""
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise TypeError(f"expected a TopicPartition, a topic and a number, not {given!r}")
     topic, number = given[0], as_whole(given[1])
@@ -39,8 +40,9 @@ def as_partition(given: Any) -> TopicPartition:
 
 
 def as_partitions(given: Any) -> list[TopicPartition]:
-    """Returns the partitions as a list. Raises TypeError, ValueError like ``as_partition``, and TypeError for a single
-    partition."""
+    """Returns the partitions as a list.
+
+    Raises TypeError, ValueError like ``as_partition``, and TypeError for a single partition."""
     if isinstance(given, TopicPartition | str) or not isinstance(given, Iterable):
         raise TypeError(f"expected several TopicPartitions, as a list, not {given!r}")
     return [as_partition(one) for one in given]
@@ -54,8 +56,9 @@ def as_name(given: Any, what: str) -> str:
 
 
 def as_names(given: Any, what: str) -> list[str]:
-    """Returns the names as a list. Raises TypeError also for a single name, whose letters would count as names
-    otherwise."""
+    """Returns the names as a list.
+
+    Raises TypeError also for a single name: otherwise each of its letters would be taken for a name."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise TypeError(f"{what}: expected several names, as a list, not {given!r}")
     return [as_name(one, what) for one in given]
@@ -67,8 +70,9 @@ def as_setting(value: Any) -> str:
 
 
 def as_offset(given: Any, tp: TopicPartition) -> OffsetAndMetadata:
-    """Returns an offset as OffsetAndMetadata. Raises TypeError for anything else, ValueError unless it is between 0 and
-    2**63 - 1."""
+    """Returns an offset, alone or in a tuple, as OffsetAndMetadata.
+
+    Raises TypeError for anything else, ValueError unless the offset is between 0 and 2**63 - 1."""
     full = given
     if as_whole(given) is not None:
         full = OffsetAndMetadata(given)
@@ -166,8 +170,10 @@ _CLOSE_MS = 30_000
 def call_timeout_ms(timeout: float | None, timeout_ms: int | None, callers: int = 1) -> int | None:
     """Returns the time limit of a call in milliseconds; None for the client's own limit.
 
-    ``timeout`` is in seconds. ``timeout_ms`` is its old name, in milliseconds: version 0.2 will not accept it. The
-    warning names the code that is ``callers`` calls above this function's caller. Raises TypeError, ValueError.
+    ``timeout`` is in seconds. ``timeout_ms`` is its old name, in milliseconds: version 0.2 will not accept it. A
+    DeprecationWarning for it names the code that is ``callers`` calls above this function's caller.
+
+    Raises TypeError, ValueError.
     """
     if timeout_ms is None:
         return as_timeout_ms(timeout)

@@ -39,7 +39,7 @@ TRANSACTIONAL_ID = 1
 _KEY_TYPES = {GROUP: "group", TRANSACTIONAL_ID: "transactional id"}
 # An unknown topic becomes an error after this time: a new topic is not known to every broker at once.
 UNKNOWN_TOPIC_GRACE_MS = 2_000
-# If an address does not answer for this long, the next one is tried at the same time.
+# If no connection opens within this time, the client also tries the next address.
 STAGGER_S = 0.5
 
 _RETRIABLE = frozenset({
@@ -120,8 +120,8 @@ class Cluster:
     async def retry(self, what: str, attempt: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
         """Awaits ``attempt()`` until it succeeds, with backoff between two attempts.
 
-        Raises at once an error that a retry cannot solve. Raises RequestTimedOut at the deadline, and BrokerUnreachable
-        if no address has answered within ``bootstrap_timeout_ms``.
+        Raises at once an error that a retry cannot solve. Raises RequestTimedOut at the deadline, or BrokerUnreachable
+        if no broker was reachable. Raises the last error if no connection has opened within ``bootstrap_timeout_ms``.
         """
         backoff_ms: float = self.config.retry_backoff_ms
         failure: OdradekError | None = None
@@ -132,7 +132,7 @@ class Cluster:
                     return await attempt()
             except TimeoutError as error:
                 if isinstance(failure, BrokerUnreachable):
-                    raise failure from error  # it has the reason; the last attempt had no time left to connect
+                    raise failure from error  # this error has the reason; the last attempt had no time left to connect
                 raise RequestTimedOut(f"{what}: no answer within {deadline.limit_ms} ms") from error
             except OdradekError as error:
                 failure = error
@@ -190,7 +190,7 @@ class Cluster:
     async def _first_of(self, addresses: list[Address]) -> BrokerConnection:
         """Connects to the addresses in order and returns the first connection that opens.
 
-        After ``STAGGER_S`` without an answer, the next address is tried at the same time."""
+        If none opens within ``STAGGER_S``, also tries the next address."""
         pending: set[asyncio.Task[BrokerConnection]] = set()
         failures: list[str] = []
         left = list(addresses)
@@ -245,7 +245,7 @@ class Cluster:
         return connection is not None and not connection.closed and connection.throttle_left_s > 0
 
     async def _open_to(self, node_id: int, address: Address) -> BrokerConnection:
-        """Opens and registers a connection without an await between: a second caller would otherwise open another."""
+        """Opens a connection and registers it at once: otherwise a second caller could open another one in between."""
         try:
             connection = self._connections[node_id] = await self._open(address)
             return connection
@@ -259,7 +259,7 @@ class Cluster:
         return await self._refresh_at(await self.any_connection(), topics)
 
     async def refresh_elsewhere(self, topics: Iterable[str]) -> None:
-        """Like ``refresh``, but asks another broker at each call, since a broker may have old metadata."""
+        """Refreshes these topics; asks another broker at each call, since one broker may have old metadata."""
         nodes = sorted(self._metadata.nodes)
         if nodes:
             self._turn += 1
@@ -352,7 +352,7 @@ class Cluster:
         return {topic_id: name for name, topic_id in ids.items() if topic_id is not None}
 
     def known_topic(self, name: str) -> TopicDescription | None:
-        """Returns a topic's description in the cached metadata."""
+        """Returns a topic's description in the cached metadata; None if the topic is not there."""
         topic = self._metadata.topics.get(name)
         return topic.description if topic is not None else None
 
@@ -377,10 +377,10 @@ class Cluster:
             self._metadata.topics.pop(name, None)
 
     async def leaders(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
-        """Returns the leader of each partition, from the cached metadata if that is younger than
-        ``metadata_max_age_ms``.
+        """Returns the leader of each partition.
 
-        Raises UnknownTopic, and LEADER_NOT_AVAILABLE (retriable) for a partition without a leader.
+        Asks the cluster if the cached metadata lacks the partition or is older than ``metadata_max_age_ms``. Raises
+        UnknownTopic, and LEADER_NOT_AVAILABLE (retriable) for a partition without a leader.
         """
         wanted = list(partitions)
         fresh_s = self.config.metadata_max_age_ms / 1000
@@ -482,7 +482,7 @@ def _unknown_text(names: list[str]) -> str:
 
 
 def _merge(topic: TopicMetadata, before: TopicMetadata | None) -> TopicMetadata:
-    """Merges a topic's new metadata with ``before``: a partition with an older leader epoch keeps its old metadata."""
+    """Returns the new metadata, except for partitions in which ``before`` has a newer leader epoch."""
     if before is None or before.description.topic_id != topic.description.topic_id:
         return topic
     partitions, reply_s = topic.partitions, topic.reply_s

@@ -48,8 +48,9 @@ _NOT_HERE = {
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> ConfigError:
-    """Returns the error for a name, with dots or underscores, that is not in ``known``: with a reason or the nearest
-    name."""
+    """Returns the error for a setting that is not in ``known``, with a reason or a similar known name if there is one.
+
+    ``name`` may have dots or underscores."""
     key = name.replace(".", "_")
     for start, reason in _NOT_HERE.items():
         if key.startswith(start):
@@ -87,11 +88,12 @@ class ClientConfig:
     """Addresses and timeouts of a client. Hashable and picklable; times in milliseconds.
 
     ``request_timeout_ms`` limits one request on one connection, ``default_api_timeout_ms`` a whole call with its
-    retries. ``bootstrap_timeout_ms`` limits the time until the first answer of any address (0: each address gets one
+    retries. ``bootstrap_timeout_ms`` limits the time until the first connection opens (0: each address gets one
     attempt). ``allow_auto_create_topics``: a broker with auto.create.topics.enable creates a topic that is looked up.
     None means true for a producer, as in Java, and false for every other client.
 
-    ``receive_message_max_bytes``, a setting of librdkafka, limits a reply. Its default grows with the fetch limit.
+    ``receive_message_max_bytes``, a setting of librdkafka, limits a reply. Its default grows with
+    ``max_partition_fetch_bytes``.
     """
 
     bootstrap_servers: str
@@ -134,7 +136,8 @@ class ClientConfig:
     def of(cls, settings: Mapping[str, Any]) -> ClientConfig:
         """Makes a config from Kafka's names, with dots or underscores; values are text or typed.
 
-        Raises ConfigError with the setting's name; for an unknown name it has the nearest known name.
+        Raises ConfigError with the setting's name. The error for an unknown name has a reason or a similar known name,
+        if there is one.
         """
         kinds = {field.name: field.type for field in fields(cls)}
         values: dict[str, Any] = {}
@@ -153,10 +156,11 @@ class ClientConfig:
 
 
 def reply_bytes(most: int, fetching: str, fetch_bytes: int) -> int:
-    """Returns the maximum size of a reply. The setting ``fetching`` limits a fetch to ``fetch_bytes``.
+    """Returns the maximum size of a reply: ``most``, or the size of a full fetch reply if that is larger.
 
-    It is never below the default, even with a small fetch limit: a broker sends the first batch even if that batch
-    alone exceeds the limit, since no client could read past it otherwise. Raises ConfigError if ``most`` is too low.
+    The setting ``fetching`` limits a fetch to ``fetch_bytes``. A small fetch limit does not lower ``most``: a broker
+    sends the first batch even if that batch alone exceeds the limit, since no client could read past it otherwise.
+    Raises ConfigError if ``most`` is not the default and is smaller than a full fetch reply.
     """
     least = fetch_bytes + FETCH_OVERHEAD_BYTES
     if most < least and most != RECEIVE_BYTES:
@@ -195,7 +199,7 @@ def convert(name: str, kind: str, value: Any) -> Any:
 def as_config(config: ClientConfig | Mapping[str, Any] | Sequence[str] | str, **settings: Any) -> ClientConfig:
     """Makes a config from a config, from ``host:port[,host:port]``, from a list of addresses or from a mapping.
 
-    ``settings`` change a config and add to the other forms. Raises ConfigError."""
+    ``settings`` replace values of a ClientConfig, and add to the other forms. Raises ConfigError."""
     if isinstance(config, ClientConfig):
         if settings:
             merged = {field.name: getattr(config, field.name) for field in fields(config)}

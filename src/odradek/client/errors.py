@@ -54,8 +54,8 @@ class RequestTimedOut(OdradekError):
 
 
 class OffsetStoreUnreachable(OdradekError):
-    """The store of a group's offsets outside Kafka does not answer, or an answer was lost: nothing is known to be
-    stored."""
+    """The store of a group's offsets outside Kafka does not respond, or its reply was lost. It is unknown whether
+    offsets were stored."""
 
     @property
     def retriable(self) -> bool:
@@ -67,7 +67,7 @@ class IllegalState(OdradekError):
 
 
 class RecordsWithheld(RequestTimedOut):
-    """The log has more offsets and is not compacted, but the broker answers fetches without records.
+    """The log reaches beyond the fetch offset and is not compacted, but the broker's replies have no records.
 
     The broker may be unable to read the records now (tiered storage), so the client does not skip them."""
 
@@ -140,7 +140,7 @@ _BY_CODE = {
 
 
 def first_row(rows: Sequence[T], what: str) -> T:
-    """Returns the only row of a reply. Raises KafkaError if the reply has no row."""
+    """Returns the first row of a reply. Raises KafkaError if the reply has no row."""
     if not rows:
         raise KafkaError(ErrorCode.unknown_server_error, f"{what}: the broker's reply has no row for it")
     return rows[0]

@@ -42,7 +42,7 @@ def start(work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Runs ``work`` on the loop and waits for its result; an interrupt of the caller cancels it."""
+    """Runs ``work`` on the loop and waits for its result. An interrupt of the caller cancels ``work``."""
     future = start(work)
     try:
         return future.result()
@@ -54,7 +54,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 def keep_inherited(thing: object) -> None:
     """Keeps a reference to an object that a forked child inherited.
 
-    Freeing a loop or socket in the child would change the epoll set that it shares with its parent."""
+    Freeing a loop or socket in the child would change the epoll set that the child shares with its parent."""
     _inherited.append(thing)
 
 

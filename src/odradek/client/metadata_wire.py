@@ -1,8 +1,8 @@
-"""Parser of Metadata replies in steps: a large reply has a million elements, and heartbeats must be sent in between.
+"""Parser of Metadata replies in steps: a reply can have a million elements, and heartbeats must be sent in between.
 
 The versions of the reply add these fields: 1 rack, controller and internal topics, 2 cluster id, 3 throttle time, 5
-offline replicas, 7 leader epoch, 8 authorized operations, 9 compact lengths and tagged fields, 10 topic ids, 11 no
-cluster operations, 12 topics without a name, 13 an error code of the whole reply.
+offline replicas, 7 leader epoch, 8 authorized operations, 9 compact lengths and tagged fields, 10 topic ids, 12 topics
+without a name, 13 an error code of the whole reply. Version 11 removes the authorized operations of the cluster.
 
 The limits for brokers, topics and partitions of a topic are those of librdkafka. The reply to a request for named
 topics has a row for each of them; the parser skips other rows.
@@ -42,7 +42,7 @@ class TopicMetadata:
     description: TopicDescription
     partitions: dict[int, PartitionDescription]
     reply_s: dict[int, float]
-    """The time of the reply that has each partition's leader epoch."""
+    """For each partition, the time of the reply that its leader epoch comes from."""
 
 
 @dataclass(slots=True)
@@ -217,7 +217,7 @@ class _Reader:
         return self._data[at : at + size]
 
     def _length(self, at: int, legacy: struct.Struct) -> tuple[int, int]:
-        """Reads a length; -1 for null."""
+        """Reads a length, -1 for null. Returns it with the position after it."""
         if not self._is_flexible:
             return int(legacy.unpack_from(self._data, at)[0]), at + legacy.size
         byte = self._data[at]

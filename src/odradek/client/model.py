@@ -1,4 +1,4 @@
-"""Results of the admin calls: frozen values."""
+"""Arguments and results of the admin calls: frozen values."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ListedOffset:
 
 
 class EpochEnd(NamedTuple):
-    """The end offset of a requested leader epoch in a leader's log; -1, -1 if that log has no such epoch.
+    """The end offset of a requested leader epoch in a leader's log; -1, -1 if the leader does not know it.
 
     ``leader_epoch`` is the largest epoch in that log that is not above the requested one.
     """
@@ -130,7 +130,7 @@ class GroupDescription:
 
 
 class TransactionFilter(NamedTuple):
-    """The filter of a list of transactions. ``duration_ms`` selects transactions that are open for longer (-1: all).
+    """The filter of a list of transactions. ``duration_ms`` selects transactions open for longer than that (-1: all).
     ``pattern`` selects transactional ids that match this regular expression (RE2) as a whole."""
 
     states: tuple[str, ...] = ()

@@ -18,8 +18,8 @@ from odradek.wire.api_keys import LIST_OFFSETS, OFFSET_FETCH, OFFSET_FOR_LEADER_
 T = TypeVar("T")
 
 READ_UNCOMMITTED = 0
-# Later versions of OffsetCommit and OffsetFetch have topic ids instead of names. Callers have names, and every broker
-# supports this version.
+# Later versions of OffsetCommit and OffsetFetch have topic ids instead of names. Callers have names, so the
+# requests have this version or, on an older broker, an earlier one.
 NAMES_CEILING = 9
 
 
@@ -172,7 +172,7 @@ def _partition_error(code: ErrorCode, tp: TopicPartition) -> KafkaError:
 async def epoch_ends(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], timeout_ms: int | None = None
 ) -> dict[TopicPartition, EpochEnd]:
-    """Looks up the end offset of a leader epoch in each leader's log (KIP-320)."""
+    """Looks up, for each partition, where the given leader epoch ends in the leader's log (KIP-320)."""
     deadline = cluster.deadline(timeout_ms)
     found: dict[TopicPartition, EpochEnd] = {}
 
@@ -192,7 +192,7 @@ async def try_epoch_ends(
     A partition that a reply lacks is a retriable error."""
     per_leader = await _by_leader(cluster, wanted, deadline)
     # The current epochs are read before a connection opens, since the topic's metadata may be removed meanwhile. A
-    # request without a current epoch would be answered by a former leader, too.
+    # former leader would respond to a request without a current epoch, too.
     current = {tp: cluster.leader_epoch(tp) for tp in wanted}
     calls = [_epoch_ends_at(cluster, leader, part, current, found) for leader, part in per_leader.items()]
     await _all_of(cluster, calls, wanted, found)
@@ -229,8 +229,10 @@ async def _epoch_ends_at(
 async def divergence(
     cluster: Cluster, tp: TopicPartition, offset: int, leader_epoch: int, timeout_ms: int | None = None
 ) -> EpochEnd | None:
-    """Returns the end of ``leader_epoch`` in the leader's log if a log that was read up to ``offset`` diverges from it,
-    else None."""
+    """Checks whether the leader's log has all records below ``offset`` that were read under ``leader_epoch``.
+
+    Returns None if the log has them or if the leader does not know the epoch. Otherwise returns the end of
+    ``leader_epoch`` in the leader's log."""
     end = (await epoch_ends(cluster, {tp: leader_epoch}, timeout_ms))[tp]
     return end if end.is_before(offset) else None
 
@@ -244,7 +246,9 @@ async def list_group_offsets(
     member_of: Callable[[], tuple[str | None, int]] = lambda: (None, -1),
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Looks up committed offsets. ``member_of`` returns the KIP-848 member's id and epoch for each attempt."""
+    """Looks up committed offsets; ``partitions`` None: all of the group. Leaves out partitions without one.
+
+    ``member_of`` returns the KIP-848 member's id and epoch for each attempt."""
     topics = None
     if partitions is not None:
         topics = [

@@ -158,8 +158,9 @@ class PartitionReader:
 
         With ``start_leader_epoch`` (of a committed offset) or ``end_leader_epoch`` (of ``Admin.list_offsets``), the
         reader asks the leader where that epoch ends, and raises LogTruncated if the log diverges below ``start`` or
-        ``end``. It checks ``end`` only if the leader's epoch is newer than ``end_leader_epoch``. If a leader cannot
-        answer (an old version, missing rights), a reader with an ``end_leader_epoch`` trusts its log.
+        ``end``. It checks ``end`` only if the leader's epoch is newer than ``end_leader_epoch``. If a leader refuses
+        the lookup (an old version, missing rights), a reader with an ``end_leader_epoch`` trusts the leader's log. A
+        reader without ``end_leader_epoch`` raises the error.
 
         ``surveyed`` gets the offset spans of the fetched batches before their records are yielded. ``passed`` gets the
         start and end offset of a fetch after the caller has used its records.
@@ -356,10 +357,10 @@ class _Source:
     end_epoch: int = NO_EPOCH  # the leader epoch in which the leader's log reached `end`
     _confirmed_epoch: int | None = None  # the leader epoch of the last successful check for truncation
     _follower: int | None = None  # the preferred read replica (KIP-392)
-    _leader_only: bool = False  # True after a follower could not answer
+    _leader_only: bool = False  # True after the follower failed or had no records
 
     async def advance(self, position: int, end: int) -> FetchReplyPartition | None:
-        """Fetches until a reply has records; returns None if there is certainly no record below ``end``."""
+        """Fetches until a reply has records; returns None if certainly no record is from ``position`` to ``end``."""
         deadline = self.cluster.deadline()
         empty = 0
         limit: int | None = None
@@ -396,9 +397,9 @@ class _Source:
     async def _is_empty(self, position: int, end: int, deadline: Deadline) -> bool:
         """Returns whether the log has certainly no record from ``position`` to ``end``.
 
-        An empty reply is no proof: a broker may be unable to read records in time (tiered storage). Only compaction
-        leaves such gaps, and Kafka does not tier compacted topics. Under read_committed there is a second proof: a
-        read_uncommitted fetch returns a batch at ``end`` or later.
+        An empty reply is no proof: a broker may be unable to read records in time (tiered storage). In a compacted
+        topic an empty reply is a proof: compaction leaves such gaps, and Kafka does not tier compacted topics. Under
+        read_committed there is a second proof: a read_uncommitted fetch returns a batch at ``end`` or later.
         """
         if self.isolation_level:
             others = _Source(self.cluster, self.partition, self.topic_id, 0, self.max_bytes, self.max_wait_ms)
@@ -418,7 +419,7 @@ class _Source:
         raise error_for(ErrorCode.unknown_topic_or_partition, f"topic {topic} has no partition {number}")
 
     async def fetch(self, offset: int, deadline: Deadline) -> FetchReplyPartition:
-        """Fetches with retries from the current leader; returns a reply without an error."""
+        """Fetches from the leader or its preferred read replica, with retries; returns a reply without an error."""
 
         async def attempt() -> FetchReplyPartition:
             try:
@@ -503,7 +504,7 @@ class _Source:
             except KafkaError as error:
                 if self.end_epoch < 0 or error.code not in LOOKUP_REFUSED:
                     raise
-                return  # a leader that cannot answer counts as not truncated
+                return  # the log of a leader that refuses the lookup counts as not truncated
             if diverging is not None:
                 raise LogTruncated(self.partition, end, diverging.end_offset)
 

@@ -10,7 +10,9 @@ from typing import TypedDict
 
 
 class ClientSettings(TypedDict, total=False):
-    """The settings of ``Admin``, and of the connections of a ``Producer``. Times in milliseconds, sizes in bytes."""
+    """The settings of ``Admin``, and of the connections of a ``Producer`` or a ``PartitionReader``.
+
+    Times in milliseconds, sizes in bytes."""
 
     client_id: str
     """Name of the client in requests; brokers apply quotas by it and write it into their logs."""
@@ -31,7 +33,7 @@ class ClientSettings(TypedDict, total=False):
     max_partition_fetch_bytes: int
     """Most bytes of records of one partition in a fetch. Only for a `PartitionReader`."""
     fetch_max_wait_ms: int
-    """Time that the broker may wait for `fetch_min_bytes`. Only for a `PartitionReader`."""
+    """Time that the broker may wait for the first byte of records. Only for a `PartitionReader`."""
     check_crcs: bool
     """Whether the checksums of fetched batches are checked. Only for a `PartitionReader`."""
     client_rack: str

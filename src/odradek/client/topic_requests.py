@@ -1,4 +1,4 @@
-"""The requests about topics that all clients use: their description, and whether they are compacted."""
+"""Requests about topics, for all clients: the descriptions of topics, and whether a topic is compacted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def describe_topics(
 
 
 async def is_compacted(cluster: Cluster, topic: str, deadline: Deadline) -> bool:
-    """Returns whether the topic's cleanup.policy has compact. Also False if the broker does not report it."""
+    """Returns whether the topic's cleanup.policy contains "compact". Also False if the broker does not report it."""
     wanted = {"resource_type": _TOPIC_RESOURCE, "resource_name": topic, "configuration_keys": ["cleanup.policy"]}
 
     async def attempt() -> bool:

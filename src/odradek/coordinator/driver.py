@@ -59,7 +59,7 @@ class Driver(Generic[S]):
         self._index = index
         self._partition = partition
         self.shard = self._new_shard()
-        self._waiting: deque[Waiting[S]] | None = None  # requests and calls after the current job; None: no job
+        self._waiting: deque[Waiting[S]] | None = None  # requests and calls that wait for the job; None: no job
         self._current: ShardJob | None = None  # the current work in steps
         self._parked: dict[Hashable, tuple[Request, Promise]] = {}
         self._records: list[LogEntry] = []
@@ -93,7 +93,7 @@ class Driver(Generic[S]):
 
     def _handle(self, request: Request, promise: Promise) -> None:
         if self._records and not request.batched and not self.flush() and self._waiting is not None:
-            self._waiting.append((request, promise))  # the flush failed: a new shard works in steps
+            self._waiting.append((request, promise))  # the flush failed, and the new shard has a job
             return
         if self.error is not ErrorCode.none:
             promise.resolve(self._runtime.error_reply(request, self.error))
@@ -109,7 +109,7 @@ class Driver(Generic[S]):
         self._take(result, origin)
 
     def submit_next(self, request: WriteMarker | CheckedRequest, promise: Promise) -> None:
-        """Ends a producer's transaction, or checks a request, after the records of all earlier requests."""
+        """Ends a producer's transaction or checks a request, after the append of all earlier requests' records."""
         if self._waiting is None:
             self._serve(request, promise)
         else:
@@ -128,7 +128,7 @@ class Driver(Generic[S]):
             self._write_marker(request.marker, [(request, promise, ErrorCode.none)])
 
     def step(self, make: Callable[[S, int], Result | ResultSteps]) -> None:
-        """Calls the shard without a request. Its records can be in several batches."""
+        """Calls the shard without a request. The records of the call can be in several batches."""
         if self._waiting is None:
             self._make(make)
         else:
@@ -321,7 +321,7 @@ class Driver(Generic[S]):
                 replies.append(announcement(self._runtime.on_announced, self._index, effect.value))
 
     def _make_room(self, records: Sequence[LogEntry], request: Request | None, replies: list[PendingReply]) -> bool:
-        """Adds records to the tick's batch; if they do not fit, appends that first. Returns False on a failure."""
+        """Adds records to the tick's batch; if they do not fit, appends the batch first. Returns False on a failure."""
         limit = self._partition.max_message_bytes
         sizes = [most_bytes(record) for record in records]
         total = sum(sizes)
@@ -356,9 +356,9 @@ class Driver(Generic[S]):
         self.flush()
 
     def flush(self) -> bool:
-        """Appends and replays the waiting records, then sends the replies.
+        """Appends and replays the waiting records, then calls ``release``.
 
-        Returns False if the append or a replay failed. The shard is then a new one.
+        Returns False if the append, a replay or ``release`` failed. The shard is then a new one.
         """
         if not self._records:
             return True
@@ -508,7 +508,7 @@ class Driver(Generic[S]):
         waiting, self._waiting = self._waiting, None
         pending: list[PendingReply] = []
         if current is not None:
-            with contextlib.suppress(ValueError):  # the steps run now, because their append has failed
+            with contextlib.suppress(ValueError):  # the steps themselves call this now, because their append has failed
                 current.steps.close()
             pending += self._pending_replies(current.origin)
         pending += [(*entry, None) for entry in waiting or () if isinstance(entry, tuple)]

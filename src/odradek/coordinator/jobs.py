@@ -20,7 +20,8 @@ Waiting = tuple[Request, Promise] | Callable[[S, int], Result | ResultSteps]
 class Origin(NamedTuple):
     """The origin of a result or of steps: a request, or a timer or event.
 
-    ``skew_ms`` is the runtime's value at the start. ``replies`` are the replies of ``Complete`` effects so far.
+    ``skew_ms`` is the runtime's value at the start. ``replies`` are the replies so far: to the request itself, and of
+    the effects ``Complete`` and ``Announce``.
     """
 
     request: Request | None

@@ -3,7 +3,7 @@
 A tenant whose log has millions of records with the same layout supplies ``RecordRuns``, which replay such records
 together. Every other record is replayed separately, in log order.
 
-``Loader.take`` and ``finish`` are generators: other code runs between their steps.
+The public methods of ``Loader`` are generators: other code runs between their steps.
 """
 
 from __future__ import annotations

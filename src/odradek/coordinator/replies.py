@@ -37,7 +37,7 @@ class _NoRequest:
 
 
 class _Announcement:
-    """Passes a value on once its records are committed; None stands for a failure."""
+    """Passes a value on when the records of its ``Result`` are below the high watermark. None means a failure."""
 
     __slots__ = ("_index", "_pass_on")
 

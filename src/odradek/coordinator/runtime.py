@@ -19,8 +19,10 @@ A handler calls::
 NOT_COORDINATOR for a partition that this broker does not lead, and COORDINATOR_LOAD_IN_PROGRESS during a load.
 
 Rules
-* The records of all requests of one tick are appended as one batch and replayed. Then the replies are sent.
-* If an append fails, these requests get the error by Kafka's mapping, and the shard is rebuilt from its log.
+* The records of all ``batched`` requests of one tick (commits) are appended as one batch and replayed. The records of
+  any other request are appended and replayed at once. The replies are sent after the replay, when the
+  high watermark has passed these records.
+* If an append fails, its requests get the error by Kafka's mapping, and the shard is rebuilt from its log.
 * A record that cannot be replayed is skipped, counted and logged as a warning. It does not stop a load.
 * Between two steps of a shard, other shards serve requests. Requests to the same shard wait and are handled in order.
 """
@@ -105,8 +107,8 @@ class Runtime(Generic[S]):
         self._clock = clock
         self.steady = environment.steady or clock
         self.skew_ms = clock() - self.steady()
-        # The difference of the current clocks, not ``skew_ms``: after an undetected jump, alarms would ring too early
-        # again and again.
+        # ``call_at`` gets the present difference of the clocks. After a jump that ``clock()`` has not noticed yet,
+        # ``skew_ms`` would make alarms ring too early again and again.
         self.timers = Timers(
             lambda at_ms, alarm: call_at(at_ms + clock() - self.steady(), alarm), self.steady, self.start
         )
@@ -115,7 +117,7 @@ class Runtime(Generic[S]):
         self._load_ends: dict[int, Deferred[None]] = {}
 
     def clock(self) -> int:
-        """Returns the time in ms since 1970. If it has jumped, this moves the shards' times first."""
+        """Returns the time in ms since 1970. If the clock has jumped, first moves the shards' times."""
         now_ms = self._clock()
         jumped_ms = now_ms - self.steady() - self.skew_ms
         if abs(jumped_ms) > JUMP_MS:
@@ -134,7 +136,7 @@ class Runtime(Generic[S]):
         return _partition_for(key, self.partition_count)
 
     def load(self, index: int, partition: ShardLog) -> None:
-        """Loads the partition's log in steps. After the load its requests are handled."""
+        """Loads the partition's log in steps. After the load the shard handles requests."""
         self.unload(index)
         driver = self._drivers[index] = Driver(self, index, partition)
         driver.start_load()
@@ -187,7 +189,7 @@ class Runtime(Generic[S]):
         return promise
 
     def load_end(self, index: int) -> Deferred[None] | None:
-        """Returns the promise of the end of a shard's load, successful or not. None: the shard does not load."""
+        """Returns the promise of the end of a shard's load, successful or not. None: no load is going on."""
         driver = self._drivers.get(index)
         if driver is None or driver.error is not ErrorCode.coordinator_load_in_progress:
             return None
@@ -198,7 +200,9 @@ class Runtime(Generic[S]):
             self._load_ends.pop(index).resolve(None)
 
     def submit_checked(self, index: int, request: Request, check: Callable[[], ErrorCode]) -> Deferred[Any]:
-        """Handles a request after all earlier requests and markers, if ``check`` then returns NONE."""
+        """Handles a request after all earlier requests and markers, if ``check`` then returns NONE.
+
+        Otherwise the reply has the error that ``check`` returns."""
         promise: Deferred[Any] = Deferred()
         driver = self._drivers.get(index)
         if driver is None:

@@ -11,8 +11,8 @@ from odradek.core.errors import ErrorCode
 
 
 class CoordinatorShard(Protocol):
-    """The state machine of one partition. ``core/effects`` defines its results and says when the
-    runtime carries them out.
+    """The state machine of one partition. ``core/effects`` defines its results, and says when the runtime carries them
+    out.
 
     It has no clock, socket, file or randomness. Durable state changes only in ``replay`` and ``replay_block``. Between
     the first and the last of its ``ResultSteps`` the runtime calls only these two.
@@ -29,8 +29,8 @@ class CoordinatorShard(Protocol):
     def handle(self, now_ms: int, request: Request) -> Result | ResultSteps:
         """Handles a request. If this raises, the reply is UNKNOWN_SERVER_ERROR.
 
-        If the records do not fit in a batch, the reply is the same, and the shard is rebuilt, too. A shard can avoid
-        this by a check of the size before it changes its state.
+        If the records do not fit in a batch, the reply is the same. Then the shard is rebuilt, too, unless the request
+        is ``batched``. A shard can avoid this by a check of the size before it changes its state.
         """
 
     def reply_to_dropped(self, request: Request, error: ErrorCode) -> Any:
@@ -46,13 +46,13 @@ class CoordinatorShard(Protocol):
         """Applies a new block of this shard. ``offset`` is the offset of its first record."""
 
     def on_loaded(self, now_ms: int) -> Result | ResultSteps:
-        """Ends a load. If this raises, the shard serves requests without its effects."""
+        """Ends a load. If this raises, the shard serves requests without the result of this call."""
 
     def catch_up(self, now_ms: int) -> Result | ResultSteps:
         """Writes the records of outside events that occurred when no shard was there to write them.
 
-        The runtime calls it after ``on_loaded``. After a rebuild it waits ten seconds, because ``catch_up`` may have
-        been the cause.
+        The runtime calls this method after ``on_loaded``; if the shard was rebuilt, ten seconds later, because
+        ``catch_up`` may have been the cause of the rebuild.
         """
 
     # --- timers, events and notices ---------------------------------------------------------------------------
@@ -84,7 +84,8 @@ class TransactionalShard(Protocol):
     """
 
     def replay_transactional(self, offset: int, record: SimpleRecord, producer_id: int) -> None:
-        """Applies a record of a producer's open transaction. It takes effect when the transaction commits."""
+        """Applies a record of a producer's open transaction. The shard decides whether the record takes effect now or
+        at the commit."""
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> Generator[None, None, None]:
         """Applies the marker of a producer's transaction in steps. The producer may have no open transaction here."""

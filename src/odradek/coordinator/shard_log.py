@@ -11,7 +11,7 @@ from odradek.core.transaction_marker import EndTransactionMarker
 
 
 class AppendResult(Protocol):
-    """The result of an append: the offset of its first record."""
+    """The result of an append: the offset of the first appended record."""
 
     @property
     def base_offset(self) -> int: ...

@@ -45,7 +45,7 @@ class Timers:
         self._sequence = 0
         self._armed: Cancellable | None = None
         self._armed_at_ms = 0
-        self._is_firing = False  # while True, no alarm is set; the end of the firing sets it
+        self._is_firing = False  # while this is True, no alarm is set; the end of the firing sets one
 
     def set(self, owner: Owner, key: Hashable, at_ms: int) -> None:
         self._sequence += 1
@@ -56,8 +56,8 @@ class Timers:
     def run_due(self) -> None:
         """Fires all due timers in order of time, also those that become due meanwhile.
 
-        The first ``AT_ONCE`` fire at once, the others in shares of the loop. It is called when the alarm rings and when
-        the clock was moved.
+        The first ``AT_ONCE`` fire at once, the others in shares of the loop. Called when the alarm
+        rings and when the clock was moved.
         """
         self._disarm()  # first, because ``_arm`` would keep the alarm that has rung
         if self._is_firing:

@@ -13,10 +13,10 @@ from odradek.core.ids import ProducerIdentity
 from odradek.core.pace import Pace
 
 RECORDS_AT_ONCE = 250
-"""The number of records that are packed in one step. More records of one request are written and replayed in steps."""
+"""The number of records that are packed in one step. If a request has more records, its write is done in steps."""
 REPLAY_WORK = 8
-"""The work of the replay of a record without its value, in elements of a step (``core/pace``)."""
-BYTES_LIKE_ONE = 16  # this number of bytes of a value is one more element
+"""The work to replay a record with an empty value, in elements of a step (``core/pace``)."""
+BYTES_LIKE_ONE = 16  # each this number of bytes of a value adds one element
 
 
 class Write(NamedTuple):

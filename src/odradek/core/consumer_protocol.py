@@ -55,8 +55,9 @@ class ProtocolReader:
     """Reads fields one after another. Each method raises MalformedProtocol.
 
     The coordinator reads with ``strict``, like Kafka's: no array may be null, and no field may be missing. A group's
-    leader reads without it, because it must understand the subscriptions of all clients. ``most`` limits the number of
-    partitions, or with ``counts_topics`` of topics and partitions together.
+    leader reads without ``strict``, because the leader must understand the subscriptions of all clients.
+
+    ``most`` limits the number of partitions, or with ``counts_topics`` of topics and partitions together.
     """
 
     def __init__(
@@ -185,7 +186,7 @@ def read_assignment(reader: ProtocolReader) -> list[tuple[str, list[int]]]:
 
 
 def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """Returns the partitions of an assignment; none for empty bytes. Raises MalformedProtocol."""
+    """Returns the partitions of an assignment; an empty tuple for empty bytes. Raises MalformedProtocol."""
     if not data:
         return ()
     found = _flat(read_assignment(ProtocolReader(data)))
@@ -213,7 +214,7 @@ def encode_sticky_memory(owned: Iterable[TopicPartition], generation: int) -> by
 
 
 def decode_sticky_memory(data: bytes) -> tuple[tuple[TopicPartition, ...], int]:
-    """Returns the last assignment and its generation (-1 of an old client). Raises MalformedProtocol."""
+    """Returns the last assignment and its generation (-1 from an old client). Raises MalformedProtocol."""
     reader = ProtocolReader(data)
     owned = _flat(reader.partitions())
     return owned, reader.number(4) if reader.left >= 4 else NO_GENERATION

@@ -67,7 +67,7 @@ class Deferred(Generic[T]):
         """Returns the promise of ``function(value)``.
 
         If the function raises, the value is the exception, so that the promise is always resolved. The reader of the
-        value handles it: the router replies with an error.
+        value handles the exception: the router replies with an error.
         """
         mapped: Deferred[U] = Deferred()
 

@@ -12,8 +12,8 @@ Other state (parked requests, sessions) changes inside the handlers. If a handle
 written, the shard is rebuilt from its log.
 
 For long work these methods may return ``ResultSteps``: a generator that returns the result. Until it ends, the runtime
-calls only ``replay`` of the shard. Steps without a request may yield records that are written before the next step.
-The records of a request are written together.
+calls only ``replay`` and ``replay_block`` of the shard. Steps without a request may yield records that are written
+before the next step. The records of a request are written together.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SimpleRecord:
 class Block(Protocol):
     """Many records without an object for each of them.
 
-    The write and the replay of a block have the same effect as those of each of ``records()``.
+    The write and the replay of a block have the same effect as the writes and replays of its ``records()``.
     """
 
     @property
@@ -135,7 +135,8 @@ class Announce(NamedTuple):
     """Passes ``value`` to the coordinator's ``on_announced`` when the records of this result and of all earlier ones
     are below the high watermark.
 
-    It is lost if the records are not written or the shard is unloaded or rebuilt; ``on_loaded`` announces it again.
+    The value is lost if the records are not written, or if the shard is unloaded or rebuilt. Then ``on_loaded``
+    announces it again.
     """
 
     value: Any
@@ -167,7 +168,7 @@ ResultSteps = Generator[list[SimpleRecord] | None, None, Result]
 
 
 def run_first_step(result: Result | ResultSteps) -> Result | ResultSteps:
-    """Runs the first step. Returns the result if it was the last one, otherwise the rest of the steps."""
+    """Runs the first step. Returns the result if there are no further steps, otherwise the rest of the steps."""
     if isinstance(result, Result):
         return result
     try:

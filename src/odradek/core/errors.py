@@ -20,7 +20,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-# Names, because the import of the codes is slow.
+# Names instead of codes, because the import of the codes is slow.
 _FATAL = frozenset({
     "fenced_instance_id", "unreleased_instance_id", "unsupported_assignor", "producer_fenced",
     "transaction_coordinator_fenced", "transactional_id_authorization_failed", "sasl_authentication_failed",

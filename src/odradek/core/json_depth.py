@@ -1,7 +1,7 @@
 """A limit on the nesting depth of untrusted JSON, before it is parsed.
 
-Python's parser, and other code for its result, recurses for each level. A line of 100,000 brackets would raise a
-RecursionError in each of these functions.
+Python's parser recurses for each level, and so does code that walks the parsed value. Without the limit, a line of
+100,000 brackets would raise RecursionError there.
 """
 
 from __future__ import annotations

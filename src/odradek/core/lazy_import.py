@@ -13,7 +13,7 @@ from odradek.core.extras import extra_in_errors
 def loader(package: str, homes: Mapping[str, str], extra: str | None = None) -> Callable[[str], Any]:
     """Returns the ``__getattr__`` of ``package``, and makes ``dir`` list its names. ``homes`` maps names to modules.
 
-    ``extra``: the extra with all that the names need, if they need more than ``arrow``.
+    ``extra``: the extra with all that the names need, if the extra ``arrow`` is not enough.
     """
     module = sys.modules[package]
     vars(module)["__dir__"] = lambda: sorted({name for name in vars(module) if name.startswith("__")} | homes.keys())

@@ -18,7 +18,7 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 class LineFormatter(logging.Formatter):
     """A formatter that escapes control characters. A client's id with a line feed could otherwise forge a line.
 
-    It indents the lines of a traceback for the same reason: they do not start like a log record.
+    The formatter also indents the lines of a traceback, so that they do not start like a log record.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (the base class's name)
@@ -32,7 +32,7 @@ class LineFormatter(logging.Formatter):
 
 
 def escape_controls(record: logging.LogRecord) -> bool:
-    """Escapes control characters in the arguments of a log record, for every handler. It is a filter of a logger.
+    """Escapes control characters in a log record's arguments and traceback, for every handler. It is a logger's filter.
 
     The message template does not change, because some handlers count records by it. Returns True for every record.
     """

@@ -13,7 +13,7 @@ T = TypeVar("T", bound=Any)
 STEP_WORK = 400
 """The number of elements in one step. An element takes about two microseconds."""
 PART_RECORDS = 250
-"""The number of records that are written before the next ones are made."""
+"""The number of records in a part. A part is written before the records of the next part are made."""
 
 
 class Pace:
@@ -51,7 +51,7 @@ def in_parts(found: Iterable[SimpleRecord | None], out: Result) -> ResultSteps:
 
 
 def sorted_in_steps(values: Iterable[T]) -> Generator[None, None, list[T]]:
-    """Returns the values in order. The caller does not change them until the end."""
+    """Returns the values in order. The caller must not change ``values`` until the last step."""
     runs: list[list[T]] = []
     run: list[T] = []
     for value in values:

@@ -16,7 +16,7 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def printable(text: str, *, line_feeds: bool = False) -> str:
-    """Returns ``text`` with an escape for each of these characters. With ``line_feeds`` line feeds stay."""
+    """Returns ``text`` with an escape for each character of ``_ESCAPED``. With ``line_feeds``, line feeds stay."""
     if text.isprintable():
         return text
     return _pattern(line_feeds).sub(_escape, text)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from odradek.core.errors import ConfigError
 
-# The form of Kafka's setting names. Any other text may be a line of a key, so it is not shown.
+# The form of Kafka's setting names. Any other text may be a line of a private key, so it is not shown.
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[._][a-z0-9]+)*")
 _LONGEST_NAME = 100
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)

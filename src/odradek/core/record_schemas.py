@@ -4,7 +4,7 @@ A schema is a line of ``name:type`` fields. Types: the fixed ones (``int8`` … 
 ``string`` and ``bytes``, ``long_string`` (with an unsigned length, only for reads), ``[T]`` an array, ``{…}`` a
 structure. ``?`` after a type makes it nullable. ``#n`` before a field makes it tagged. The line of a flexible version
 starts with ``~``: its lengths are compact, and every structure ends with tagged fields. Flexible are
-OffsetCommitValue and GroupMetadataValue from v4 on, and all values since KIP-848.
+OffsetCommitValue and GroupMetadataValue from v4 on, and the values of all record types that KIP-848 and later added.
 """
 
 from __future__ import annotations

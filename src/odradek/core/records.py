@@ -175,7 +175,7 @@ def _usual_prefix(group: str, topic: str) -> bytes:
 
 
 def offset_key(group: str, topic: str, partition: int) -> bytes:
-    """Returns a key of version 1."""
+    """Returns a key of type 1."""
     return offset_key_prefix(group, topic) + partition.to_bytes(4, "big", signed=True)
 
 

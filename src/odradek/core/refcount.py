@@ -10,9 +10,9 @@ def _count(thing: object) -> int:
 
 
 def _alone() -> int:
-    """Returns the reference count of an object with one name, as a function sees it that gets the object as argument.
+    """Returns the reference count that ``_count`` reports for an object with one other reference.
 
-    This count depends on the version of Python. Returns -1 if reference counts are not reliable, e.g. without a GIL.
+    The number depends on the version of Python. Returns -1 if reference counts are not reliable, e.g. without a GIL.
     """
     thing = bytearray(1)
     alone = _count(thing)

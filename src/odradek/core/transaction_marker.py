@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 class EndTransactionMarker(NamedTuple):
     """The end of a producer's transaction in a partition. ``transaction_version`` decides which epochs the marker may
-    have. At version 2 its epoch is one above the epoch of the transaction's records.
+    have. At version 2 the marker's epoch is one above the epoch of the transaction's records.
     """
 
     producer_id: int

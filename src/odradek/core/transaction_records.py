@@ -55,8 +55,8 @@ class TransactionState(IntEnum):
 class Transaction(NamedTuple):
     """The durable state of a transactional id. Times are in ms since 1970.
 
-    ``producer_epoch`` is -1 before the first InitProducerId is written. ``previous_producer_id`` is the producer id of
-    the state before. ``next_producer_id`` is the id that replaces an id with exhausted epochs when the transaction is
+    ``producer_epoch`` is -1 before the first InitProducerId is written. ``previous_producer_id`` is the producer id in
+    the previous state. ``next_producer_id`` is the id that replaces an id with exhausted epochs when the transaction is
     complete, or -1. ``client_version`` is the client's version of the protocol (the feature ``transaction.version``).
     """
 
@@ -122,7 +122,7 @@ def encode_key(transactional_id: str) -> bytes:
 
 
 def stored_value(value: Transaction, version: int) -> Transaction:
-    """Returns the value that a record of this version has: ``decode`` returns it for ``encode_value``'s result."""
+    """Returns what ``decode`` returns for the record that ``encode_value`` makes of ``value`` in this version."""
     partitions = value.partitions if value.state is not TransactionState.EMPTY else frozenset()
     if version:
         return value if partitions is value.partitions else value._replace(partitions=partitions)
@@ -137,7 +137,7 @@ def encode_value(value: Transaction, version: int) -> bytes:
 
 
 def encode_value_in_steps(value: Transaction, version: int) -> Generator[None, None, bytes]:
-    """Returns the same bytes, for a transaction of many partitions."""
+    """Returns what ``encode_value`` returns, in steps, for a transaction of many partitions."""
     partitions = yield from sorted_in_steps(value.partitions)
     packed: list[bytes] = []
     pace = Pace()
@@ -186,7 +186,7 @@ Decoded = tuple[str, Transaction | None] | UnreadableTransaction
 
 
 def decode(key: bytes | None, value: bytes | None) -> Decoded:
-    """Returns the transactional id and its state, None for a tombstone. Never raises.
+    """Returns the transactional id and its state (None: a tombstone), or UnreadableTransaction. Never raises.
 
     A record with a null key, an unknown type, version or state, or malformed bytes is unreadable.
     """
@@ -194,10 +194,10 @@ def decode(key: bytes | None, value: bytes | None) -> Decoded:
 
 
 def decode_in_steps(key: bytes | None, value: bytes | None) -> Generator[None, None, Decoded]:
-    """Returns what ``decode`` returns, for a transaction of many partitions.
+    """Returns what ``decode`` returns, in steps, for a transaction of many partitions.
 
-    Values of version 1 with known tagged fields are read here, in a tenth of the time. All others, and the malformed
-    ones, are read by their schema.
+    Values of version 1 with the tagged fields that ``encode_value`` writes are read here, in a tenth of the time. All
+    other values, also malformed ones, are read by their schema.
     """
     if key is not None and value is not None and key[:2] == b"\0\0" and value[:2] == b"\0\1":
         try:

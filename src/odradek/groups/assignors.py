@@ -1,7 +1,7 @@
 """The broker's assignors for KIP-848 groups: uniform and range. Pure functions: equal input gives an equal assignment.
 
-uniform  All members get the same number of partitions, or one more, and keep as many of their partitions as this
-         allows. If all members read the same topics, one pass makes the assignment. Otherwise each unassigned
+uniform  Members get equal numbers of partitions, as far as their topics allow, and keep as many of their partitions as
+         this allows. If all members read the same topics, one pass makes the assignment. Otherwise each unassigned
          partition goes to the least loaded member that reads its topic. Then partitions move from the most to the
          least loaded member, topic by topic.
 range    The members of each topic get consecutive partitions, in order of their ids, static members first.
@@ -86,7 +86,9 @@ def members_order(member_ids: Iterable[str], pace: Pace) -> Generator[None, None
 
 
 def hash_order(keys: Iterable[Key], hash_of: Callable[[Key], int], capacity: int | None = None) -> list[Key]:
-    """Returns the keys in the order of a ``java.util.HashMap`` or ``HashSet`` that got them in the given order."""
+    """Returns the keys in the order of a ``java.util.HashMap`` or ``HashSet`` that got them in the given order.
+
+    ``capacity``: the size of its hash table; None: the size that the table has after these keys."""
     listed = list(keys)
     if capacity is None:
         capacity = 16
@@ -181,7 +183,7 @@ def _uniform_same(members: dict[str, MemberSpec], partition_counts: Mapping[byte
         assignment[member_id] = kept
         free += given_up
         if wants > 0 and has_extra and len(members) - position > extra:
-            # The later members are enough for all extra partitions, and may own such partitions already.
+            # Enough members follow to take all extra partitions, and they may own some of these already.
             wants -= 1
             has_extra = False
         if wants > 0:

@@ -2,13 +2,14 @@
 
 Rules
 * The first member that joins becomes the leader. A generation starts when all known members have joined. It also
-  starts when the rebalance timeout ends; members that have not joined by then are removed.
+  starts when the rebalance timeout ends; dynamic members that have not joined by then are removed.
 * In a new generation the members vote for a protocol that all of them support. Only the leader gets the list of
   members and their metadata. It computes the assignment and sends it with SyncGroup.
 * The generation is written to the log after the leader's SyncGroup. After a restart the coordinator has the last
   *synced* generation.
-* Some state changes only in ``replay``: new assignments (a rebalance clears the old ones before) and the state
-  Stable, the generation of an Empty group, the new id of a static member of a Stable group.
+* The following parts change only in ``replay``: the assignments and the state Stable, the generation of an Empty
+  group, and the new id of a static member of a Stable group. (A rebalance that starts in CompletingRebalance clears the
+  assignments at once.)
 * A member that sends no heartbeat within its session timeout is removed, unless its join or sync is parked.
 * A static member (a member with a group instance id) rejoins after a restart under a new member id and takes over
   its assignment. In a Stable group this causes no rebalance. Its old id is fenced.
@@ -142,7 +143,7 @@ class ClassicGroup:
     leader: str | None = None
     members: dict[str, Member] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
-    pending_joins: set[str] = field(default_factory=set)  # ids sent to new members that have not joined with them yet
+    pending_joins: set[str] = field(default_factory=set)  # new ids with which no client has joined yet
     pending_syncs: set[str] = field(default_factory=set)
     awaiting_join: set[str] = field(default_factory=set)  # ids of members with a parked join
     supporters: Counter[str] = field(default_factory=Counter)  # protocol: number of members that support it
@@ -292,14 +293,14 @@ class ClassicGroup:
         self.static_members[new.group_instance_id or ""] = new.member_id
 
     def members_with(self, new: Member) -> dict[str, Member]:
-        """Returns the members after the static member of this instance has rejoined as ``new``."""
+        """Returns the members after the static member with the group instance id of ``new`` has rejoined as ``new``."""
         members = dict(self.members)
         del members[self.static_members[new.group_instance_id or ""]]
         members[new.member_id] = new
         return members
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Returns none, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+        """Returns NONE, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
         if instance_id is not None:
             known = self.static_members.get(instance_id)
             if known is None:
@@ -353,7 +354,7 @@ class ClassicGroup:
         return (yield from _count_votes(self.members.values(), candidates, pace))
 
     def select_protocol_with(self, new: Member, pace: Pace) -> Generator[None, None, str]:
-        """Returns the protocol with the most votes if the static member of this instance rejoins as ``new``."""
+        """Returns the protocol with the most votes if the static member with its instance id rejoins as ``new``."""
         before = self.members[self.static_members[new.group_instance_id or ""]].protocol_names
         others = len(self.members) - 1
         candidates = {name for name in new.protocol_names if self.supporters[name] - (name in before) == others}

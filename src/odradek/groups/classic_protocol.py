@@ -41,7 +41,7 @@ JOIN, SYNC, SESSION = "join", "sync", "session"
 
 
 class Membership:
-    """Handles membership requests and timers for ``groups``. The shard uses the same dict."""
+    """Handles membership requests and timers for ``groups``, the dict of the shard."""
 
     def __init__(self, config: GroupConfig, groups: dict[str, ClassicGroup]) -> None:
         self._config = config
@@ -78,7 +78,7 @@ class Membership:
         else:
             yield from self._join_new(now_ms, group, request, out)
         if is_new_group and not out.records:
-            # The group is in the log from now on, its members only when they have an assignment.
+            # The log has the group from now on, and its members only when they have an assignment.
             empty = GroupMetadata("", 0, None, None, now_ms)
             out.records.append(SimpleRecord(group_key(group.group_id), group_value(empty)))
         return out
@@ -128,7 +128,7 @@ class Membership:
         unchanged = member.protocols == request.protocols
         if unchanged and (group.state is State.COMPLETING_REBALANCE or (group.state is State.STABLE and not is_leader)):
             # The reply was lost, or nothing has changed for the member: it can sync in this generation.
-            # Not so for the leader of a Stable group: its join requests a new assignment, e.g. for added partitions.
+            # The leader of a Stable group is an exception: its join requests a new assignment, e.g. for new partitions.
             out.reply = yield from self._joined(group, member_id)
             return
         self._update(group, member, request, out)
@@ -203,7 +203,7 @@ class Membership:
             leader=group.leader or "",
             member_id=member.member_id,
         )
-        # Without this, the reply has the old leader id, so that the member does not act as the leader and only syncs.
+        # A member that cannot skip the assignment gets the old leader id: it does not act as the leader and only syncs.
         if was_leader and request.can_skip_assignment:
             reply.skip_assignment, reply.leader = True, member.member_id
             reply.members = joined = []
@@ -420,7 +420,7 @@ class Membership:
             return out
         delay = group.initial_delay_ms
         if delay is not None and group.new_member_added and group.initial_remaining_ms:
-            # A member joined during the last delay: others may follow.
+            # A member joined during the delay that has just ended: others may follow.
             group.new_member_added = False
             next_delay = min(self._config.group_initial_rebalance_delay_ms, group.initial_remaining_ms)
             group.initial_delay_ms = next_delay
@@ -463,7 +463,7 @@ class Membership:
         return out
 
     def on_loaded(self, now_ms: int, out: Result) -> Iterator[None]:
-        """Gives every member a full session timeout to find this coordinator."""
+        """Gives every member a full session timeout to find this coordinator. Rebalances groups that are too large."""
         self.pace = Pace()
         for group in list(self._groups.values()):
             yield from group.read_subscriptions(self.pace)
@@ -477,7 +477,7 @@ class Membership:
                 yield
 
     def renew_session(self, now_ms: int, group: ClassicGroup, member_id: str, out: Result) -> None:
-        """Renews the session of a member, if the group has it."""
+        """Renews the session of a member, if it is in the group."""
         member = group.members.get(member_id)
         if member is not None:
             self._renew(group, member, now_ms + member.session_timeout_ms, out)
@@ -510,9 +510,9 @@ class Membership:
     def begin_sessions(
         self, now_ms: int, group: ClassicGroup, rebalances: bool, out: Result, pace: Pace
     ) -> Iterator[None]:
-        """Starts the sessions of a Stable group that was a KIP-848 group.
+        """Starts the sessions of a Stable group that was a KIP-848 group, and a rebalance if ``rebalances``.
 
-        The replay of its record adds it to the groups.
+        The replay of the group's record adds the group to ``groups``.
         """
         self.pace = pace
         for member in group.members.values():

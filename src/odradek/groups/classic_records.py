@@ -1,4 +1,4 @@
-"""The record of a classic group in ``__consumer_offsets``: packed in steps, and replayed without a decode."""
+"""The record of a classic group in ``__consumer_offsets``: packed in steps, and replayed without decoding."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from odradek.groups.classic import ClassicGroup, Member
 class ClassicChange(SimpleRecord):
     """A record with its decoded form, so that a replay does not read its bytes.
 
-    It also has state that is not in the log: ``returned`` is a static member under its new id. ``converted`` is the
-    whole group if it was a KIP-848 group before this record.
+    The object also has state that is not in the log: ``returned`` is a static member under its new id. ``converted`` is
+    the whole group if it was a KIP-848 group before this record.
     """
 
     __slots__ = ("converted", "decoded", "returned")

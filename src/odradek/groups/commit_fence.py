@@ -26,12 +26,12 @@ KIP-848 of an earlier epoch, for a partition STALE_MEMBER_EPOCH, of a classic me
 A commit in a transaction (TxnOffsetCommit, KIP-447) differs:
 
 * With an epoch, if the group does not exist, the error is always ILLEGAL_GENERATION.
-* Without epoch and ids it is accepted in every group that is not Dead: older producers send no member (KAFKA-18060).
+* Without epoch and ids, every group that is not Dead accepts it: older producers send no member (KAFKA-18060).
 * A classic group accepts it during CompletingRebalance, too.
 * A wrong epoch in a KIP-848 group is always ILLEGAL_GENERATION.
 
-Only KIP-848 groups fence a fetch. They accept it without a member and an epoch, or from a known member with its present
-epoch.
+Only KIP-848 groups fence OffsetFetch. They accept a request without a member and an epoch, and a request of a known
+member with its present epoch.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from odradek.groups.messages import OffsetCommit
 
 
 def refuse_classic_commit(group: ClassicGroup | None, request: OffsetCommit) -> ErrorCode:
-    """Returns the error of a commit to a classic group or to no group, or none."""
+    """Returns the error of a commit to a classic group, or to a group that does not exist. NONE: accepted."""
     if group is None:
         if request.generation_id < 0:
             return ErrorCode.none
@@ -62,12 +62,12 @@ def refuse_classic_commit(group: ClassicGroup | None, request: OffsetCommit) -> 
             return ErrorCode.illegal_generation
     elif group.state is not State.EMPTY:
         return ErrorCode.unknown_member_id
-    # The member has the new generation, but its leader has not sent the assignment yet.
+    # The member has the new generation, but the group's leader has not sent the assignment yet.
     return ErrorCode.rebalance_in_progress if group.state is State.COMPLETING_REBALANCE else ErrorCode.none
 
 
 def refuse_consumer_commit(group: ConsumerGroup, request: OffsetCommit, metadata_limit: int) -> ErrorCode:
-    """Returns the error of a commit to a KIP-848 group, or none.
+    """Returns the error of a commit to a KIP-848 group. NONE: the commit is accepted.
 
     Partitions with too long metadata are skipped: they fail with their own error.
     """
@@ -94,7 +94,7 @@ def refuse_consumer_commit(group: ConsumerGroup, request: OffsetCommit, metadata
 
 
 def refuse_classic_transactional_commit(group: ClassicGroup | None, request: OffsetCommit) -> ErrorCode:
-    """Returns the error of a commit in a transaction to a classic group or to no group, or none."""
+    """Returns the error of a transactional commit to a classic group, or to a group that does not exist; or NONE."""
     if group is None:
         return ErrorCode.none if request.generation_id < 0 else ErrorCode.illegal_generation
     if group.state is State.DEAD:
@@ -108,7 +108,7 @@ def refuse_classic_transactional_commit(group: ClassicGroup | None, request: Off
 
 
 def refuse_consumer_transactional_commit(group: ConsumerGroup, request: OffsetCommit, metadata_limit: int) -> ErrorCode:
-    """Returns the error of a commit in a transaction to a KIP-848 group, or none."""
+    """Returns the error of a transactional commit to a KIP-848 group. NONE: the commit is accepted."""
     if request.generation_id == -1 and _has_no_ids(request):
         return ErrorCode.none
     error = refuse_consumer_commit(group, request, metadata_limit)
@@ -120,7 +120,7 @@ def _has_no_ids(request: OffsetCommit) -> bool:
 
 
 def refuse_consumer_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> ErrorCode:
-    """Returns the error of a fetch from a KIP-848 group, or none."""
+    """Returns the error of an OffsetFetch for a KIP-848 group. NONE: the fetch is accepted."""
     if member_id is None and epoch < 0:
         return ErrorCode.none
     member = group.members.get(member_id or "")

@@ -33,7 +33,7 @@ _deltas: list[bytes] = []
 
 
 def offset_deltas(first: int, end: int) -> list[bytes]:
-    """Returns the offset deltas of a batch's records ``first`` to ``end`` from a cache of the longest batch so far."""
+    """Returns the packed offset deltas of a batch's records ``first`` to ``end``, from a cache."""
     if end > len(_deltas):
         _deltas.extend(varint(number) for number in range(len(_deltas), max(end, 1024)))
     return _deltas[first:end]
@@ -146,9 +146,10 @@ class CommitPlan:
 
 
 def _value_parts(metadata: str, topic_id: bytes | None) -> tuple[bytes, tuple[bytes, bytes], int]:
-    """Returns three parts of a record's value.
+    """Returns three things about the value of a record.
 
-    These are its length and version, the bytes before and after the commit time, and the size without the version.
+    They are its length and version in bytes, the bytes from the metadata to the commit time and those after this time,
+    and the size of the value without the version.
     """
     value = offset_value(OffsetCommitValue(0, 0, metadata, 0, -1, topic_id))
     time_at = _METADATA_AT + 1 + len(value) - len(offset_value(OffsetCommitValue(0, 0, "", 0, -1, topic_id)))

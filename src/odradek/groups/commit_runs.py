@@ -71,9 +71,9 @@ class CommitRuns:
         return self._pending_count > PENDING_AT_MOST
 
     def take(self, payload: bytes | mmap, at: int, most: int) -> tuple[int, int]:
-        """Reads a run of plain commits from ``at``, at most ``most`` records.
+        """Reads a run of plain commits, or of their tombstones, from ``at``: at most ``most`` records.
 
-        Returns the number of records and the position after them; 0 records if no plain commit starts at ``at``.
+        Returns the number of records and the position after them; 0 records if no such record starts at ``at``.
         """
         known = self._shapes.get(payload[at : at + 4])
         if known is not None:
@@ -178,7 +178,7 @@ class CommitRuns:
 
 
 def _value(record: Cut) -> bytes | None:
-    """Returns the value of a record from its parts."""
+    """Returns the value of a record from its parts; None for a tombstone."""
     return b"".join((record[6][-2:], *record[7:10], record[10][:-1])) if record[7] else None
 
 
@@ -194,7 +194,7 @@ def _read_names(prefix: bytes) -> tuple[str, str] | None:
 
 
 def shape_of(payload: bytes | mmap, at: int) -> RecordLayout | None:
-    """Returns the layout of the commit at ``at``, or None if no commit in the usual form starts there."""
+    """Returns the layout of the commit or tombstone at ``at``, or None if none in the usual form starts there."""
     try:
         ends = _ends_of(payload, at)
     except (IndexError, OverlongVarint):
@@ -208,7 +208,7 @@ def shape_of(payload: bytes | mmap, at: int) -> RecordLayout | None:
 
 
 def _ends_of(payload: bytes | mmap, start: int) -> tuple[int, ...] | None:
-    """Returns the end of each part of a ``Cut``, or None if the record is not a plain commit."""
+    """Returns the end of each part of a ``Cut``, or None if the record is not a plain commit or its tombstone."""
     size, at = _length(payload, start)
     end = at + size
     _, at = read_uvarint(payload, at + 1)
@@ -240,7 +240,8 @@ def _ends_of(payload: bytes | mmap, start: int) -> tuple[int, ...] | None:
 
 
 def _length(payload: bytes | mmap, at: int) -> tuple[int, int]:
-    """Returns a zigzag length of one or two bytes and the position after it. Raises IndexError for any other."""
+    """Returns a zigzag length of one or two bytes and the position after it. Raises IndexError for a
+    negative or longer length."""
     first = payload[at]
     if first & 1:
         raise IndexError(at)

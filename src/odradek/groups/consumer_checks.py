@@ -62,7 +62,9 @@ def find_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -
 
 
 def check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
-    """Accepts the member's epoch, and its previous epoch because the reply with the new one may have been lost.
+    """Accepts the member's epoch, and its previous one because the reply with the new epoch may have been lost.
+
+    A request with the previous epoch may only report partitions that are assigned to the member.
 
     Raises KafkaError (FENCED_MEMBER_EPOCH).
     """

@@ -1,7 +1,8 @@
 """Classic members of a KIP-848 group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup on the group's state.
 
 A JoinGroup is handled like a heartbeat with a subscription. The reply is immediate and has the epoch that the member
-reaches. It has no list of members, because the group has no leader. SyncGroup returns the assignment. Heartbeat returns
+reaches. It has no list of members, because the group has no leader. SyncGroup returns the assignment, or
+REBALANCE_IN_PROGRESS if there is a newer target assignment and no partition to revoke. Heartbeat returns
 REBALANCE_IN_PROGRESS if there is a newer target assignment, a partition to revoke, or a new partition to take.
 """
 
@@ -112,8 +113,9 @@ class ClassicMembers:
         return self._membership.give_new_id(group, holder, member_id, out)
 
     def _downgrades(self, group: ConsumerGroup, replaced: ConsumerMember) -> bool:
-        """Returns whether the rejoin of the last KIP-848 member, a static one, as a classic member converts the
-        group."""
+        """Returns whether the join of a classic member converts the group to a classic group.
+
+        ``replaced``, the static member with the same instance id, must be the group's last KIP-848 member."""
         if replaced.classic is not None:
             return False
         return migration.may_downgrade(group, [replaced], self._membership.config, len(group.members))

@@ -244,7 +244,7 @@ class ConsumerGroup:
     def preferred_assignor(
         self, default: str, before: ConsumerMember | None = None, after: ConsumerMember | None = None
     ) -> str:
-        """Returns the assignor with the most votes of members, with ``after`` in place of ``before``.
+        """Returns the assignor with the most votes of members, with ``after`` in place of ``before``; or ``default``.
 
         Of assignors with equal votes, one that only ``after`` requests wins, otherwise the first in ``ASSIGNORS``.
         """
@@ -321,7 +321,7 @@ class ConsumerGroup:
     # --- replay ---------------------------------------------------------------------------------------------------
 
     def replay(self, number: int, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
-        """Applies a record of the log. It is not the tombstone of type GROUP."""
+        """Applies a record of the log. The shard handles the tombstone of type GROUP, which deletes the group."""
         if number == records.GROUP:
             assert value is not None
             self.epoch, self.metadata_hash = value["epoch"], value["metadata_hash"]

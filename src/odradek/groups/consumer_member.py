@@ -1,8 +1,8 @@
 """A member of a KIP-848 group, and its reconciliation with its target.
 
 The member epoch is the group epoch that the member has reached. A member with partitions to revoke is in
-UNREVOKED_PARTITIONS until its heartbeat confirms the revocation. Then it gets the target's epoch. If other members
-still own partitions of its target, it is in UNRELEASED_PARTITIONS and gets them later. So no partition has two owners.
+UNREVOKED_PARTITIONS until its heartbeat confirms the revocation. Then the member gets the target's epoch. A member is
+in UNRELEASED_PARTITIONS while other members still own partitions of its target. So no partition has two owners.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Partitions: TypeAlias = Mapping[bytes, frozenset[int]]
 
 
 class MemberState(IntEnum):
-    """The values are those in the log."""
+    """The states of a member. The values are those of the records in the log."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -46,7 +46,7 @@ class ResolvedPattern(NamedTuple):
 
 
 class ConsumerMember(NamedTuple):
-    """The durable state of a member. Values never change in place."""
+    """The durable state of a member. It never changes in place: each change makes a new object."""
 
     member_id: str
     epoch: int = 0
@@ -58,7 +58,7 @@ class ConsumerMember(NamedTuple):
     client_id: str = ""
     client_host: str = ""
     topics: frozenset[str] = frozenset()
-    pattern: str = ""  # '': none
+    pattern: str = ""  # '' without a pattern
     assignor: str | None = None
     assigned: Owned = {}  # noqa: RUF012 (never changed in place)
     to_revoke: Owned = {}  # noqa: RUF012
@@ -70,13 +70,13 @@ class ConsumerMember(NamedTuple):
     def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
         """Returns the epoch in which the member got a partition.
 
-        Returns None if the member does not own the partition, not even as one to revoke.
+        Returns None if the partition is neither assigned to the member nor one that it has to revoke.
         """
         epoch = self.assigned.get(topic_id, {}).get(partition)
         return self.to_revoke.get(topic_id, {}).get(partition) if epoch is None else epoch
 
     def owns_the_same(self, other: ConsumerMember) -> bool:
-        """Returns whether both have the same epoch, the same assigned partitions and the same partitions to revoke."""
+        """Returns whether both members have the same epoch, assigned partitions and partitions to revoke."""
         return (
             self.epoch == other.epoch
             and (self.assigned is other.assigned or self.assigned == other.assigned)
@@ -84,7 +84,7 @@ class ConsumerMember(NamedTuple):
         )
 
     def owns_only(self, owned: Mapping[bytes, Collection[int]] | None) -> bool:
-        """Returns whether the partitions that the member reports are a part of its assigned partitions."""
+        """Returns whether all partitions in the member's report are assigned to it; False without a report (None)."""
         if owned is None:
             return False
         return all(
@@ -102,18 +102,18 @@ def with_epoch(partitions: Partitions, epoch: int) -> Owned:
 
 
 class TargetAssignment(NamedTuple):
-    """A member's target assignment and its epoch."""
+    """A member's target assignment, with the epoch of the target."""
 
     epoch: int
     partitions: Partitions
 
 
 class Reconciliation(NamedTuple):
-    """The input of a reconciliation step besides the member.
+    """All inputs of ``advance`` except the member.
 
-    ``subscribed``: ids of the existing topics that the member reads. ``owned``: the partitions that the member reports;
-    None: it reports none. ``is_taken``: whether any member of the group has the
-    partition, also one to revoke.
+    ``subscribed``: ids of the existing topics that the member reads. ``owned``: the partitions that the member reports,
+    or None if the request has no report. ``is_taken``: returns whether any member of the group has a partition,
+    assigned or still to revoke.
     """
 
     target: TargetAssignment
@@ -124,7 +124,10 @@ class Reconciliation(NamedTuple):
     pace: Pace
 
     def advance(self, member: ConsumerMember) -> Generator[None, None, ConsumerMember]:
-        """Returns the member in its next state on the way to the target. Raises KafkaError (FENCED_MEMBER_EPOCH)."""
+        """Returns the member in its next state on the way to the target.
+
+        Raises KafkaError (FENCED_MEMBER_EPOCH) if the state is UNKNOWN and the member may still own partitions.
+        """
         if member.is_reconciled(self.target.epoch) and not self.subscription_changed:
             return member
         if member.state is MemberState.STABLE and member.epoch == self.target.epoch:
@@ -141,17 +144,17 @@ class Reconciliation(NamedTuple):
         return (yield from self._advance(member, member.epoch))
 
     def _owns_any(self, partitions: Owned) -> bool:
-        """Returns whether the member may still own any of these partitions. A member without a report may own all of
-        them."""
+        """Returns whether the member may still own any of these partitions. Without a report it may own all of them."""
         if self.owned is None:
             return True
         owned = self.owned
         return any(not numbers.keys().isdisjoint(owned.get(topic_id, ())) for topic_id, numbers in partitions.items())
 
     def _drop_unsubscribed(self, member: ConsumerMember) -> ConsumerMember:
-        """Moves partitions of topics that the member no longer reads to the partitions to revoke.
+        """Takes from the member the partitions of topics that it no longer reads. Does not wait for a new target.
 
-        This does not wait for a new target.
+        The partitions become partitions to revoke if the member may still own one of them, or an earlier partition to
+        revoke. Else the member loses them at once.
         """
         gone = {topic_id: owned for topic_id, owned in member.assigned.items() if topic_id not in self.subscribed}
         if not gone:

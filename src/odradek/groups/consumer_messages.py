@@ -14,8 +14,8 @@ from odradek.groups.consumer_member import ConsumerMember, Partitions
 class ConsumerHeartbeat:
     """ConsumerGroupHeartbeat.
 
-    A field that is None, or a ``rebalance_timeout_ms`` of -1, is unchanged. ``new_member_id`` is for a member of
-    version 0, which joins without an id. ``names_itself``: members of version 1 and later make their own ids.
+    None, or -1 in ``rebalance_timeout_ms``, means that the value is unchanged. A member that uses version 0 of the API
+    joins without an id and gets ``new_member_id``. From version 1 on a member makes its own id (``names_itself``).
     """
 
     batched: ClassVar[bool] = False
@@ -61,7 +61,7 @@ class DescribeConsumerGroup:
 
 @dataclass(slots=True)
 class DescribedConsumerGroup:
-    """A KIP-848 group. ``members`` has each member with its target."""
+    """A KIP-848 group. ``members`` has each member with its target assignment."""
 
     group_id: str
     error: ErrorCode = ErrorCode.none

@@ -23,7 +23,7 @@ from odradek.groups.consumer_member import (
 from odradek.groups.messages import MemberProtocol
 
 GROUP, PARTITION_METADATA, MEMBER, TARGET, TARGET_MEMBER, CURRENT, PATTERN = 3, 4, 5, 6, 7, 8, 16
-_INTEGERS = 20  # this number of integers takes as much time as a topic
+_INTEGERS = 20  # packing this number of integers takes as much time as packing a topic
 TYPES = frozenset({GROUP, PARTITION_METADATA, MEMBER, TARGET, TARGET_MEMBER, CURRENT, PATTERN})
 
 FEW = 3
@@ -35,7 +35,8 @@ Fields = dict[str, Any]
 class GroupChange(SimpleRecord):
     """A record of many topics with its decoded form, ``content``.
 
-    For a member (``name`` is its id) this is the member or its target; for a pattern (``name``) its resolved topics.
+    ``name`` is a member's id or a pattern. A member's ``content`` is the ConsumerMember or its target assignment. A
+    pattern's ``content`` is its ResolvedPattern.
     """
 
     __slots__ = ("content", "group_id", "name", "number")
@@ -238,7 +239,7 @@ def _int32s(numbers: Collection[int]) -> bytes:
 
 
 def _epochs_tag(epochs: Collection[int]) -> bytes:
-    """Returns the tagged fields of an owned topic: its assignment epochs."""
+    """Returns the tagged fields of an owned topic: the assignment epochs, if the topic has partitions."""
     if not epochs:
         return b"\0"
     content = _int32s(epochs)
@@ -270,12 +271,12 @@ def with_metadata(consumer: ConsumerMember, value: Mapping[str, Any]) -> Consume
 
 
 def with_metadata_of(consumer: ConsumerMember, changed: ConsumerMember) -> ConsumerMember:
-    """Returns the member with the fields that a record of type 5 made from ``changed`` has."""
-    return with_assignment_of(changed, consumer)  # the other fields are those of the assignment
+    """Returns the member with the metadata of ``changed``: the fields of its record of type 5."""
+    return with_assignment_of(changed, consumer)  # every field is either metadata or assignment
 
 
 def with_assignment_of(consumer: ConsumerMember, changed: ConsumerMember) -> ConsumerMember:
-    """Returns the member with the fields that a record of type 8 made from ``changed`` has."""
+    """Returns the member with the assignment of ``changed``: the fields of its record of type 8."""
     return consumer._replace(
         epoch=changed.epoch,
         previous_epoch=changed.previous_epoch,
@@ -301,7 +302,7 @@ def with_assignment(consumer: ConsumerMember, value: Mapping[str, Any]) -> Consu
 def _owned(topics: Iterable[Mapping[str, Any]], member_epoch: int) -> Owned:
     """Reads owned partitions with their epochs.
 
-    Brokers before 4.3 wrote no epochs: then the partitions get the member epoch.
+    Brokers before 4.3 wrote no epochs. Partitions of such a record get the member epoch, or 0 if it is negative.
     """
     owned = {}
     for topic in topics:

@@ -1,6 +1,7 @@
 """Timeouts of the members of KIP-848 groups: session and revocation, and for classic members also join and sync.
 
-A heartbeat moves the deadline of a session. A timer that fires before the deadline is set again.
+A heartbeat moves the deadline of a session but not its timer. If the timer fires before the deadline, it is set again.
+``PATTERNS`` is a group's timer: ``groups/pattern_resolution`` sets it to resolve the group's patterns.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SESSION, REVOKE, JOIN, SYNC, PATTERNS = (
 )
 KINDS = frozenset({SESSION, REVOKE, JOIN, SYNC, PATTERNS})
 
-MemberKey = tuple[str, str]  # group, member
+MemberKey = tuple[str, str]  # group id, member id
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class MemberTimers:
             out.effects.append(SetTimer((SESSION, *key), deadline_ms))
 
     def has_session_ended(self, now_ms: int, key: MemberKey, out: Result) -> bool:
-        """Returns whether a session is over when its timer fires. If it is not, the timer is set again."""
+        """Returns whether a session is over when its timer fires. Sets the timer again if the session is not over."""
         session = self._sessions.get(key)
         if session is None:
             return False
@@ -59,7 +60,7 @@ class MemberTimers:
         return False
 
     def shift(self, by_ms: int) -> None:
-        """Moves all deadlines after a jump of the clock, so that members keep the rest of their timeouts."""
+        """Moves the session deadlines after a jump of the clock, so that sessions keep the rest of their timeouts."""
         for session in self._sessions.values():
             session.deadline_ms += by_ms
             if session.timer_ms is not None:

@@ -1,6 +1,6 @@
-"""The checks of requests that need no group. Kafka makes them before it looks for the coordinator of the group.
+"""The checks of group requests that need no group state. Kafka makes them before it looks for the coordinator.
 
-So a bad request gets its own error while ``__consumer_offsets`` does not exist or loads.
+So a bad request gets its own error even if ``__consumer_offsets`` does not exist or is still loading.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NAMES_A_GROUP = (SyncGroup, Heartbeat, LeaveGroup, OffsetDelete, DescribeConsum
 
 
 def early_refusal(config: GroupConfig, request: Request) -> Any | None:
-    """Returns the reply to a request that no group accepts, or None."""
+    """Returns the reply to a request that no group accepts; None if the request passes the checks."""
     if isinstance(request, ConsumerHeartbeat):
         try:
             check_request(request, config.consumer_assignors)
@@ -33,7 +33,7 @@ def early_refusal(config: GroupConfig, request: Request) -> Any | None:
 
 
 def join_error(config: GroupConfig, request: JoinGroup) -> ErrorCode:
-    """Returns the error of a JoinGroup that no group accepts, or none."""
+    """Returns the error of a JoinGroup that no group accepts, or ``ErrorCode.none``."""
     if not request.group_id:
         return ErrorCode.invalid_group_id
     timeout_ms = request.session_timeout_ms

@@ -6,10 +6,11 @@ Rules
   change the group when they are replayed.
 * A member without heartbeats is removed when its session ends. A member that does not revoke its partitions is removed
   when its rebalance timeout ends.
-* A new epoch gets a new target at the next heartbeat of any member, but not before the assignment interval has passed.
-* A new pattern is resolved directly after its heartbeat, by a timer that is due immediately; within ten seconds after
-  another resolution, by a later heartbeat. Heartbeats also start a resolution if topics were created or the refresh
-  interval (ten minutes) has passed. A match of many topics is done in the background.
+* If the newest group epoch has no target, a heartbeat of any member computes the target. This can be the heartbeat that
+  starts the epoch. But the assignment interval must have passed since the last target.
+* A heartbeat with a new pattern sets a timer that is due at once, and the timer resolves the group's patterns. A
+  heartbeat also sets the timer if topics were created or the refresh interval (by default ten minutes) has passed. No
+  heartbeat sets it in the ten seconds after a resolution. A match of many topics runs in the background.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class ConsumerMembership:
         self.batch_bytes: Callable[[], int] = lambda: sys.maxsize
         """Returns the largest number of bytes of records in a batch."""
         self.pace = Pace()
-        """The work that the current request has done in its step."""
+        """The work of the current request since its last pause."""
         self.patterns = PatternResolution(config, image, groups)
 
     # --- ConsumerGroupHeartbeat -----------------------------------------------------------------------------------
@@ -132,9 +133,9 @@ class ConsumerMembership:
     def _group_for(
         self, group_id: str, joins: bool, out: Result
     ) -> Generator[None, None, tuple[ConsumerGroup, ClassicGroup | None]]:
-        """Returns the group, and the classic group that it was made from, if any.
+        """Returns the KIP-848 group, and the classic group that this request converts to it (None: no conversion).
 
-        For a join the group can be new, or made from a classic group. Raises KafkaError (GROUP_ID_NOT_FOUND).
+        Only a join can make a new group or convert a classic one. Raises KafkaError (GROUP_ID_NOT_FOUND).
         """
         group = self.groups.get(group_id)
         if group is not None:
@@ -154,7 +155,7 @@ class ConsumerMembership:
         return group, classic
 
     def _upgrade(self, now_ms: int, classic: ClassicGroup, group: ConsumerGroup, out: Result) -> Iterator[None]:
-        """Moves the sessions of a classic group's members to the KIP-848 group. All checks have passed before."""
+        """Moves the sessions of a classic group's members to the KIP-848 group. The caller has made all checks."""
         yield from self._classic.end_sessions(classic, out, self.pace)
         for member in group.members.values():
             assert member.classic is not None
@@ -216,8 +217,9 @@ class ConsumerMembership:
     def next_target(
         self, change: MemberChange, is_new_epoch: bool, out: Result
     ) -> Generator[None, None, TargetAssignment]:
-        """Starts a new epoch if necessary, computes the group's target if the interval allows it, and returns the
-        member's target."""
+        """Starts a new epoch if necessary, and returns the member's target.
+
+        Computes a new target for the group if the newest epoch has none and the assignment interval has passed."""
         now_ms, group = change.now_ms, change.group
         epoch = group.epoch
         if is_new_epoch or group.refresh_due(now_ms):
@@ -240,7 +242,7 @@ class ConsumerMembership:
         return TargetAssignment(group.assignment_epoch, group.target_of(member.member_id, member.instance_id))
 
     def next_epoch(self, change: MemberChange, is_new_epoch: bool, out: Result) -> Generator[None, None, int]:
-        """Reads the topics and starts a new epoch if they have changed or ``is_new_epoch`` is set."""
+        """Starts a new epoch if the topics' metadata has changed or ``is_new_epoch`` is set. Returns the epoch."""
         group = change.group
         metadata_hash = yield from group.hash_in_steps(change.subscriptions(), self.image, self.pace)
         epoch = group.epoch
@@ -248,7 +250,7 @@ class ConsumerMembership:
             epoch += 1
             out.records.append(records.group_epoch(group.group_id, epoch, metadata_hash))
         group.note_refresh(change.now_ms, epoch)
-        if group.has_partition_metadata:  # from a broker before 4.2
+        if group.has_partition_metadata:  # a record that Apache Kafka wrote before 4.2
             out.records.append(records.partition_metadata_tombstone(group.group_id))
         return epoch
 
@@ -289,7 +291,7 @@ class ConsumerMembership:
     def _read_by(
         self, group: ConsumerGroup, member: ConsumerMember, counts: dict[bytes, int]
     ) -> Generator[None, None, frozenset[bytes]]:
-        """Returns the ids of a member's topics and adds their numbers of partitions to ``counts``."""
+        """Returns the ids of a member's existing topics, and adds the partition count of each one to ``counts``."""
         topic_ids: list[bytes] = []
         for name in group.topics_of(member):
             topic = self.image.topic(name)
@@ -355,7 +357,7 @@ class ConsumerMembership:
         out: Result,
         limit: int = sys.maxsize,
     ) -> Iterator[None]:
-        """Removes members. If only classic members remain, the group becomes a classic group.
+        """Removes members. The group becomes a classic group if ``migration.may_downgrade`` allows it.
 
         Raises KafkaError if this takes more than ``limit`` bytes of records.
         """
@@ -414,7 +416,7 @@ class ConsumerMembership:
     def downgrade(
         self, now_ms: int, group: ConsumerGroup, classic: ClassicGroup, out: Result, *, rebalances: bool
     ) -> Iterator[None]:
-        """Moves the members' sessions to the classic group. All checks have passed before."""
+        """Moves the members' sessions to the classic group. The caller has made all checks."""
         for member_id in group.members:
             self.timers.forget((group.group_id, member_id), out)
             if self.pace.spend():
@@ -482,7 +484,7 @@ class ConsumerMembership:
         return out
 
     def on_loaded(self, now_ms: int, out: Result) -> Iterator[None]:
-        """Gives every member a full session timeout to find this coordinator."""
+        """Gives every member a full session timeout, and those with partitions to revoke a full rebalance timeout."""
         self.pace = Pace()
         self.patterns.on_topics_created()
         for group in self.groups.values():
@@ -495,7 +497,7 @@ class ConsumerMembership:
                     yield
 
     def on_topics_changed(self, names: Collection[str], *, created: bool) -> None:
-        """Makes the groups that read one of these topics read the topics again at their next heartbeat."""
+        """Marks each group that reads one of these topics: its next heartbeat reads the topics' metadata again."""
         if created:
             self.patterns.on_topics_created()
         for group in self.groups.values():

@@ -11,8 +11,8 @@ from odradek.groups.consumer_member import ConsumerMember
 class MemberChange(NamedTuple):
     """A member before its request (``member``, perhaps new) and after it (``updated``).
 
-    ``existing`` is the member that the group has in its place: the same member, the static member that it replaces, or
-    None.
+    ``existing`` is the group's member before the request: the member under the same id, the static member that
+    ``updated`` replaces, or None if the member is new.
     """
 
     now_ms: int

@@ -29,8 +29,7 @@ class TopicCommit(NamedTuple):
 
 @dataclass(slots=True)
 class OffsetCommit:
-    """A commit. ``generation_id`` -1 with an empty ``member_id``: a consumer without group management, or an admin
-    client."""
+    """A commit. A consumer without group management and an admin client send ``generation_id`` -1 and no member id."""
 
     batched: ClassVar[bool] = True
     group_id: str
@@ -39,7 +38,7 @@ class OffsetCommit:
     generation_id: int = -1
     group_instance_id: str | None = None
     retention_time_ms: int = -1  # only OffsetCommit v2 to v4 has it; -1: offsets.retention.minutes applies
-    knows_group_id_not_found: bool = True  # from v9 on; older clients get ILLEGAL_GENERATION
+    knows_group_id_not_found: bool = True  # whether v9 or later: older versions get another error
 
     def error_reply(self, error: ErrorCode) -> OffsetCommitReply:
         return OffsetCommitReply(error)
@@ -78,7 +77,8 @@ class OffsetFetch:
 
     def error_reply(self, error: ErrorCode) -> OffsetFetchReply:
         remapped = {
-            ErrorCode.coordinator_not_available: ErrorCode.not_coordinator,  # older clients retry only on this error
+            # Old clients retry after NOT_COORDINATOR, but not after COORDINATOR_NOT_AVAILABLE.
+            ErrorCode.coordinator_not_available: ErrorCode.not_coordinator,
         }
         return OffsetFetchReply(remapped.get(error, error))
 
@@ -92,10 +92,10 @@ class FetchedOffset(NamedTuple):
 
 
 class FetchedRows:
-    """The offsets of one topic: partitions, and for each a tuple that starts with offset, leader epoch and metadata.
+    """The offsets of one topic. ``values`` has a tuple per partition, which starts with offset, leader epoch, metadata.
 
-    Equal requests get the same object until the next commit. So the handler can keep the packed reply in ``memo``.
-    The reply for an ``unstable`` partition is UNSTABLE_OFFSET_COMMIT.
+    Equal requests may get the same object until the next commit. So the handler can keep the packed reply in ``memo``.
+    An ``unstable`` partition gets the error UNSTABLE_OFFSET_COMMIT.
     """
 
     __slots__ = ("memo", "partitions", "unstable", "values")
@@ -153,10 +153,10 @@ class MemberProtocol(NamedTuple):
 
 @dataclass(slots=True)
 class JoinGroup:
-    """A join of a classic member. ``member_id`` is the id that the member has, or ''. ``new_member_id`` is its id if it
-    needs a new one.
+    """A join of a classic member. ``member_id`` is the id that the member has, or ''.
 
-    ``new_short_id`` is the new id for a KIP-848 group; '' means ``new_member_id``.
+    A member that needs a new id gets ``new_member_id`` in a classic group. In a KIP-848 group it gets ``new_short_id``,
+    or ``new_member_id`` if ``new_short_id`` is ''.
     """
 
     batched: ClassVar[bool] = False
@@ -230,7 +230,7 @@ class Heartbeat:
     group_instance_id: str | None = None
 
     def error_reply(self, error: ErrorCode) -> ErrorCode:
-        # A member stays in its group while the coordinator loads.
+        # While the coordinator loads, a heartbeat succeeds, so that the member stays in its group.
         return ErrorCode.none if error is ErrorCode.coordinator_load_in_progress else error
 
 
@@ -314,7 +314,7 @@ class ListGroups:
     types: frozenset[str] = frozenset()
 
     def error_reply(self, error: ErrorCode) -> ListGroupsReply:
-        # Each broker lists only the groups of partitions that it leads, so another partition is no error.
+        # Each broker lists only the groups of partitions that it leads. A partition of another broker is no error.
         return ListGroupsReply(ErrorCode.none if error is ErrorCode.not_coordinator else error)
 
 
@@ -333,7 +333,7 @@ class ListGroupsReply:
 
 @dataclass(slots=True)
 class DeleteGroups:
-    """Deletes groups. ``group_ids`` are groups of one partition of the offsets topic."""
+    """Deletes groups. All of them belong to the same partition of the offsets topic."""
 
     batched: ClassVar[bool] = False
     group_ids: Sequence[str]

@@ -1,7 +1,8 @@
-"""The hash of the metadata of a group's subscribed topics: their ids, numbers of partitions and racks.
+"""The hash of the metadata of a group's subscribed topics: their ids, names, numbers of partitions and racks.
 
-Apache Kafka stores it with a group's epoch and starts a new epoch when it changes. It is XXH3 (64 bits) over the fields
-in the format of hash4j's stream: little-endian numbers, strings as UTF-16 followed by their length.
+Apache Kafka stores this hash with a group's epoch and starts a new epoch when the hash changes. Each topic has a hash:
+XXH3 (64 bits) over its fields in the stream format of the Java library hash4j. Numbers are little-endian; a string is
+UTF-16 followed by its length. The group's hash is XXH3 over the hashes of its topics.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _TOPIC_WORK, _BLOCK_WORK = 10, 100
 
 
 class TopicFacts(NamedTuple):
-    """The metadata of a topic for groups. ``racks`` has the racks of each partition's replicas, or is empty."""
+    """The metadata of a topic for groups. ``racks`` has the racks of each partition's replicas; () without racks."""
 
     name: str
     topic_id: bytes
@@ -41,7 +42,7 @@ class TopicFacts(NamedTuple):
 
 @lru_cache(maxsize=10_000)
 def topic_hash(topic: TopicFacts) -> int:
-    """Returns the hash of a topic as a signed number of 64 bits."""
+    """Returns the hash of a topic as a signed 64-bit number."""
     high, low = struct.unpack(">QQ", topic.topic_id)
     parts = [b"\0", struct.pack("<QQ", high, low), _text(topic.name), struct.pack("<i", topic.partition_count)]
     for index in range(topic.partition_count):
@@ -52,7 +53,7 @@ def topic_hash(topic: TopicFacts) -> int:
 
 
 def group_hash(topics: Iterable[TopicFacts]) -> int:
-    """Returns the hash of a group as a signed number of 64 bits; 0 without topics."""
+    """Returns the hash of a group as a signed 64-bit number; 0 without topics."""
     return result_of(group_hash_in_steps(list(topics), Pace()))
 
 
@@ -169,7 +170,7 @@ def _upper_middle(data: bytes, size: int) -> int:
 
 
 def _accumulate(lanes: list[int], data: bytes, at: int, secret_at: int) -> None:
-    """Adds the 64 bytes from ``at`` on to the eight lanes: XXH3's name for the numbers of its state."""
+    """Adds 64 bytes of ``data``, beginning at ``at``, to the eight lanes: the numbers of XXH3's state."""
     for lane in range(8):
         value = _u64(data, at + 8 * lane)
         keyed = value ^ _u64(_SECRET, secret_at + 8 * lane)

@@ -1,9 +1,10 @@
 """Conversion of a classic group to a KIP-848 group and back while its members stay. Pure functions.
 
-Upgrade: the first KIP-848 member that joins a classic group of consumers converts it. The generation becomes the epoch,
-the last assignment becomes the target. Downgrade: when the last KIP-848 member has left and classic members remain,
-the epoch becomes the generation. The records of a conversion delete the old group and write the new one, so a replay
-repeats the conversion.
+Upgrade: the first KIP-848 member that joins a classic group of consumers converts the group. The generation becomes the
+epoch, and the last assignment becomes the target. Downgrade: when the last KIP-848 member has left, or a classic member
+with the same instance id has replaced it, the group becomes a classic group. The epoch becomes the generation. The
+setting ``group.consumer.migration.policy`` can forbid either conversion. The records of a conversion delete the old
+group and write the new one, so a replay repeats the conversion.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ def classic_tombstone(group_id: str) -> SimpleRecord:
 
 
 def partitions_by_id(listed: PartitionsByTopic, image: MetadataImage) -> Partitions:
-    """Returns the partitions that exist, by topic id.
+    """Returns the listed partitions that exist, by topic id.
 
-    The topic may have been deleted and created again with fewer partitions.
+    A listed topic may have been deleted, or created again with fewer partitions.
     """
     found = ((image.topic(name), numbers) for name, numbers in listed)
     return {
@@ -62,7 +63,11 @@ def packed_assignment(side: ClassicMemberMetadata, partitions: Partitions, image
 def upgraded(
     group: ClassicGroup, config: GroupConfig, image: MetadataImage, pace: Pace
 ) -> Generator[None, None, ConsumerGroup]:
-    """Returns the group as a KIP-848 group. Raises KafkaError (GROUP_ID_NOT_FOUND), like Kafka, if it cannot be one."""
+    """Returns the group as a KIP-848 group.
+
+    Raises KafkaError: GROUP_ID_NOT_FOUND, as in Kafka, if the group cannot be converted; UNKNOWN_SERVER_ERROR if it has
+    chosen no protocol yet.
+    """
     reason = ""
     if config.consumer_migration_policy not in ("upgrade", "bidirectional"):
         reason = "online upgrade is disabled"
@@ -87,7 +92,7 @@ def upgraded(
 
 
 class _CustomData(Exception):
-    """A client's assignor has user data in the assignment, which a conversion would lose."""
+    """An assignment contains user data of the client's assignor. A conversion would lose this data."""
 
 
 def _upgraded(classic: ClassicGroup, image: MetadataImage, pace: Pace) -> Generator[None, None, ConsumerGroup]:
@@ -146,8 +151,10 @@ def upgrade_records(group: ConsumerGroup, pace: Pace) -> Generator[None, None, l
 
 
 def may_downgrade(group: ConsumerGroup, leaving: Collection[ConsumerMember], config: GroupConfig, left: int) -> bool:
-    """Returns whether the ``left`` members that remain without ``leaving`` are all classic and may become a classic
-    group."""
+    """Returns whether the group may become a classic group when the members ``leaving`` have left.
+
+    All members that remain must be classic. ``left`` is the number of members of the classic group.
+    """
     classic = sum(1 for _ in group.classic_members()) - sum(member.classic is not None for member in leaving)
     return (
         classic == len(group.members) - len(leaving)
@@ -165,9 +172,9 @@ def downgraded(
     *,
     pace: Pace,
 ) -> Generator[None, None, ClassicGroup]:
-    """Returns the group as a Stable classic group. ``joining`` replaces the static member with its instance id.
+    """Returns the group as a Stable classic group. ``joining`` replaces the static member with the same instance id.
 
-    Raises KafkaError (GROUP_ID_NOT_FOUND).
+    Raises KafkaError (GROUP_ID_NOT_FOUND) if a member's subscription is malformed.
     """
     classic = ClassicGroup(group.group_id, State.STABLE, now_ms, generation=group.epoch)
     replaced = None if joining is None else group.static_member(joining.instance_id)

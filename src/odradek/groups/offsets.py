@@ -1,14 +1,17 @@
 """Committed offsets: commit, fetch, delete, expire.
 
 Rules
-* The key of an offset is group, topic name and partition. Only ``replay`` changes offsets.
+* The key of an offset is group, topic name and partition. Only the replay methods and
+  ``end_transaction`` change offsets.
 * ``commit_fence`` says which commits are accepted. A client without a generation may commit to a group without members.
-  Consumers with manual assignment and tools do this. Such a commit creates a "simple" group, which has offsets and no
-  group record.
+  Consumers with manual assignment and tools do this. If the group does not exist, such a commit creates a "simple"
+  group, which has offsets and no group record.
 * The offset of a commit is not checked: every number is valid.
-* An offset with an expiry timestamp expires at this time. Other offsets expire after ``offsets.retention``. It counts
-  from the time when the group became Empty, if the group has had members. It counts from the commit for simple and
-  KIP-848 groups, and for topics that a Stable group no longer reads. No offset of a rebalancing group expires.
+* An offset with an expiry timestamp expires at this time. Every other offset expires when
+  ``offsets.retention.minutes`` have passed. For a classic group that has had members, this time starts when the group
+  becomes Empty. For simple and KIP-848 groups, and for topics that a Stable group no longer reads, it starts at the
+  commit.
+* No offset expires while its group rebalances. No offset of a topic expires while the group reads the topic.
 """
 
 from __future__ import annotations
@@ -64,12 +67,13 @@ NOTHING = (NO_OFFSET, -1, "")
 TOPICS_AT_ONCE = 1000
 """A number of topics. An OffsetFetch of more topics reads the offsets of each topic when the reply is packed."""
 LONG_COMMIT = 500
-"""A commit of more partitions is handled in steps."""
+"""A number of partitions. A commit of more partitions is handled in steps."""
 RUN_PARTITIONS = 500
 """The number of partitions of a topic in one part of a scan."""
 KEPT_FROM_ROWS = 32
 KEPT_ROWS_AT_MOST = 50_000
-EACH_COMMIT = -1  # retention counts from each offset's commit; equals ``state_since_ms`` of a group with unknown time
+# The retention of each offset starts at its commit. -1 is also the ``state_since_ms`` of a group with an unknown time.
+EACH_COMMIT = -1
 
 Group = ClassicGroup | ConsumerGroup
 
@@ -113,7 +117,7 @@ class Offsets:
         self._by_group: dict[str, dict[str, dict[int, StoredOffset]]] = {}
         self._fetched: dict[tuple[str, str], FetchedRows] = {}  # the rows of the last fetch, until the next commit
         self.pending = PendingOffsets()
-        self._has_pending = self.pending.open  # ``pending.open``, for a fast test by each commit
+        self._has_pending = self.pending.open  # the same dict; each commit tests whether it is empty
 
     # --- the store --------------------------------------------------------------------------------------------
 
@@ -167,14 +171,14 @@ class Offsets:
                     self.replay(OffsetKey(group_id, topic, partition), None)
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> Iterator[NewlyCommittedOffsets]:
-        """Ends a transaction in steps and yields the offsets that it has committed in each of them."""
+        """Ends a transaction in steps. Each step yields the offsets that it has committed."""
         for ended in self.pending.end(producer_id, commit=commit):
             if ended.offsets:
                 self._of_topic(ended.group_id, ended.topic).update(ended.offsets)
             yield ended
 
     def _of_topic(self, group_id: str, topic: str) -> dict[int, StoredOffset]:
-        """Returns the dict of a topic's offsets for a change, and makes it if it does not exist."""
+        """Returns the dict of a topic's offsets, which the caller changes. Makes the dict if it does not exist."""
         if self._fetched:
             self._fetched.pop((group_id, topic), None)
         by_topic = self._by_group.get(group_id)
@@ -233,7 +237,7 @@ class Offsets:
                 records.append(DecodedRecord(key, offset_value(value), decoded))
 
     def _commit_in_steps(self, now_ms: int, request: OffsetCommit) -> ResultSteps:
-        """Handles a commit of many partitions in steps. It fails at the first step that exceeds the size of a batch."""
+        """Handles a commit of many partitions in steps. The commit fails if its records do not fit in one batch."""
         out = Result()
         consumer_group = self._consumer_groups.get(request.group_id)
         if consumer_group is not None and request.group_id not in self._groups:
@@ -264,7 +268,7 @@ class Offsets:
     def _add_block(
         self, now_ms: int, request: OffsetCommit, out: Result, refused: dict[tuple[str, int], ErrorCode]
     ) -> Generator[None, None, bool]:
-        """Sets the block of the commit's records. Returns False if they do not fit in a batch."""
+        """Sets ``out.block`` to the commit's records. Returns False if the records do not fit in a batch."""
         limit = self._config.offset_metadata_max_bytes
         plan, left = CommitPlan(replace(request, topics=())), self.batch_bytes()
         offsets: list[int] = []
@@ -287,7 +291,7 @@ class Offsets:
         return True
 
     def handle_planned(self, now_ms: int, request: PlannedCommits) -> Result:
-        """Handles commits that differ from their plan only in the offsets (see groups/commit_plan)."""
+        """Handles commits that differ from their plan only in offsets and leader epochs (see groups/commit_plan)."""
         out = Result(COMMITTED)
         error = self._accept(now_ms, request.plan.request, out)
         if error is not ErrorCode.none:
@@ -296,7 +300,7 @@ class Offsets:
         return out
 
     def handle_transactional(self, now_ms: int, request: TxnOffsetCommit) -> ResultSteps:
-        """Handles a commit in a transaction. It renews no session, and its records have no topic id, as in Kafka."""
+        """Handles a commit in a transaction. As in Kafka, it renews no session, and its records have no topic id."""
         commit, limit = request.commit, self._config.offset_metadata_max_bytes
         group, consumer_group = self._groups.get(commit.group_id), self._consumer_groups.get(commit.group_id)
         records: list[SimpleRecord] = []
@@ -321,7 +325,10 @@ class Offsets:
         return Result(reply, records, producer=request.producer if records else None)
 
     def _accept(self, now_ms: int, request: OffsetCommit, out: Result) -> ErrorCode:
-        """Returns the error of a commit, or none. In a classic group an accepted commit renews the member's session."""
+        """Returns the error of a commit, or ``ErrorCode.none``.
+
+        An accepted commit renews the member's session if the group is a classic group and Stable or PreparingRebalance.
+        """
         group = self._groups.get(request.group_id)
         if group is None:
             consumer_group = self._consumer_groups.get(request.group_id)
@@ -407,7 +414,10 @@ class Offsets:
         return out
 
     def partitions(self, group_id: str) -> Iterator[tuple[str, list[int]]]:
-        """Yields the topics and partitions with offsets of the group, pending ones too, some partitions at a time."""
+        """Yields (topic, partitions) for the partitions with a committed or pending offset of the group.
+
+        A topic with many partitions is yielded several times, each time with other partitions.
+        """
         for topic, by_partition in list(self._by_group.get(group_id, {}).items()):
             for some in _in_runs(by_partition):
                 yield topic, some
@@ -421,7 +431,10 @@ class Offsets:
         return [partition for partition in self.pending.partitions(group_id, topic) if partition not in committed]
 
     def on_topics_deleted(self, topics: Collection[str]) -> Iterator[SimpleRecord | None]:
-        """Yields a tombstone for each offset of deleted topics, and as in Kafka one for each pending offset."""
+        """Yields a tombstone for each committed offset of deleted topics and, as in Kafka, for each pending offset.
+
+        None between the tombstones lets ``in_parts`` count the work of the scan.
+        """
         for group_id, by_topic in list(self._by_group.items()):
             for topic in topics:
                 if topic in by_topic:
@@ -435,7 +448,10 @@ class Offsets:
                 yield None
 
     def of_deleted_topics(self, topic_id: TopicIds) -> Iterator[SimpleRecord | None]:
-        """Yields tombstones for offsets of deleted topics, even if a new topic has the same name."""
+        """Yields tombstones for offsets of deleted topics.
+
+        A new topic may have the same name: then the topic ids in the committed offsets show which offsets to delete.
+        """
         ids: dict[str, bytes | None] = {}
         for group_id, by_topic in list(self._by_group.items()):
             for topic, by_partition in list(by_topic.items()):
@@ -489,7 +505,7 @@ class Offsets:
 
 
 def _retention_start(group: Group) -> int | None:
-    """Returns the start of the retention of a group's offsets, or None if none of them expires now."""
+    """Returns when the retention of a group's offsets started (ms) or EACH_COMMIT; None if no offset can expire."""
     if isinstance(group, ConsumerGroup) or group.protocol_type is None:
         return EACH_COMMIT
     if group.state is State.EMPTY:

@@ -22,7 +22,7 @@ _MAX_PATTERNS = 100
 """The largest number of different patterns in a group. Each of them may match all topics."""
 _MATCHES_AT_ONCE = 500
 _RECORD_OVERHEAD_BYTES = 100
-_LENGTH_BYTES, _CHAR_BYTES = 2, 4  # a name's length field; the longest character of a pattern or group id
+_LENGTH_BYTES, _CHAR_BYTES = 2, 4  # sizes of a name's length field, of the longest UTF-8 character
 
 
 class PatternResolution:
@@ -40,16 +40,17 @@ class PatternResolution:
         self.batch_bytes: Callable[[], int] = lambda: sys.maxsize
         """Returns the largest number of bytes of records in a batch."""
         self.due: set[str] = set()
-        """Groups whose timer is set, or whose patterns are being resolved."""
+        """The ids of the groups whose timer is set or whose patterns are being resolved."""
         self._topics_created_at = -1  # the image's version after the last creation of a topic
 
     def on_topics_created(self) -> None:
         self._topics_created_at = self._image.version
 
     def note(self, change: MemberChange, out: Result) -> tuple[bool, bool]:
-        """Returns whether the member's pattern has changed, and whether the topics of the new pattern are known.
+        """Returns whether the member's pattern has changed, and whether the topics of the changed pattern are known.
 
-        Schedules a resolution if necessary. Raises KafkaError (INVALID_REGULAR_EXPRESSION, GROUP_MAX_SIZE_REACHED).
+        The second value is False if the pattern has not changed, and True if the new pattern is empty. Schedules a
+        resolution if necessary. Raises KafkaError (INVALID_REGULAR_EXPRESSION, GROUP_MAX_SIZE_REACHED).
         """
         group, before, after = change.group, change.member.pattern, change.updated.pattern
         counts = group.subscriptions.patterns
@@ -71,7 +72,7 @@ class PatternResolution:
         return before != after, is_known
 
     def on_refusal(self, now_ms: int, group_id: str, out: Result) -> None:
-        """Takes a group out of ``due`` if its request failed after ``note``: the timer in ``out`` is not set then."""
+        """Takes a group out of ``due`` if ``note`` has put its timer into ``out``. A refused request sets no timer."""
         if SetTimer((PATTERNS, group_id), now_ms) in out.effects:
             self.due.discard(group_id)
 
@@ -94,7 +95,7 @@ class PatternResolution:
         )
 
     def resolve(self, now_ms: int, group_id: str, pace: Pace, out: Result) -> Iterator[None]:
-        """Finds the topics that a group's patterns match: at once if there are few topics, else in the background."""
+        """Finds the topics that a group's patterns match: at once for few matches, in the background for many."""
         group = self._groups.get(group_id)
         if group is None or not group.subscriptions.patterns:
             self.due.discard(group_id)
@@ -110,7 +111,10 @@ class PatternResolution:
     def take(
         self, now_ms: int, group_id: str, found: Mapping[str, frozenset[str]], version: int, *, pace: Pace, out: Result
     ) -> Iterator[None]:
-        """Writes the records of resolved patterns. A pattern whose topics do not fit in a record gets no topics."""
+        """Writes the records of resolved patterns, and starts a new epoch if the topics or their metadata have changed.
+
+        A pattern gets no topics if they do not fit in one record.
+        """
         self.due.discard(group_id)
         group = self._groups.get(group_id)
         if group is None:
@@ -120,7 +124,7 @@ class PatternResolution:
         limit = self.batch_bytes() - _RECORD_OVERHEAD_BYTES
         for pattern in assignors.hash_order(found, java_string_hash):
             if pattern not in group.subscriptions.patterns:
-                continue  # the pattern's last member has left
+                continue  # no member has the pattern any more
             topics = found[pattern]
             if sum([len(topic) + _LENGTH_BYTES for topic in topics]) + _CHAR_BYTES * len(pattern + group_id) > limit:
                 topics = frozenset()

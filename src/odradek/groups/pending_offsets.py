@@ -1,10 +1,11 @@
 """The offsets of open transactions: they are pending until the marker of their producer's transaction.
 
 Rules
-* A commit makes the producer's pending offsets committed ones, an abort drops them.
+* The commit of a transaction makes the producer's pending offsets committed offsets. An abort drops them.
 * The later record in the log wins, as in Kafka and in a compaction. A later plain commit of the partition overtakes a
-pending offset, and so does the commit of a transaction with a later record. An overtaken offset stays pending without a
-value, because readers still wait for its transaction. So committed offsets need not keep the offsets of their records.
+  pending offset. It is also overtaken when another transaction commits and has a later record for the partition. An
+  overtaken offset stays pending, because readers still wait for its transaction, but its value is dropped. So
+  committed offsets need not keep the offsets of their records.
 * A tombstone drops the pending offsets of its partition.
 """
 
@@ -26,7 +27,7 @@ class PendingOffset(NamedTuple):
 
 
 class NewlyCommittedOffsets(NamedTuple):
-    """The offsets of one topic that a commit makes committed ones."""
+    """Offsets of one topic that are committed offsets now, because their transaction has been committed."""
 
     group_id: str
     topic: str
@@ -38,20 +39,20 @@ _NO_PARTITIONS: Mapping[int, set[int]] = {}
 
 
 class PendingOffsets:
-    """The pending offsets of one shard. ``open`` is empty if there are none: a fast test."""
+    """The pending offsets of one shard. ``open`` is empty if there are none; callers test this first."""
 
     __slots__ = ("_by_producer", "open")
 
     def __init__(self) -> None:
         self.open: dict[str, dict[str, dict[int, set[int]]]] = {}
-        """Group, topic and partition of each pending offset, with the producer ids."""
-        # By producer id, group and topic, and partition. None: it is overtaken.
+        """Group id to topic to partition to the ids of the producers with a pending offset for the partition."""
+        # Producer id to (group id, topic) to partition to its pending offset. None: the pending offset is overtaken.
         self._by_producer: dict[int, dict[tuple[str, str], dict[int, PendingOffset | None]]] = {}
 
     # --- reads ------------------------------------------------------------------------------------------------
 
     def topics(self, group_id: str) -> Mapping[str, Mapping[int, set[int]]]:
-        """Returns the topics of the group with pending offsets. Their keys are the partitions."""
+        """Returns a map from each topic of the group with pending offsets to a map whose keys are the partitions."""
         return self.open.get(group_id, _NO_TOPICS)
 
     def partitions(self, group_id: str, topic: str) -> Mapping[int, set[int]]:
@@ -59,7 +60,7 @@ class PendingOffsets:
         return self.topics(group_id).get(topic, _NO_PARTITIONS)
 
     def state(self) -> dict[int, dict[OffsetKey, PendingOffset | None]]:
-        """Returns all pending offsets by producer id."""
+        """Returns all pending offsets by producer id; None for an overtaken one."""
         return {
             producer_id: {
                 OffsetKey(group_id, topic, partition): pending
@@ -72,14 +73,14 @@ class PendingOffsets:
     # --- changes ----------------------------------------------------------------------------------------------
 
     def add(self, record_offset: int, producer_id: int, key: OffsetKey, stored: StoredOffset) -> None:
-        """Adds the offset of a transactional record. It replaces an earlier one of the same producer."""
+        """Adds the offset of a transactional record. It replaces an earlier pending offset of the same producer."""
         group_id, topic, partition = key
         by_topic = self._by_producer.setdefault(producer_id, {})
         by_topic.setdefault((group_id, topic), {})[partition] = PendingOffset(record_offset, stored)
         self.open.setdefault(group_id, {}).setdefault(topic, {}).setdefault(partition, set()).add(producer_id)
 
     def overtake(self, group_id: str, topic: str, partitions: Iterable[int]) -> None:
-        """Marks the pending offsets of these partitions: a later record commits other offsets."""
+        """Drops the values of these partitions' pending offsets: a later record has committed other offsets."""
         known = self.partitions(group_id, topic)
         for partition in partitions if known else ():
             for producer_id in known.get(partition, ()):
@@ -100,7 +101,10 @@ class PendingOffsets:
                     del self._by_producer[producer_id]
 
     def end(self, producer_id: int, *, commit: bool) -> Iterator[NewlyCommittedOffsets]:
-        """Ends a transaction and yields the offsets that it commits, some partitions at a time."""
+        """Ends a transaction and yields the offsets that it commits, some partitions at a time.
+
+        After an abort the ``offsets`` of each yielded object are empty.
+        """
         for (group_id, topic), by_partition in self._by_producer.pop(producer_id, {}).items():
             rows = list(by_partition.items())
             for first in range(0, len(rows), COMMITS_AT_ONCE):

@@ -5,9 +5,10 @@ exponential time. RE2 is imported at the first pattern.
 
 Apache Kafka uses RE2/J, which refuses some patterns that RE2 accepts (``\\C``, a duplicate group name). This module
 refuses them too. It estimates the size of RE2's program before RE2 compiles the pattern, because a few characters can
-need a program of gigabytes. A pattern is refused if its program is too large or its groups nest too deeply.
-Differences: RE2/J accepts programs of any size, and overflows its stack between 1,000 and 5,000 nested groups. RE2
-refuses nested repetitions of more than 1,000 in all, RE2/J accepts them.
+need a program of gigabytes. It refuses a pattern if the program is too large or the groups nest too deeply.
+
+Differences from Apache Kafka: RE2/J accepts programs of any size, and overflows its stack between 1,000 and 5,000
+nested groups. RE2/J also accepts nested repetitions with a product above 1,000, which RE2 refuses.
 
 Groups do not capture: no caller reads their texts, and for captures RE2 needs memory for each group and each
 instruction of its program.
@@ -24,16 +25,18 @@ from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError
 
 MAX_SIZE = 10_000
-"""The largest size of a pattern, roughly in instructions of RE2's program: one for a character, ten for a dot, the
-copies for a repetition."""
+"""The largest estimated number of instructions in RE2's program for a pattern.
+
+A character counts as one instruction, a dot as ten. A part with a repetition such as ``{3}`` counts three times.
+"""
 MAX_NESTING = 1000
 MAX_MEMORY = 1 << 20
-"""The largest memory of RE2 for one pattern in bytes: its program, and the states of its matches."""
+"""The largest memory of RE2 for one pattern in bytes: the compiled program and the states of a match."""
 MAX_CACHED = 16
 STEP_MATCHES = 50
 
 _FOLDED = 4  # instructions of a letter that matches both cases
-_WIDE = 10  # instructions of a dot or a negated class
+_WIDE = 10  # instructions of a dot, an escape or a negated class
 _UNICODE = 1000  # instructions of a Unicode class: about 600 ranges, each of several bytes
 
 # RE2's errors, with the text that RE2/J has for each.
@@ -56,7 +59,7 @@ _PARTS = re.compile(
 
 _FOLDS = re.compile(r"\(\?[a-zA-Z]*i")
 
-# The parts of a pattern with different sizes. Each match takes time proportional to its length.
+# The kinds of tokens that differ in size. Each match takes time proportional to its length.
 _TOKENS = re.compile(
     r"(?P<text>[^\\\[(){.*+?|]+)|(?P<quoted>\\Q)|(?P<unicode>\\[pP](?:\{\^?\w+\}|.)?)|(?P<escape>\\(?:x\{\w*\}|.))|(?P<class>\[)|(?P<open>\()|(?P<close>\))"
     r"|\{(?P<least>\d{1,9})(?P<comma>,)?(?P<most>\d{1,9})?\}|(?P<dot>\.)|(?P<repeat>[*+?])|(?P<other>.)",
@@ -76,7 +79,7 @@ def check_pattern(pattern: str) -> None:
 
 
 def resolve(patterns: Iterable[str], names: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Returns the topics whose whole name matches, by pattern. An invalid pattern matches none."""
+    """Returns for each pattern the topics whose whole name matches. An invalid pattern matches no topic."""
     return result_of(resolve_in_steps(patterns, names))
 
 
@@ -100,7 +103,7 @@ def resolve_in_steps(patterns: Iterable[str], names: Iterable[str]) -> Generator
 
 
 class _Group:
-    """The size of an open group so far, and of its last part, which the next token may repeat."""
+    """The size of an open group so far, and the size of its last part, which the next token may repeat."""
 
     __slots__ = ("last", "size")
 
@@ -118,7 +121,7 @@ class _Group:
 
 
 def _excess(pattern: str) -> str:
-    """Returns the error of a pattern that is too large by estimate, or ''. RE2 finds the other errors."""
+    """Returns the error of a pattern whose estimated size or nesting is too large, or ''. RE2 finds other errors."""
     if len(pattern) > MAX_SIZE:
         return "expression too large"
     groups = [_Group()]
@@ -161,7 +164,7 @@ def _excess(pattern: str) -> str:
 
 
 def _class_end(pattern: str, at: int) -> tuple[int, int]:
-    """Returns the end and the size of the class whose '[' is before ``at``. An open class ends with the pattern."""
+    """Returns the end and the size of the class whose '[' is before ``at``. Without a ']' the pattern's end ends it."""
     end = len(pattern)
     begin = at
     size = 0

@@ -2,10 +2,11 @@
 
 Rules
 * ``handle`` and ``on_timer`` generate records and change state that is not durable. Durable state (committed offsets
-  and the contents of group records) changes only in ``replay``, both in operation and in a load.
+  and the contents of group records) changes only in the replay methods and in ``end_transaction``, both in operation
+  and in a load.
 * During a load each record of a classic group makes a new group object. After ``on_loaded`` the existing group applies
   its record and keeps the state that is not in the record: parked requests, sessions, all protocols of a member.
-* A record of an unknown type is ignored and counted in ``skipped``.
+* A record of an unknown or unsupported type is ignored and counted in ``skipped``.
 """
 
 from __future__ import annotations
@@ -97,8 +98,8 @@ class DurableState(NamedTuple):
 class GroupShard:
     """The shard of groups. The contract is in coordinator/shard.
 
-    ``image`` has the topics for KIP-848 groups. ``topic_id`` returns the id of a topic. With it ``catch_up`` deletes
-    offsets of an earlier topic with the same name; without it ``catch_up`` deletes nothing.
+    ``image`` has the topics for KIP-848 groups. ``topic_id`` returns the id of a topic. ``catch_up`` needs it to find
+    the offsets of deleted topics; without it ``catch_up`` deletes nothing.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class GroupShard:
     ) -> None:
         self.config = config
         self.groups: dict[str, ClassicGroup] = {}
-        self.consumer_groups: dict[str, ConsumerGroup] = {}  # of KIP-848; no group is in both
+        self.consumer_groups: dict[str, ConsumerGroup] = {}  # KIP-848 groups; no group is in both dicts
         self.skipped: Counter[str] = Counter()
         self._loaded = False
         self._topic_id = topic_id
@@ -227,7 +228,10 @@ class GroupShard:
             self.skipped[f"{decoded.kind.name} is not supported yet"] += 1
 
     def replay_transactional(self, offset: int, record: SimpleRecord, producer_id: int) -> None:
-        """Applies a record of a producer's open transaction. Commits are pending until its end."""
+        """Applies a record of a producer's open transaction. A committed offset is pending until the transaction ends.
+
+        All other records, such as tombstones, apply at once.
+        """
         decoded = record.decoded if isinstance(record, DecodedRecord) else decode(record.key, record.value)
         if isinstance(decoded, OffsetCommitRecord) and decoded.value is not None:
             self._ensure_group(decoded.key.group, decoded.value.commit_timestamp_ms)
@@ -305,7 +309,7 @@ class GroupShard:
             group.replay(number, decoded.key, value)
 
     def _consumer_group(self, group_id: str) -> ConsumerGroup:
-        """Returns the group of a record, and makes it for its first record."""
+        """Returns the KIP-848 group of a record. The group's first record creates it."""
         group = self.consumer_groups.get(group_id)
         if group is None:
             self.groups.pop(group_id, None)  # compaction may have removed the old group's tombstone
@@ -362,7 +366,7 @@ class GroupShard:
             yield None
 
     def on_work(self, now_ms: int, key: Hashable, value: Any) -> Result | ResultSteps:
-        """Takes the result of work in the background."""
+        """Takes the result of work in the background: the topics of resolved patterns."""
         return run_first_step(self._consumers.on_work(now_ms, key, value))
 
     def on_clock_jumped(self, by_ms: int) -> None:

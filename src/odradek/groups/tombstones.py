@@ -15,11 +15,11 @@ from odradek.core.varints import uvarint
 from odradek.groups.commit_plan import DELTA_BYTES, DELTA_STEPS, offset_deltas
 
 _NO_VALUE_NO_HEADERS = b"\1\0"
-_FIXED_BYTES = 2  # of a record before its offset delta: attributes and timestamp delta
+_FIXED_BYTES = 2  # the part of a record before its offset delta: attributes and timestamp delta
 _PARTITION_BYTES = 4
 
 Row = tuple[str, str | None, Sequence[int]]
-"""Group, topic, partitions. Without a topic the row is the tombstone of the classic group."""
+"""Group id, topic, partitions. A row without a topic is the tombstone of a classic group."""
 
 
 class Tombstones:
@@ -87,5 +87,5 @@ class Tombstones:
 
 
 def _most_bytes(head_bytes: int) -> int:
-    """Returns the largest size of a record. ``head_bytes`` is the size of its key and the key's length."""
+    """Returns the largest size of a record. ``head_bytes`` is the size of its key and of the key's length field."""
     return _FIXED_BYTES + DELTA_BYTES + head_bytes + len(_NO_VALUE_NO_HEADERS)

@@ -1,9 +1,9 @@
 """Analysis of the offsets topic: findings about groups with their proofs, lag over time, and expiry of offsets.
 
 The analysis uses Arrow and numpy, not Spark. It compares each commit with the previous one of the same group and
-partition, in log order. Commits are read in that order and take fifty bytes each in flat columns. One stable sort
-arranges ten million commits within seconds; Spark needs longer than that to start, shuffle and spill. Groups are
-independent of each other, so on a cluster the same functions run on the rows of each group separately
+partition, in log order. Commits are read in log order and take about sixty bytes each in flat columns. One stable sort
+arranges ten million commits within seconds. Spark needs longer to start, shuffle and spill. Groups are independent of
+each other, so on a Spark cluster the same functions run on the rows of each group separately
 (``odradek.pipelines.history``).
 """
 
@@ -42,8 +42,8 @@ class Analysis:
     """The result of an analysis. Times are microseconds since 1970.
 
     The schemas of the four tables are ``findings.SCHEMA``, ``series.SCHEMA``, ``group_findings.EXPIRY_SCHEMA`` and
-    ``coverage.SCHEMA``. For each partition of the offsets topic with removed records, ``incomplete_below`` has the
-    offset below which records are missing.
+    ``coverage.SCHEMA``. For each partition of the offsets topic with removed records, ``incomplete_below`` has an
+    offset: no record at or above it was removed. ``gone_topics``: topics that have commits but no longer exist.
     """
 
     findings: pa.Table
@@ -76,9 +76,9 @@ def analyse(
     journal: Journal, logs: Logs, times_of: TimesOf = lambda records: {}, rules: FindingRules | None = None,
     *, since_us: int | None = None,
 ) -> Analysis:  # fmt: skip
-    """Analyses a journal; no batch can be added to it afterwards.
+    """Analyses a journal. No batch can be added to the journal afterwards.
 
-    With ``since_us``, findings that ended before that time are left out.
+    With ``since_us`` (microseconds since 1970), findings that ended before that time are left out.
     """
     groups, record_count = tuple(sorted(journal.groups)), journal.record_count
     evidence = gather(journal, logs, times_of, rules or FindingRules())
@@ -117,8 +117,8 @@ def analyse_offset_history(
     """Reads and analyses the offsets topic of a cluster, or only the records of ``group``.
 
     ``since_us``: the start of the analysed time, in microseconds since 1970. Earlier records are read too, because they
-    hold the committed offsets at that time. ``now_us``: the end of it; by default the later of this machine's time and
-    the newest record's timestamp. Raises BrokerUnreachable, RequestTimedOut.
+    hold the committed offsets at that time. ``now_us``: the end of the analysed time; by default the later of the local
+    clock's time and the newest record's timestamp. Raises BrokerUnreachable, RequestTimedOut.
     """
     config = as_config(config, **settings)
     journal = Journal()

@@ -1,4 +1,4 @@
-"""The Arrow columns of decoded ``__consumer_offsets`` records, one row a record."""
+"""The Arrow columns of decoded ``__consumer_offsets`` records, one row per record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = [
     *dict.fromkeys(OFFSET_COMMIT if number in (0, 1) else kind.name for number, kind in sorted(RECORD_TYPES.items())),
     UNKNOWN,
 ]
-"""The values of ``kind``: commits (keys 0 and 1), metadata of classic groups, Kafka's names of the others, unknown."""
+"""The values of ``kind``: ``offset_commit`` for key types 0 and 1, Kafka's name for each other type, ``unknown``."""
 
 ASSIGNMENT = pa.list_(
     pa.struct([("topic", pa.string()), ("topic_id", pa.binary()), ("partitions", pa.list_(pa.int32()))])

@@ -1,9 +1,10 @@
-"""The coverage of ``__consumer_offsets``: its offsets with a record, and the reasons why the others have none.
+"""The coverage of ``__consumer_offsets``: how many offsets have a record, and why the other offsets have none.
 
 An offset without a record is not always a lost record. The headers of the batches in the log show two other cases:
-control batches (transaction markers, which are no history) and batches of aborted transactions (never committed). All
-other offsets without a record were removed, by compaction or because they are below the log start offset. A gap inside
-a batch was a record. Where the whole batch is missing, it had records or markers; the log does not show which.
+control batches (transaction markers, which are no history) and batches of aborted transactions (never committed). In
+all other cases a record or a batch was removed: by compaction, or because it is below the log start offset. A gap
+inside a batch is a removed record. If a whole batch is missing, the log does not show whether it had records or
+markers.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class CoverageRow(NamedTuple):
 
 @dataclass(slots=True)
 class Coverage:
-    """The coverage of all partitions that are read, one row a partition."""
+    """The coverage of all partitions that are read, one row per partition."""
 
     rows: list[CoverageRow] = field(default_factory=list)
 
@@ -72,7 +73,7 @@ class Coverage:
 
     @property
     def incomplete_below(self) -> dict[int, int]:
-        """For each partition with removed records: an offset above all removed ones."""
+        """For each partition with removed records: an offset above all removed records."""
         return {row.record_partition: row.incomplete_below for row in self.rows if row.incomplete_below}
 
     def table(self) -> pa.Table:

@@ -1,7 +1,8 @@
-"""The decoder of ``__consumer_offsets`` records into Arrow columns (``columns.SCHEMA``), without an object per record.
+"""The decoder of ``__consumer_offsets`` records into Arrow columns (``columns.SCHEMA``).
 
-One kernel decodes all commits, which are nearly all records; Python decodes the others one by one. Every record becomes
-a row. A record that cannot be decoded keeps its bytes in ``key`` and ``value``, and ``reason`` says why.
+Nearly all records are commits. One kernel decodes them without an object per record. Python decodes the other records
+one by one. Every record becomes a row. A record that cannot be decoded keeps its bytes in ``key`` and ``value``, and
+``reason`` says why.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _HIGH_BITS = np.uint64(0x8080808080808080)
 
 
 def decode_batch(batch: pa.RecordBatch, topic_names: Mapping[bytes, str] | None = None) -> pa.RecordBatch:
-    """Decodes a RecordBatch with the columns of ``client.reader`` (``NEEDED`` at least): a row a record, in order.
+    """Decodes a RecordBatch with the columns of ``client.reader`` (at least ``NEEDED``): one row per record, in order.
 
     ``topic_names`` maps topic ids (16 bytes) to names; KIP-848 assignments hold ids only. No content of a record raises
     an exception.
@@ -69,7 +70,7 @@ def empty() -> pa.Table:
 
 
 def _flat(column: pa.Array) -> tuple[Array, Array, Array]:
-    """Returns the bytes, the offsets into them, and one byte a row that is 0 for null."""
+    """Returns the bytes, the offsets into the bytes, and one byte per row: 0 for null, else 1."""
     if column.type != pa.binary():
         column = column.cast(pa.binary())
     rows = len(column)
@@ -90,7 +91,7 @@ def _flat(column: pa.Array) -> tuple[Array, Array, Array]:
 def _rare_rows(
     found: ParsedRecords, pairs: tuple[pa.Array, pa.Array], topic_names: Mapping[bytes, str]
 ) -> tuple[Array, list[Row]]:
-    """Decodes the rows with status RARE one by one.
+    """Decodes the rows with status RARE one by one. Returns their indexes and their decoded columns.
 
     The row of a record that cannot be decoded has no group name, even if the kernel has found one.
     """
@@ -194,7 +195,7 @@ def _kinds(found: ParsedRecords) -> pa.Array:
 
 
 def _optional_numbers(kind: pa.DataType, data: Array, is_commit: Array | None) -> pa.Array:
-    """Returns numbers of commits, with null for -1."""
+    """Returns numbers of commits, with null for -1 and for rows that are not commits."""
     is_present = data != -1
     if is_commit is not None:
         is_present &= is_commit

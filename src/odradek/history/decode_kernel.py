@@ -1,8 +1,8 @@
-"""The numba kernel that parses keys and values of ``__consumer_offsets``. ``decode.py`` builds the columns from it.
+"""The numba kernel that parses keys and values of ``__consumer_offsets``. ``decode.py`` makes columns of the result.
 
-The kernel parses offset commits completely: key versions 0 and 1 with value versions 0 to 4. Of other records it finds
-only the group name. A record that does not match to the last byte is left to ``core.records``, which decodes all kinds
-and names the fault of a malformed record.
+The kernel parses offset commits completely: key type 1 with value versions 0 to 4, and key type 0 with value
+version 0. In other records it finds only the key type and the group name. If a commit has a byte too few or too
+many, the kernel leaves it to ``core.records``, which decodes all kinds and names the fault of a malformed record.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PAIR = types.UniTuple(types.int64, 2)
 
 @kernel(_PAIR(_RO, _I64, _I64))
 def _text(buffer: Any, at: int, end: int) -> Any:
-    """Returns the size and start of a text with an int16 length; start -1 if the text exceeds ``end``."""
+    """Returns the size and start of a text with an int16 length; start -1 if the text is null or exceeds ``end``."""
     if at + 2 > end:
         return np.int64(0), np.int64(-1)
     size = _int16(buffer, at)
@@ -104,7 +104,7 @@ def _be64(buffer: Any, at: Any) -> Any:
 
 @kernel(types.uint64(_RO, _ADDRESS, types.int64, types.int64))
 def _tags(values: Any, at: Any, version: int, size: int) -> Any:
-    """Returns the bytes before the topic id as one number: the count of tags, the tag and its size."""
+    """Returns the bytes before the topic id as one number: the count of tags, the tag, its size. 0 below version 4."""
     if version != 4:
         return _U64(0)
     if size < 3:
@@ -221,7 +221,7 @@ def _parse(  # noqa: PLR0917
 ) -> Any:  # fmt: skip
     """Fills the arrays; returns the number of rows that are not commits."""
     mixed = np.int64(0)
-    has_layout = np.int64(0)  # whether the last commit's layout is known: key version 1, value version 3 or 4
+    has_layout = np.int64(0)  # whether the previous commit's layout is known: key type 1, value version 3 or 4
     key_size = value_size = group_size = topic_size = metadata_size = version = id_at = tags_size = np.int64(0)
     tags = _U64(0)
     for row in range(len(status)):

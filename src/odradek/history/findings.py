@@ -14,7 +14,7 @@ from odradek.history.log_ends import Logs, PartitionOffset, TimesOf
 
 KINDS = ("rewind", "jump", "stall", "commit_gap", "rebalance_storm", "expiring", "never_commits")
 MOST_PROOFS = 100
-"""The maximum number of rows in ``proof``: half of them are the first proofs, half the last ones."""
+"""The maximum number of rows in ``proof``. A finding with more proofs shows the first ones and the last ones."""
 
 _PROOF = pa.struct(
     [
@@ -50,7 +50,8 @@ SCHEMA = pa.schema(
     ]
 )
 """``from_offset`` to ``to_offset`` (exclusive) are the records that are read again, skipped or waiting.
-``history_complete`` is false where records of the offsets topic may be missing between the proofs
+For ``expiring``, ``from_offset`` is the committed offset, and ``to_offset`` is null.
+``history_complete`` is false if removed records of the offsets topic may have changed the finding
 (``coverage.CoverageRow.incomplete_below``)."""
 
 Proof = dict[str, Any]
@@ -60,13 +61,15 @@ Proof = dict[str, Any]
 class FindingRules:
     """The thresholds for findings. Times are milliseconds.
 
-    * Stall: at least ``stall_commits`` commits of one offset, over ``stall_after_ms``, while the record there waits.
-    * Commit gap: no commit for ``gap_after_ms`` and ``gap_factor`` times the usual interval, while a record waits.
+    * Stall: at least ``stall_commits`` commits of one offset, for at least ``stall_after_ms``, while the record at this
+      offset waits.
+    * Commit gap: no commit for at least ``gap_after_ms`` and at least ``gap_factor`` times the median interval between
+      commits, while a record waits.
     * Rebalance storm: ``storm_rebalances`` within ``storm_window_ms``.
-    * Jump by the reader itself: an advance of at least ``jump_records`` at ``jump_factor`` times the highest rate that
-      the reader ever reached with a backlog.
+    * Jump by the reader itself: an advance of at least ``jump_records``, more than ``jump_factor`` times faster than
+      the reader reads with a backlog (the 0.9 quantile of its rates).
     * Expiring: an offset that expires within ``expires_within_ms``.
-    * Never commits: a group that had members for ``never_after_ms``.
+    * Never commits: a group without commits that had members for at least ``never_after_ms``.
     """
 
     stall_after_ms: int = 300_000
@@ -148,7 +151,10 @@ def event_proof(event: GroupEvent) -> Proof:
 
 
 def waiting_since(evidence: Evidence, records: Sequence[PartitionOffset]) -> dict[PartitionOffset, int]:
-    """Returns the timestamps of the records at these offsets: from the time index where it has them, else by a read."""
+    """Returns the timestamps (microseconds) of the records at these offsets. Deleted and future records are left out.
+
+    If ``evidence.logs`` has the exact timestamp, no read is necessary.
+    """
     known: dict[PartitionOffset, int] = {}
     for tp, offset in records:
         log = evidence.logs.by_partition.get(tp)
@@ -159,7 +165,7 @@ def waiting_since(evidence: Evidence, records: Sequence[PartitionOffset]) -> dic
 
 
 def gather(journal: Journal, logs: Logs, times_of: TimesOf, rules: FindingRules) -> Evidence:
-    """Returns the evidence of a journal: its commits by partition and time. No batch can be added to it afterwards."""
+    """Returns the evidence, with the journal's commits sorted. No batch can be added to the journal afterwards."""
     return Evidence(journal.sorted_commits(), journal.events, journal.coverage.incomplete_below, logs, times_of, rules)
 
 

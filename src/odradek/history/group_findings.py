@@ -19,7 +19,7 @@ _COMMITTING = ("consumer", "streams")
 
 
 def storms(evidence: Evidence) -> Iterator[Finding]:
-    """Yields a finding for each group with many rebalances within a short time."""
+    """Yields a finding for each short time in which a group had many rebalances."""
     least, window_us = max(evidence.rules.storm_rebalances, 1), evidence.rules.storm_window_ms * 1000
     for group, events in evidence.events.items():
         found = [event for event in events if event.is_rebalance]
@@ -28,7 +28,10 @@ def storms(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _bursts(times: Sequence[int], least: int, window_us: int) -> list[tuple[int, int]]:
-    """Returns the index ranges with at least ``least`` times within a window; overlapping windows are one burst."""
+    """Returns the bursts as (first index, last index): at least ``least`` times within a window.
+
+    Overlapping windows are one burst.
+    """
     bursts: list[tuple[int, int]] = []
     for last in range(least - 1, len(times)):
         first = last - least + 1
@@ -58,12 +61,11 @@ def _storm(evidence: Evidence, group: str, found: Sequence[GroupEvent]) -> Findi
 
 
 class Expiry(NamedTuple):
-    """The time in microseconds at which the newest commit of a key expires. None: it does not expire in the current
-    state of the group.
+    """The time at which the newest commit of a key expires. Times are microseconds since 1970.
 
-    ``counted_from`` is the start of the retention: ``empty`` (the group lost its last member) or ``commit``. It is
-    ``own`` if the commit has its own expiry, and ``members`` if the offset does not expire because a member reads the
-    topic.
+    ``expires_us`` is None if the commit does not expire in the current state of the group. ``counted_from`` is the
+    start of the retention: ``empty`` (the group lost its last member) or ``commit``. It is ``own`` if the commit has
+    its own expiry, and ``members`` if the offset does not expire because a member reads the topic.
     """
 
     key: Key
@@ -77,9 +79,9 @@ def expiries(evidence: Evidence) -> Iterator[Expiry]:
     """Applies Kafka's expiry rules to every offset that is committed now.
 
     For a classic group without members, ``offsets.retention.minutes`` counts from the time the group became empty. For
-    a group that never had members, a KIP-848 group, and a topic that no member of the group reads, it counts from the
-    commit. The coordinator deletes the offset at the first check after that (``offsets.retention.check.interval.ms``,
-    10 minutes).
+    a group that never had members, a KIP-848 group, and a topic that no member of the group reads, the retention counts
+    from the commit. A commit with its own expiry expires at that time. The coordinator deletes an expired offset at its
+    next check (``offsets.retention.check.interval.ms``, by default 10 minutes).
     """
     commits, retention_us = evidence.commits, evidence.logs.retention_ms * 1000
     for number, key in enumerate(commits.keys):
@@ -144,7 +146,7 @@ _WHY = {
 
 
 def expiring(evidence: Evidence) -> Iterator[Finding]:
-    """Yields the offsets that expire within ``expires_within_ms`` or are past retention and wait for the check."""
+    """Yields a finding for each offset that expires within ``expires_within_ms`` or that the next check deletes."""
     commits, now_us = evidence.commits, evidence.logs.now_us
     horizon = now_us + evidence.rules.expires_within_ms * 1000
     for one in expiries(evidence):
@@ -169,7 +171,10 @@ def expiring(evidence: Evidence) -> Iterator[Finding]:
 
 
 def never_commit(evidence: Evidence) -> Iterator[Finding]:
-    """Yields the consumer groups that had members for some time and have no commit, not even a deleted one."""
+    """Yields a finding for each consumer or streams group that had members for some time and has no commit.
+
+    A deleted commit counts as a commit.
+    """
     committing = {key.group for key in evidence.commits.keys}
     for group, events in evidence.events.items():
         if group in committing or events[-1].protocol_type not in (*_COMMITTING, ""):

@@ -23,7 +23,7 @@ _EPOCHS = ("epoch", "assignment_epoch", "member_epoch")
 
 
 def rare_row(key: bytes | None, value: bytes | None, topic_names: Mapping[bytes, str]) -> Row:
-    """Returns the columns of one record that commits do not have; ``known`` is whether it could be decoded."""
+    """Returns ``columns.RARE_COLUMNS`` of one record, and ``known``: whether the record could be decoded."""
     record = decode(key, value)
     if isinstance(record, GroupRecord):
         return {"known": True, "details": _details(key, value)} | _classic(record)
@@ -34,13 +34,13 @@ def rare_row(key: bytes | None, value: bytes | None, topic_names: Mapping[bytes,
 
 
 def _details(key: bytes | None, value: bytes | None) -> str | None:
-    """Returns all fields as JSON in the format of Kafka's formatters for this topic."""
+    """Returns all fields as JSON in the format of Kafka's formatters for ``__consumer_offsets``."""
     assert key is not None
     return format_json(key, value, (int.from_bytes(key[:2], "big"),))
 
 
 def micros(ms: int) -> int | None:
-    """Converts milliseconds since 1970 to microseconds: -1 becomes null; values beyond int64 are clamped."""
+    """Converts milliseconds since 1970 to microseconds. -1 becomes None. Results stay within int64."""
     return None if ms == -1 else min(max(ms, -MAX_MS), MAX_MS) * 1000
 
 

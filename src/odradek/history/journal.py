@@ -1,6 +1,6 @@
 """The records that the analysis uses: commits in flat columns, and the few group records as ``GroupEvent``.
 
-A commit takes about fifty bytes here, much less than its decoded record, so a hundred million commits fit into memory.
+A commit takes about sixty bytes here, much less than its decoded record, so a hundred million commits fit into memory.
 Batches are added as they are read. ``sorted_commits`` then sorts the commits by key and log order.
 """
 
@@ -49,8 +49,9 @@ class Key(NamedTuple):
 class GroupEvent(NamedTuple):
     """A record that changed a group. Times are microseconds since 1970 (-1: unknown).
 
-    ``members`` is the number of members after it; ``topics`` are their subscriptions (None: unknown). ``is_rebalance``:
-    the record began a classic generation with members, or a group epoch.
+    ``members`` is the number of members after the record. ``topics`` are the topics that these members subscribe to
+    (None: unknown, or no members). ``is_rebalance``: the record began a classic generation with members, or a group
+    epoch.
     """
 
     record_partition: int
@@ -184,7 +185,10 @@ class Journal:
         return of_rows
 
     def _query_numbers(self, metadata: pa.Array, ours: pa.Array) -> Array:
-        """Returns the queries in the marks: ``odradek-spark:1:<offset>:<reset id or nothing>:<query>``."""
+        """Returns the number of the query in each row's mark; -1 without a mark or a query.
+
+        A mark is ``odradek-spark:1:<offset>:<reset id or nothing>:<query>``.
+        """
         numbers = np.full(len(metadata), -1, np.int32)
         rows = np.flatnonzero(_booleans(ours))
         if len(rows):
@@ -251,7 +255,7 @@ class Journal:
         return moments(times, since_us, now_us, points)
 
     def sorted_commits(self) -> Commits:
-        """Returns all commits by key and log order. Can be called once, after the last batch."""
+        """Returns all commits, sorted by key and log order. Can be called once, after the last batch."""
         whole = {
             name: np.concatenate([part.pop(name) for part in self._parts]) if self._parts else np.empty(0, kind)
             for name, kind in _FIELDS.items()
@@ -278,7 +282,7 @@ def even_moments(first_us: int | None, since_us: int | None, now_us: int, points
 
 
 def busy_ranks(count: int, points: int) -> Array:
-    """Returns the other half, as evenly spread indexes into the sorted times of ``count`` commits."""
+    """Returns evenly spread indexes into ``count`` sorted commit times: the other half of the moments."""
     ranks: Array = np.ceil(np.linspace(0, 1, points if count else 0) * (count - 1)).astype(np.int64)
     return ranks
 
@@ -312,7 +316,7 @@ def _booleans(column: pa.Array) -> Array:
 
 
 def _times_as_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Casts timestamps to numbers: a record's timestamp can be after the year 9999, a Python datetime cannot."""
+    """Casts timestamps to numbers, because a record's timestamp can be after 9999, the last year of a datetime."""
     for at, column in enumerate(batch.schema):
         if pa.types.is_timestamp(column.type):
             batch = batch.set_column(at, column.name, batch.column(at).cast(pa.int64()))

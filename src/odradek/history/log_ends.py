@@ -24,8 +24,8 @@ from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, TopicPartition
 Array = npt.NDArray[Any]
 PartitionOffset = tuple[TopicPartition, int]
 TimesOf = Callable[[Sequence[PartitionOffset]], Mapping[PartitionOffset, int]]
-"""Returns the timestamps of the records at the given offsets, in microseconds; deleted and future records are left
-out."""
+"""Returns the timestamps of the records at the given offsets, in microseconds. Offsets below the log start offset and
+offsets without a record so far are left out."""
 
 RETENTION_MS = 7 * 86_400_000
 """Kafka's default of offsets.retention.minutes, in ms."""
@@ -48,7 +48,8 @@ class LogEnds:
     def time_of(self, offset: int) -> tuple[int, int] | None:
         """Estimates the timestamp of the record at ``offset``, with its maximum error, both in microseconds.
 
-        The estimate is between the timestamps of the two nearest known records; None if one of them is missing.
+        The estimate is between the timestamps of the two nearest known records; None if one of them is missing, or if
+        no record has this offset yet. The error is 0 if the record itself is known.
         """
         known = np.flatnonzero((self.ends >= 0) & (self.found_us >= 0))
         if not len(known) or offset >= self.end:
@@ -97,7 +98,7 @@ def look_up(
     for moment in moments.tolist():
         listed.append(admin.list_offsets(dict.fromkeys(existing, max(0, -(-moment // 1000)))))
         advance(1)
-    # The ends are read last, so that no record that arrived in the meantime is beyond them.
+    # The log end offsets are read last, so that no offset that was looked up before is beyond them.
     ends = {tp: found.offset for tp, found in admin.list_offsets(dict.fromkeys(existing, LATEST)).items()}
     logs = {}
     for tp in existing:
@@ -119,7 +120,7 @@ def _existing(admin: Admin, partitions: Iterable[TopicPartition]) -> list[TopicP
 
 
 def retention(admin: Admin) -> tuple[int, bool]:
-    """Returns the brokers' offsets.retention.minutes in ms and True, or Kafka's default and False if it is unknown."""
+    """Returns a broker's offsets.retention.minutes in ms and True, or Kafka's default and False if it is unknown."""
     try:
         node = admin.describe_cluster().nodes[0]
         (entries,) = admin.describe_configs("broker", [str(node.node_id)]).values()
@@ -132,9 +133,10 @@ def retention(admin: Admin) -> tuple[int, bool]:
 
 
 def record_times(config: ClientConfig, records: Sequence[PartitionOffset]) -> dict[PartitionOffset, int]:
-    """Returns the timestamps of the records at these offsets, in microseconds. It reads one batch for each.
+    """Reads the timestamps of the records at these offsets, in microseconds, with one fetch for each record.
 
-    Where compaction removed a record, the next record counts. Deleted and future records are left out.
+    If compaction removed a record, the timestamp is that of the next record. Records below the log start offset,
+    offsets without a record so far, and records of deleted topics are left out.
     """
 
     def read(record: PartitionOffset) -> int | None:

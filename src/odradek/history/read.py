@@ -29,7 +29,7 @@ def topic_names(admin: Admin) -> dict[bytes, str]:
 def history_ranges(
     admin: Admin, group: str | None = None, *, isolation_level: str = "read_committed"
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Returns the readable offsets of each partition of the offsets topic, or of the one partition that has ``group``.
+    """Returns start and end of each partition of the offsets topic, or only of the partition that has ``group``.
 
     Partitions that were never written to are left out. A partition with all records removed has an empty range.
     """
@@ -55,9 +55,10 @@ def stream_offset_history(
 ) -> Iterator[pa.RecordBatch]:
     """Yields the current content of the offsets topic in RecordBatches of ``columns.SCHEMA``, partition by partition.
 
-    With ``group``, only records of that group. ``read_committed`` leaves out offsets of aborted and open transactions.
-    ``advance`` is called with the number of finished offsets. ``coverage`` counts the offsets of all groups. Yields
-    nothing if the topic does not exist. Raises BrokerUnreachable, RequestTimedOut.
+    With ``group``, only records of that group. ``read_committed`` leaves out the offsets of aborted transactions, and
+    all records from the last stable offset on.
+    ``advance`` is called with the number of offsets that were finished since its last call. ``coverage`` counts the
+    offsets of all groups. Yields nothing if the topic does not exist. Raises BrokerUnreachable, RequestTimedOut.
     """
     config = as_config(config, **settings)
     with Admin(config) as admin:
@@ -88,7 +89,8 @@ def _decode_ahead(
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
     """Yields each batch with its decoded batch, in order.
 
-    Another thread decodes while the caller uses earlier batches and later ones are read: the kernels release the GIL.
+    Another thread decodes. Meanwhile the caller can use earlier batches, and this generator reads later ones, because
+    the kernels release the GIL.
     """
     waiting: deque[tuple[pa.RecordBatch, Future[pa.RecordBatch]]] = deque()
     with ThreadPoolExecutor(1, "odradek-decode") as pool:

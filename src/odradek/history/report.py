@@ -133,7 +133,7 @@ def render(analysis: Analysis, source: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Makes text from the cluster safe for the page: escapes tags and removes characters that change text direction."""
+    """Makes text from the cluster safe for the page: escapes tags, controls and marks that change text direction."""
     return escape_html(printable(text))
 
 
@@ -163,8 +163,8 @@ def _notes(analysis: Analysis) -> str:
     ]
     if analysis.incomplete_below:
         notes.append(
-            f"{incompleteness(analysis)} Rewinds, jumps and stalls among these are not visible. Findings that old "
-            "have the tag <i>history incomplete</i>."
+            f"{incompleteness(analysis)} Rewinds, jumps and stalls among these are not visible. Findings from that "
+            "time have the tag <i>history incomplete</i>."
         )
     if not analysis.retention_is_known:
         notes.append(
@@ -173,7 +173,7 @@ def _notes(analysis: Analysis) -> str:
     if analysis.gone_topics:
         names = ", ".join(escape(name) for name in analysis.gone_topics[:10])
         more = f" and {len(analysis.gone_topics) - 10} more" if len(analysis.gone_topics) > 10 else ""
-        notes.append(f"Topics with commits that no longer exist and have no lag here: {names}{more}.")
+        notes.append(f"Topics that have commits but no longer exist, and so have no lag here: {names}{more}.")
     return '<ul class="notes">' + "".join(f"<li>{note}</li>" for note in notes) + "</ul>"
 
 
@@ -245,7 +245,7 @@ def _record(one: dict[str, Any]) -> str:
 
 
 def _groups(analysis: Analysis, findings: list[dict[str, Any]]) -> str:
-    """Returns a card with plots for each group: groups with findings first, then by lag."""
+    """Returns a card with plots for each of the first ``MOST_GROUPS`` groups, by number of findings and then by lag."""
     lag = analysis.lag
     of_group: dict[str, list[dict[str, Any]]] = {}
     for row in findings:
@@ -257,7 +257,7 @@ def _groups(analysis: Analysis, findings: list[dict[str, Any]]) -> str:
         return ""
     shown = order[:MOST_GROUPS]
     left = len(order) - len(shown)
-    more = f'<p class="facts">{left:,} more groups, without findings or with less lag, are in the table lag.</p>' * (
+    more = f'<p class="facts">{left:,} more groups, with fewer findings or less lag, are in the table lag.</p>' * (
         left > 0
     )
     cards = [_group(lag.filter(pc.equal(lag["group"], name)), name, of_group.get(name, [])) for name in shown]
@@ -358,7 +358,7 @@ def _time_unit(lag: pa.Table) -> tuple[int, str]:
 
 
 def _mark_findings(figure: Any, findings: list[dict[str, Any]]) -> None:
-    """Marks the findings in the plots: rewinds and jumps as lines, the others as bands."""
+    """Marks the first findings in the plots: rewinds and jumps as lines, other kinds in ``_BANDS`` as bands."""
     named: set[tuple[str, int]] = set()
     for row in findings[:60]:
         colour = _BANDS.get(row["kind"])

@@ -1,16 +1,18 @@
 """Rewinds and jumps: a committed offset that moved back, or forward over records that the group has not read.
 
 A commit shows the new offset of a group, not the client that moved it. These rules separate resets from reading:
-* The group had members before and has none now: only tools may commit to a group without members. More than
-  ``READER_RUN`` such commits in one period without members come from a consumer that joins no group; then only the
+* The group had members earlier and has none now: a commit comes from outside of the group, usually from a tool. More
+  than ``READER_RUN`` such commits of one partition in a row come from a consumer that joins no group. Then only the
   first of them is a reset.
-* The commits before carry the mark of a Spark query with this package's source, and this commit does not: a reset.
+* The previous commit has the mark of a Spark query with this package's source, and the commit has no such mark: a
+  reset.
 * The offset was deleted or expired in between: the reader starts without a committed offset.
-* Both commits carry marks of Spark queries, and of different ones: each query continues from its own position,
+* Both commits have marks of Spark queries, but of different queries: each query continues from its own position,
   regardless of the group's offset.
 * The topic has another id: its offsets are unrelated to the earlier ones, and there is no finding.
-* A reader itself can seek. A move back is always a rewind. A move forward is a jump only if it passed more records than
-  the reader can have read: ``jump_factor`` times faster than in any step for which all records were waiting.
+* A reader itself can seek. A move back is always a rewind. A move forward is a jump only if the reader cannot have read
+  all records that it passed: the move was more than ``jump_factor`` times faster than nearly all steps whose records
+  were all waiting.
 Consecutive resets count as one move, from the offset before the first one to the offset of the last one.
 """
 
@@ -27,7 +29,7 @@ from odradek.history.log_ends import PartitionOffset
 
 READER_RUN = 5
 MOST_LOOKED_UP = 5_000
-"""The maximum number of records that are read to judge steps. The remaining steps are not judged."""
+"""When so many records have been looked up to judge steps, the steps of the remaining keys are not judged."""
 _STEPS_NEEDED = 5
 _COMPARED = 20
 _AT_ONCE_US = 1_000_000
@@ -35,10 +37,10 @@ _AT_ONCE_US = 1_000_000
 
 @dataclass(slots=True)
 class _Rows:
-    """For each row of the commits: the commit before it, and the group's last event, both -1 if there is none.
+    """For each commit: the index of the key's previous commit, and of the group's last event before it (-1: none).
 
-    ``members``: the number of members after that event (-1: unknown). ``is_reset``: a commit from outside the group.
-    ``is_of_another_query``: the mark names another Spark query than the mark of the commit before.
+    ``members``: the number of members after that event (-1: unknown). ``is_reset``: the row is a reset.
+    ``is_of_another_query``: the row's mark names another Spark query than the mark of the previous commit.
     """
 
     before: Array
@@ -108,9 +110,9 @@ def _group_state(commits: Commits, events: Mapping[str, list[GroupEvent]]) -> tu
 
 
 def _may_be_reset(commits: Commits, event: Array, outside: Array) -> Array:
-    """Returns whether a row is one of few commits from outside in a period without members, or the first of many.
+    """Returns whether each commit from outside the group may be a reset.
 
-    Only such a commit counts as a reset."""
+    In one period without members, all such commits count if they are few. If they are many, only the first counts."""
     if not outside.any():
         return outside
     begins = np.ones(len(commits), bool)
@@ -139,7 +141,7 @@ def _between_commits(evidence: Evidence, rows: _Rows) -> Iterator[Finding]:
 
 
 def _judge(evidence: Evidence, rows: _Rows, first: int, last: int) -> Finding | None:
-    """Judges the rows ``first`` to ``last``: consecutive resets, or one single commit."""
+    """Judges the rows ``first`` to ``last``: consecutive resets, or one commit. Returns None if there is no finding."""
     commits = evidence.commits
     before = int(rows.before[first])
     if before < 0:
@@ -163,9 +165,10 @@ def _judge(evidence: Evidence, rows: _Rows, first: int, last: int) -> Finding | 
 
 
 def _may_be_out_of_order(evidence: Evidence, rows: _Rows, row: int) -> bool:
-    """Returns whether the next commit, within a second, is at or above the offset before the move.
+    """Returns whether the next commit is again at or above the offset before the move.
 
-    Then the commit in ``row`` may be an asynchronous commit that was stored after a later one.
+    The next commit must be at most a second after the commit before the move, without a group event in between. Then
+    the commit in ``row`` may be an asynchronous commit that was stored after a later one.
     """
     commits, before, after = evidence.commits, int(rows.before[row]), row + 1
     if after >= len(commits) or commits.key[after] != commits.key[row] or commits.is_tombstone[after]:
@@ -176,7 +179,7 @@ def _may_be_out_of_order(evidence: Evidence, rows: _Rows, row: int) -> bool:
 
 
 def _move(evidence: Evidence, rows: _Rows, span: tuple[int, int, int], cause: str) -> Finding:
-    """Makes the finding. ``span``: the commit before, the first commit of the move, and the last one."""
+    """Makes the finding. ``span``: the commit before the move, the first commit of the move, and its last commit."""
     commits, (before, first, last) = evidence.commits, span
     key = commits.keys[commits.key[last]]
     old, new = int(commits.offsets[before]), int(commits.offsets[last])
@@ -224,7 +227,10 @@ def _cause_text(old: int, new: int, cause: str, commits: int) -> str:
 
 @dataclass(slots=True)
 class _Steps:
-    """The steps of one key, from each commit to the next: the row of the second commit, records, records/s."""
+    """The steps of one key, from each commit to the next one.
+
+    ``rows``: the row of the second commit. ``advanced``: records passed. ``rates``: records per second.
+    """
 
     key: Key
     rows: Array
@@ -304,8 +310,10 @@ def _ends_of(evidence: Evidence, steps: _Steps, i: int) -> tuple[PartitionOffset
 
 
 def _had_backlog(evidence: Evidence, steps: _Steps, i: int, waits_since: Mapping[PartitionOffset, int]) -> bool:
-    """Returns whether all records of the step, and one more, existed when it began: then only the reader limited the
-    rate."""
+    """Returns whether all records of the step, and one more, existed when the step began.
+
+    Then only the reader limited the rate.
+    """
     _, end = _ends_of(evidence, steps, i)
     return bool(waits_since.get(end, np.inf) <= evidence.commits.times[steps.rows[i] - 1])
 
@@ -319,6 +327,6 @@ def _fast_move(evidence: Evidence, rows: _Rows, row: int, fastest: float) -> Fin
     assert found.to_offset is not None
     text = (
         f"{key.topic_partition}: from {found.from_offset:,} to {found.to_offset:,} within {format_duration(took_us)}; "
-        f"with a backlog, this reader never read more than {fastest:,.0f} records/s"
+        f"with a backlog, this reader rarely read more than {fastest:,.0f} records/s"
     )
     return found._replace(text=text, certainty="likely")

@@ -27,10 +27,11 @@ SCHEMA = pa.schema(
         ("records_per_second", pa.float64()),
     ]
 )
-"""``committed_offset`` is the last offset committed by that moment. ``lag`` counts from the committed offset, or from
-the log start offset if that is higher. It is null if the log end offset of that moment is unknown. ``time_lag_ms``: the
-age of the record at the committed offset, with an error of ``time_lag_error_ms`` at most. ``records_per_second``: the
-average reading rate since the previous moment, without resets."""
+"""``committed_offset`` is the newest commit at the row's moment; null if it was deleted. ``lag`` counts from the
+committed offset, or from the current log start offset if that is higher. It is null without a committed offset, and if
+the log end offset of the moment is unknown. ``time_lag_ms``: the age of the first record that ``lag`` counts, with an
+error of ``time_lag_error_ms`` at most; 0 if ``lag`` is 0. ``records_per_second``: the average reading rate since the
+previous moment. The rate does not count the records that a reset passed."""
 
 LOOKED_UP = 2_000
 """The maximum number of records that are read for their timestamps. Other timestamps are interpolated."""
@@ -68,7 +69,7 @@ def _tables(evidence: Evidence) -> Iterator[pa.Table]:
 
 
 def _progress(offsets: Array, deleted: Array, is_reset: Array) -> Array:
-    """Returns how many records were read before each commit since the previous one; 0 for resets and tombstones."""
+    """Returns how many records were read between the previous commit and each commit; 0 for resets and tombstones."""
     advanced = np.zeros(len(offsets), np.int64)
     usable = ~deleted[1:] & ~deleted[:-1] & ~is_reset[1:]
     advanced[1:] = np.where(usable, np.maximum(np.diff(offsets), 0), 0)
@@ -88,7 +89,10 @@ def _rates(times: Array, advanced: Array, moments: Array) -> Array:
 
 
 def _newest_times(evidence: Evidence) -> dict[Key, tuple[int, int]]:
-    """Returns the committed offset of each key that lags now, and the timestamp of the record there."""
+    """Returns the committed offset of each key that lags now, and the timestamp of the record at this offset.
+
+    The result has at most ``LOOKED_UP`` keys.
+    """
     commits = evidence.commits
     records = {}
     for number, key in enumerate(commits.keys):
@@ -105,7 +109,7 @@ def _newest_times(evidence: Evidence) -> dict[Key, tuple[int, int]]:
 def _ages(
     log: LogEnds | None, newest: tuple[int, int] | None, committed: Array, lag: Array, moments: Array
 ) -> tuple[Array, Array]:
-    """Returns the age of the record at each committed offset and its maximum error, in microseconds; -1: unknown."""
+    """Returns the time lag at each moment and its maximum error, in microseconds; -1: unknown."""
     ages, errors = np.full(len(lag), -1), np.full(len(lag), -1)
     ages[lag == 0] = errors[lag == 0] = 0
     if log is None:

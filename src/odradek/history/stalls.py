@@ -1,9 +1,9 @@
 """Stalls and commit gaps: times in which records waited and a group made no progress.
 
-An idle group looks the same in its commits, so there is a finding only if a record waited: the record at the committed
-offset, from its own timestamp on. In a stall, the group commits one offset again and again. In a commit gap it does not
-commit at all, although it has a reader. The reader is a member that reads the topic. In a group without members, it is
-a client that commits again later.
+A group without new records also commits one offset again and again, or nothing. So there is a finding only if a record
+waited: the record at the committed offset waits from its own timestamp on. In a stall, the group commits one offset
+again and again. In a commit gap it does not commit at all, although it has a reader: a member that reads the topic or,
+in a group without members, a client that commits again later.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from odradek.history.log_ends import PartitionOffset
 
 @dataclass(frozen=True, slots=True)
 class _Pause:
-    """A time without progress, ``from_us`` to ``to_us``. The commits in rows ``first`` to ``last`` have one offset.
+    """A time without progress, ``from_us`` to ``to_us``. Rows ``first`` to ``last`` commit the same offset.
 
-    ``number``: the index of ``key``. ``ends_with``: the proof of the end. ``is_alive``: the group had a member that
-    could commit.
+    A possible commit gap has ``from_us`` 0: it begins at the commit in row ``last``. ``number``: the index of ``key``.
+    ``ends_with``: the record that ended the time. ``is_alive``: False if the log does not show whether a reader was
+    running.
     """
 
     key: Key
@@ -39,7 +40,7 @@ class _Pause:
 
 
 def pauses(evidence: Evidence) -> Iterator[Finding]:
-    """Yields all stalls and commit gaps. It looks up the timestamps of all records that may have waited at once."""
+    """Yields all stalls and commit gaps. One look-up finds the timestamps of all records that may have waited."""
     stalls, gaps = list(_repeated_commits(evidence)), list(_long_intervals(evidence))
     records = sorted({record for pause in (*stalls, *gaps) if (record := _next_record(evidence, pause)) is not None})
     waits_since = waiting_since(evidence, records)
@@ -66,7 +67,7 @@ def _waiting_record(
 
 
 def _repeated_commits(evidence: Evidence) -> Iterator[_Pause]:
-    """Yields the runs of commits of one offset that are long enough for a stall."""
+    """Yields the runs of commits of the same offset that are long enough for a stall."""
     commits, rules = evidence.commits, evidence.rules
     if not len(commits):
         return
@@ -115,7 +116,7 @@ def _stall(evidence: Evidence, pause: _Pause, waits_since: Mapping[PartitionOffs
 
 
 def _end_at(evidence: Evidence, pause: _Pause, us: int) -> int | None:
-    """Returns the log end offset at about this time, and at least the committed offset + 1; None: unknown."""
+    """Returns the log end offset at about the time ``us``, at least the committed offset + 1; None if unknown."""
     log = evidence.logs.by_partition[pause.key.topic_partition]
     at = int(np.searchsorted(evidence.logs.moments, us, side="left"))
     end = int(log.ends[at]) if at < len(log.ends) else log.end
@@ -126,7 +127,7 @@ def _end_at(evidence: Evidence, pause: _Pause, us: int) -> int | None:
 
 
 def _long_intervals(evidence: Evidence) -> Iterator[_Pause]:
-    """Yields long times between a commit and the next commit or the present."""
+    """Yields the long times in which a reader may have run: from a commit to the next commit, or to the present."""
     commits, rules, now_us = evidence.commits, evidence.rules, evidence.logs.now_us
     least = rules.gap_after_ms * 1000
     for number in range(len(commits.keys)):
@@ -144,13 +145,13 @@ def _long_intervals(evidence: Evidence) -> Iterator[_Pause]:
 
 
 def _median_interval_us(times: Array, at: int) -> float:
-    """Returns the median time between commits, without the time after index ``at``; 0 if there is no other."""
+    """Returns the median time between commits, without the interval that begins at index ``at``; 0 if none is left."""
     others = np.delete(np.diff(times), at) if at + 1 < len(times) else np.diff(times)
     return float(np.median(others)) if len(others) else 0.0
 
 
 def _interval(evidence: Evidence, number: int, row: int, is_newest: bool) -> _Pause | None:
-    """Returns the time after the commit in ``row`` in which a reader could commit, or None if there was none."""
+    """Returns the time after the commit in ``row`` in which a reader may have run; None if it cannot be a gap."""
     commits, now_us = evidence.commits, evidence.logs.now_us
     key = commits.keys[number]
     until, is_ongoing = (now_us, True) if is_newest else (int(commits.times[row + 1]), False)
@@ -160,7 +161,7 @@ def _interval(evidence: Evidence, number: int, row: int, is_newest: bool) -> _Pa
     events = evidence.events.get(key.group, [])
     at = int(np.searchsorted([one.record_offset for one in events], commits.record_offsets[row])) - 1
     if at < 0:
-        # The log does not show whether the reader was running. A reader that never committed again is not late.
+        # The log does not show whether the reader was running. A reader without a later commit may have stopped.
         is_simple = not any(one.members for one in events)
         return (
             None

@@ -88,7 +88,7 @@ def _table_rows(rows: pa.RecordBatch, table: str, **own: pa.Array) -> pa.RecordB
 
 
 def _kind_is(records: pa.RecordBatch, *kinds: str) -> pa.Array:
-    """Returns whether each row has one of the kinds; compares the few dictionary entries if the column has them."""
+    """Returns whether each row has one of the kinds. In a dictionary column it compares only the few entries."""
     kind = records.column("kind")
     if pa.types.is_string(kind.type):
         return pc.is_in(kind, pa.array(kinds))

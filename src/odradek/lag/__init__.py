@@ -1,4 +1,4 @@
-"""The lag of groups, and its table in the layout of Kafka's own tool."""
+"""The lag of groups, its table in the layout of Kafka's own tool, and plans of group resets."""
 
 from odradek.lag.describe import GroupLag, LagRow, describe, lag_rows, lag_table
 from odradek.lag.table import format_groups, format_table, lost_notices, notice

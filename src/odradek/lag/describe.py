@@ -34,7 +34,8 @@ class LagRow(NamedTuple):
 class GroupLag(NamedTuple):
     """A group's state (Stable, Empty, …) and its rows.
 
-    ``lost`` has the log start offset of each partition whose committed offset is lower; lag counts from there.
+    ``lost`` has the log start offset of each partition whose committed offset is lower than the log start offset. The
+    lag of such a partition counts from the log start offset.
     """
 
     group: str
@@ -49,9 +50,9 @@ def lag_rows(
     log_ends: Mapping[TopicPartition, ListedOffset],
     log_starts: Mapping[TopicPartition, ListedOffset] = MappingProxyType({}),
 ) -> list[LagRow]:
-    """Returns the rows by member, then those of partitions without a member; each part by topic and partition.
+    """Returns the rows of each member's partitions, then the rows of partitions without a member.
 
-    The member with the most partitions is first."""
+    The member with the most partitions is first. The rows of each member are in the order of topic and partition."""
     known = (committed, log_ends, log_starts)
     rows: list[LagRow] = []
     assigned: set[TopicPartition] = set()
@@ -86,7 +87,9 @@ def _row(
 
 
 def describe(admin: Admin, group: str) -> GroupLag:
-    """Reads the lag from the cluster. A partition that no longer exists or has no leader has no log end offset.
+    """Reads the lag from the cluster.
+
+    A partition that no longer exists or has no leader gets neither a log end offset nor a lag.
 
     Raises GroupIdNotFound and the errors of ``Admin``.
     """
@@ -94,7 +97,7 @@ def describe(admin: Admin, group: str) -> GroupLag:
     committed = admin.list_group_offsets(group)
     wanted = set(committed).union(*(member.assignment for member in description.members))
     readable = _readable(admin, wanted)
-    # The log start offsets are read first: one that moves in between cannot be above the log end offset that is read
+    # The log start offsets are read first, so that none is above the log end offset of its partition, which is read
     # later.
     log_starts = admin.list_offsets({tp: EARLIEST for tp in readable if tp in committed})
     log_ends = admin.list_offsets(dict.fromkeys(readable, LATEST))
@@ -110,5 +113,5 @@ def _readable(admin: Admin, wanted: set[TopicPartition]) -> list[TopicPartition]
 
 
 def lag_table(admin: Admin, group: str) -> list[LagRow]:
-    """Returns the rows of one group. Raises GroupIdNotFound."""
+    """Returns the rows of one group. Raises GroupIdNotFound and the errors of ``Admin``."""
     return list(describe(admin, group).rows)

@@ -1,8 +1,9 @@
 """The new offsets of a group's reset: the scenarios of ``kafka-consumer-groups --reset-offsets``.
 
 ``targets`` and ``rows`` are pure; ``plan`` gets their input from a cluster. The rules are Kafka's. A target offset
-outside the log becomes the nearest end of the log. A time after the last record selects the log end. ``to-current``
-keeps committed offsets and uses the log end where none exists. ``shift-by`` needs a committed offset.
+outside the log becomes the log start or the log end, whichever is nearer. A time after the last record selects the log
+end. ``to-current`` keeps committed offsets, even outside the log, and uses the log end if a partition has none.
+``shift-by`` needs a committed offset.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ RESETTABLE = ("Empty", "Dead")
 
 
 class Scenario(NamedTuple):
-    """A target of a reset. ``kind``: Kafka's option without dashes. ``value``: an offset, a shift or a time in ms."""
+    """A target of a reset.
+
+    ``kind``: Kafka's option without the leading dashes. ``value``: an offset, a shift or a time (ms since 1970).
+    ``offsets``: the offsets of ``from-file``, by group.
+    """
 
     kind: str
     value: int = 0
@@ -32,7 +37,10 @@ class Scenario(NamedTuple):
 
 
 class PartitionBounds(NamedTuple):
-    """One partition's log start and end, and the offset for the wanted time (-1: all records are older)."""
+    """One partition's log start and end, and the offset for the scenario's time.
+
+    ``at_time`` is -1 if all records are older, or if the scenario has no time.
+    """
 
     start: int
     end: int
@@ -42,9 +50,10 @@ class PartitionBounds(NamedTuple):
 class ResetRow(NamedTuple):
     """One partition of a reset. ``before`` is None without a committed offset.
 
-    ``clamped_from`` is the target offset if that is outside the log. ``distance`` counts the offsets of the log between
-    ``before`` (without one: the log start) and ``after``. If it is negative, this number of offsets is read again; if
-    positive, it is skipped. If another store has a larger offset than ``before``, ``distance`` counts from there.
+    ``clamped_from`` is the target offset if it was outside the log and ``after`` differs from it. ``distance`` counts
+    the offsets of the log from ``before`` (None: from the log start) to ``after``. If another store has a larger
+    offset or the only one, ``distance`` counts from that offset. A negative distance is the number of offsets that are
+    read again, a positive one the number that are skipped.
     """
 
     topic: str
@@ -62,12 +71,10 @@ class GroupResetPlan(NamedTuple):
     rows: tuple[ResetRow, ...]
     topic_ids: Mapping[str, UUID | None] = {}
     elsewhere: Mapping[TopicPartition, int] | None = None
-    """The group's offsets in another store, if the reset moves them, too."""
+    """The group's offsets in another store, if the reset moves these offsets too."""
 
     def commits(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the offsets to commit. Each has a mark (``reset_mark``), by which a Spark query of this group
-        recognizes the reset and follows it.
-        """
+        """Returns the offsets to commit. Each has a mark (``reset_mark``) that a Spark query of this group follows."""
         return {
             TopicPartition(row.topic, row.partition): mark_reset(row.after, self.topic_ids.get(row.topic))
             for row in self.rows
@@ -118,7 +125,7 @@ def rows(
 ) -> tuple[ResetRow, ...]:
     """Returns the row of each partition, in the order of ``wished``.
 
-    ``starts``: the offsets at which consumers would resume now; None: those in ``committed``."""
+    ``starts``: the offsets at which consumers would resume now; None means ``committed``."""
     made = []
     for tp, wish in wished.items():
         log = logs[tp]
@@ -147,8 +154,9 @@ def plan(
 ) -> GroupResetPlan:
     """Plans the reset of one group and changes nothing. A group that does not exist has no committed offsets.
 
-    ``elsewhere``: the group's offsets in another store. Consumers resume at the larger offset, so a shift starts there.
-    Live members are not an error here: see ``state``. Raises UnknownTopic, ConfigError and the errors of ``Admin``.
+    ``elsewhere``: the group's offsets in another store. Consumers resume at the larger of the two offsets, so a shift
+    starts at the larger one. Live members are not an error here: the caller checks ``state``. Raises UnknownTopic,
+    ConfigError and the errors of ``Admin``.
     """
     try:
         state = admin.describe_groups([group])[group].state
@@ -219,7 +227,7 @@ def duration_ms(text: str) -> int:
 
 
 def datetime_ms(text: str) -> int:
-    """Reads ``YYYY-MM-DDTHH:mm:SS.sss`` (ISO 8601); without an offset from UTC it is UTC. Raises ConfigError."""
+    """Reads ``YYYY-MM-DDTHH:mm:SS.sss`` as ms since 1970. A text without a UTC offset is in UTC. Raises ConfigError."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -1,8 +1,8 @@
 """Offsets as CSV in the form of ``kafka-consumer-groups --reset-offsets --export``, byte for byte.
 
-``topic,partition,offset``; with several groups, the group is the first column. Kafka's tool writes the rows in the
-order of a Java HashMap and quotes values by the rules of its CSV library. This module does the same, so that files can
-be compared.
+A row is ``topic,partition,offset``; with several groups, the group is the first column. Kafka's tool writes the rows in
+the order of a Java HashMap and quotes values by the rules of its CSV library. This module uses the same order and the
+same rules, so that its files can be compared with those of Kafka's tool.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from odradek.core.ids import TopicPartition, java_string_hash
 K = TypeVar("K")
 Offsets = Mapping[str, Mapping[TopicPartition, int]]
 
-# Java's library quotes every longer text, and each text with a character whose code is at most that of the comma.
+# Java's CSV library quotes a longer text, and a text with a character up to the comma (code 44 or lower).
 _UNQUOTED_LENGTH = 24
 
 
@@ -33,7 +33,7 @@ def export(offsets: Offsets, *, with_group: bool) -> str:
 
 
 def hash_order(keys: Iterable[K], hashes: Mapping[K, int]) -> list[K]:
-    """Returns the keys in the iteration order of a Java HashMap: by bucket, then in the order of insertion."""
+    """Returns the keys in the iteration order of a Java HashMap: by bucket, within a bucket by insertion."""
     held = list(keys)
     size = 16
     while len(held) > size * 3 // 4:
@@ -53,9 +53,10 @@ def _quoted(text: str) -> str:
 
 
 def parse(text: str, groups: Sequence[str], name: str) -> dict[str, dict[TopicPartition, int]]:
-    """Reads rows of either form; rows without a group column belong to the only group in ``groups``.
+    """Reads rows with or without a group column. Rows without one belong to the only group in ``groups``.
 
-    A header line ``topic,partition,offset`` is skipped. Raises ConfigError with ``name`` and the line's number.
+    A header ``topic,partition,offset`` in the first line is skipped. Raises ConfigError with ``name`` and the number of
+    the faulty line.
     """
     found: dict[str, dict[TopicPartition, int]] = {}
     for number, line in enumerate(text.splitlines(), 1):

@@ -1,9 +1,9 @@
-"""The mark of a commit that makes a streaming query continue from its offset. Pure.
+"""The mark in a commit that makes a streaming query continue from the committed offset. Pure functions.
 
-An OffsetCommit has no author, and an OffsetFetch reply has no time. A reset for a streaming query is therefore
-marked in the commit's metadata: ``odradek-reset:1:<offset>:<topic id>``. The offset and the id distinguish the original
-from a copy: MirrorMaker copies the metadata of a commit to another cluster, where the topic has another id. The id is
-optional, since brokers before 2.8 have no topic ids.
+An OffsetCommit does not name the client that sent it, and an OffsetFetch reply has no commit time. So a group reset for
+a streaming query has a mark in the commit's metadata: ``odradek-reset:1:<offset>:<topic id>``. The offset and the id
+distinguish the original commit from a copy: MirrorMaker copies the metadata to another cluster, where the topic has
+another id. The id is optional, since brokers before 2.8 have no topic ids.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ def mark_reset(offset: int, topic_id: UUID | None = None) -> OffsetAndMetadata:
 
 
 def asks_for_reset(commit: OffsetAndMetadata, topic_id: UUID | None) -> bool:
-    """Returns whether a commit has the mark for its own offset and for the topic with this id (None: unknown id)."""
+    """Returns whether a commit has the mark for its own offset and for the topic with this id.
+
+    A mark without an id fits any topic. If ``topic_id`` is None, any id in the mark fits.
+    """
     if not commit.metadata.startswith(MARK):
         return False
     offset, _, named = commit.metadata.removeprefix(MARK).partition(":")

@@ -1,4 +1,4 @@
-"""Tables in the layout of Kafka's tools, for people and scripts that use those."""
+"""Tables in the layout of ``kafka-consumer-groups``, for people and scripts that know this layout."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Recon
 
 
 def format_table(rows: Sequence[LagRow]) -> str:
-    """Returns the table of ``kafka-consumer-groups --describe``: header first, no line feed at the end, '' without
-    rows.
+    """Returns the table of ``kafka-consumer-groups --describe``, without a line feed at the end. Without rows it is ''.
 
     The widths are those of Kafka's tool: GROUP, TOPIC, CONSUMER-ID and HOST have the width of their widest value, at
     least 15. Control characters in names appear as escapes.

@@ -1,7 +1,7 @@
 """One connection to one broker: requests are pipelined, replies are matched by correlation id.
 
 Small replies are copied out of one scratch buffer. The socket reads a large reply (a fetch) directly into a buffer of
-its own, which then belongs to the caller.
+its own. The connection uses this buffer again when no other code has a view of it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _REPLY_BEFORE_THROTTLE_FROM = {
 }  # fmt: skip
 """By API key, the first version whose reply the broker sends before it throttles (KIP-219), as in
 ``shouldClientThrottle`` of the Java client. In older versions the throttle time has passed when the reply arrives.
-All versions of the other APIs reply before they throttle."""
+For APIs that are not listed, the broker replies first in all versions."""
 
 
 class ReplySink(Protocol):
@@ -52,7 +52,7 @@ class ReplySink(Protocol):
 class BrokerConnection(asyncio.BufferedProtocol):
     """A connection for one event loop: ``await BrokerConnection.open(...)``, then ``call``.
 
-    A request that times out closes the connection, because its late reply would need special treatment. The timer of a
+    A request that times out closes the connection, because a late reply would need special treatment. The timer of a
     cancelled request continues, so that the connection detects a broker that no longer replies.
     """
 
@@ -92,7 +92,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         setup_timeout_ms: int = 10_000,
         max_reply_bytes: int = RECEIVE_BYTES,
     ) -> BrokerConnection:
-        """Connects and negotiates API versions. Raises BrokerUnreachable: ``cannot reach HOST:PORT: reason``."""
+        """Connects and negotiates API versions.
+
+        Raises BrokerUnreachable: ``cannot reach HOST:PORT: reason``. Raises UnsupportedVersion or another KafkaError if
+        the broker refuses ApiVersions.
+        """
         loop = asyncio.get_running_loop()
         connection: BrokerConnection | None = None
         try:
@@ -146,8 +150,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
     async def call(
         self, api_key: int, message: Mapping[str, Any], *, ceiling: int | None = None, timeout_ms: int | None = None
     ) -> Any:
-        """Sends a request and returns the decoded reply. Raises ConnectionLost, ReplyTooLarge, UnsupportedVersion,
-        KeyError."""
+        """Sends a request and returns the decoded reply.
+
+        Raises ConnectionLost, ReplyTooLarge, UnsupportedVersion, and KeyError for an unknown ``api_key``."""
         version = self.version(api_key, ceiling)
         data = await self.exchange(api_key, version, message, timeout_ms=timeout_ms)
         return self._decoded(api_key, version, data)
@@ -192,16 +197,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def note_throttle_time(self, api_key: int, version: int, throttle_ms: int) -> None:
         """Notes the throttle time of a reply: the broker reads nothing from this connection for that long."""
         if throttle_ms > 0 and version >= _REPLY_BEFORE_THROTTLE_FROM.get(api_key, 0):
-            # uvloop's clock stays the same within one iteration of the loop. With it the throttle time would end too
-            # early.
+            # uvloop's clock stands still during one iteration of the loop. With uvloop's clock the throttle time would
+            # end too early.
             self._throttled_until_s = max(self._throttled_until_s, time.monotonic() + throttle_ms / 1000)
 
     @property
     def throttle_left_s(self) -> float:
-        """Returns the seconds for which the broker does not read from this connection because of a quota; 0 without
-        throttling.
+        """Returns the seconds for which the broker still does not read from this connection because of a quota, or 0.
 
-        The timeout of a request that is sent during that time starts when the time ends."""
+        The timeout of a request that is sent during these seconds starts when they are over."""
         return max(0.0, self._throttled_until_s - time.monotonic())
 
     async def exchange(
@@ -216,10 +220,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self, api_key: int, version: int, message: Mapping[str, Any] | bytes, reply: ReplySink, *,
         timeout_ms: int | None = None,
     ) -> None:  # fmt: skip
-        """Like ``exchange``, but returns at once: ``reply`` gets the bytes or the error in a later iteration of the
-        loop.
+        """Sends a request as ``exchange`` does, but returns at once.
 
-        Raises ConnectionLost if the request cannot be sent; then ``reply`` gets nothing."""
+        ``reply`` gets the bytes or the error in a later iteration of the loop. Raises ConnectionLost if the request
+        cannot be sent; then ``reply`` gets nothing."""
         transport, correlation_id = self._next_request()
         data = frames.encode_request(api_key, version, correlation_id, self._client_id, message)
         limit_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
@@ -254,7 +258,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._fail(f"did not answer {schemas.api_name(api_key)} within {round(limit_s * 1000)} ms")
 
     async def _negotiate(self) -> None:
-        """Sends ApiVersions. A broker without our newest version replies in v0 with its own versions (KIP-511)."""
+        """Sends ApiVersions in the client's newest version, then if necessary in the newest one that both support.
+
+        A broker that does not know the client's newest version replies in v0 with its own versions (KIP-511)."""
         key = API_VERSIONS
         version = schemas.known_versions(key)[1]
         for _ in range(2):
@@ -277,7 +283,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         raise UnsupportedVersion(f"{self.address} supports no version of ApiVersions that this client knows")
 
     async def refresh_features(self) -> None:
-        """Asks for ``features`` again."""
+        """Asks the broker for ``features`` again. Raises what ``call`` raises."""
         reply = await self.call(API_VERSIONS, _SOFTWARE)
         self.features = {f.name: f.max_version_level for f in getattr(reply, "finalized_features", ())}
 
@@ -355,8 +361,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._fail(reason)
 
     def _memory(self, size: int) -> memoryview:
-        """Returns a buffer for a large reply: the buffer of an earlier reply if no other code holds a view of it. The
-        operating system clears new memory page by page, which takes as long as receiving the reply."""
+        """Returns a buffer for a large reply: a kept buffer of which no other code holds a view, or a new one.
+
+        The operating system clears new memory page by page, which takes as long as receiving the reply."""
         for kept in self._kept:
             if len(kept) >= size and has_only_references(kept, 2):  # the list and this name
                 return memoryview(kept)[:size]
@@ -390,16 +397,16 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
 
 def _allocate(size: int) -> Any:
-    """Allocates a buffer. A large one is not a bytearray: Python would zero it and block all other threads for 1 to 2
-    ms."""
-    if size < _LARGE_BYTES or (numpy := sys.modules.get("numpy")) is None:  # numpy is loaded where records are decoded
+    """Allocates a buffer: a numpy array if it is large and numpy is loaded, as in processes that decode records.
+
+    Python would zero a large bytearray, which blocks all other threads for 1 to 2 ms."""
+    if size < _LARGE_BYTES or (numpy := sys.modules.get("numpy")) is None:
         return bytearray(size)
     return numpy.empty(size, numpy.uint8)
 
 
 def _plain_reason(error: BaseException) -> str:
-    """Returns the error in plain words: ``connection refused``, not ``[Errno 111] Connect call failed ('127.0.0.1',
-    1)``."""
+    """Returns the error in plain words: ``connection refused``, without the error number and the address."""
     if isinstance(error, socket.gaierror):
         return "host name not found"
     if isinstance(error, ConnectionRefusedError):

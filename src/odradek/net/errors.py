@@ -13,7 +13,7 @@ class _RetriableError(OdradekError):
 
 
 class BrokerUnreachable(_RetriableError):
-    """No broker can be reached; the message has each address and the reason of its failure."""
+    """A broker cannot be reached, or no broker at all. The message has each address and why it failed."""
 
 
 class ConnectionLost(_RetriableError):
@@ -34,7 +34,8 @@ class UnsupportedVersion(KafkaError):
 
 
 def unreadable(address: object, error: ValueError) -> ConnectionLost | ReplyTooLarge:
-    """Returns the error for a reply that cannot be read. A corrupt reply is ConnectionLost, since a retry may
-    succeed."""
+    """Returns the error for a reply that cannot be read: ReplyTooLarge for too many elements, else ConnectionLost.
+
+    After a corrupt reply a retry may succeed, and ConnectionLost is retriable."""
     kind = ReplyTooLarge if TooManyElements in (type(error), type(error.__cause__)) else ConnectionLost
     return kind(f"{address} sent a reply that cannot be read: {error}")

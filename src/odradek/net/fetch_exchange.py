@@ -13,8 +13,7 @@ from odradek.wire.api_keys import FETCH
 
 
 def version_for(connection: BrokerConnection, partitions: Iterable[FetchPartition]) -> int:
-    """Returns the newest version of Fetch for these partitions. It is a version with topic names if a topic id is
-    unknown.
+    """Returns the newest usable version of Fetch. If a topic id is unknown, this version has topic names.
 
     Raises UnsupportedVersion."""
     has_all_ids = all(one.topic_id is not None for one in partitions)
@@ -44,7 +43,7 @@ def read_reply(connection: BrokerConnection, version: int, frame: memoryview, re
 
 
 async def fetch(connection: BrokerConnection, limits: Limits, request: FetchRequestData) -> FetchReply:
-    """Fetches without a session, after the throttle time of the connection.
+    """Waits for the end of the connection's throttle time, then fetches without a session.
 
     Raises ConnectionLost, ReplyTooLarge, UnsupportedVersion."""
     version = version_for(connection, request.changed.values())

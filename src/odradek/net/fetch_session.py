@@ -38,7 +38,7 @@ class FetchSession:
         return FetchRequestData(changed, forgotten, self.session_id, self.epoch)
 
     def on_reply(self, error_code: ErrorCode, session_id: int) -> bool:
-        """Applies the reply's session fields; returns False after an error. Then the next request starts a session."""
+        """Applies the reply's session fields. Returns False after an error: the next request then starts a session."""
         if error_code is not ErrorCode.none:
             self.restart()
             if error_code is ErrorCode.fetch_session_id_not_found:
@@ -54,7 +54,6 @@ class FetchSession:
         return True
 
     def restart(self) -> None:
-        """Makes the next request start a new session. The request has the old session's id, so that the broker ends the
-        old session."""
+        """Makes the next request start a new session. That request has the old session's id, to end the old session."""
         self.epoch = INITIAL_EPOCH
         self._known = {}

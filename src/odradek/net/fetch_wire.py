@@ -1,9 +1,9 @@
 """Fast encoder of fetch requests and parser of fetch replies; the records stay a view of the received bytes.
 
 The versions of the request add these fields: 5 log start offset, 7 sessions, 9 leader epoch, 11 rack, 12 compact
-lengths, tagged fields and last fetched epoch, 13 topic ids instead of names, 15 no replica id. The versions of the
-reply add these fields: 5 log start offset, 7 session and top-level error, 11 preferred read replica, 12 compact lengths
-and tagged fields (0: diverging epoch, 1: current leader), 13 topic ids instead of names.
+lengths, tagged fields and last fetched epoch, 13 topic ids instead of names. Version 15 removes the replica id. The
+versions of the reply add these fields: 5 log start offset, 7 session and top-level error, 11 preferred read replica, 12
+compact lengths and tagged fields (0: diverging epoch, 1: current leader), 13 topic ids instead of names.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from odradek.wire.request_limits import MAX_TAGGED_FIELDS, TooManyElements
 
 IDS_FROM = 13
 MORE_ROWS = 1_000
-"""A reply may have twice the requested partitions and this many more."""
+"""A reply may have at most 2 * (number of requested partitions) + MORE_ROWS partitions."""
 MAX_ABORTED = 1_000_000
-"""The maximum number of aborted transactions of one partition; each takes 78 bytes of the log."""
+"""The maximum number of aborted transactions of one partition in a reply. Each has a marker of 78 bytes in the log."""
 
 _EMPTY = memoryview(b"")
 _NO_TAGS = b"\0"
@@ -40,7 +40,7 @@ class FetchPartition(NamedTuple):
 
 
 class FetchRequestData(NamedTuple):
-    """A fetch in a session: the new or changed partitions, and the removed partitions with their topic ids.
+    """A fetch in a session: ``changed`` has new and changed partitions, ``forgotten`` removed ones with topic ids.
 
     The defaults make a fetch without a session."""
 
@@ -95,7 +95,7 @@ _SESSION = struct.Struct(">ii")
 _ROW_V4 = struct.Struct(">iqi")
 _ROW_V5 = struct.Struct(">iqqi")
 _ROW_V9 = struct.Struct(">iiqqi")
-_ROW = struct.Struct(">iiqiqix")  # and no tagged fields
+_ROW = struct.Struct(">iiqiqix")  # x: a zero byte, the number of tagged fields
 _NO_REPLICA = b"\xff\xff\xff\xff"
 
 
@@ -176,7 +176,7 @@ def parse_reply(version: int, data: memoryview, requested_count: int) -> FetchRe
         raise ValueError(f"fetch reply ends early: {error}") from error
 
 
-# Each of these functions reads one element at the position ``at`` and returns it with the position after it.
+# Most of these functions read one element at the position ``at``. They return the element and the position after it.
 
 
 def _reply(version: int, data: memoryview, most: int) -> FetchReply:
@@ -260,7 +260,7 @@ _CODES: dict[int, ErrorCode] = {int(code.value): code for code in ErrorCode}
 
 
 def _error_code(code: int) -> ErrorCode:
-    return _CODES.get(code, ErrorCode.unknown_server_error)  # a newer broker has codes that this list lacks
+    return _CODES.get(code, ErrorCode.unknown_server_error)  # newer brokers have codes that ErrorCode lacks
 
 
 def _view(data: memoryview, at: int, size: int) -> tuple[memoryview, int]:
@@ -282,8 +282,10 @@ def _length(data: memoryview, at: int, flexible: bool, legacy: struct.Struct = _
 
 
 def _count(data: memoryview, at: int, flexible: bool, smallest: int, most: int) -> tuple[int, int]:
-    """Reads an array's length. Raises ValueError if the rest of the reply is too short for the array, or the length is
-    above ``most``."""
+    """Reads the length of an array whose elements have at least ``smallest`` bytes each.
+
+    Raises ValueError if the rest of the reply is too short for the array, TooManyElements if the length is above
+    ``most``."""
     count, at = _length(data, at, flexible)
     if count > (len(data) - at) // smallest:
         raise ValueError(f"fetch reply: {count} elements cannot fit")

@@ -9,14 +9,14 @@ from odradek.net.connection import BrokerConnection
 
 
 class ConnectionOpener(Protocol):
-    """The part of the cluster that opens connections: it has each broker's address and the connection settings."""
+    """The part of a client that opens connections: it has each broker's address and the connection settings."""
 
     async def open_connection(self, node_id: int) -> BrokerConnection:
         """Opens a connection. Raises BrokerUnreachable, and KafkaError for a broker that is not in the cluster."""
 
 
 class NodeConnections:
-    """Connections of one purpose, one to each broker. Raises BrokerUnreachable, ConnectionLost.
+    """Connections of one purpose, one to each broker.
 
     A broker replies to the requests of one connection in order. Requests with long waits (fetch, join) therefore have
     their own connections."""
@@ -32,7 +32,8 @@ class NodeConnections:
         return None if known is None or known.closed else known
 
     async def get(self, node_id: int) -> BrokerConnection:
-        async with self._locks.setdefault(node_id, asyncio.Lock()):  # a lock for each: a silent broker delays no other
+        """Returns the open connection to the broker, or opens one. Raises what ``open_connection`` raises."""
+        async with self._locks.setdefault(node_id, asyncio.Lock()):  # a lock per broker: a silent one delays no other
             if (known := self.known(node_id)) is not None:
                 return known
             self._open[node_id] = await self._opener.open_connection(node_id)

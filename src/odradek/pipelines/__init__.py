@@ -1,6 +1,9 @@
-"""Pipelines on Spark: ``ingest`` reads topics into tables, ``transform`` topics into a topic, ``replay`` reads ranges a
-second time, ``report_history`` reports what happened to groups. The import of this package loads none of these
-modules."""
+"""Pipelines on Spark: topics to tables or to another topic, repeated reads of offset ranges, reports about groups.
+
+``ingest`` reads topics into tables. ``transform`` makes rows from records and writes them to a topic. ``replay`` reads
+offset ranges a second time. ``report_history`` reports what happened to groups. The import of this package does not
+load the modules of these functions.
+"""
 
 from __future__ import annotations
 

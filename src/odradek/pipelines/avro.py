@@ -3,7 +3,8 @@
 Spark's own ``from_avro`` is in a jar (spark-avro) that PySpark does not include. This decoder works without the jar. It
 also reports more: the reason why a value is unreadable, and extra bytes after a value, which ``from_avro`` ignores. The
 types are those of spark-avro: enums and UUIDs are strings, fixed is binary, ``time-*`` stays a number, a union with
-null is a nullable column. Unions of several types are refused.
+null is a nullable column. A union of int and long is a column of longs; a union of float and double is a column of
+doubles. All other unions of several types are refused.
 """
 
 from __future__ import annotations
@@ -47,8 +48,11 @@ _WIDER = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "d
 
 
 class AvroDecoder:
-    """Reads values of one schema; they may be written with older schemas. The pickle has the schemas as text, which
-    workers parse.
+    """Reads values as columns of one schema. The values may have been written with other schemas.
+
+    ``writer_schemas``: the schemas of the values by id.
+
+    The pickle has the schemas as text, which Spark's workers parse.
 
     Raises ConfigError for an invalid schema, and for a type that a column cannot represent.
     """
@@ -58,7 +62,7 @@ class AvroDecoder:
         self.framing = framing
         self.writer_schemas = dict(writer_schemas or {})
         self._parsed = _parse(schema)
-        AvroTypes(self._parsed)  # the limits, before anything else walks through the schema
+        AvroTypes(self._parsed)  # checks the limits before other code walks through the schema
         self._writers = {number: AvroTypes(_parse(text)) for number, text in self.writer_schemas.items()}
         self.timed = _parse(schema, times=True)
         self.decoded = _arrow_type(self.timed, {}, ())
@@ -67,13 +71,16 @@ class AvroDecoder:
         return type(self), (self.schema, self.framing, self.writer_schemas)
 
     def same_writers(self) -> list[int] | None:
-        """Returns the ids of writer schemas equal to the reader's; None if all values have the reader's schema."""
+        """Returns the ids of the writer schemas that equal the reader schema.
+
+        None means that the values have no writer schemas of their own: all have the reader schema.
+        """
         if self.framing != "confluent" or not self._writers:
             return None
         return [number for number, shape in self._writers.items() if shape.schema == self._parsed]
 
     def read(self, records: DataFrame) -> DataFrame:
-        """Returns the columns before ``value`` (the last column), then ``value`` decoded, ``raw`` and ``error``."""
+        """Returns all columns except ``value``, then the decoded ``value``, its bytes as ``raw``, and the error."""
         from pyspark.sql.pandas.types import from_arrow_type
         from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
@@ -149,7 +156,7 @@ class AvroDecoder:
 
 
 def _parse(text: str, *, times: bool = False) -> Any:
-    """Returns the schema with full names; ``times``: with the logical types of times. Raises ConfigError."""
+    """Returns the schema with full names. Keeps the logical types of times only if ``times``. Raises ConfigError."""
     try:
         import fastavro
         from fastavro.schema import SchemaParseException, UnknownType
@@ -167,7 +174,7 @@ def _parse(text: str, *, times: bool = False) -> Any:
 
 
 def _without_times(schema: Any) -> Any:
-    """Removes logical types other than decimal: fastavro would make an object of each date; Arrow needs the number."""
+    """Removes logical types other than decimal: fastavro would make an object from each date; Arrow needs a number."""
     if isinstance(schema, list):
         return [_without_times(item) for item in schema]
     if not isinstance(schema, dict):

@@ -1,9 +1,9 @@
-"""Limits for Avro schemas and for values: the number of types, their nesting, and the nesting of values.
+"""Limits for Avro schemas and for values: the number of types, the nesting of types and of values, empty items.
 
-In a short schema, each type can use the previous type twice. Its expanded columns would then exceed any memory. A value
-of a recursive type can be nested as deep as it is long; fastavro recurses in C for each level, and then the process
-crashes. An array of items without bytes can have 2^60 items in nine bytes. All three are refused here. Schemas are
-those that ``fastavro.parse_schema`` returns, with full names.
+In a short schema, each type can use the previous type twice. The columns of such a schema would exceed any memory. A
+value of a recursive type can have almost as many levels as bytes. fastavro recurses in C for each level, so such a
+value can crash the process. An array whose items have no bytes can have 2^60 items in nine bytes. This module refuses
+all three. It expects schemas from ``fastavro.parse_schema``, which have full names.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class AvroTypes:
         self._check_arrays()
 
     def _walk(self) -> None:
-        """Walks through the types; expands each name, except within its own type."""
+        """Visits all types and checks the limits. A use of a name visits its type again, except within that type."""
         left: list[tuple[Any, tuple[str, ...], int]] = [(self.schema, (), 0)]
         count = 0
         while left:
@@ -62,8 +62,9 @@ class AvroTypes:
                 raise ConfigError("the schema has an array whose items have no bytes")
 
     def _bytes(self, schema: Any, known: dict[int, int]) -> int:
-        """Returns the fewest bytes of a value. A type within itself counts as 0: the path to it has at least one
-        byte."""
+        """Returns 0 if a value of a type can have no bytes, else a positive number.
+
+        A use of a type within itself counts as 0, because the path to this use has at least one byte."""
         if isinstance(schema, list):
             return 1
         if isinstance(schema, str):
@@ -84,8 +85,9 @@ class AvroTypes:
         return least
 
     def check_value(self, data: bytes, at: int) -> None:
-        """Checks the nesting of the value at ``at``, for a recursive schema. Raises NestedTooDeep. Does not report
-        other invalid values: their decoding fails later."""
+        """Checks the nesting of the value at ``at``, for a recursive schema. Raises NestedTooDeep.
+
+        Other faults are not reported here: the decoder finds them later."""
         left: list[tuple[Any, int, int]] = [(self.schema, 0, 1)]
         try:
             while left:
@@ -99,8 +101,9 @@ class AvroTypes:
             return
 
     def _step(self, schema: Any, depth: int, data: bytes, at: int, left: list[tuple[Any, int, int]]) -> int:
-        """Skips the own bytes of one type and adds its inner types to ``left``. Returns the position after the
-        bytes."""
+        """Skips a type's own bytes, such as a count or a number. Returns the position after these bytes.
+
+        Adds the inner types to ``left``; their bytes are not skipped."""
         if isinstance(schema, list):
             number, at = _long(data, at)
             left.append((schema[number], depth + 1, 1))

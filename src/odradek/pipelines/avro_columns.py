@@ -1,7 +1,7 @@
 """The numba kernel for Avro: values to columns of numbers and positions, with the node table of ``json_columns.py``.
 
-It reads values whose writer schema equals the reader schema. It refuses every other value, and ``avro.py`` reads these
-one by one.
+It reads values whose writer schema equals the reader schema. ``avro.py`` reads all other values, and those that the
+kernel refuses, one by one. ``json_columns.py`` explains nodes, domains, slots and states.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from odradek.pipelines.json_columns import (
 from odradek.pipelines.json_scan import _BYTES, _I64, _INTS, _PAIR, _TENS, _past_character
 
 # Kinds of leaves. INT: a number between LOW and HIGH. LONG: a number that is multiplied by HIGH. FIXED: HIGH bytes.
-# DECIMAL: LOW digits, in HIGH bytes, or -1. ENUM: a number up to HIGH.
+# DECIMAL: at most LOW digits, in HIGH bytes (-1: a length is before the bytes). ENUM: a number from LOW to HIGH.
 BOOL, INT, LONG, FLOAT, DOUBLE, BYTES, STRING, FIXED, DECIMAL, ENUM = range(100, 110)
 NULLABLE = HINT
 NOT_NULL, NULL_FIRST, NULL_SECOND = range(3)
-"""NULLABLE: whether a value is of a union with null, and the position of null in the union."""
+"""The values of a node's NULLABLE: its type is no union with null, or null is the first or second type of the union."""
 MAX_KEYS = 32
-"""The most keys of a map. Larger maps are left to ``avro.py``, because each key is compared with those before it."""
+"""The most keys of a map. The kernel compares each key with all earlier ones, so ``avro.py`` reads larger maps."""
 
 
 @kernel(types.UniTuple(_I64, 3)(_BYTES, _I64, _I64))
@@ -84,8 +84,7 @@ def _is_text(data: Any, at: int, end: int) -> Any:
 
 @kernel(types.UniTuple(_I64, 4)(_INTS, _I64, _BYTES, _I64, _I64))
 def _leaf(nodes: Any, node: int, data: Any, at: int, end: int) -> Any:
-    """Reads a leaf at ``at``. Returns the position after it (-1: refused), its slot and its length, and VALUE as its
-    state."""
+    """Reads a leaf at ``at``. Returns the position after the leaf (-1: refused), its slot, its length and its state."""
     kind, low, high = nodes[node + KIND], nodes[node + LOW], nodes[node + HIGH]
     if kind in (INT, LONG, ENUM):
         value, at, found = _long(data, at, end)
@@ -138,7 +137,7 @@ def _is_among(data: Any, slots: Any, lengths: Any, begin: int, at: int) -> Any:
 
 @kernel(types.UniTuple(_I64, 3)(_BYTES, _I64, _I64))
 def _block(data: Any, at: int, end: int) -> Any:
-    """Returns the number of elements in a block, the position after that number, and whether it is valid."""
+    """Returns the number of elements in a block, the position of the first element, and whether the number is valid."""
     count, at, found = _long(data, at, end)
     if found and count < 0:
         at, found = _long(data, at, end)[1:]
@@ -150,8 +149,9 @@ def _block(data: Any, at: int, end: int) -> Any:
 def _key(  # noqa: PLR0917  kernels take flat arrays
     data: Any, at: int, end: int, first: int, place: int, slots: Any, lengths: Any, states: Any
 ) -> Any:
-    """Reads the key of a map into ``place``; the map's keys begin at ``first``. Returns the position after the key, or
-    -1 if it is refused."""
+    """Reads a key of a map into ``place``. The map's keys begin at ``first``.
+
+    Returns the position after the key, or -1 if the key is refused."""
     begin, size = _span(data, at, end)
     if size < 0 or place - first >= MAX_KEYS or not _is_text(data, begin, begin + size):
         return -1
@@ -160,7 +160,7 @@ def _key(  # noqa: PLR0917  kernels take flat arrays
 
 
 @kernel(types.void(_INTS, _I64, _I64, _I64, _I64, _I64, _I64))
-def _push(  # noqa: PLR0917  as above
+def _push(  # noqa: PLR0917  kernels take flat arrays
     stack: Any, at: int, node: int, index: int, following: int, left: int, begun: int
 ) -> None:
     stack[at], stack[at + 1], stack[at + 2] = node, index, following
@@ -199,7 +199,7 @@ def _read_one(  # noqa: PLR0917  kernels take flat arrays
             node, index, left = child, inner, 0
             following = nodes[node + CHILD]
             begun = 0 if kind == STRUCT else counts[nodes[node + INNER]]
-        # Then follows a field, an element, or the end of the open node.
+        # After this value comes a field, an element, or the end of the open node.
         while True:
             if node < 0:
                 return DONE if at == end else -1
@@ -237,11 +237,14 @@ def _read_one(  # noqa: PLR0917  kernels take flat arrays
 
 
 @kernel(_I64(_I64S, _U8S, _RO, _OFFSETS, _U8S, _I64S, _I64S, _I64S, _I64S, _U8S, _I64S, _U8S))
-def read_columns(  # noqa: PLR0917  as above
+def read_columns(  # noqa: PLR0917  kernels take flat arrays
     node_table: Any, names: Any, data: Any, offsets: Any, marks: Any, counts: Any, capacities: Any,
     slots: Any, lengths: Any, states: Any, stack: Any, skipped: Any,
 ) -> Any:  # fmt: skip
-    """See ``json_columns.read_columns``. A header as long as ``skipped`` is before each value; its first byte is 0."""
+    """Does the same as ``json_columns.read_columns`` for Avro values.
+
+    Before each value is a header as long as ``skipped``. If the header is not empty, its first byte must be 0.
+    """
     nodes = _pointer(node_table)
     before = counts.copy()
     for row in range(len(offsets) - 1):

@@ -1,4 +1,4 @@
-"""Avro schemas as the table of nodes for the kernel of ``avro_columns.py``."""
+"""Translates an Avro schema into the table of nodes that the kernel in ``avro_columns.py`` reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from odradek.pipelines import avro_columns, json_columns
 from odradek.pipelines.value_columns import KernelSchema
 
-_INTS = {
+_PRIMITIVES = {
     "int": (avro_columns.INT, -(1 << 31), (1 << 31) - 1),
     "long": (avro_columns.LONG, 0, 1),
     "boolean": (avro_columns.BOOL, 0, 0),
@@ -21,7 +21,10 @@ _INTS = {
 
 
 def kernel_schema(schema: Any, kind: pa.DataType, header: int) -> KernelSchema | None:
-    """Returns the plan for values of a schema with the logical types of times; None if the kernel cannot read them."""
+    """Returns the kernel's plan for values of this schema, or None if the kernel cannot read such values.
+
+    ``kind``: the Arrow type of the values. ``header``: the number of bytes before each value.
+    """
     plan = KernelSchema(avro_columns.read_columns, has_doubles=False, scratch=header)
     try:
         _add(plan, schema, kind, {}, 0)
@@ -61,7 +64,7 @@ def _add(plan: KernelSchema, schema: Any, kind: pa.DataType, named: dict[str, An
         children = [_add(plan, schema["items"], kind.value_type, named, plan.open_domain(node))]
     elif schema["type"] == "map":
         domain = plan.open_domain(node)
-        key = plan.add(pa.string(), _INTS["string"], domain)
+        key = plan.add(pa.string(), _PRIMITIVES["string"], domain)
         children = [key, _add(plan, schema["values"], kind.item_type, named, domain)]
     else:
         children = []
@@ -73,7 +76,7 @@ def _add(plan: KernelSchema, schema: Any, kind: pa.DataType, named: dict[str, An
 
 
 def _leaf(schema: dict[str, Any], kind: pa.DataType) -> tuple[int, int, int]:
-    """Returns the node's KIND, LOW and HIGH."""
+    """Returns a node's fields KIND, LOW and HIGH (see ``json_columns``)."""
     match schema["type"]:
         case "record" | "error":
             return json_columns.STRUCT, 0, 0
@@ -92,4 +95,4 @@ def _leaf(schema: dict[str, Any], kind: pa.DataType) -> tuple[int, int, int]:
         case "int" if pa.types.is_timestamp(kind):
             raise _Unusual
         case name:
-            return _INTS[name]
+            return _PRIMITIVES[name]

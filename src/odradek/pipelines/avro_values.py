@@ -1,6 +1,8 @@
-"""Avro values to Arrow columns in a worker: by a kernel if writer and reader have one schema, otherwise by fastavro.
+"""Reads Avro values into Arrow columns in a worker.
 
-The kernels are loaded when the first values are read: the driver makes readers, too, but reads no values.
+A compiled kernel reads the values that were written with the reader's schema, if the kernel supports that schema.
+fastavro reads all other values. The kernels are loaded when the first values are read: the driver makes readers, too,
+but reads no values.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class AvroReader(ValueReader):
-    """Reads values of one schema; they may be written with older schemas."""
+    """Reads values into columns of one schema. The values may have been written with other schemas."""
 
     def __init__(self, schema: str, framing: str = "none", writer_schemas: Mapping[int, str] | None = None) -> None:
         self.decoder = AvroDecoder(schema, framing, writer_schemas)

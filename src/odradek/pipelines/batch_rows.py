@@ -31,7 +31,7 @@ _READERS = 16
 
 class BatchRows(Protocol):
     """The rows of one micro-batch. ``in_place``: whether the files are written directly into the table, under unique
-    names. ``offsets_digest``: the digest of their offsets (``offsets_digest_of``); None if unknown.
+    names. ``offsets_digest``: the digest of the rows' offsets (``offsets_digest_of``); None if unknown.
     """
 
     in_place: bool
@@ -45,7 +45,7 @@ class BatchRows(Protocol):
         ...
 
     def write(self, location: Location, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
-        """Writes the rows below a location. Returns the files that hold them all; the driver sees each of them.
+        """Writes the rows below a location. Checks that the driver sees each new file, and returns these files.
 
         Raises FilesNotSeen, RangesNotRead, BadRecords, StorageError.
         """
@@ -54,7 +54,7 @@ class BatchRows(Protocol):
 
 @dataclass(frozen=True)
 class SparkRows:
-    """Rows that Spark writes. ``check`` is called with the written rows."""
+    """Rows that Spark writes. ``check`` gets the written rows, read back from their files."""
 
     frame: DataFrame
     check: Callable[[DataFrame], None] | None = None
@@ -74,11 +74,12 @@ class SparkRows:
 
 @dataclass(frozen=True)
 class RangeRows:
-    """Rows of ranges that Spark's workers read, decode and write, each task separately.
+    """Rows that Spark's workers read from ranges of offsets, decode and write. Each task writes its own files.
 
     ``ids`` and ``epochs``: the topic ids and leader epochs when the ranges were planned. ``task_bytes``: the most data,
-    as stored in the topics, that one task reads. ``most``: the largest number of tasks. ``on_reports`` is called with
-    the reports of the tasks after all their files are found.
+    as stored in the topics, that one task reads. ``most``: the largest number of tasks. These two have no effect if the
+    options set ``minPartitions`` or ``maxRecordsPerPartition``. ``fail_on_bad``: whether an unreadable value raises
+    BadRecords. ``on_reports`` is called with the reports of the tasks after all their files are found.
     """
 
     spark: SparkSession
@@ -138,8 +139,8 @@ def offsets_digest_of(planned: Sequence[Range]) -> str:
 def check_offsets_digest(table: str, batch_id: int, held: str | None, planned: str | None) -> None:
     """Raises StorageError if a micro-batch in the table has other offsets than the checkpoint now plans for it.
 
-    Otherwise the query would skip the planned rows and commit the group beyond them. ``held``: the digest in the table,
-    None for a micro-batch that an earlier version has added; ``planned``: the digest of the plan.
+    Without this check, the query would skip the planned rows and commit offsets beyond them. ``held``: the digest in
+    the table. ``planned``: the digest of the plan. If one of them is None (unknown), there is no check.
     """
     if held and planned and held != planned:
         raise StorageError(
@@ -150,8 +151,10 @@ def check_offsets_digest(table: str, batch_id: int, held: str | None, planned: s
 
 
 def bytes_per_offset(options: ReadOptions, planned: Sequence[Range], task_bytes: int) -> Mapping[TopicPartition, float]:
-    """Returns the stored bytes for one offset of each range, estimated from samples. Returns nothing if the offsets are
-    so few that they fit into one task in any case: a sample would take longer than a second task saves.
+    """Returns the stored bytes per offset of each partition, estimated from samples.
+
+    Returns an empty mapping if one task reads all offsets because they are few. A sample would then take longer than a
+    second task could save.
     """
     count = sum(item.size for item in planned)
     if count <= FEW_OFFSETS and count * UNKNOWN_BYTES <= task_bytes:
@@ -166,7 +169,8 @@ def bytes_per_offset(options: ReadOptions, planned: Sequence[Range], task_bytes:
 
 
 def found_files(folder: TableFolder, reports: Sequence[TaskReport]) -> list[StagedFile]:
-    """Returns the files that the tasks report. Raises FilesNotSeen for the first file that the driver does not see."""
+    """Returns the files that the tasks report. Raises FilesNotSeen for the first file that the driver does not see, or
+    sees with another size or another number of rows."""
     wanted = [(report, file) for report in reports for file in report.files]
     with ThreadPoolExecutor(_READERS if folder.scheme != "file" else 1) as readers:
         return list(readers.map(lambda one: _found(folder, *one), wanted))

@@ -1,5 +1,7 @@
-"""A query's offsets in its checkpoint: higher than the group's if the query was killed between micro-batch and
-commit."""
+"""Reads a query's offsets from its checkpoint, and commits them to its group if the query could not.
+
+If the query was killed after a micro-batch and before the commit, the checkpoint is ahead of the group.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ _NEXT_RUN = "The next run commits it"
 
 @dataclass(frozen=True)
 class CommitState:
-    """Whether a group's offsets are those of the table's last micro-batch. If not: the reason and a ``remedy``."""
+    """Whether a group's offsets are those of the table's last micro-batch. ``why``: the reason if they are
+    not. ``remedy``: what the user can do, or what the next run does."""
 
     is_committed: bool
     why: str = ""
@@ -37,9 +40,10 @@ COMMITTED = CommitState(is_committed=True)
 
 @dataclass(frozen=True)
 class LatestBatch:
-    """The newest micro-batch in Spark's checkpoint, done or not, and its end offset. -1: there is no micro-batch yet.
+    """The newest micro-batch in Spark's checkpoint, done or not. ``batch``: its number; -1 if there is none yet.
 
-    A query that restarts first runs this micro-batch, whatever the group's offsets are by then.
+    ``end``: the offsets after the micro-batch. If the micro-batch is not done, a restarted query runs it first,
+    whatever the group's offsets are by then.
     """
 
     batch: int = NO_BATCH
@@ -47,7 +51,7 @@ class LatestBatch:
 
 
 def newest_batch(checkpoint: Path) -> LatestBatch:
-    """Reads Spark's offset log: one file for each micro-batch, written atomically. Raises StorageError."""
+    """Returns the newest micro-batch in Spark's offset log (one file per micro-batch). Raises StorageError."""
     folder = checkpoint / "offsets"
     try:
         batches = [int(path.name) for path in folder.iterdir() if path.name.isdecimal()]
@@ -67,8 +71,9 @@ def newest_batch(checkpoint: Path) -> LatestBatch:
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """The ranges of a micro-batch, the ids of its topics, and the epochs of the leaders whose logs reached its ends.
-    ``ends``: the query's offsets after the micro-batch, in all its partitions."""
+    """The ranges of a micro-batch and the ids of its topics. ``epochs``: for each partition, the epoch of the
+    leader that had all records below the end, if known. ``ends``: the query's offset in each of its partitions after
+    the micro-batch."""
 
     ranges: tuple[Range, ...]
     ids: TopicIds
@@ -93,8 +98,10 @@ def _offset_at(checkpoint: Location, batch_id: int) -> SourceOffset:
 def offsets_after_newest_batch(
     planned: LatestBatch, committed: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> dict[TopicPartition, int]:
-    """Returns the query's offsets after its newest micro-batch: that micro-batch's end, or the offsets of a reset of
-    its group."""
+    """Returns the offset of each partition after the query's newest micro-batch.
+
+    This is the micro-batch's end, or the committed offset if another client has reset the group since then.
+    """
     decided = decide_commits(planned.end, committed, OnGroupReset.FOLLOW, "any")
     return {
         **{partition: commit.offset for partition, commit in committed.items()},
@@ -106,9 +113,9 @@ def commit_group(source: Source, checkpoint: Location) -> CommitState:
     """Commits the end of the query's last finished micro-batch to the group, as the query itself does before the next
     micro-batch.
 
-    If another client has reset the group meanwhile, the next run follows that reset. If the cluster refuses the commit
-    or does not answer, the returned state says so: the table has its rows, and the next run commits. Raises
-    StorageError.
+    If the query commits its offsets in transactions, this function only compares the offsets. If another client has
+    reset the group meanwhile, the next run follows that reset. If the cluster refuses the commit or does not reply, the
+    returned state says so: the table has the rows, and the next run commits. Raises StorageError.
     """
     options = parse_options(source.all_options(), streaming=True)
     if not (options.commit_offsets or options.offsets_in_transaction) or options.group_id is None:
@@ -132,9 +139,9 @@ def commit_group(source: Source, checkpoint: Location) -> CommitState:
 
 def idle_state(source: Source, checkpoint: Location) -> CommitState | None:
     """Returns the group's state if the query would plan no micro-batch: its newest micro-batch is done, the topics have
-    no new records, and there is no reset to follow. The group is committed first, as the query would do it. Returns
-    None if this is not certain, for example because the cluster does not answer: then the query itself reports the
-    reason.
+    no new records, and there is no reset to follow. If so, it first commits the offsets as the query would, or only
+    compares them if the query commits in transactions. Returns None if the query may have something to do, or if a
+    lookup fails: then the query itself reports the reason.
     """
     planned, done = _numbers(checkpoint, "offsets"), _numbers(checkpoint, "commits")
     if not planned or max(planned) not in done:
@@ -161,7 +168,7 @@ def idle_state(source: Source, checkpoint: Location) -> CommitState | None:
 
 
 def _commit(lookups: Lookups, decision: CommitDecision, existing: Offsets, query: str) -> CommitState:
-    """Commits the offsets of a decision; returns whether all of them were committed."""
+    """Commits the offsets of ``decision``. Returns the state of the group after the commit."""
     if not lookups.commit_existing(decision, existing, query):
         return _refused_state(lookups)
     for tp, commit in decision.commits.items():
@@ -200,7 +207,7 @@ def _refused_state(lookups: Lookups) -> CommitState:
 
 
 def _numbers(checkpoint: Location, log: str) -> list[int]:
-    """Returns the micro-batches that have a file in one of Spark's logs."""
+    """Returns the numbers of the micro-batches in one of Spark's logs (``offsets`` or ``commits``)."""
     return [int(name) for name in checkpoint.child(log).children() if name.isdecimal()]
 
 

@@ -1,8 +1,8 @@
-"""Decoders in the workers: raw records to the columns of a table, in Arrow, as ``values.Values.table`` does in Spark.
+"""Decoders convert raw records to a table's columns in the workers, as ``values.Values.table`` does in Spark.
 
-The driver makes a decoder, and the workers get it in a pickle. It converts each RecordBatch of the source (``key``,
-``value``, ``topic``, ``partition``, ``offset``, ``timestamp``, maybe ``headers``; other columns are ignored) into a
-RecordBatch of its ``schema``. Columns, their order, types and nulls are those of the Spark path.
+The driver makes a decoder, and the workers get it in a pickle. The decoder converts each RecordBatch of the source
+(``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``, maybe ``headers``; other columns are ignored)
+into a RecordBatch of its ``schema``. The columns, their order, types and nulls are the same as if Spark wrote.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Decoder(ABC):
 
     @abstractmethod
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Returns one row for each record, in the same order. If the schema has column ``error``, it is not null for
-        exactly the unreadable values."""
+        """Returns one row for each record, in the same order. If the schema has a column ``error``, it is null if
+        the value was readable."""
 
 
 def decoder_for(values: Values, time_zone: str = "UTC") -> Decoder:
     """Returns the decoder for ``values``. ``time_zone``: the session's zone (``spark.sql.session.timeZone``), for JSON
     timestamps without a zone.
 
-    JSON with a schema needs a running Spark, which reads DDL. Raises ConfigError.
+    JSON with a schema needs a running Spark, which parses the schema's DDL. Raises ConfigError.
     """
     values.check()
     names = (*RECORD_COLUMNS, *(["headers"] if values.headers else []))
@@ -76,7 +76,10 @@ class RawDecoder(Decoder):
 
 
 class ValueDecoder(Decoder):
-    """Reads values; ``flat``: their fields become columns. ``raw`` has the bytes of unreadable values."""
+    """Reads values with a ``ValueReader``. If ``values.flat``, the fields of a value become columns of the table.
+
+    The column ``raw`` has the bytes of unreadable values; with ``values.keep_raw``, of all values.
+    """
 
     def __init__(self, names: tuple[str, ...], reader: ValueReader, values: Values) -> None:
         self._names = names
@@ -122,7 +125,8 @@ def _columns(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
 
 
 def _flat_fields(kind: pa.DataType, names: tuple[str, ...]) -> list[pa.Field]:
-    """Returns the columns for the fields of ``value``. Raises ConfigError for a field whose name is taken."""
+    """Returns the columns for the fields of ``value``. Raises ConfigError if there are no fields, if two fields have
+    the same name, or if a field has the name of another column. Case is ignored."""
     if not pa.types.is_struct(kind):
         raise ConfigError("flat columns need fields: the schema is of a single value, not of a record")
     fields = list(kind)

@@ -1,14 +1,15 @@
 """A Delta table that gets each micro-batch exactly once, without a jar.
 
-Workers write a micro-batch's Parquet files directly into the table's folder. Spark writes them beside the table, as for
-``lake``, and they are moved in. One table commit by the ``deltalake`` package adds them to the table's log, together
+If the workers write a micro-batch (``RangeRows``), they write its Parquet files directly into the table's folder. If
+Spark writes it (``SparkRows``), the files are first written beside the table, as for ``lake``, and then moved into the
+table's folder. One table commit by the ``deltalake`` package adds the files to the table's log, together
 with the number of the micro-batch. This is Delta's own idempotent write: ``txn`` with ``appId`` (the query's id) and
 ``version`` (the micro-batch's number). A repeated micro-batch that is in the log is not computed again. The files of a
-micro-batch that was killed before its table commit belong to no version of the table. Their names have the id of the
-run, and a later run removes them.
+micro-batch that was killed before its table commit belong to no version of the table. The names of these files have
+the id of the run, and a later run removes the files.
 
-The alternative would be ``delta-spark``, which needs one jar for each version of Spark: 4.4.0, made for Spark 4.2 and
-the newest, fails on 4.3 with a ``NoSuchMethodError``.
+The alternative, ``delta-spark``, needs another jar for each version of Spark. The newest, 4.4.0 for Spark 4.2, fails on
+Spark 4.3 with a ``NoSuchMethodError``.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class DeltaTable:
 
     @property
     def uri(self) -> str:
-        """The table's URI for deltalake, which knows only one scheme for S3."""
+        """The table's URI for deltalake, which knows only the scheme ``s3`` for S3."""
         if isinstance(self._table, LocalLocation):
             return self._table.path.as_uri()
         scheme, _, rest = self._table.uri.partition("://")
@@ -104,8 +105,8 @@ class DeltaTable:
         self._staging.root.make()
 
     def close(self) -> None:
-        """Removes files of this run and of dead runs in and beside the table. Keeps files that this run has committed,
-        or may have. A task of a dead run may have written more files since ``prepare``.
+        """Removes files of this run and of dead runs in and beside the table. Keeps files that this run has committed
+        or may have committed. A task of a dead run may have written more files since ``prepare``.
         """
         from deltalake.exceptions import DeltaError
 
@@ -143,7 +144,10 @@ class DeltaTable:
         return all(commit["version"] != 0 for commit in commits) or any("odradek.batch" in one for one in commits)
 
     def check(self, batch: DataFrame) -> None:
-        """Raises ConfigError if the table exists and has other columns; StorageError."""
+        """Raises ConfigError if an existing table lacks a column, or has other types or other partition columns.
+
+        Raises StorageError if the table cannot be read.
+        """
         from deltalake.exceptions import DeltaError
 
         try:
@@ -214,7 +218,7 @@ class DeltaTable:
         try looks for the micro-batch in exactly the version that it builds on, and fails if that version is not the
         newest.
 
-        After a failed try, the log says whether the commit was made: the answer may be lost after the commit.
+        After a failed try, only the log shows whether the commit was made, because the storage's reply may be lost.
         """
         from deltalake.exceptions import DeltaError
 
@@ -258,9 +262,8 @@ class DeltaTable:
         return known is not None and known >= batch_id
 
     def _keep_earlier_commit(self, log: Log, actions: Sequence[AddAction], batch: _Batch) -> Added:
-        """Returns the counts of a micro-batch that the log has already, and removes our files that are in no commit.
-
-        Either another run has made the commit, or this run has, and the answer was lost."""
+        """Returns the counts of a micro-batch that the log has already, and removes those of our files that are in no
+        commit. Another run made the commit, or this run made it and the storage's reply was lost."""
         held = self._batch_in_log(log, batch.number, batch.query_id)
         self._is_open = False
         check_offsets_digest(self._table.uri, batch.number, held.offsets_digest, batch.offsets_digest)
@@ -278,13 +281,13 @@ class DeltaTable:
         from deltalake import Schema
         from pyspark.sql.types import StructField, StructType
 
-        # Delta's log has Spark's form of a schema. Every column is nullable, as in the files that Spark writes.
+        # Delta's log has schemas in Spark's JSON format. Every column is nullable, as in the files that Spark writes.
         fields = [StructField(field.name, field.dataType) for field in columns.fields]
         return Schema.from_json(StructType(fields).json())
 
     def _create_log(self, schema: Schema) -> Log:
-        """Creates the log of a new table. This happens after the first micro-batch is staged: if it fails, there is no
-        log."""
+        """Creates the log of a new table. Its caller has already written the first micro-batch's files: if that write
+        fails, no log is created."""
         from deltalake import DeltaTable as Log
 
         return Log.create(self.uri, schema, "ignore", self._partition_by or None, storage_options=self._options)
@@ -298,7 +301,8 @@ class DeltaTable:
         return Log(self.uri, storage_options=self._options)
 
     def _log(self, wanted: Schema) -> Log | None:
-        """Returns the table's log; None if there is none yet. Raises ConfigError if the table has other columns."""
+        """Returns the table's log; None if there is none yet. Raises ConfigError if the table lacks a wanted
+        column, or has another type for it or other partition columns."""
         log = self._open_log()
         if log is None:
             return None
@@ -327,13 +331,13 @@ class DeltaTable:
 
     @staticmethod
     def _batch_in_log(log: Log, batch_id: int, query_id: str) -> _Batch:
-        """Returns a micro-batch in the table. Its counts are known only while its commit is one of the newest."""
+        """Returns a micro-batch in the table. Its counts are 0 if its commit is not one of the newest 100."""
         for commit in log.history(_COMMITS_LOOKED_AT):
             words = str(commit.get("odradek.batch", "")).split()
             if words[:2] == [str(batch_id), query_id]:
                 files, size = (
                     map(int, words[5:7]) if len(words) > 6 else (None, None)
-                )  # commits of earlier versions have no counts
+                )  # an earlier version of odradek wrote neither number
                 offsets_digest = words[7] if len(words) > 7 else None
                 return _Batch(batch_id, query_id, Added(int(words[2]), int(words[3]), files, size), offsets_digest)
         return _Batch(batch_id, query_id, Added(0, 0), None)

@@ -1,11 +1,11 @@
 """Leftover files in a Delta table's folder: our failed or killed attempts wrote them, and the log never had them.
 
-A file's name has its micro-batch and its run. The leftovers of dead runs are found by the ids of these runs, as long as
-their records exist (``runs``). A record may be missing because a user removed it. So once a day, all files of ours that
-are older than a day are compared with the log, whatever their run.
+A file's name has the number of its micro-batch and the id of its run. The leftovers of a dead run are found by the
+run's id, as long as ``runs`` has a record of that run. A user may have removed the record. So once a day, all files
+with such names that are older than a day are compared with the log.
 
-A file is kept if the newest version or any existing commit of the log has it. It is also kept if a removed commit may
-have had it: the start of the log is removed after some time.
+A file is kept if the newest version or any existing commit of the log has it. Delta removes the oldest commits of a log
+after some time. So a file is also kept if a removed commit may have had it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class BatchFiles(NamedTuple):
 
 
 class DeltaLeftovers:
-    """The search for leftovers. ``log`` loads the table's log, None if there is none. Methods raise the errors of
-    ``log``, and OSError."""
+    """The search for leftovers. ``log`` returns the table's log, or None if the table has no log. The methods raise
+    the errors of ``log``, and OSError."""
 
     def __init__(self, table: Location, log: Callable[[], Log | None]) -> None:
         self._table = table
@@ -53,7 +53,7 @@ class DeltaLeftovers:
             self.remove(file for file in self._table.data_files() if (of := _batch(file.name)) and of.run in ids)
 
     def remove_old(self) -> None:
-        """Removes files of any run that the log never had and that are older than a day, at most once a day."""
+        """Removes all files with our names that are older than a day and that the log never had. At most once a day."""
         state, now = self._table.child(STATE), time.time()
         if now - _seconds(state.read_text(_SWEPT)) < DAY_S:
             return
@@ -102,8 +102,12 @@ class _Commits:
                 self._kept |= files
 
     def may_have(self, file: FileStatus, batch: BatchFiles, *, is_whole: bool) -> bool:
-        """Returns whether a file is in a commit, or may be in a removed one: then it is older than the existing
-        commits."""
+        """Returns whether a commit has or may have this file, or a removed commit may have had it.
+
+        A commit may have the file if the commit is of the same micro-batch and run and its own file cannot be found.
+        A removed commit may have had the file only if commits were removed (not ``is_whole``) and if the file is older
+        than all existing commits, with a tolerance of ``_SKEW_S``.
+        """
         if _last(file.name) in self._kept or batch in self._unknown:
             return True
         return not is_whole and file.written_s < self._oldest_s + _SKEW_S
@@ -111,7 +115,7 @@ class _Commits:
 
 def _files_added_by(text: str | None, batch_text: str) -> set[str] | None:
     """Returns the file names in a commit, without folders. Returns None if the commit's file is missing or is another
-    commit's: deltalake's history counts only commits with a ``commitInfo`` action, and not all commits have one."""
+    commit's. The version in deltalake's history can be wrong: it counts only commits with a ``commitInfo`` action."""
     if text is None:
         return None
     actions = [parse_json(line) for line in text.splitlines() if line.strip()]

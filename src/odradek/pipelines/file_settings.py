@@ -1,9 +1,10 @@
-"""The encoding of a Parquet file's columns, chosen by a sample of its rows.
+"""The encoding and compression of a Parquet file's columns, chosen by a sample of its rows.
 
-A dictionary helps if values repeat; if they hardly repeat, it costs time and saves nothing. The number of different
-values in a column is estimated from the sample, and the dictionary must fit into its page. Numbers that are nearly all
-different are stored as differences: offsets and timestamps then need one or two bytes each. Values that snappy cannot
-compress are stored uncompressed. zstd is used if its result is much smaller than snappy's.
+A dictionary helps if values repeat. If values hardly repeat, a dictionary costs time and saves nothing. The number of
+different values in a column is estimated from the sample, and the dictionary must fit into its page. Integers and
+timestamps without a dictionary are stored as differences: record offsets and timestamps then need one or two bytes
+each. Texts and bytes that snappy cannot compress are stored uncompressed. Texts and bytes that zstd makes much smaller
+than snappy does use zstd. All other columns use snappy.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def settings_for(rows: pa.Table) -> dict[str, Any]:
 
 
 def _leaves(rows: pa.Table) -> Iterator[tuple[str, pa.Array | None]]:
-    """Yields the stored columns of Parquet with their paths; columns in lists and maps have no values."""
+    """Yields each stored column of Parquet: its path and its values. Values in lists and maps are None."""
     for field in rows.schema:
         yield from _below(field.name, field.type, rows.column(field.name))
 
@@ -93,7 +94,7 @@ def _wants_dictionary(values: Any, rows: int) -> bool:
 def different_values(count: int, distinct: int) -> float:
     """Estimates the number of different values in a column from a sample of ``count`` rows with ``distinct`` values.
 
-    All values count as equally frequent.
+    Assumes that all values are equally frequent. Returns infinity if no value repeats in the sample.
     """
     if distinct >= count:
         return float("inf")

@@ -1,7 +1,8 @@
 """The statistics in a Parquet file's footer, in the form of Delta's log: minima, maxima, null counts.
 
-Some columns get no bounds: types for which Delta has none (bytes, booleans), numbers with a NaN, truncated texts, and
-times that Python cannot represent. Lists and maps have no statistics.
+Some columns get no bounds: types for which Delta has none (bytes, booleans, times of day), floats with NaN or
+infinity as a bound, texts whose maximum has more than 32 characters, decimals that JSON's numbers cannot represent
+exactly, and times that Python cannot represent. Lists, maps and columns with a dot in the name have no statistics.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def _high(value: Any) -> Any:
     match value:
         case str():
             return value if len(value) <= _LONGEST_TEXT else None
-        case dt.datetime() if value.microsecond % 1000:  # Delta keeps milliseconds: the bound is above the value
+        case dt.datetime() if value.microsecond % 1000:  # Delta keeps milliseconds, so round the bound up
             last = dt.datetime.max.replace(microsecond=999_000, tzinfo=value.tzinfo)
             return _time(value + dt.timedelta(milliseconds=1)) if value < last else None
         case _:

@@ -2,7 +2,7 @@
 
 A plain path, or a ``file:`` URI, is a folder of this machine, and files in it are synced to the disk. Any other URI
 (``hdfs://…``, ``s3a://…``) uses Spark's own Hadoop file system for it, with Spark's settings and credentials.
-State files are written once and never changed, because not every file system can replace a file by a rename.
+Most state files are written once and never changed, because not every file system can replace a file by a rename.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FileStatus(NamedTuple):
 
 
 class Location(Protocol):
-    """A folder. Methods raise StorageError. ``uri``: its name for users and for other readers."""
+    """A folder. Methods raise StorageError; a local ``delete`` raises OSError. ``uri``: the folder's name for users."""
 
     uri: str
 
@@ -47,11 +47,11 @@ class Location(Protocol):
         ...
 
     def child(self, name: str) -> Location:
-        """Returns a folder below it."""
+        """Returns the folder ``name`` below this folder."""
         ...
 
     def sibling(self, prefix: str, suffix: str) -> Location | None:
-        """Returns the folder beside it with this prefix and suffix around its name; None if there can be none."""
+        """Returns the folder beside this one, named ``prefix + name + suffix``; None if there can be no such folder."""
         ...
 
     def make(self) -> None:
@@ -59,16 +59,16 @@ class Location(Protocol):
         ...
 
     def children(self) -> list[str]:
-        """Returns the names in the folder; nothing if it is missing."""
+        """Returns the names in the folder; an empty list if the folder is missing."""
         ...
 
     def age_s(self) -> float:
-        """Returns the seconds since it was changed; 0 if it is missing."""
+        """Returns the seconds since the folder was changed; 0 if the folder is missing."""
         ...
 
     def data_files(self) -> list[FileStatus]:
-        """Returns the Parquet files below it, sorted. As in Spark, a name that begins with ``_`` or ``.`` is no
-        data."""
+        """Returns the Parquet files below the folder, sorted. As in Spark, files and folders whose names begin with
+        ``_`` or ``.`` are left out."""
         ...
 
     def move_here(self, source: Location, moves: Sequence[tuple[str, str]]) -> None:
@@ -82,7 +82,7 @@ class Location(Protocol):
         ...
 
     def write_text(self, name: str, text: str) -> None:
-        """Writes a new file atomically: after a crash it is complete or does not exist."""
+        """Writes or replaces a file. After a crash, it has the whole old or new text, or does not exist."""
         ...
 
     def delete(self, name: str) -> None:
@@ -129,7 +129,7 @@ class LocalLocation:
         return LocalLocation(self.path / name)
 
     def sibling(self, prefix: str, suffix: str) -> LocalLocation | None:
-        """Returns None, too, if files cannot be renamed from there: another file system, or no permission."""
+        """Also returns None if files cannot be moved from there: another file system, or no permission."""
         beside = self.path.parent / f"{prefix}{self.path.name}{suffix}"
         try:
             beside.mkdir(exist_ok=True)
@@ -222,7 +222,7 @@ class LocalLocation:
 
 
 def _create_file(path: Path) -> TextIO:
-    """Creates a file. Tries several times, because another run may remove its folder while it is still empty."""
+    """Creates a file. Tries several times, because another run may remove the folder while the folder is empty."""
     for _ in range(_TRIES):
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
@@ -265,7 +265,7 @@ class HadoopLocation:
 
     def sibling(self, prefix: str, suffix: str) -> HadoopLocation | None:
         parent = self._path.getParent()
-        if parent is None or parent.isRoot():  # a bucket
+        if parent is None or parent.isRoot():  # the folder is a bucket or a root, or is directly below one
             return None
         return HadoopLocation(self._spark, f"{parent.toString()}/{prefix}{self._path.getName()}{suffix}")
 
@@ -287,8 +287,8 @@ class HadoopLocation:
         return max(0.0, time.time() - changed) if changed else 0.0
 
     def _changed_ms(self) -> int:
-        """Returns the time of the newest file below it, if there is one: s3a reports each folder as changed just
-        now."""
+        """Returns the time of the newest file below this folder, or the folder's own time if there is no file. The
+        folder's time alone is useless on s3a, which reports each folder as changed just now."""
         newest, files = 0, self._fs.listFiles(self._path, True)
         while files.hasNext():
             newest = max(newest, files.next().getModificationTime())
@@ -318,7 +318,7 @@ class HadoopLocation:
                         continue
                     raise StorageError(f"{before.toString()} is missing, and {after.toString()} does not exist")
                 self._fs.mkdirs(after.getParent())
-                self._fs.delete(after, False)  # an incomplete file, if a rename is a copy
+                self._fs.delete(after, False)  # it is incomplete if an earlier rename was an interrupted copy
                 if not self._fs.rename(before, after):
                     raise StorageError(f"{before.toString()} cannot be moved to {after.toString()}")
 
@@ -370,7 +370,7 @@ class HadoopLocation:
 
 
 def is_data(parts: Sequence[str]) -> bool:
-    """Returns whether readers of a table read a file; ``parts``: its name below the table's folder."""
+    """Returns whether the readers of a table read a file. ``parts``: the parts of its path below the table's folder."""
     return not any(part[0] in "_." for part in parts)
 
 

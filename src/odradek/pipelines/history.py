@@ -3,8 +3,8 @@
     commits = offset_history(spark, "127.0.0.1:9092", "commits")
     commits.groupBy("group", "topic").agg(F.max("committed_offset")).show()
 
-The workers decode the records in Arrow. All records of a group are in one partition of the offsets topic, so one task
-reads them in order.
+The workers decode the records in Arrow. All records of a group are in one partition of the offsets topic. So one task
+reads them in order, unless ``minPartitions`` or ``maxRecordsPerPartition`` divide the partition.
 """
 
 from __future__ import annotations
@@ -85,7 +85,10 @@ def stream_offset_history(
     group: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Like ``offset_history``, but an endless stream. It starts at the beginning of the topic (``startingOffsets``)."""
+    """Returns what ``offset_history`` returns, as an endless stream.
+
+    Without ``startingOffsets``, the stream starts at the beginning of the topic.
+    """
     register(spark)
     return _load(spark.readStream, bootstrap_servers, table, group, options)
 
@@ -105,8 +108,9 @@ def _load(
 
 @dataclass(frozen=True)
 class AnalysisOptions(HistoryOptions):
-    """``now_us``: the end of the analysis. ``points``: the number of moments at which it looks up the logs. ``advance``
-    is called from another thread with the number of offsets read since its last call.
+    """``now_us``: the end of the analysis, in microseconds since 1970; None means now. ``points``: the number of
+    moments for which the analysis looks up the ends of the logs. ``advance`` is called from another thread with the
+    number of offsets read since its last call.
     """
 
     spark: SparkSession
@@ -119,9 +123,9 @@ class AnalysisOptions(HistoryOptions):
 
 @dataclass(frozen=True)
 class HistoryFrames:
-    """The results of ``odradek.history.analysis`` as DataFrames, and the records they were derived from.
+    """The results of ``odradek.history.analysis`` as DataFrames, and the records from which they are computed.
 
-    Spark persists all of them, because they are read several times. Call ``release()`` at the end.
+    Spark persists ``records`` and ``analysed``, because they are read several times. Call ``release()`` at the end.
     """
 
     records: DataFrame
@@ -224,7 +228,7 @@ _IS_COMMIT = "partition is not null"
 _ANALYSED = pa.schema(
     [(name, pa.list_(pa.struct(list(of)))) for name, of in (("findings", FINDINGS), ("lag", LAG), ("expiry", EXPIRY))]
 )
-"""All findings about one group in one row, because one call computes them."""
+"""Each row has the findings, the lag and the expiry of one group, because one call computes all three."""
 
 
 def _analyser(
@@ -252,7 +256,7 @@ def _one_list(table: pa.Table) -> pa.ListArray:
 def _logs(
     records: DataFrame, config: ClientConfig, partitions: frozenset[TopicPartition], options: AnalysisOptions
 ) -> Logs:
-    """Looks up the logs once, on the driver: all partitions with commits, at the moments that ``Journal`` uses."""
+    """Looks up the logs of all partitions with commits, once, on the driver, at the moments that ``Journal`` uses."""
     now_us, since_us, points = options.now_us, options.since_us, options.points
     if now_us is None:
         latest = records.selectExpr("max(unix_micros(record_timestamp)) latest").first().latest
@@ -273,7 +277,7 @@ def _config(bootstrap_servers: str, options: Mapping[str, str] | None) -> Client
 
 class _OffsetsTopicRead(NamedTuple):
     """The ranges of the offsets topic to read, and the options that fix their end. The records and the coverage are
-    read one after the other, while the topic grows."""
+    read one after the other, while the topic grows, and must end at the same offsets."""
 
     ranges: list[Range]
     isolation_level: str

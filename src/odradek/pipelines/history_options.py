@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryOptions:
-    """``since_us``: the start of the analysis in microseconds since 1970. ``options``: for ``odradek-offsets``."""
+    """``since_us``: the start of the analysis in microseconds since 1970. ``options``: options
+    of ``format("odradek-offsets")``.
+    """
 
     group: Annotated[str | None, Option("Only this group. Default: all groups.", "GROUP")] = None
     since_us: int | None = None

@@ -126,7 +126,7 @@ def _tables(frames: HistoryFrames, since_us: int | None) -> dict[str, DataFrame]
     if since_us is not None:
         records = records.where(f"record_timestamp >= timestamp_micros({since_us})")
     found = {name: table_of(records, name) for name in TABLES}
-    # One task for each group's rows would write one file for each group.
+    # Without ``coalesce``, each of many tasks would write a small file.
     results = {"findings": frames.findings, "lag": frames.lag, "expiry": frames.expiry}
     found |= {name: frame.coalesce(1) for name, frame in results.items()}
     coverage = records.sparkSession.createDataFrame(frames.coverage.table(), from_arrow_schema(COVERAGE))
@@ -134,7 +134,7 @@ def _tables(frames: HistoryFrames, since_us: int | None) -> dict[str, DataFrame]
 
 
 def _replace(location: Location, name: str, staged: Location, files: Sequence[StagedFile]) -> None:
-    """Replaces the folder (or the file, if it was written without Spark) of this name with a folder of files."""
+    """Replaces the folder ``name`` of the location (without Spark it was a file) with a folder of the staged files."""
     if isinstance(location, LocalLocation) and (location.path / name).is_file():
         location.delete(name)
     table = location.child(name)

@@ -1,9 +1,9 @@
-"""Ingest: topics into a lake table, as a consumer group. The table gets each record once, even if processes are killed.
+"""Ingest reads topics into a lake table as a consumer group. The table gets each record once, even after a kill.
 
 Spark's checkpoint says which offsets belong to which micro-batch. The table accepts each micro-batch once (``lake``,
 ``delta``). The group's offsets are committed after the micro-batch is in the table, so group tools show the progress of
-the table. The query follows a rewind of the group by any Kafka tool: it reads those records again and adds them to the
-table again.
+the table. If ``odradek groups reset`` rewinds the group, the query follows: it reads the records from the new offsets
+on again and adds them to the table again. With ``onGroupReset=follow`` it follows a rewind by any tool.
 """
 
 from __future__ import annotations
@@ -109,9 +109,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Ingested:
-    """The result of a run. ``rows``: rows added to the table in ``batches`` micro-batches; the values of ``bad`` of
-    them were unreadable. ``seconds``: the duration without the start of Spark. ``files`` and ``size``: number and bytes
-    of the added files; None if a micro-batch was repeated that an earlier version had added without these counts.
+    """The result of a run. ``rows``: rows added to the table in ``batches`` micro-batches. ``bad``: the rows among
+    them with an unreadable value. ``seconds``: the duration without the start of Spark. ``files`` and ``size``: number
+    and bytes of the added files. Both are None if the table already had a micro-batch without these counts, from an
+    earlier version of odradek.
     ``slowest``: the partition that took the workers the most time; None if Spark writes. ``group``: whether the group's
     offsets are those of the table."""
 
@@ -142,7 +143,7 @@ class Table:
         with contextlib.ExitStack() as locked:
             state = self.location.child(STATE)
             run = self._run = Run(state.child(RUNS))
-            run.begin()  # its error names the other run; the lock's error cannot
+            run.begin()  # before ``_lock``: the error of ``begin`` names the other run
             locked.callback(run.end)
             locked.callback(_lock(self.location).close)
             staging = self.location.sibling(".", ".staging") or state.child("staging")
@@ -170,7 +171,7 @@ class Table:
         check_checkpoint(self.checkpoint, self.location, self._id, has_batches=self._writer.has_batches())
 
     def begin(self, records: DataFrame) -> None:
-        """Checks the columns, the last check before rows are written, and begins a table that was not begun.
+        """Makes the last checks before rows are written. Then writes the table's description, if it has none.
         Raises ConfigError, StorageError.
         """
         frame = self.frame(records)
@@ -184,7 +185,7 @@ class Table:
         self._id = begin_table(self.location, self.target.shape(), self._log_has_records)
 
     def bind(self) -> None:
-        """Marks the checkpoint as that of this table. The table must be begun. Raises ConfigError."""
+        """Marks the checkpoint as that of this table. ``begin`` must have run before. Raises ConfigError."""
         assert self._id is not None
         bind(self.checkpoint, self.location, self._id, has_batches=self._writer.has_batches())
 
@@ -245,7 +246,7 @@ class Table:
 
     @contextlib.contextmanager
     def _note_other_attempts(self, spark: SparkSession) -> Iterator[None]:
-        """Marks this run if a task may still write when it ends, so that later runs search for its leftover files.
+        """Marks this run if a task may still write after the run, so that later runs look for the run's leftover files.
 
         Such a task belongs to a failed micro-batch, or is another attempt of a task that succeeded.
         """
@@ -288,7 +289,7 @@ class Ingest:
         return cls(source, target, options.trigger, options.batch_size)
 
     def check(self) -> int:
-        """Checks all that needs no Spark; returns the number of unread records. Raises the errors of ``ingest``."""
+        """Checks all that needs no Spark; returns the number of unread offsets. Raises the errors of ``ingest``."""
         if self.trigger is not None:
             parse_trigger(self.trigger)
         parse_size("batch size", self.batch_size)
@@ -319,8 +320,10 @@ def run_ingest(
     advance: Callable[[Added], None] = lambda added: None,
     watch: Watch | None = None,
 ) -> Ingested:
-    """Does the work of ``ingest``. ``get_spark`` is called after all other checks, and not at all if a run to the
-    present end has nothing to read. ``watch`` gets the progress of the run.
+    """Does the work of ``ingest``. ``watch`` gets the progress of the run.
+
+    If the table or the checkpoint has a URI, ``get_spark`` is called before the table is opened. Otherwise it is called
+    after all checks that need no Spark, and not at all if a run to the present end has nothing to read.
     """
     job.check()
     started = time.monotonic()
@@ -393,7 +396,8 @@ def _with_limits(job: Ingest, more: Mapping[str, str]) -> Source:
         options["includeHeaders"] = "true"
     from odradek.spark import compatibility  # here, since it loads PySpark
 
-    # A PySpark without limits reads all in one micro-batch; there the source refuses a limit that the user sets.
+    # An older PySpark knows no limits and reads all in one micro-batch. There, only a limit that the user has set is
+    # passed on, and the source refuses it.
     has_limit = compatibility.version() >= compatibility.READ_LIMITS or job.batch_size != Ingest.batch_size
     if has_limit and LIMIT.lower() not in {name.lower() for name in options}:
         options[LIMIT] = job.batch_size
@@ -494,7 +498,10 @@ def _refuse_bad(staged: DataFrame) -> None:
 
 
 def _lock(location: Location) -> Any:
-    """Locks a table for one writer on this machine. The lock ends with the process. Raises StorageError."""
+    """Locks a local table for one writer on this machine. The lock ends with the process. Raises StorageError.
+
+    There is no lock for a table with a URI, and none on Windows.
+    """
     if not isinstance(location, LocalLocation):
         return contextlib.ExitStack()
     if sys.platform == "win32":

@@ -1,6 +1,6 @@
-"""Dates and timestamps in text, in all forms that Spark's casts accept: ``2024-5-1``, ``2024-05-01 10:00``, zone names.
+"""Dates and timestamps in text, as Spark's casts accept them: ``2024-5-1``, ``2024-05-01 10:00``, zone names.
 
-A time of day without a date is refused, because its meaning depends on the day when it is read.
+Exception: a time of day without a date is refused, because its meaning depends on the day when it is read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ UTC_NAMES = frozenset({"UTC", "Z", "GMT", "UT", "Etc/UTC", "Etc/GMT", "Universal
 
 
 def days(text: str) -> int | None:
-    """Returns the days since 1970 of a date; None if the text is not a date."""
+    """Returns the days since 1970 of a date; None if the text is not a date. As in Spark, an integer with
+    too few or too many digits for a year (4 to 7) is itself the number of days."""
     found = _date(text)
     if found is None and "GMT" in text:
         found = _date(text.replace("GMT", ""))
@@ -92,7 +93,8 @@ def seconds_ahead(zone: str, local: int) -> int | None:
     """Returns by how many seconds a zone is ahead of UTC at ``local``, a local time in seconds since 1970. Returns None
     for an unknown zone.
 
-    A local time that occurs twice is the first one. A skipped local time is moved forward by the skipped interval.
+    For a local time that occurs twice, the first occurrence counts. A skipped local time is moved forward by the
+    skipped interval.
     """
     fixed = _fixed(zone)
     if fixed is not None:
@@ -100,8 +102,8 @@ def seconds_ahead(zone: str, local: int) -> int | None:
     known = _zone(zone)
     if known is None:
         return None
-    # Python's years are 1 to 9999. Before them no zone has changed its offset; after them the rules repeat in 400
-    # years.
+    # Python's years are 1 to 9999. Before them no zone has changed its offset; after them the rules repeat
+    # every 400 years.
     if local > _LAST_SECOND:
         local -= -(-(local - _LAST_SECOND) // _SECONDS_OF_400_YEARS) * _SECONDS_OF_400_YEARS
     moment = datetime(1970, 1, 1) + timedelta(seconds=max(local, _FIRST_SECOND))

@@ -1,7 +1,7 @@
-"""The numba kernels for JSON: texts to columns of numbers and positions. ``json_values.py`` makes Arrow arrays of them.
+"""The numba kernels that read JSON texts into columns of numbers and positions, for ``json_values.py``.
 
 The kernel reads each text once and writes the fields of the schema. It refuses a text as soon as the text is not a
-simple value of the schema, erases what it has written for the text, and continues with the next one. ``json_rows.py``
+simple value of the schema, erases what it has written for the text, and continues with the next text. ``json_rows.py``
 then reads the refused texts one by one and decides whether they are valid. So the kernel may refuse too much, but it
 never accepts too much.
 
@@ -53,7 +53,10 @@ from odradek.pipelines.json_scan import (
     _timestamp,
 )
 
-# Columns of the table of nodes.
+# Columns of the table of nodes. LOW, HIGH: the limits of an INT, or the precision and the scale of a DECIMAL; LOW of a
+# TIMESTAMP: the ``zone`` of ``_timestamp``. CHILD, NEXT: the ids of the first child and of the next sibling. NAME,
+# NAME_SIZE: the place of the field's name in ``names``. INNER: the domain of the elements. HINT: the child with which
+# the next search by name begins.
 KIND, DOMAIN, LOW, HIGH, CHILD, NEXT, NAME, NAME_SIZE, BASE, INNER, HINT, COUNT = range(12)
 NODE_FIELDS = 12
 """A node's id is the position of its first field. COUNT: the number of nodes; only the first node has it."""
@@ -138,7 +141,7 @@ def _unscaled(digits: Any, power: int, precision: int) -> Any:
 
 @kernel(types.boolean(_I64))
 def _is_sure_as_float(bits: int) -> Any:
-    """Returns whether a double, rounded to a float, gives the same float as the decimal digits would."""
+    """Returns True only if a double, rounded to a float, surely gives the same float as the decimal digits."""
     exponent = bits >> 52
     return bits == 0 or (1023 - 126 <= exponent < 1023 + 127 and bits & 0x1FFFFFFF != 0x10000000)
 
@@ -189,7 +192,7 @@ def _scalar(nodes: Any, node: int, data: Any, at: int, end: int) -> Any:
 
 
 @kernel(types.void(_INTS, _I64, _I64, _I64, _BYTES, _INTS))
-def _erase(  # noqa: PLR0917  as above
+def _erase(  # noqa: PLR0917  kernels take flat arrays
     nodes: Any, domain: int, begin: int, end: int, states: Any, lengths: Any
 ) -> None:
     for number in range(nodes[COUNT]):
@@ -236,7 +239,7 @@ def _name(data: Any, at: int, end: int) -> Any:
 
 
 @kernel(_I64(_INTS, _BYTES, _BYTES, _I64, _I64, _I64, _INTS, _INTS, _INTS, _INTS, _BYTES, _INTS, _BYTES))
-def _read_one(  # noqa: PLR0917  as above
+def _read_one(  # noqa: PLR0917  kernels take flat arrays
     nodes: Any, names: Any, data: Any, at: int, end: int, row: int, counts: Any, capacities: Any,
     slots: Any, lengths: Any, states: Any, stack: Any, skipped: Any,
 ) -> Any:  # fmt: skip
@@ -300,7 +303,7 @@ def _read_one(  # noqa: PLR0917  as above
 
 
 @kernel(_I64(_INTS, _I64, _I64, _I64S, _I64S, _I64S, _U8S, _I64S, _U8S))
-def _refuse(  # noqa: PLR0917  as above
+def _refuse(  # noqa: PLR0917  kernels take flat arrays
     nodes: Any, outcome: int, row: int, before: Any, counts: Any, capacities: Any, marks: Any, lengths: Any, states: Any
 ) -> Any:
     """Erases and marks a row. If the cause is a full domain, returns that domain instead, without a change."""
@@ -318,7 +321,7 @@ def _refuse(  # noqa: PLR0917  as above
 
 
 @kernel(_I64(_I64S, _U8S, _RO, _OFFSETS, _U8S, _I64S, _I64S, _I64S, _I64S, _U8S, _I64S, _U8S))
-def read_columns(  # noqa: PLR0917  as above
+def read_columns(  # noqa: PLR0917  kernels take flat arrays
     node_table: Any, names: Any, data: Any, offsets: Any, marks: Any, counts: Any, capacities: Any,
     slots: Any, lengths: Any, states: Any, stack: Any, skipped: Any,
 ) -> Any:  # fmt: skip
@@ -358,7 +361,7 @@ def check_texts(texts: Any, offsets: Any, marks: Any, skipped: Any) -> None:
 
 @kernel(_I64(_BYTES, _I64, _I64, _BYTES, _I64))
 def _unescape(data: Any, at: int, end: int, out: Any, to: int) -> Any:
-    """Copies a valid string without its escapes. Returns the position after it in ``out``."""
+    """Copies a valid string and decodes its escapes. Returns the position after it in ``out``."""
     while at < end:
         c = data[at]
         if c != _BACKSLASH:
@@ -410,7 +413,7 @@ def _unescape(data: Any, at: int, end: int, out: Any, to: int) -> Any:
 
 
 @kernel(_I64(_RO, _I64S, _I64S, _U8S, _I32S, _U8S))
-def gather(  # noqa: PLR0917  as above
+def gather(  # noqa: PLR0917  kernels take flat arrays
     data: Any, starts: Any, sizes: Any, states: Any, offsets: Any, out: Any
 ) -> Any:
     """Concatenates strings in Arrow's layout. ``out`` has room for all sizes. Returns the used size."""

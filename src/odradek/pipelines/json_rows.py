@@ -1,4 +1,4 @@
-"""The reader of single JSON texts, with the meaning of Spark's ``from_json``, for texts that the kernel refuses.
+"""Reads single JSON texts that the kernel refuses, with the results of Spark's ``from_json``.
 
 The kernel (``json_columns.py``) refuses invalid and unusual texts. This reader is strict. It first parses a text into a
 tree without loss: numbers keep their digits, objects keep all their names. Then it converts the tree to a value of an
@@ -23,7 +23,7 @@ from odradek.pipelines import java_times
 MAX_DEPTH = 999
 MAX_NAME = 50_000
 MAX_DIGITS = 1000
-"""Limits of Spark's parser, Jackson. Spark passes it each text in an array, which is one level of nesting."""
+"""Limits of Spark's parser, Jackson. Jackson permits 1,000 levels, and Spark adds one: an array around each text."""
 
 NO_UTF8 = "it is not valid UTF-8"
 NO_FIT = "it does not fit the schema"
@@ -351,7 +351,10 @@ _ESCAPED = re.compile('["\\\\\x00-\x1f\ud800-\udfff\U00010000-\U0010ffff]')
 
 
 def _write_value(tree: Any) -> Iterator[str]:
-    """Writes a non-string value for a field of type string, as Spark does: without blanks, numbers in Java's form."""
+    """Yields the text that Spark puts into a column of type string if the JSON value is not a string.
+
+    The text has no blanks, and its numbers are in Java's form.
+    """
     left = [_Part(tree)]
     while left:
         part = left.pop().tree

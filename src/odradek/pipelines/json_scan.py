@@ -2,7 +2,7 @@
 
 Bytes are accessed by pointers: an array would cost reference counting in each call, and a sign check of each index.
 A ``_past_…`` function returns the position after the text that it has read, or -1 if it refuses the text
-(``_past_blanks`` refuses none). All functions are strict: they refuse invalid JSON and invalid UTF-8, and they may
+(``_past_blanks`` never refuses). All functions are strict: they refuse invalid JSON and invalid UTF-8, and they may
 refuse text beyond a limit.
 """
 
@@ -159,6 +159,7 @@ def _past_string(data: Any, at: int, end: int) -> Any:
             return -1, escaped
 
 
+# Flags of a number. _WITH_FRACTION: it has a point or an exponent. _LONG: it has too many digits or characters.
 _NEGATIVE, _WITH_FRACTION, _LONG = 1, 2, 4
 
 
@@ -280,7 +281,7 @@ _NO_DATE = -(1 << 40)
 
 @kernel(_I64(_BYTES, _I64))
 def _date(data: Any, at: int) -> Any:
-    """Returns the days since 1970 of ``2024-05-31``. The ten bytes must exist."""
+    """Returns the days since 1970 of ``2024-05-31``. Returns ``_NO_DATE`` if the ten bytes at ``at`` are no date."""
     year, month, day = _digits(data, at, 4), _digits(data, at + 5, 2), _digits(data, at + 8, 2)
     if year < 0 or month < 1 or month > 12 or day < 1 or data[at + 4] != _MINUS or data[at + 7] != _MINUS:
         return _NO_DATE
@@ -301,8 +302,8 @@ _MICROS_A_DAY = 86_400_000_000
 
 @kernel(_I64(_BYTES, _I64, _I64, _I64))
 def _timestamp(data: Any, at: int, size: int, zone: int) -> Any:
-    """Returns the microseconds of ``2024-05-31T12:00:00.5Z``. ``zone``: 0 must be absent, 1 is required, 2 defaults to
-    UTC."""
+    """Returns the microseconds since 1970 of a text such as ``2024-05-31T12:00:00.5Z``, or ``_NO_TIME``. ``zone``: 0 if
+    the text must have no zone, 1 if it must have one, 2 if a missing zone means UTC."""
     if size < 19 or size > 32 or (data[at + 10] != 84 and data[at + 10] != 32):  # T
         return _NO_TIME
     days = _date(data, at)

@@ -1,4 +1,4 @@
-"""The types of JSON values as the table of nodes for the kernel of ``json_columns.py``."""
+"""Translates the types of JSON values into the table of nodes that the kernel in ``json_columns.py`` reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from odradek.pipelines.value_columns import KernelSchema
 
 
 def kernel_schema(kind: pa.DataType, time_zone: str) -> KernelSchema:
-    """Returns the plan of a type. If ``time_zone`` is not UTC, times without a zone are left to ``json_rows.py``."""
+    """Returns the kernel's plan for a type.
+
+    If ``time_zone`` is not UTC, texts without a zone for a timestamp with a time zone are left to ``json_rows.py``.
+    """
     plan = KernelSchema(json_columns.read_columns, has_doubles=True, scratch=json_columns.SKIPPED)
     _add(plan, kind, 0, b"", 2 if time_zone in java_times.UTC_NAMES else 1)
     plan.finish()
@@ -32,7 +35,7 @@ def _add(plan: KernelSchema, kind: pa.DataType, domain: int, name: bytes, zone: 
 
 
 def _leaf(kind: pa.DataType, zone: int) -> tuple[int, int, int]:
-    """Returns the node's KIND, LOW and HIGH."""
+    """Returns a node's fields KIND, LOW and HIGH (see ``json_columns``)."""
     if pa.types.is_struct(kind):
         return json_columns.STRUCT, 0, 0
     if pa.types.is_map(kind):

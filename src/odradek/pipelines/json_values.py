@@ -1,4 +1,4 @@
-"""JSON values to Arrow columns in a worker: a whole Arrow batch by the kernel, and the refused values one by one.
+"""Reads JSON values into Arrow columns in a worker: a kernel reads whole batches; Python reads the rest.
 
 Types and values are those of Spark's ``from_json``, with one exception: if Spark would change a number or a text, the
 value is unreadable here (``docs/pipelines.md``).
@@ -94,7 +94,7 @@ class JsonReader(ValueReader):
         return found, errors
 
     def read_one(self, data: bytes) -> tuple[Any, str | None]:
-        """Returns a value, or the reason why it is unreadable."""
+        """Returns the value and None, or None and the reason why the value is unreadable."""
         self.slowly += 1
         try:
             text = data.decode("utf-8")

@@ -11,8 +11,8 @@ How a micro-batch is added:
 A micro-batch is repeated if the process died before Spark noted it as done. If it has a manifest, it is not computed
 again: only the remaining files are moved. If it has no manifest, no file of it is in the table. So the table has each
 micro-batch once, only complete files are visible in it, and a visible row never disappears. pyarrow and DuckDB count
-the same rows as Spark. Only files with rows have names under the table that end in ``.parquet``: micro-batches are
-staged elsewhere, because DuckDB's ``**`` also finds the files that Spark and pyarrow skip.
+the same rows as Spark. Micro-batches are staged outside of the table's folder if possible, because DuckDB's
+``**`` also finds the files that Spark and pyarrow skip.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ParquetTable:
 
     def prepare(self, dead: Collection[str] | None = None) -> None:
         """Creates missing folders, completes micro-batches of a killed writer, and removes the leftovers of the
-        ``dead`` runs, or of all other runs if ``dead`` is None. Raises StorageError."""
+        ``dead`` runs and of runs older than a day, or of all runs if ``dead`` is None. Raises StorageError."""
         self._table.make()
         runs = set(self._staging.root.children())
         for name in self._names():
@@ -173,7 +173,7 @@ class ParquetTable:
         return found
 
     def _remove_leftovers(self, prefix: str) -> None:
-        """Removes files of a half-done micro-batch from the table: versions before manifests left them there."""
+        """Removes files of a half-done micro-batch from the table. Versions without manifests left such files there."""
         if self._looked_for_leftovers or not isinstance(self._table, LocalLocation):
             return
         self._looked_for_leftovers = True
@@ -225,8 +225,8 @@ def query_id(checkpoint: Location) -> str:
 def check_spark_sees(spark: SparkSession, directory: Path) -> None:
     """Raises ConfigError if Java does not find a directory under our name for it.
 
-    Hadoop decodes no ``%20`` in a path, so a ``file:`` URI made by Python would be another directory. So we pass plain
-    paths. The remaining problem is Java itself: under an ASCII locale it cannot represent a name with ``ü``.
+    Hadoop decodes no ``%20`` in a path, so a ``file:`` URI made by Python would be another directory. So Spark gets
+    unquoted paths. The remaining problem is Java itself: under an ASCII locale it cannot represent a name with ``ü``.
     """
     jvm = spark._jvm
     assert jvm is not None
@@ -237,8 +237,8 @@ def check_spark_sees(spark: SparkSession, directory: Path) -> None:
 
 
 def prefix_of(batch_id: int, query_id: str) -> str:
-    """Returns the prefix of a micro-batch's file names: a number for a query's micro-batch, an id for a replay (one
-    micro-batch)."""
+    """Returns the prefix of a micro-batch's file names. A query's micro-batch has its number in the prefix. A replay is
+    a single micro-batch, and its prefix is the start of its id."""
     return query_id[:23] if query_id.startswith("replay-") else f"batch-{batch_id:06d}-{query_id[:8]}"
 
 

@@ -1,5 +1,4 @@
-"""The options of ``ingest``, ``replay`` and ``transform``. The functions, the commands and the checks use this one
-declaration."""
+"""The options of ``ingest``, ``replay`` and ``transform``, declared once for functions, commands and checks."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 TABLE_FORMATS = ("parquet", "delta")
 WRITERS = ("workers", "spark")
-"""``workers``: Spark's Python workers read, decode and write; ``spark``: Spark reads rows from them and writes."""
+"""``workers``: Spark's Python workers read, decode and write; ``spark``: Spark gets rows from them and writes files."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ class PipelineOptions:
 @dataclass(frozen=True, kw_only=True)
 class IngestOptions(PipelineOptions):
     """Without ``trigger``, a run ends at the present end of the topics. With ``trigger``, it ends when ``stop`` is set.
-    ``advance`` is called with each micro-batch. A list of names can also be text with commas.
+    ``advance`` is called with the counts of each micro-batch. A list of names can also be text with commas.
     """
 
     group: Annotated[str, Option("The consumer group; each micro-batch in the table is committed to it.", "GROUP")]
@@ -127,7 +126,7 @@ class IngestOptions(PipelineOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions(PipelineOptions):
-    """One of these selects the records: ``offsets``; ``start`` and ``end`` of ``topics``; or ``read_by``.
+    """The records are selected by ``offsets``, by ``topics`` with ``start`` and ``end``, or by ``read_by``.
     ``producer_options`` (``{"compression.type": "zstd"}``) apply only to sending. The connection settings among
     ``options`` apply to reading and to sending.
     """
@@ -273,6 +272,6 @@ def check_values(options: PipelineOptions | TransformOptions) -> None:
 
 
 def names(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of a sequence or of a text with commas, without spaces, empty names and duplicates."""
+    """Returns the names without empty names and duplicates. A text is split at its commas, and spaces are removed."""
     found = [name.strip() for name in given.split(",")] if isinstance(given, str) else given
     return tuple(dict.fromkeys(filter(None, found)))

@@ -12,13 +12,13 @@ import pyarrow as pa
 from odradek.core.errors import ConfigError
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
-# Spark escapes exactly these characters in folder names: control characters, and those with a meaning in file systems
+# Spark escapes these characters in folder names: control characters, and those with a meaning in file systems
 # or URIs.
 _ESCAPED = {*map(chr, range(0x20)), *"\"#%'*/:=?\\{[]^\x7f"}
 
 
 def check_partition_columns(schema: pa.Schema, partition_by: Sequence[str]) -> None:
-    """Raises ConfigError for columns that do not exist or have no text form for a folder's name."""
+    """Raises ConfigError for a column that does not exist or has no text form, and if no other column is left."""
     for name in partition_by:
         at = schema.get_field_index(name)
         if at < 0:
@@ -37,7 +37,7 @@ def _has_text(kind: pa.DataType) -> bool:
 
 
 def by_folder(rows: pa.RecordBatch, partition_by: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yields the rows of each folder, in their order, without the partition columns."""
+    """Yields each folder's path and its rows. The rows keep their order and lose the partition columns."""
     if not partition_by:
         if rows.num_rows:
             yield "", rows
@@ -50,7 +50,7 @@ def by_folder(rows: pa.RecordBatch, partition_by: Sequence[str]) -> Iterator[tup
         codes = codes * len(values) + encoded.indices.to_numpy(zero_copy_only=False)
         names.append(values)
     kept = rows.drop_columns(list(dict.fromkeys(partition_by)))
-    # Two values can have one folder: null and the empty text.
+    # Null and the empty text have the same folder.
     parts: dict[str, list[Any]] = {}
     for code in np.unique(codes):
         parts.setdefault(_path(int(code), names), []).append(code)

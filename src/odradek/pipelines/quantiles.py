@@ -28,8 +28,8 @@ _COUNTS = "interval long, part long, count long, low long, high long"
 def at_ranks(values: DataFrame, ranks: Array, parts: int = PARTS) -> Array:
     """Returns the values at these ranks (from 0, ascending) of a frame with one column of longs without nulls.
 
-    ``parts``: the largest number of parts in one pass. The frame must have at least as many values as the largest rank
-    requires.
+    ``parts``: the largest number of parts in one pass. The frame must have more values than the largest
+    rank.
     """
     if not len(ranks):
         return np.empty(0, np.int64)
@@ -52,7 +52,7 @@ def at_ranks(values: DataFrame, ranks: Array, parts: int = PARTS) -> Array:
 
 
 def _count(lows: Array, highs: Array, parts: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Returns the count, the minimum and the maximum of each part of each interval. Runs in a worker."""
+    """Yields the count, the minimum and the maximum of each part of each interval. Runs in a worker."""
     widths = (highs - lows) // parts + 1
     count = np.zeros(len(lows) * parts, np.int64)
     least = np.full(len(count), np.iinfo(np.int64).max)

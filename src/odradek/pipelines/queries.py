@@ -1,4 +1,4 @@
-"""A streaming query that passes each micro-batch to a function. It runs until its end or until it is stopped."""
+"""A streaming query that passes each micro-batch to a function, until the topics are read or the query is stopped."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def run_query(
     trigger: str | None = None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Calls ``add`` with each micro-batch and its number. Without ``trigger``, it reads what the topics have now. With
-    ``trigger`` (``10 seconds``), it reads at this interval until ``stop`` is set. Raises QueryFailed.
+    """Calls ``add`` with each micro-batch and its number. Without ``trigger``, the query reads what the topics have
+    now. With ``trigger`` (``10 seconds``), the query reads at this interval. If ``stop`` is set, the query ends early.
+    Raises QueryFailed.
     """
     with spark_failures("the Spark query stopped"), plain_timestamps(stream.sparkSession):
         writer = stream.writeStream.foreachBatch(add).option("checkpointLocation", checkpoint)
@@ -53,7 +54,7 @@ def run_query(
 
 @contextlib.contextmanager
 def plain_timestamps(spark: SparkSession) -> Iterator[None]:
-    """Writes Parquet timestamps as 64-bit microseconds, which all readers know. Spark's default is INT96."""
+    """Makes Spark write Parquet timestamps as 64-bit microseconds, which all readers know. Spark's default is INT96."""
     before = spark.conf.get(_TIMESTAMPS)
     spark.conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
     try:
@@ -71,7 +72,7 @@ def spark_failures(what: str) -> Iterator[None]:
 
     try:
         yield
-    except (PySparkException, Py4JError, OSError) as error:  # the latter two: the Java process has ended
+    except (PySparkException, Py4JError, OSError) as error:  # the latter two: mostly, Java has ended
         raise QueryFailed(f"{what}: {cause_of(error)}") from error
 
 
@@ -86,7 +87,8 @@ _RAISED = re.compile(r"^\[USER_RAISED_EXCEPTION\] (.+) SQLSTATE: \w+$")
 
 
 def cause_of(error: BaseException) -> str:
-    """Returns the one line of a Spark error with the cause: from our last error, else Python's, else the first line."""
+    """Returns the cause of a Spark error in one line: the error of odradek that it quotes, else the last Python error,
+    else the last PySpark error, else the first line."""
     ours = reason(error)
     if ours is not None:
         return ours

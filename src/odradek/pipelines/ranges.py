@@ -1,9 +1,10 @@
 """The offsets that a replay reads: between two offsets or times, given as ranges, or the ranges that a group has read.
 
 ``__consumer_offsets`` has the commits of a group. If the second of two successive commits of a partition is higher, the
-group read the records between them. If it is lower, it is a rewind: the group read records again. After a deletion it
-is unknown where the group continued. The records that the group read are the union of these ranges. The union has gaps
-where the offsets were deleted and the group skipped records. A commit that skips records looks like one after reading.
+group read the records between them. If the second is lower, the group was rewound and read records again. After a
+deletion of the committed offset, it is unknown where the group continued. The records that the group read are the union
+of these ranges. The union has a gap at each deletion: from the last commit before it to the first commit after it. A
+commit that skips records looks the same as a commit after reading them, so the skipped records count as read.
 
 The topic is compacted: it keeps the last commit of each partition for long, and older commits only for a while. So the
 commits must reach back to the requested start; otherwise RangeGone is raised.
@@ -125,8 +126,8 @@ def read_between(
     """Returns the ranges that were read between the last commit at or before ``since_ms`` and the last at or before
     ``until_ms``.
 
-    None stands for the oldest and the newest stored commit. Returns None if there is no commit up to ``until_ms``.
-    Raises RangeGone if no commit is as old as ``since_ms``.
+    If ``since_ms`` is None, the oldest stored commit is used; if ``until_ms`` is None, the newest. Returns None if
+    there is no commit up to ``until_ms``. Raises RangeGone if no commit is as old as ``since_ms``.
     """
     chosen = [commit for commit in commits if until_ms is None or commit.at_ms <= until_ms]
     if not chosen:

@@ -1,8 +1,9 @@
-"""Replay: ranges of topics read a second time, into a table (each replay once) or into a topic (at least once, or
-exactly once in transactions: ``replay_transactions``).
+"""Replay reads ranges of topics a second time, into a table or into a topic.
 
-The command can show the ranges without reading records. A replay into a table is one micro-batch that is identified by
-its ranges. The same replay again adds nothing, so a killed run can simply be repeated.
+A table gets each replay once. A topic gets each record at least once, or exactly once in transactions
+(``replay_transactions``). The command can show the ranges without reading records. A replay into a table is one
+micro-batch that is identified by its ranges. The same replay adds nothing the second time, so a killed run can simply
+be repeated.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def run_replay(
     """Runs a replay. ``advance`` is called from another thread with the number of offsets read since its last call; at
     the end the sum is ``job.found.offsets``.
 
-    Raises ConfigError, StorageError, UnknownTopic, BadRecords, QueryFailed; exactly once: ReplayRefused, ReplayFenced.
+    Raises ConfigError, StorageError, UnknownTopic, BadRecords, QueryFailed. If a topic gets each record exactly
+    once, also ReplayRefused, ReplayFenced.
     """
     if not job.found.ranges:
         return Replayed(0, 0, 0, already=False, seconds=0.0)
@@ -119,7 +121,8 @@ def replay(options: ReplayOptions) -> ReplayRanges | Replayed:
     options are those of ``odradek pipeline replay``; its ``--help`` explains them, and ``ReplayOptions`` describes the
     differences. ``dry_run`` returns the ranges and reads no records.
 
-    Raises ConfigError, StorageError, UnknownTopic, RangeGone, BadRecords, QueryFailed.
+    Raises ConfigError, StorageError, UnknownTopic, RangeGone, BadRecords, BrokerUnreachable, QueryFailed. With
+    ``exactly_once`` also ReplayRefused, ReplayFenced.
     """
     into = destination(options)
     found = find_ranges(options)
@@ -137,7 +140,7 @@ def replay_of(options: ReplayOptions, found: ReplayRanges, into: Target | Replay
 
 
 def read_options(options: ReplayOptions) -> dict[str, str]:
-    """Returns the options of the source. A replay exactly once reads committed records unless the options say more."""
+    """Returns the options of the source. With ``exactly_once``, only committed records are read by default."""
     given = dict(options.options or {})
     if options.exactly_once and _ISOLATION not in {name.lower() for name in given}:
         given[_ISOLATION] = "read_committed"

@@ -1,8 +1,8 @@
-"""The progress of an exactly-once replay, stored as commits of the replay's own group. Pure.
+"""The progress of an exactly-once replay, stored as commits of the replay's own group.
 
 Each transaction commits, for each source partition, the ranges that the replay plans and those that are done. The
 ranges are in the metadata of the commit. A later run may have other ranges, for example because the topic has grown or
-because older commits of a group are gone. It still knows from the commits which records are in the target.
+because older commits of a group are gone. Even then the commits tell the later run which records are in the target.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ReplayRefused(OdradekError):
 
 @dataclass(frozen=True)
 class ReplayProgress:
-    """The ``planned`` ranges of a replay and those of them that are in the target, ``done``; both merged."""
+    """``planned``: the ranges of a replay. ``done``: the ranges that are in the target. Both are merged."""
 
     planned: tuple[Range, ...] = ()
     done: tuple[Range, ...] = ()
@@ -44,7 +44,8 @@ class ReplayProgress:
         return ReplayProgress(self.planned, tuple(merge([*self.done, *ranges])))
 
     def commits(self, ids: Mapping[str, UUID]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the commits that keep the progress. The offset is the end of the last range that is done.
+        """Returns the commits that keep the progress. The committed offset is the end of the last range that
+        is done, or the start of the first planned range if no range is done.
 
         Raises ConfigError if a partition has too many ranges for the metadata of a commit.
         """
@@ -65,7 +66,7 @@ class ReplayProgress:
 def progress_of(
     commits: Mapping[TopicPartition, OffsetAndMetadata], ids: Mapping[str, UUID], group: str
 ) -> ReplayProgress:
-    """Reads the progress from the group's commits. Those of a topic that was created again since are left out.
+    """Reads the progress from the group's commits, without the commits of a topic that was created again since then.
 
     Raises ReplayRefused for a commit of another client.
     """
@@ -91,7 +92,7 @@ def progress_of(
 
 
 def subtract(wanted: Iterable[Range], done: Sequence[Range]) -> list[Range]:
-    """Returns the parts of the ranges that are not done, in order. ``done`` is merged."""
+    """Returns the parts of the ranges that are not done, in order. ``done`` must be merged."""
     left: list[Range] = []
     for tp, start, end in wanted:
         for _, low, high in (one for one in done if one.partition == tp and one.start < end and one.end > start):

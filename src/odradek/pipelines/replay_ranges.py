@@ -46,7 +46,7 @@ class Selection:
     * ``offsets``;
     * ``topics``, from ``start`` to ``end`` (earliest, latest, an offset or a time);
     * ``read_by``: the records that this group has read between its commits at ``since`` and ``until``. Without
-    ``topics``, the records of all its topics.
+    ``topics``, all topics of the group are read.
     """
 
     topics: tuple[str, ...] = ()
@@ -102,8 +102,8 @@ class Selection:
 
 @dataclass(frozen=True)
 class ReplayRanges:
-    """The ranges of a replay. ``gone``: the missing records, if the options allow them. ``read``: the ranges that the
-    group has read, by partition. ``ids``: the topic ids, if the cluster has ids.
+    """The ranges of a replay. ``gone``: a line for each missing range, if the options allow missing ranges. ``read``:
+    the ranges that the group has read, by partition. ``ids``: the topic ids, if the cluster has ids.
     """
 
     ranges: tuple[Range, ...]
@@ -117,8 +117,8 @@ class ReplayRanges:
         return sum(piece.size for piece in self.ranges)
 
     def digest(self, salt: str = "") -> str:
-        """Returns an id of the ranges and topic ids. A topic created again has another one. Without topic ids it is
-        the digest of the names."""
+        """Returns an id of the ranges and topic ids. A topic created again has another id, so the digest differs.
+        Without topic ids, the digest is ``digest_of_names``."""
         if not self.ids:
             return self.digest_of_names(salt)
         return self.digest_of_names(json.dumps({name: str(found) for name, found in sorted(self.ids.items())}) + salt)
@@ -131,10 +131,11 @@ class ReplayRanges:
 
 @dataclass(frozen=True)
 class Replayed:
-    """The result of a replay: ``rows`` of ``offsets`` were written, ``bad`` of them unreadable. ``already``: an earlier
-    run had already done this replay. ``by_names``: that run's version identified topics only by name; the topics may
-    have been created again since. For a topic, exactly once: the number of ``transactions`` of this run, and of the
-    ``offsets``, those that ``earlier`` runs have done.
+    """The result of a replay. ``offsets``: the size of its ranges. ``rows``: the written rows. ``bad``: the rows among
+    them with an unreadable value. ``already``: whether an earlier run had already done this replay. ``by_names``:
+    whether that run's version identified topics only by name, so the topics may have been created again since then.
+    ``transactions``: the number of transactions of this run. ``earlier``: how many of the ``offsets`` earlier runs have
+    done. Both are None unless the replay writes into a topic exactly once.
     """
 
     offsets: int
@@ -148,7 +149,7 @@ class Replayed:
 
 
 def find(config: ClientConfig, chosen: Selection, isolation_level: str = "read_uncommitted") -> ReplayRanges:
-    """Looks up the ranges. For read_committed they end before the first record of an open transaction. Raises
+    """Looks up the ranges. With read_committed, they end before the first record of an open transaction. Raises
     ConfigError, UnknownTopic, RangeGone, BrokerUnreachable."""
     chosen.check()
     with Admin(with_short_timeouts(config)) as admin:
@@ -293,8 +294,8 @@ class Replay:
     chosen: Selection = field(default_factory=Selection)
 
     def frame(self, spark: SparkSession, headers: bool, more: Mapping[str, str]) -> DataFrame:
-        """Returns the records of the ranges, read with the ``more`` options. Several tasks read several ranges of a
-        partition, in no order."""
+        """Returns the records of the ranges, read with the ``more`` options. If a partition has several ranges,
+        several tasks read them, in no particular order."""
         from odradek.spark.registration import register
 
         register(spark)
@@ -303,7 +304,7 @@ class Replay:
         return reduce(lambda one, other: one.unionByName(other), frames)
 
     def planned(self, headers: bool, more: Mapping[str, str]) -> tuple[ReadOptions, PlannedBatch]:
-        """Returns the read options, and the ranges as one batch. Raises the errors of lookups."""
+        """Returns the read options, and the ranges as one micro-batch. Raises the errors of lookups."""
         options = parse_options(self._read_options(batch_reads(self.found.ranges)[0], headers, more), streaming=False)
         wanted = {piece.partition for piece in self.found.ranges}
         lookups = Lookups(options)

@@ -23,15 +23,18 @@ REPLAYED_FROM = "odradek-replayed-from"
 REPLAYED_BY = "odradek-replay"
 """The header with the name of the exactly-once replay that has sent the record."""
 ORIGIN_COLUMNS = ("source", "offset")
-"""Columns that the records to send have in addition: the topic with the partition, and the offset."""
+"""Additional columns of the records to send: the origin's topic with its partition, and the offset."""
 
 
 @dataclass(frozen=True)
 class ReplayTopic:
-    """A topic to replay into. ``keep_partitions``: send each record to the partition of the same number, else by its
-    key. ``keep_timestamps``: keep each record's timestamp (retention may then delete it soon), else use the time of
-    sending. ``producer``: settings by Kafka's names (``compression.type``). ``exactly_once``: send in transactions of
-    at most ``batch_bytes``, as stored in the topics that are read; else at least once.
+    """A topic to replay into.
+
+    ``keep_partitions``: True sends each record to the partition of the same number, False lets the producer choose.
+    ``keep_timestamps``: True keeps each record's timestamp (retention may then delete it soon), False sets the time of
+    sending. ``mark``: whether to add the headers that name the origin and the replay. ``producer``: settings by Kafka's
+    names (``compression.type``). ``exactly_once``: True sends in transactions, False at least once. A transaction has
+    at most ``batch_bytes`` of the source's stored bytes.
     """
 
     name: str
@@ -44,7 +47,7 @@ class ReplayTopic:
 
     def options(self, reading: Mapping[str, str]) -> dict[str, str]:
         """Returns the options of ``write.format("odradek")``: those of the source that apply to a writer, then the
-        producer's. Raises ConfigError for producer options; options that only readers have are left out.
+        producer's. Leaves out options that only readers have. Raises ConfigError for invalid options.
         """
         return sending_options(
             self.name, reading, self.producer, with_times=self.keep_timestamps, in_transactions=self.exactly_once
@@ -76,7 +79,7 @@ _TAIL_OFFSETS, _TAIL_BYTES = 1_000, 16 << 20
 
 def find_sent(admin: Admin, config: ClientConfig, target: FoundTopic, replay: str) -> tuple[TopicPartition, int] | None:
     """Returns the partition and offset of a committed record that the exactly-once replay has sent; None if there is
-    none among the last 1,000 offsets of each partition of the target.
+    none among the last 1,000 offsets of each partition of the target (or about the first 16 MiB of them).
     """
     from odradek.client.reader import PartitionReader
 

@@ -1,8 +1,9 @@
-"""A replay into a topic, exactly once: ranges of the source in one transaction after another.
+"""A replay into a topic, exactly once: writes ranges of the source in one transaction after another.
 
-A transaction has the records of some ranges, and the commits of a group of the replay's own that say which ranges are
-done (``replay_progress``). So after any crash the group shows where the replay continues. The group and the
-transactional id have the same name, made of the selection and the topic: the same command is the same replay.
+A replay has its own group. Each transaction has the records of some ranges, and offsets of this group that say which
+ranges are done (``replay_progress``). So after any crash the group shows where the replay continues. The group and the
+transactional id have the same name. The name depends only on the selection, the target and the two ``keep`` options, so
+a repeated command continues the same replay.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ def _init_transactions(run: _ReplayRun) -> None:
 
 
 def _progress(run: _ReplayRun) -> tuple[ReplayProgress, Mapping[str, UUID]]:
-    """Returns the progress, with the ranges of this run in its plan, and the ids of the topics."""
+    """Returns the progress and the topic ids. The progress has the ranges of this run in its plan."""
     commits = run.admin.list_group_offsets(run.name, require_stable=True)
     if not commits and not run.job.again:
         _check_unsent(run)
@@ -155,7 +156,7 @@ def _progress(run: _ReplayRun) -> tuple[ReplayProgress, Mapping[str, UUID]]:
 
 
 def _check_unsent(run: _ReplayRun) -> None:
-    """Raises ReplayRefused if the target has records of this replay, whose progress is gone."""
+    """Raises ReplayRefused if the target has records of this replay although its progress is gone."""
     sent = find_sent(run.admin, run.reading.client, run.target, run.name)
     if sent is not None:
         tp, offset = sent
@@ -168,8 +169,8 @@ def _check_unsent(run: _ReplayRun) -> None:
 
 
 def _readable(run: _ReplayRun, progress: ReplayProgress) -> list[Range]:
-    """Returns the ranges that are left. Ranges of an earlier run that this run's selection no longer has are looked up
-    again."""
+    """Returns the ranges that are left. If this run's selection no longer has some ranges that an earlier run planned,
+    the logs are checked for those ranges again. Raises RangeGone."""
     left = progress.left
     only_planned = subtract(left, run.job.found.ranges)
     if not only_planned:
@@ -212,7 +213,7 @@ def _replay(
     try:
         with spark_failures("the replay stopped"):
             records = dataclasses.replace(run.job, found=found).frame(spark, headers=True, more=task_options)
-            # Sorted: records of a source partition that go to one partition keep their order.
+            # The rows are sorted: records of a source partition that go to one target partition keep their order.
             placed = place(records_to_send(records, run.into, run.name), run.writing, len(partitions), ORIGIN_COLUMNS)
             return write_once(run.producer, run.writing, placed, partitions, add_offsets)
     except TransactionTimedOut as error:

@@ -38,11 +38,11 @@ class Watch(Protocol):
 
 @dataclass(frozen=True)
 class RunSnapshot:
-    """The progress at one moment. ``micro_batches``: those that this run has added. ``records``: rows that the run has
+    """The progress at one moment. ``micro_batches``: how many this run has added. ``records``: rows that the run has
     added, plus the records that the current micro-batch has read so far. ``lag``: unread offsets of the topics.
-    ``eta_s``: seconds to the end of a run that has one. ``files``, ``bytes``: the files that this run has added to the
-    table. ``committed``: after the end of the run, whether the group's offsets are those of the table. Unknown values
-    are None.
+    ``eta_s``: seconds to the end of a run that has one. ``files``, ``bytes``: number and size of the files that this
+    run has added to the table. ``unreadable``: rows with an unreadable value. ``committed``: after the end of the run,
+    whether the group's offsets are those of the table. Unknown values are None.
     """
 
     micro_batches: int
@@ -58,7 +58,7 @@ class RunSnapshot:
 
 
 class RunProgress:
-    """Counts of one run. ``unread``: unread offsets at its start. ``has_end``: whether it ends after reading those."""
+    """Counts of one run. ``unread``: unread offsets at its start. ``has_end``: the run ends when these are read."""
 
     def __init__(self, unread: int, *, has_end: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -133,8 +133,8 @@ class RunProgress:
 
 
 def sum_of(parts: Iterable[Added]) -> Added:
-    """Returns the sum of several micro-batches. ``files`` and ``size`` are None if they are None for one of the
-    micro-batches."""
+    """Returns the sum of several micro-batches. Both ``files`` and ``size`` are None if one micro-batch lacks one of
+    them."""
     found = list(parts)
     files = [one.files for one in found if one.files is not None]
     sizes = [one.size for one in found if one.size is not None]

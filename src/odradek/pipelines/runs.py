@@ -1,10 +1,12 @@
-"""The runs that write to a table. Each run has a record, ``_odradek/runs/<id>.json``, with its machine, its process and
-the time at which the run last renewed the record.
+"""The runs that write to a table, and their records.
+
+The record of a run, ``_odradek/runs/<id>.json``, has the run's machine, its process and the time at which the run last
+renewed the record.
 
 A run first writes its record and then reads the others. If another run is alive, the new run is refused with the name
-of the other run. A run of this machine is alive while its process is. A run of another machine is alive while it renews
-its record. The leftovers of a dead run, beside or in the table, are removed at once if this machine knows that the run
-is dead, else after a day. The record of a dead run stays for that day. During that day each run looks for leftovers of
+of the other run. A run of this machine is alive while its process runs. A run of another machine is alive while it
+renews its record. The leftovers of a dead run, beside or in the table, are removed at once if the run was on this
+machine, else after a day. The record of a dead run stays for that day. During that day each run looks for leftovers of
 the dead run at its own begin and end, because a task of the dead run may still be writing.
 """
 
@@ -28,14 +30,15 @@ from odradek.pipelines.staging import DAY_S
 RUNS = "runs"
 RENEW_S = 20.0
 SILENT_S = 90.0
-# Two runs that begin at the same time see each other. The later one gives up; the earlier one waits this long for that.
+# Two runs that begin at the same time see each other. The later run gives up. The earlier run waits this long for that.
 _DECIDED_S = 10.0
 
 
 class RunRecord(NamedTuple):
     """The record of a run. ``process``: the pid and its start time; empty after the run has ended. ``seen_s``: the time
-    at which the run last renewed the record, in seconds since 1970. ``machine``: the machine and namespace of the pid;
-    earlier versions did not write it.
+    at which the run last renewed the record, in seconds since 1970. ``holds``: whether the run may write to the table;
+    False while the run begins, and after its end. ``machine``: the machine and namespace of the pid; earlier versions
+    did not write it.
     """
 
     run: str
@@ -89,7 +92,7 @@ class Run:
         self._renewing = renewing
 
     def forget_dead(self) -> None:
-        """Removes the records of runs that are dead for a day; their leftovers are removed by now."""
+        """Removes the records of runs that have been dead for a day. Their leftovers are already removed."""
         for one in self._others():
             if one.run in self.dead and time.time() - one.seen_s > DAY_S:
                 self._runs.delete(f"{one.run}.json")
@@ -144,8 +147,10 @@ def mark_all_ended() -> None:
 
 
 def _records(runs: Location) -> list[RunRecord]:
-    """Returns all records. A renewed record is written beside the old one, as ``….json.new``, and then takes its place.
-    So a record may be under the other name than the one that was listed, and each one is looked for three times.
+    """Returns all records.
+
+    A run writes a renewed record as ``….json.new`` and then renames it to ``….json``. The name may change after the
+    list was made, so each record is looked for under ``….json``, ``….json.new`` and ``….json`` again.
     """
     found = []
     for name in dict.fromkeys(name.removesuffix(".new") for name in runs.children()):
@@ -215,7 +220,7 @@ def _process(pid: int) -> str:
 
 
 def _read(text: str | None) -> RunRecord | None:
-    """Reads a record; None if it was removed or is being written."""
+    """Returns the record in a file's text; None if the file was removed or is being written."""
     try:
         return RunRecord(**parse_json(text or ""))
     except (ValueError, TypeError):

@@ -1,8 +1,9 @@
 """The region of an S3 bucket, for pyarrow and deltalake: both sign requests for a region, and neither looks it up.
 
-Spark's own s3a needs no setting: it goes to the region that Amazon's answers name, so users expect the same here.
+Spark's own s3a needs no setting: it uses the region that Amazon's replies name, so users expect no setting here
+either.
 The region is the first of these: ``fs.s3a.endpoint.region``; the region in the name of Amazon's endpoint;
-``AWS_REGION``, ``AWS_DEFAULT_REGION``; Amazon's answer for the bucket. A non-Amazon endpoint accepts any region.
+``AWS_REGION``, ``AWS_DEFAULT_REGION``; Amazon's reply for the bucket. A non-Amazon endpoint accepts any region.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ _CENTRAL = ("s3.amazonaws.com", "s3-external-1.amazonaws.com")
 
 
 def region_of(bucket: str, configured: str | None, host: str) -> str:
-    """Returns the region. ``configured``: from Spark's settings. ``host``: of the endpoint, empty if none is set. Asks
-    Amazon if nothing else determines the region. Raises ConfigError if Amazon does not return it.
+    """Returns the region. ``configured``: the region in Spark's settings. ``host``: the endpoint's host, empty if none
+    is set. Asks Amazon if nothing else determines the region. Raises ConfigError if Amazon does not return the region.
     """
     if configured:
         return configured

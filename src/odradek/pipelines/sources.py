@@ -29,7 +29,7 @@ _LAG_S = 2.0
 @dataclass(frozen=True)
 class Source:
     """The source of a query: ``topics`` or ``pattern``. ``options``: further options of ``format("odradek")``; these
-    override ours."""
+    override the options that this class sets."""
 
     bootstrap: str
     group: str
@@ -61,7 +61,7 @@ class Source:
         return spark.readStream.format("odradek").options(**self.all_options()).load()
 
     def check(self) -> int:
-        """Checks the topics and the group; returns the number of records that the group has not read.
+        """Checks the topics and the group; returns the number of offsets that the group has not read.
 
         Raises UnknownTopic, GroupNotEmpty, BrokerUnreachable.
         """
@@ -89,8 +89,8 @@ class TopicLag:
         self._asked_s = 0.0
 
     def after(self, read: Mapping[TopicPartition, int]) -> int | None:
-        """Returns the unread offsets. ``read``: the query's offsets. None if the last call was a moment ago, or if the
-        cluster does not answer."""
+        """Returns the number of unread offsets. ``read``: the query's offset in each partition. Returns None if the
+        cluster was asked less than two seconds ago, or if it does not reply."""
         now = time.monotonic()
         if now - self._asked_s < _LAG_S:
             return None
@@ -125,7 +125,10 @@ def with_short_timeouts(config: ClientConfig) -> ClientConfig:
 
 
 def check_topics(admin: Admin, topics: Sequence[str], pattern: str | None = None) -> list[str]:
-    """Returns the existing topics. Raises UnknownTopic, with the most similar name, for a topic that does not exist."""
+    """Returns ``topics``, or the topics that match ``pattern`` (an empty list if none matches).
+
+    Raises UnknownTopic, with the most similar name, for a topic that does not exist.
+    """
     known = admin.topics()
     if pattern is not None:
         return [name for name in known if java_pattern(pattern).fullmatch(name)]

@@ -82,14 +82,14 @@ class Staging:
         return f"{self.run}/batch-{batch_id}"
 
     def remove_runs(self, dead: Collection[str] | None) -> None:
-        """Removes the folders of these runs, and folders older than a day; None: removes all folders."""
+        """Removes the folders of ``dead`` runs, and of other runs that are older than a day; None: removes all."""
         self._dead = frozenset(dead or ())
         for name in self.root.children():
             if dead is None or name in dead or (name != self.run and self.root.child(name).age_s() > DAY_S):
                 self.root.child(name).remove()
 
     def close(self) -> None:
-        """Removes this run's folder, folders that dead runs have made since, and the root if it is empty then."""
+        """Removes the folders of this run and of dead runs, and then the root if it is empty."""
         for name in {self.run, *self._dead.intersection(self.root.children())}:
             self.root.child(name).remove()
         if not self.root.children():
@@ -126,7 +126,7 @@ def write_counted(frame: DataFrame, location: Location, partition_by: Sequence[s
 def _not_seen(
     location: Location, found: Sequence[StagedFile], tasks: Sequence[WriteTask], written: int, seen: int
 ) -> str:
-    """Returns the message for the first missing file. The task of the file's number reports how many rows it wrote."""
+    """Returns the message for the first missing file. The task with the file's number has reported the file's rows."""
     rows: Counter[int] = Counter()
     for file in found:
         number = _NUMBER.match(file.name.rpartition("/")[2])
@@ -149,7 +149,7 @@ class WriteTask(NamedTuple):
 
 @contextlib.contextmanager
 def tagged_jobs(spark: SparkSession) -> Iterator[str]:
-    """Tags the Spark jobs that this thread starts while the block runs."""
+    """Tags the Spark jobs that this thread starts while the block runs. Yields the tag."""
     context: Any = spark.sparkContext._jsc.sc()
     tag = f"odradek-{uuid.uuid4().hex}"
     context.addJobTag(tag)
@@ -160,7 +160,7 @@ def tagged_jobs(spark: SparkSession) -> Iterator[str]:
 
 
 def _tasks(spark: SparkSession, tag: str) -> list[WriteTask]:
-    """Returns the tasks of these jobs that wrote rows; nothing if Spark does not report them."""
+    """Returns the tasks with rows of the jobs with this tag; an empty list if Spark does not report them."""
     from py4j.protocol import Py4JError
 
     context: Any = spark.sparkContext._jsc.sc()
@@ -177,14 +177,14 @@ def _tasks(spark: SparkSession, tag: str) -> list[WriteTask]:
                     rows = metrics.get().outputMetrics().recordsWritten() if metrics.isDefined() else 0
                     if rows and task.status() == "SUCCESS":
                         found[stage, task.index()] = WriteTask(task.index(), task.host(), rows)
-    except Py4JError:  # the missing file matters, its task only helps the user
+    except Py4JError:  # without the tasks, the message only lacks the worker's host
         return []
     return [found[key] for key in sorted(found)]
 
 
 def has_other_attempts(spark: SparkSession, tag: str) -> bool:
-    """Returns whether tasks of these jobs had failed attempts, or have running ones, besides the successful attempts.
-    Those can leave files. True if Spark does not report it.
+    """Returns whether the jobs with this tag had failed or killed task attempts, repeated a stage, or have running
+    tasks. Such attempts can leave files. Returns True, too, if Spark does not report the attempts.
     """
     from py4j.protocol import Py4JError
 

@@ -93,7 +93,7 @@ class TableFolder:
         return self.filesystem.open_output_stream(path)
 
     def sync(self, name: str) -> None:
-        """Syncs a closed file and its parent folders to the disk."""
+        """Syncs a closed local file and its parent folders to the disk. Does nothing in an object store."""
         if self.scheme != "file":
             return
         path = self.path(name)
@@ -118,8 +118,8 @@ class TableFolder:
             return file.size(), pq.read_metadata(file)
 
     def files(self) -> dict[str, float]:
-        """Returns the Parquet files below it by name, each with the seconds since it was written. Raises
-        StorageError."""
+        """Returns the Parquet files below this folder by name, each with the seconds since it was written (0 if
+        unknown). Raises StorageError."""
         from pyarrow.fs import FileSelector, FileType
 
         try:
@@ -143,9 +143,9 @@ def sync_directory_named(folder: str) -> None:
 
 
 def folder_of(location: Location, hadoop: Settings | None = None, region: str | None = None) -> TableFolder:
-    """Returns the folder of a location for the workers. Raises ConfigError.
+    """Returns the folder of a location for the workers. Raises ConfigError if workers cannot write there.
 
-    ``hadoop``: the settings of Spark's file systems; default: those of the location. ``region``: the region of its
+    ``hadoop``: the settings of Spark's file systems; default: those of the location. ``region``: the region of the
     bucket, if known.
     """
     if isinstance(location, LocalLocation):
@@ -173,8 +173,8 @@ def folder_of(location: Location, hadoop: Settings | None = None, region: str | 
 def log_options(
     location: Location, given: Mapping[str, str] | None = None, hadoop: Settings | None = None
 ) -> dict[str, str]:
-    """Returns deltalake's options for a location: Spark's settings for it, overridden by ``given``. If only Spark can
-    write to its scheme, returns only the ``given`` options. Raises ConfigError.
+    """Returns deltalake's options for a location: Spark's settings for the location, overridden by ``given``. If only
+    Spark can write to the location's scheme, returns only the ``given`` options. Raises ConfigError.
     """
     own = dict(given or {})
     if isinstance(location, LocalLocation) or urlsplit(location.uri).scheme.lower() not in _SCHEMES:

@@ -1,10 +1,10 @@
 """The link between a table and a query's checkpoint, so that a table is not used with another table's checkpoint.
 
-``_odradek/table.json`` in the table has the shape of its rows and the table's id; ``odradek-table`` in the checkpoint
-has the same id. Both files are written before the query's first run and after all checks: a mistyped schema begins no
-table. A table that was begun but holds nothing, because its first micro-batch failed, can be begun again with another
-shape. Two cases are refused, because records would be missing or be added twice: a table with micro-batches whose
-checkpoint is missing, and a checkpoint that belongs to another table or query.
+``_odradek/table.json`` in the table has the table's layout (``TableLayout``) and the table's id; ``odradek-table`` in
+the checkpoint has the same id. Both files are written after all checks and before the query's first run, so a mistyped
+schema begins no table. A table that was begun but holds nothing, because its first micro-batch failed, can be begun
+again with another layout. Two cases are refused, because records would be missing or be added twice: a table with
+micro-batches whose checkpoint is missing, and a checkpoint that belongs to another table or query.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class TableLayout:
 
 def check_table(table: Location, shape: TableLayout, log_has_records: Callable[[], bool] = lambda: True) -> str | None:
     """Returns the table's id; None if no table was begun. ``log_has_records``: whether the log of a Delta table has
-    micro-batches of ours. Raises ConfigError if the location has a table of another shape or anything but a table of
-    ours; StorageError.
+    micro-batches of ours. Raises ConfigError if the location has a table of another layout that is not empty, or
+    anything but a table of ours; StorageError.
     """
     text = table.child(STATE).read_text(_FILE)
     if text is None:
@@ -72,7 +72,7 @@ def check_not_foreign(table: Location, shape: TableLayout) -> None:
 
 def begin_table(table: Location, shape: TableLayout, log_has_records: Callable[[], bool] = lambda: True) -> str:
     """Returns the table's id. Begins the table if there is none, or begins it again with the same id if it holds
-    nothing and has another shape. Raises the errors of ``check_table``.
+    nothing and has another layout. Raises the errors of ``check_table``.
     """
     table_id = check_table(table, shape, log_has_records)
     state = table.child(STATE)
@@ -85,7 +85,7 @@ def begin_table(table: Location, shape: TableLayout, log_has_records: Callable[[
 
 
 def _parse(table: Location, text: str) -> tuple[str, dict[str, object]]:
-    """Returns the id and the stored shape. Raises StorageError."""
+    """Returns the table's id and the stored layout. Raises StorageError."""
     name = f"{table.child(STATE).uri}/{_FILE}"
     try:
         stored = parse_json(text)
@@ -99,7 +99,7 @@ def _parse(table: Location, text: str) -> tuple[str, dict[str, object]]:
 
 
 def _as_stored(shape: TableLayout) -> dict[str, object]:
-    """Returns the shape as JSON returns it."""
+    """Returns the layout as it is after a round trip through JSON."""
     held: dict[str, object] = json.loads(json.dumps(vars(shape)))
     return held
 
@@ -107,9 +107,10 @@ def _as_stored(shape: TableLayout) -> dict[str, object]:
 def _has_records(
     table: Location, held: dict[str, object], wanted: dict[str, object], log_has_records: Callable[[], bool]
 ) -> bool:
-    """Returns whether the table has rows or records of micro-batches, in either format.
+    """Returns whether the table has data files, manifests of micro-batches or a Delta log.
 
-    If it is a Delta table and stays one, only our own micro-batches count: its other rows may be of other writers.
+    If the table was begun as Delta and ``wanted`` is Delta, only our own micro-batches count, because other writers may
+    have added rows.
     """
     if held.get("table_format") == wanted["table_format"] == "delta":
         return log_has_records()
@@ -117,7 +118,7 @@ def _has_records(
 
 
 def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None, *, has_batches: bool) -> None:
-    """Raises ConfigError if the checkpoint belongs to another table, or is new although the table has batches."""
+    """Raises ConfigError if the checkpoint belongs to another table, or is new although the table has micro-batches."""
     mark = checkpoint.read_text(_MARK)
     if mark is not None and mark.strip() == table_id:
         return

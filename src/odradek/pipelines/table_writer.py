@@ -37,12 +37,13 @@ ROW_GROUP_ROWS = 1_000_000
 WAITING_BYTES = 128 << 20
 OPEN_FILES = 64
 FILE_BYTES = 512 << 20
-"""A file that is larger than this is closed after its row group."""
+"""A file that is larger than this is closed. The next rows of its folder begin another file."""
 
 
 @dataclass(frozen=True)
 class TableWriter:
-    """The writer of one task. ``prefix``: of the names of all files. ``partition_by``: columns that become folders."""
+    """The writer of one task. ``prefix``: the first part of the files' names. ``partition_by``: columns that become
+    folders."""
 
     options: ReadOptions
     decoder: Decoder
@@ -51,8 +52,8 @@ class TableWriter:
     partition_by: tuple[str, ...] = ()
 
     def write(self, pieces: Sequence[Piece]) -> TaskReport:
-        """Reads the pieces and writes their rows. Removes its files if that fails. Raises DataLoss, StorageError, and
-        the errors of the read.
+        """Reads the pieces and writes their rows. On an error, removes the files of the task. Raises DataLoss,
+        StorageError, and the errors of the read.
         """
         started = time.monotonic()
         files = OpenFiles(self.folder, self.prefix, _schema_in_files(self.decoder.schema, self.partition_by))
@@ -146,7 +147,7 @@ class OpenFiles:
         return self._closed
 
     def abandon(self) -> None:
-        """Removes all files. Raises nothing, because another error is the cause."""
+        """Removes all files. Raises no OSError or ArrowException, because the caller raises the error of the write."""
         for file in self._open.values():
             file.abandon()
         for name in self._begun:

@@ -1,8 +1,8 @@
 """The reports of tasks that write a table, and the driver's check of them.
 
 A task reports the ranges that its reader has read, and each file that it has written. Before the driver adds anything
-to a table, it checks that the tasks have read each planned range once. It also checks that it sees every file with the
-reported size, and with the reported number of rows in the footer.
+to a table, it checks that the tasks have read each planned range once. The driver also opens every file and checks that
+its size, and the number of rows in its footer, are as reported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class RangesNotRead(OdradekError):
 
 
 class FileReport(NamedTuple):
-    """A file with its name below the table's folder. ``rows`` is counted while they are written."""
+    """A written file. ``name`` is relative to the table's folder. The task counts ``rows`` while it writes."""
 
     name: str
     size: int
@@ -30,7 +30,7 @@ class FileReport(NamedTuple):
 
 
 class BadValue(NamedTuple):
-    """The position of an unreadable value, and the reason."""
+    """The offset of an unreadable value. ``error`` says why the value cannot be read."""
 
     topic: str
     partition: int
@@ -39,7 +39,7 @@ class BadValue(NamedTuple):
 
 
 class PieceReport(NamedTuple):
-    """The rows of one range of a task, and the seconds to read, decode and write them."""
+    """The number of rows of one range of a task, and the seconds to read, decode and write them."""
 
     partition: TopicPartition
     rows: int
@@ -48,9 +48,12 @@ class PieceReport(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskReport:
-    """The report of a task. ``ranges``: the ranges that were read. ``lost``: ranges that are deleted from the topics
-    and were skipped, if the options allow it. ``attempt``: Spark's attempt number, 0 for the first. ``seconds``: the
-    duration. ``peak_bytes``: the peak memory of its process. ``pieces``: each range separately, in reading order.
+    """The report of a task.
+
+    ``ranges``: the ranges that were read. ``lost``: ranges that no longer exist; the task has skipped them, which the
+    options allow. ``attempt``: Spark's attempt number, 0 for the first. ``bad``: the number of unreadable values.
+    ``seconds``: the duration. ``peak_bytes``: the peak memory of the task's process. ``pieces``: each range
+    separately, in reading order.
     """
 
     host: str
@@ -70,7 +73,7 @@ class TaskReport:
 
 
 def check_ranges(planned: Sequence[Range], reports: Iterable[TaskReport]) -> None:
-    """Raises RangesNotRead if the ranges of the reports are not the planned ones."""
+    """Raises RangesNotRead if the read and lost ranges of the reports are not the planned ones."""
     read = [piece for report in reports for piece in (*report.ranges, *report.lost)]
     wanted = merge(planned)
     if sum(piece.size for piece in read) == sum(piece.size for piece in planned) and merge(read) == wanted:

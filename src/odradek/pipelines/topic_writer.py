@@ -16,10 +16,11 @@ _TIMEOUT = "kafka.transaction.timeout.ms"
 def sending_options(
     topic: str, reading: Mapping[str, str], producer: Mapping[str, str], *, with_times: bool, in_transactions: bool
 ) -> dict[str, str]:
-    """Returns the options of ``write.format("odradek")``: those of the source that apply to a writer, then the
-    producer's, which have Kafka's names (``compression.type``).
+    """Returns the options of ``write.format("odradek")``.
 
-    Options that only readers have are left out. Raises ConfigError for wrong options of the producer.
+    ``reading``: the options of the source; only those of the connection are kept. ``producer``: options with Kafka's
+    names (``compression.type``). ``with_times``: the records get the timestamps of the rows. Raises ConfigError for
+    wrong options of the producer.
     """
     own = {"kafka.allow.auto.create.topics": "false"}  # so that a mistyped topic is an error, not a new topic
     if in_transactions:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _OURS = {"commitOffsets": "transaction", "kafka.isolation.level": "read_committed", "includeHeaders": "true"}
-"""Options of the source. Records of aborted transactions are not copied, unless the user chooses so."""
+"""Options of the source. Records of aborted transactions are read only if the user sets another isolation level."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Transform:
         return cls(source, step, options.to_topic, writing, checkpoint, options.trigger, options.first_batch)
 
     def check(self) -> int:
-        """Checks all that needs no Spark; returns the number of unread records. Raises the errors of ``transform``."""
+        """Checks all that needs no Spark; returns the number of unread offsets. Raises the errors of ``transform``."""
         if self.trigger is not None:
             parse_trigger(self.trigger)
         config = parse_write_options(self.writing).client
@@ -109,7 +109,7 @@ class Transform:
 
 
 def _source_options(options: TransformOptions) -> dict[str, str]:
-    """Returns the options of the source: the user's, and ours where the user has none. Raises ConfigError."""
+    """Returns the user's options of the source, with our defaults for options that are not set. Raises ConfigError."""
     given = dict(options.options or {})
     lowered = {name.lower(): value for name, value in given.items()}
     if lowered.get("commitoffsets", "transaction").lower() != "transaction":
@@ -124,8 +124,9 @@ def _source_options(options: TransformOptions) -> dict[str, str]:
 
 @with_keywords(TransformOptions)
 def transform(options: TransformOptions) -> Transformed:
-    """Reads the records of the topics that the group has not read. A SQL query or a function makes rows of them. The
-    rows are written to a topic, each exactly once for consumers with read_committed.
+    """Reads the topics' records that the group has not read yet, and makes rows of them with a SQL query or a function.
+
+    The rows are written to a topic, each exactly once for consumers with read_committed.
 
     The options are those of ``odradek pipeline transform``; its ``--help`` explains them, and ``TransformOptions``
     describes the differences. Raises ConfigError, StorageError, UnknownTopic, GroupNotEmpty, BrokerUnreachable, and
@@ -146,8 +147,10 @@ def run_transform(
     advance: Callable[[int], None] = lambda rows: None,
     watch: Watch | None = None,
 ) -> Transformed:
-    """Does the work of ``transform``. ``get_spark`` is called after all other checks, and not at all if a run to the
-    present end has nothing to read. ``watch`` gets the progress of the run.
+    """Does the work of ``transform``. ``watch`` gets the progress of the run.
+
+    ``get_spark`` is called after the checks that need no Spark. It is not called if the checkpoint is a local path and
+    a run to the present end has nothing to read.
     """
     job.check()
     started = time.monotonic()

@@ -37,7 +37,7 @@ class TransformStep:
     name: str = ""
 
     def rows(self, records: DataFrame) -> DataFrame:
-        """Returns the rows to write for records of the source, with headers. Raises ConfigError."""
+        """Returns the rows to write. ``records``: rows of the source, with headers. Raises ConfigError."""
         from pyspark.errors import PySparkException
 
         frame = self.records(records)
@@ -53,7 +53,10 @@ class TransformStep:
                 records.sparkSession.catalog.dropTempView(VIEW)
 
     def records(self, records: DataFrame) -> DataFrame:
-        """Returns the input of the query or function: the columns of the source or, with decoded values, of a table."""
+        """Returns the input of the query or function.
+
+        For format raw, it has the columns of the source; for other formats, those of ``Values.table``.
+        """
         if self.values.format == "raw":
             return records
         frame = self.values.table(records)
@@ -145,7 +148,7 @@ def _load_function(given: str) -> Callable[[DataFrame], DataFrame]:
 
 
 def _without_bad(frame: DataFrame) -> DataFrame:
-    """Returns the rows; reading one with an unreadable value ends the query."""
+    """Returns the rows. The query fails when it reads a row with an unreadable value."""
     from pyspark.sql import functions as f
 
     where = f.concat_ws("", f.col("topic"), f.lit("-"), f.col("partition"), f.lit(", offset "), f.col("offset"))

@@ -1,6 +1,7 @@
-"""Values of a format in Arrow columns: a table of nodes for a kernel, the kernel's output, and its Arrow arrays.
+"""Reads a column of values with a compiled kernel, and makes Arrow arrays of the kernel's output.
 
-``json_columns.py`` describes the table and the kernel; ``avro_columns.py`` has another kernel with the same table.
+The kernel gets the schema as a table of nodes. ``json_columns.py`` describes the table and the kernel for JSON.
+``avro_columns.py`` has the kernel for Avro, which uses the same table.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pyarrow as pa
 from odradek.pipelines import json_columns
 
 PASSED_OVER, REFUSED = 1, 2
-"""Marks of values: null, and refused by the kernel, so that they are read one by one."""
+"""Marks of values. PASSED_OVER: the value is null. REFUSED: the kernel has refused the value, and Python reads it."""
 STACK_FIELDS = 5
 _NOTHING = np.zeros(1, np.uint8)
 
@@ -48,7 +49,10 @@ class Texts:
 
 
 class KernelSchema:
-    """A type as the table of nodes for a kernel."""
+    """A type as the table of nodes for a kernel.
+
+    ``has_doubles``: the kernel writes floats as doubles. ``scratch``: the length of the kernel's argument ``skipped``.
+    """
 
     def __init__(self, kernel: Callable[..., Any], *, has_doubles: bool, scratch: int) -> None:
         self.kernel = kernel
@@ -56,7 +60,7 @@ class KernelSchema:
         self.scratch = scratch
         self.kinds: list[pa.DataType] = []
         self.symbols: dict[int, pa.Array] = {}
-        """By node: the symbols to which the node's numbers are indices."""
+        """By node of an enum: its symbols. The kernel writes their indices."""
         self.domains = 1
         self._names = bytearray(b"\0")
         self._rows: list[list[int]] = []
@@ -135,7 +139,7 @@ class ValueColumns:
         self.counts = np.zeros(len(room), np.int64)
 
     def fill(self, offsets: npt.NDArray[np.int32], marks: npt.NDArray[np.uint8]) -> int:
-        """Runs the kernel. Returns the domain that is full, or 0 if all values are read."""
+        """Runs the kernel. Returns the domain that is full, or 0 if no domain is."""
         self.counts[0] = len(marks)
         full = self._schema.kernel(
             self._nodes.reshape(-1), self._schema.names, self._data, offsets, marks, self.counts, self._room,
@@ -145,7 +149,7 @@ class ValueColumns:
         return int(full)
 
     def array(self, node: int) -> pa.Array:
-        """Returns the values of a node. The node's slots must not be used after that."""
+        """Returns the values of a node. The array may share the memory of the slots, which must not change any more."""
         kind, row = self._kinds[node], self._nodes[node]
         size = int(self.counts[row[json_columns.DOMAIN]])
         base = int(row[json_columns.BASE])

@@ -17,5 +17,6 @@ class ValueReader(ABC):
 
     @abstractmethod
     def read(self, values: pa.Array) -> tuple[pa.Array, pa.Array | None]:
-        """Returns the values and the errors of a column of bytes. An unreadable value is null and has an error. The
-        errors are None if there are none."""
+        """Reads a column of bytes. Returns the values, and the errors as a column of the same length.
+
+        An unreadable value is null and has an error. If every value is readable, the second result is None."""

@@ -1,8 +1,8 @@
 """The columns of a table for a record: its position, its key as bytes, and its value in the format of the options.
 
-Columns: ``topic``, ``partition``, ``offset``, ``timestamp``, ``key``, ``headers`` if requested, ``value``. For an
-unreadable value, ``value`` is null, ``error`` has the reason and ``raw`` has the bytes. If ``error`` is null, ``value``
-is the record's value, null for a tombstone.
+Columns: ``topic``, ``partition``, ``offset``, ``timestamp``, ``key``, ``headers`` if requested, ``value``. Formats json
+and avro add ``raw`` and ``error``. For an unreadable value, ``value`` is null, ``error`` has the reason and ``raw`` has
+the bytes. If ``error`` is null, ``value`` is the record's value, null for a tombstone.
 
 Spark's ``from_json`` reads JSON, but it accepts too much: it reads the first of several values and ignores the rest,
 turns an empty text into null, and replaces invalid UTF-8 by U+FFFD. So each text is read a second time, as the first
@@ -39,15 +39,15 @@ _MARK = uuid.uuid4().hex
 
 
 class BadRecords(OdradekError):
-    """An unreadable value, if the options say that it ends the query."""
+    """A record has an unreadable value, and the options say that such a value ends the query."""
 
 
 @dataclass(frozen=True)
 class Values:
-    """The conversion of values to columns. ``schema``: text; for JSON its fields in Spark's DDL or JSON, or an Avro
-    schema. ``flat``: fields of ``value`` become columns. ``keep_raw``: ``raw`` has the bytes of every value.
-    ``writer_schemas``: Avro schemas by Confluent's ids. A value with another id is unreadable. If there are none, all
-    values are read with ``schema``.
+    """The conversion of values to columns. ``schema``: a text; for JSON the fields, in Spark's DDL or Spark's JSON; for
+    Avro an Avro schema. ``flat``: fields of ``value`` become columns. ``keep_raw``: ``raw`` has the bytes of every
+    value. ``writer_schemas``: Avro schemas by Confluent's ids. A value with another id is unreadable. Without
+    ``writer_schemas``, all values are read with ``schema``.
     """
 
     format: ValueFormat = ValueFormat.RAW
@@ -59,7 +59,7 @@ class Values:
     keep_raw: bool = False
 
     def check(self) -> None:
-        """Raises ConfigError for options that contradict each other."""
+        """Raises ConfigError for a missing or invalid Avro schema, and for options that contradict each other."""
         if self.format is ValueFormat.AVRO:
             from odradek.pipelines.avro import AvroDecoder
 

@@ -1,6 +1,6 @@
 """Spark source and sink with consumer-group offsets.
 
-``register(spark)`` adds ``format("odradek")`` to a session; ``watch(spark)`` reports the lag of its streaming queries.
+``register(spark)`` adds ``format("odradek")`` to a session. ``watch(spark)`` reports the lag of a session's streams.
 ``transactional_writer(…)`` makes each micro-batch one Kafka transaction.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register", "transactional_writer", "watch"]
 
-# PySpark takes a second to import, and Spark's workers import this package without using it.
+# The import of PySpark takes a second. Spark's workers import this package and need none of these names.
 _HOMES = {
     "register": "odradek.spark.registration",
     "transactional_writer": "odradek.spark.micro_batch_transactions",

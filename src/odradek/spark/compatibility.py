@@ -1,7 +1,7 @@
 """The parts of PySpark that the installed version may lack. The source works with PySpark 4.0 and newer.
 
-A class that this PySpark does not have is an empty class here, of which Spark never makes an object. A query that needs
-a missing part is refused with ``require``.
+A class that the installed PySpark lacks is an empty class here; Spark never makes an object of it. ``require`` refuses
+a query that needs a missing part.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from odradek.core.errors import ConfigError
 if TYPE_CHECKING:
     from odradek.spark.options import ReadOptions
 
+# The first PySpark version with each part.
 STREAM_WRITES = FILTERS = (4, 1)
 READ_LIMITS = TRANSACTIONS = (4, 2)
 

@@ -1,17 +1,17 @@
 """Data loss: messages about records that a query had to read and that no longer exist, with the cause.
 
-Pure, except for implementations of ``Causes`` and for the log of ``warn``.
+Pure, except for implementations of ``Causes`` and for the logs of ``note`` and ``warn``.
 
 | observation                                               | cause                                                  |
 |-----------------------------------------------------------|--------------------------------------------------------|
 | the log start offset is higher than the position          | retention or DeleteRecords; only DeleteRecords if the  |
 |                                                           | topic has no retention                                 |
 | the log end offset is lower than the position, same topic | truncation: a replica without the records became leader|
-| a new leader's log has the end of the position's epoch    | truncation too, even if that log has grown again       |
-| below the position                                        |                                                        |
+| in a new leader's log, the leader epoch of the position   | truncation too, even if that log has grown again       |
+| ends below the position                                   |                                                        |
 | the topic has another id, or fewer partitions             | the topic was deleted and created again                |
 | the topic does not exist                                  | the topic was deleted                                  |
-| a group's committed offset is outside of the log          | as in the first two rows: the query read too late      |
+| a group's committed offset is outside of the log          | as for a position outside of the log                   |
 | a group has no committed offset                           | never committed, expired or deleted. This is no loss;  |
 |                                                           | ``auto.offset.reset`` decides                          |
 """
@@ -33,10 +33,10 @@ class DataLoss(OdradekError):
 
 
 class Causes(Protocol):
-    """Looks up the causes of a loss. It is called only after a loss, and raises nothing if it has no answer."""
+    """Looks up the causes of a loss. The methods are called only after a loss, and raise nothing if a request fails."""
 
     def removed_by(self, topic: str) -> str:
-        """Returns what may have raised the log start offset of the topic's partitions."""
+        """Returns what may have raised the log start offset of the topic's partitions, as text for a message."""
         ...
 
     def is_there(self, topic: str) -> bool | None:
@@ -84,9 +84,9 @@ def removed_by(settings: Mapping[str, str | None]) -> str:
 def removed_message(
     partition: TopicPartition, first: int, log_start: int, causes: Causes, *, end: int | None = None
 ) -> str:
-    """Returns the message that offsets from ``first`` to the log start offset no longer exist.
+    """Returns the message that offsets from ``first`` up to the log start offset (excluded) no longer exist.
 
-    ``end``: the end of the read range.
+    ``end``: the end of the range that had to be read, exclusive; None for a range without an end.
     """
     last = (log_start if end is None else min(end, log_start)) - 1
     return (
@@ -119,9 +119,9 @@ def diverged_message(partition: TopicPartition, position: int, epoch_end: int, b
 
 
 def diverged_reset_message(partition: TopicPartition, offset: int, epoch_end: int, bounds: LogBounds) -> str:
-    """Returns the message that a query follows a reset at another offset, because the log diverges below its offset.
+    """Returns the message that a query follows a group reset, but from another offset than the reset's.
 
-    No record that the query read is lost.
+    The reason: the log diverges below the reset's offset. No record that the query read is lost.
     """
     return (
         f"{partition}: the group was reset to offset {offset}, but the log of its leader (epoch {bounds.leader_epoch}) "

@@ -19,13 +19,13 @@ from odradek.spark.source_offset import EXTRA, Offsets, SourceOffset, nested
 
 
 def latest_to_json(ends: Offsets) -> dict[str, Any]:
-    """Returns the latest offset that our source reports: the log end offsets."""
+    """Returns the JSON value of the latest offset that our source reports to Spark: the log end offsets."""
     return nested(ends) | {EXTRA: {}}
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Offsets behind latest per partition; ``seconds`` is the age of the oldest unread record, None where unknown."""
+    """Offsets behind latest per partition. ``seconds``: the age of the oldest unread record; None if it is unknown."""
 
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     seconds: float | None = None
@@ -79,7 +79,7 @@ class Progress:
 def progress_of(end: str | None, latest: str | None) -> Progress | None:
     """Parses the two offsets of a source's report, which are JSON texts.
 
-    Returns None for another kind of source and before the first micro-batch.
+    Returns None before the first micro-batch, and for a source that is neither odradek's nor Spark's Kafka source.
     """
     try:
         read, held = parse_json(end or ""), parse_json(latest or "")
@@ -92,7 +92,7 @@ def progress_of(end: str | None, latest: str | None) -> Progress | None:
 
 @dataclass(frozen=True, slots=True)
 class QueryLag:
-    """One query's last report. ``sources``: the lags by source number; ``rows``: rows read since its first report."""
+    """One query's last report. ``sources``: the lags by source number; ``rows``: the sum of all its reports' rows."""
 
     query: str
     query_id: str
@@ -151,5 +151,5 @@ def prometheus_text(queries: list[QueryLag]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escapes a label's value. Control characters become visible escapes, because dashboards and terminals show it."""
+    """Escapes a label's value. Control characters become visible escapes: dashboards and terminals show labels."""
     return printable(text, line_feeds=True).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -39,7 +39,10 @@ log = logging.getLogger("odradek.spark.lag")
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """Spark's report of a query. ``sources``: by number, out of ``count`` sources; empty: the query has ended."""
+    """Spark's report of a query. ``sources``: the progress by source number; empty if the query has ended.
+
+    ``count``: the number of all sources of the query, also of those without a progress that we can read.
+    """
 
     query: str
     query_id: str
@@ -142,10 +145,10 @@ class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySp
     def onQueryTerminated(self, event: Any) -> None:
         self._reports.put(_Report("", str(event.id)))
 
-    # --- the thread
+    # --- the watch's own thread
 
     def _work(self) -> None:
-        """Processes the queued reports in order. It looks up ages only for the last report of each query."""
+        """Processes the queued reports in order. It looks up timestamps only for each query's last queued report."""
         while True:
             reports = [self._reports.get()]
             with contextlib.suppress(queue.Empty):
@@ -180,7 +183,10 @@ class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySp
             log.info("query %s, source %d, micro-batch %d: %s", report.query, number, report.batch, lag)
 
     def _unread_times_of(self, query_id: str, count: int) -> dict[int, _UnreadTimes]:
-        """Returns the ages by source number; empty if the plan is unreadable or has another number of sources."""
+        """Returns the look-ups of timestamps by source number.
+
+        Empty if the query's plan cannot be read, or has another number of sources than the report (``count``).
+        """
         if query_id not in self._unread_times:
             try:
                 query = None if is_connect(self._spark) else self._spark.streams._jsqm.get(query_id)
@@ -218,9 +224,9 @@ def watch(
     """Watches the lag of all streaming queries of a session, including those that start later.
 
     Each report is logged (logger ``odradek.spark.lag``, level INFO). With ``port`` (0: any free port) metrics are
-    served at ``http://host:port/metrics``. With ``path`` they are written to that file after each micro-batch, for a
-    textfile collector. Sources other than odradek's and Spark's own Kafka source are ignored. Raises OSError if the
-    port is not available.
+    served at ``http://host:port/metrics``. With ``path`` the metrics are written to that file after each micro-batch,
+    for Prometheus' textfile collector. Sources other than odradek's and Spark's own Kafka source are ignored. Raises
+    OSError if the port is not available.
     """
     watching = LagWatch(spark, port=port, host=host, path=path)
     spark.streams.addListener(watching)

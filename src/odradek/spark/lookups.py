@@ -34,8 +34,8 @@ _SMALLEST_SAMPLE_BYTES, _LARGEST_SAMPLE_BYTES = 4096, 262_144
 class _EpochKey(NamedTuple):
     """The key of a cached end offset of ``epoch``.
 
-    The answer depends on the leader (``current_epoch``: its epoch) and on the topic id, because epochs start at 0 in a
-    new topic of the same name.
+    The end offset depends on the leader (``current_epoch``: the leader's epoch) and on the topic id, because epochs
+    start at 0 in a new topic of the same name.
     """
 
     partition: TopicPartition
@@ -70,7 +70,7 @@ class Lookups:
 
     @property
     def admin(self) -> Admin:
-        """The client, created at first use: the reader that contains this object is pickled before."""
+        """The client. It is created at first use, because Spark pickles the reader that contains this object."""
         if self._admin is None:
             self._admin = Admin(self.options.client)
         return self._admin
@@ -124,7 +124,7 @@ class Lookups:
         return {name: self._topic_ids.get(name) for name in names}
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the end of each log for a consumer of the isolation level."""
+        """Returns the end of each log for a consumer with the isolation level of the options."""
         found = self._listed(dict.fromkeys(partitions, LATEST))
         self._epochs.update({tp: listed.leader_epoch for tp, listed in found.items()})
         return {tp: listed.offset for tp, listed in found.items()}
@@ -136,8 +136,8 @@ class Lookups:
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Returns the end offsets of these epochs in the logs of the current leaders.
 
-        A request is sent only where the current leader has a later epoch, and once for each leader. Unknown end offsets
-        are left out.
+        A request is sent only where the current leader has a later epoch, and once for each leader epoch. Unknown end
+        offsets are left out.
         """
         keys = {
             tp: _EpochKey(tp, self._topic_ids.get(tp.topic), epoch, self.leader_epoch(tp))
@@ -169,10 +169,10 @@ class Lookups:
         return all(epoch_ends.get(tp, position) >= position for tp, position in done.positions.items())
 
     def log(self, ends: Offsets, expected: Offsets | None = None) -> dict[TopicPartition, LogRange]:
-        """Returns the offsets that each partition has.
+        """Returns the log start offset, the end and the leader epoch of each partition in ``ends``.
 
-        A new leader may not know its high watermark yet. So a log that ends below the position (``expected``) is looked
-        up again, ``fetchOffset.numRetries`` times.
+        ``expected``: the query's positions. A new leader may not know its high watermark yet. So the end of a log that
+        ends below the position is looked up again, ``fetchOffset.numRetries`` times at most.
         """
         ends = dict(ends)
         for _ in range(self.options.fetch_offset_retries):
@@ -188,7 +188,7 @@ class Lookups:
         return self._offsets(wanted)
 
     def disorder_ms(self, topics: set[str]) -> dict[str, int | None]:
-        """Returns by how many ms a record of each topic can be older than an earlier one. None: no limit."""
+        """Returns by how many ms a record of each topic can be older than an earlier one. None: no known limit."""
         if self.options.max_timestamp_disorder_ms is not None:
             return dict.fromkeys(topics, self.options.max_timestamp_disorder_ms)
         return {topic: disorder_ms(settings) for topic, settings in self._settings(topics).items()}
@@ -204,7 +204,7 @@ class Lookups:
             return f"{UNKNOWN_CAUSES.removed_by(topic)} (the topic's settings are unknown: {error})"
 
     def is_there(self, topic: str) -> bool | None:
-        """Returns whether the topic exists; None if the cluster does not answer."""
+        """Returns whether the topic exists; None if the request fails."""
         try:
             return topic in self.admin.topics()
         except OdradekError:
@@ -244,9 +244,10 @@ class Lookups:
         return {tp: one.bytes_per_offset for tp, one in found.items()}
 
     def times_of_next(self, positions: Offsets) -> dict[TopicPartition, int]:
-        """Returns the timestamp in ms of the next record at each position.
+        """Returns the timestamp in ms of the first record at or after each position.
 
         It is the timestamp of the record's batch, which is close to the record's. Fetches one batch of each partition.
+        Partitions without such a record are left out.
         """
         from odradek.client.reader import samples
 
@@ -261,7 +262,7 @@ class Lookups:
         return self.options.group_id
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the group's commits. If a transaction commits them, waits until an open one has ended."""
+        """Returns the group's commits. With commitOffsets=transaction, first waits for the end of open transactions."""
         is_stable = self.options.offsets_in_transaction
         try:
             return self.admin.list_group_offsets(self.group_id, partitions, require_stable=is_stable)
@@ -274,7 +275,10 @@ class Lookups:
             ) from error
 
     def in_zookeeper(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the offsets of startingOffsets=zookeeper. Raises ConfigError, NoCommittedOffset, ZooKeeperErrors."""
+        """Returns the offsets of startingOffsets=zookeeper. Partitions without an offset in ZooKeeper are left out.
+
+        If kafka.auto.offset.reset is none, raises NoCommittedOffset for them. Raises ConfigError, ZooKeeperErrors.
+        """
         start = self.options.zookeeper
         assert start is not None  # used only with such a start
         found = offsets_in_zookeeper(start, partitions)
@@ -288,7 +292,7 @@ class Lookups:
     def acknowledge(self, commits: Commits) -> bool:
         """Commits offsets that the next micro-batch starts from, and returns whether that succeeded.
 
-        If a transaction commits the group, a failure raises GroupNotEmpty or KafkaError: the transaction would fail.
+        With commitOffsets=transaction a failure raises the error of the commit: the transaction would fail, too.
         """
         if not commits or not self.options.offsets_in_transaction:
             return self.commit(commits)
@@ -299,7 +303,7 @@ class Lookups:
         return True
 
     def commit(self, commits: Commits) -> bool:
-        """Commits, and returns whether that succeeded.
+        """Commits offsets to the group, and returns whether that succeeded.
 
         The checkpoint decides what the query has read, so the query continues after a failed commit. A warning reports
         the failure, once per cause until a commit succeeds. Raises only after ``close``.
@@ -343,14 +347,15 @@ class Lookups:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the last commit failed."""
+        """Whether the last commit failed, or the group had live members at the last check."""
         return self._cause is not None
 
     def commit_decision(self, done: SourceOffset, committed: Commits) -> CommitDecision:
         """Returns the meaning of the group's commits for the query. Raises GroupReset.
 
-        Only members may commit to a group that has members, so commits of that time are theirs and no resets. This
-        applies until the query's next commit.
+        While a group has live members, only they may commit. So if the group has live members, or if members made the
+        last commit fail, then new commits are those of the members. Even with ``onGroupReset=follow``, the query
+        follows them only if their metadata asks for a reset.
         """
         on_reset = self.options.on_group_reset
         if on_reset is OnGroupReset.FOLLOW and self._had_members:
@@ -367,8 +372,8 @@ class Lookups:
     def existing_ends(self, done: SourceOffset, ends: Offsets) -> dict[TopicPartition, int]:
         """Returns up to which offset each log still has the records that were read.
 
-        Topics that were deleted and created again are left out. To be called before ``committed``, so that no other
-        request is between ``committed`` and the commit.
+        Topics that were deleted and created again are left out. Call it before ``committed``, so that the commit
+        follows ``committed`` without another request between.
         """
         ids = self.topic_ids({tp.topic for tp in ends})
         epoch_ends = self.epoch_ends(done.epochs)

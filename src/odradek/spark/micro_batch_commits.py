@@ -176,8 +176,9 @@ def _add_listener(spark: SparkSession) -> GroupCommits:
     listener = GroupCommits(spark)
     gateway: Any = SparkContext._gateway
     ensure_callback_server_started(gateway)
-    # atexit is too late: at that time no thread can be started and no host name can be resolved. Callbacks run in
-    # reverse order of registration: with this import first, the threads that resolve host names still run.
+    # atexit is too late: at that time no thread can be started and no host name can be resolved. The import registers
+    # the end of the threads that resolve host names. It is first, because callbacks run in reverse order of
+    # registration: so these threads still run during ``finish``.
     importlib.import_module("concurrent.futures.thread")
     threading._register_atexit(listener.finish)  # type: ignore[attr-defined]  # private, and there since Python 3.9
     wrapper = gateway.jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper

@@ -1,14 +1,15 @@
-"""The groups of the sources. A micro-batch's transaction commits their offsets. Runs in the driver.
+"""The consumer groups of a query's sources, whose offsets a micro-batch's transaction commits. Runs in the driver.
 
 A source with ``commitOffsets=transaction`` does not commit to its group. The checkpoint has the end of a
 micro-batch before Spark runs it. The micro-batch's transaction commits this end. The rules of ``plan`` decide which
 offsets are committed: a reset that the query has to follow stays in the group, and the planner follows it in the next
 micro-batch.
 
-A reset may come between the look at the group and the transaction's offsets (TxnOffsetCommit), which would overwrite
-it. So the driver looks again afterwards, inside the transaction. If another client has committed meanwhile, the rules
-decide again, and the transaction gets other offsets. A commit after the transaction's offsets stays in the group,
-because the coordinator keeps the later record of the two. So no reset is overwritten without being seen.
+Another client may reset the group after the driver has fetched its offsets, but before TxnOffsetCommit, which would
+overwrite the reset. So after TxnOffsetCommit the driver fetches the offsets again, inside the transaction. If another
+client has committed meanwhile, the rules decide again, and the driver sends other offsets. A commit that comes after
+TxnOffsetCommit stays in the group, because the coordinator keeps the later record of the two. So the driver sees every
+reset before the transaction overwrites it.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from odradek.spark.query_sources import source_options
 from odradek.spark.source_offset import SourceOffset
 
 MAX_LOOKS = 10
-"""How often the driver looks at a group that other clients change all the time, before it gives up."""
+"""How often the driver fetches the offsets of a group that other clients change all the time, before it gives up."""
 
 
 @dataclass
 class _OverwrittenCommits:
-    """Other clients' commits that a transaction overwrites, for a warning after its commit."""
+    """Other clients' commits that a transaction overwrites, for a warning after the transaction has committed."""
 
     lookups: Lookups
     decision: plan.CommitDecision
@@ -83,19 +84,19 @@ class MicroBatchGroups:
         return [lookups.group_id for lookups in self._sources.values()]
 
     def begun_ms(self, batch: int) -> int | None:
-        """Returns the time at which Spark planned a micro-batch, from the checkpoint; None if it has no time."""
+        """Returns the time in the checkpoint at which Spark planned a micro-batch; None if the checkpoint has none."""
         entry = self._execution.offsetLog().get(batch)
         try:
             found = None if entry.isEmpty() else entry.get().metadataOpt()
             return None if found is None or found.isEmpty() else int(found.get().batchTimestampMs())
-        except Py4JError:  # another release of Spark has another name for it
+        except Py4JError:  # another release of Spark may have other names for these methods
             return None
 
     def plan_of(self, batch: int) -> str | None:
         """Returns a digest of the end that Spark has planned for a micro-batch; None if the checkpoint has no end that
         can be read.
 
-        Spark plans a micro-batch once: a repeated one has the same digest."""
+        Spark plans a micro-batch once, so a repeated micro-batch has the same digest."""
         entry = self._execution.offsetLog().get(batch)
         try:
             if entry.isEmpty():
@@ -130,11 +131,11 @@ class MicroBatchGroups:
         for _ in range(MAX_LOOKS):
             decision = lookups.commit_decision(end, found)
             commits = plan.existing_commits(decision, existing)
-            # The transaction already has another offset for a partition with a late reset: the reset replaces that.
+            # For a partition with a late reset, the transaction already has an offset. The reset's offset replaces it.
             late = {tp: found[tp] for tp in decision.resets if tp in added}
             producer.send_offsets_to_transaction({**commits, **late}, ConsumerGroupMetadata(group))
             added.update(commits)
-            # Without require_stable, the reply has the offsets that this transaction's pending ones will overwrite.
+            # Without require_stable, the reply has the committed offsets, not this transaction's pending ones.
             now = lookups.admin.list_group_offsets(group, end.positions)
             if now == found:
                 self._overwritten.append(_OverwrittenCommits(lookups, decision, commits, end.query))

@@ -24,7 +24,8 @@ def commit_of(batch: int, query: str, plan: str | None = None) -> OffsetAndMetad
 
 
 def _plan_of(commit: OffsetAndMetadata) -> str | None:
-    """Returns the digest of a number; None in a number of an earlier release, or of an unknown end."""
+    """Returns the digest of the planned end; None if the commit has none, because an earlier release made it or the end
+    was unknown."""
     return commit.metadata.removeprefix(BATCH_MARK).partition(":")[2] or None
 
 
@@ -45,8 +46,7 @@ def is_written(
     if commit is not None and last == batch:
         written = _plan_of(commit)
         if written is not None and plan is not None and written != plan:
-            # Spark plans a micro-batch before it runs it, and repeats it as planned. So somebody has changed the
-            # checkpoint.
+            # Spark plans a micro-batch once, and repeats it with the same plan. So somebody has changed the checkpoint.
             raise MicroBatchRefused(
                 f"the checkpoint is older than its output: micro-batch {batch} is in the topic, and the checkpoint has "
                 "planned it again with another end, whose further rows would be lost. Restore the checkpoint, or use "
@@ -86,8 +86,11 @@ def is_written(
 
 
 def check_kept(transactional_id: str, first_batch: int | None, group: str) -> None:
-    """Checks a query's first micro-batch, 0, without a number in the group. The last transaction of the transactional
-    id was committed, and each one commits a number. Raises MicroBatchRefused."""
+    """Raises MicroBatchRefused, unless ``first_batch`` says which micro-batches are in the topic.
+
+    To be called if the query asks for micro-batch 0 and the group has no number, although the last transaction of the
+    transactional id was committed. That transaction has committed a number, so the number was lost.
+    """
     if first_batch is None:
         raise MicroBatchRefused(
             f"group {group} has no number of a last micro-batch, but transactional id {transactional_id} has committed "
@@ -97,8 +100,10 @@ def check_kept(transactional_id: str, first_batch: int | None, group: str) -> No
 
 
 class BatchTimes(NamedTuple):
-    """``begun_ms``: when Spark has planned a micro-batch, by the checkpoint; None if unknown. ``retention_ms``: how
-    long the group keeps its number."""
+    """``begun_ms``: the time in the checkpoint at which Spark planned a micro-batch; None if unknown.
+
+    ``retention_ms``: how long the group keeps the micro-batch's number.
+    """
 
     begun_ms: int | None
     retention_ms: int
@@ -106,11 +111,12 @@ class BatchTimes(NamedTuple):
 
 
 def check_first(times: BatchTimes, first_batch: int | None, group: str) -> None:
-    """Checks a query's first micro-batch, 0, without a number in the group. ``first_batch``: None, or 1.
+    """Checks micro-batch 0 of a query whose group has no number. ``first_batch``: None, or 1. Raises MicroBatchRefused.
 
-    Usually no driver has written it. But if it was planned longer ago than the group keeps offsets, an earlier driver
-    may have committed it, and the number has expired. Only then ``first_batch=1`` may skip it: a newer micro-batch
-    that was written would have its number, and a new checkpoint would lose its rows. Raises MicroBatchRefused.
+    Usually no driver has written the micro-batch. But Spark may have planned it longer ago than the group keeps
+    offsets. Then an earlier driver may have written it, and its number has expired. Only then ``first_batch=1`` may
+    skip micro-batch 0. If it was planned later, the missing number means that it was not written, and a skip would
+    lose its rows.
     """
     if times.begun_ms is None:
         return

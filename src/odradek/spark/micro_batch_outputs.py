@@ -1,8 +1,8 @@
 """The topics that a query's function has written in a micro-batch: each topic has one transaction. Pure.
 
-One function may call several writers. The number of the micro-batch that a transaction commits belongs to the topic,
-so a second call for a topic would find that number and send nothing: its rows would be lost. And the offsets of a
-source can be in one transaction only: in the first of two they would be visible before the rows of the second.
+One function may call several writers. Each transaction commits the number of the micro-batch for its topic. A second
+call for the same topic would find this number and send nothing, so its rows would be lost. And the offsets of a source
+can be in one transaction only: in the first of two transactions, they would be visible before the rows of the second.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class MicroBatchOutputs:
         self._run_of(query, run).batches[output] = batch
 
     def forget_ended(self, is_active: Callable[[str], bool]) -> None:
-        """Forgets the queries that do not run any more, so that a driver of many queries keeps no more than it runs."""
+        """Forgets the queries that do not run any more."""
         for query, found in list(self._runs.items()):
             # A query that has started again in the meantime has another entry, which stays.
             if not is_active(query) and self._runs.get(query) is found:

@@ -1,8 +1,8 @@
 """A function for ``foreachBatch`` that writes each micro-batch in one Kafka transaction.
 
 The driver begins the transaction, and the tasks of one stage write into it, each into partitions of its own. Then the
-driver adds the number of the micro-batch, as a committed offset of the group ``odradek-<query id>`` for partition 0 of
-the topic, and the offsets of sources with ``commitOffsets=transaction`` (``micro_batch_groups``), and ends the
+driver adds the offsets of sources with ``commitOffsets=transaction`` (``micro_batch_groups``). It also adds the number
+of the micro-batch, as the group ``odradek-<query id>``'s offset for partition 0 of the topic. Then it commits the
 transaction. Spark runs a micro-batch again if the driver ends before the checkpoint has the micro-batch's commit. The
 number says whether the micro-batch is in the topic already.
 
@@ -74,7 +74,7 @@ def transactional_writer(
 
 @dataclass
 class _WriterRun:
-    """One run of a query: its driver's producer keeps the epoch, so that a later driver fences it."""
+    """One run of a query. Its driver keeps one producer; a later driver of the query fences this producer."""
 
     query: str
     run: str
@@ -85,7 +85,7 @@ class _WriterRun:
     is_number_deleted: bool = False
     """Whether an earlier run has committed a number that the group does not have any more."""
     last: int | None = None
-    """The micro-batch that this run has written last."""
+    """The number of the micro-batch that this run has written last; None if it has written none."""
 
     @property
     def group(self) -> str:
@@ -117,7 +117,7 @@ class TransactionalWriter:
         self.topic = options.topic
         self.first_batch = first_batch
         self.last_rows = 0
-        """The rows that the last call has written; 0 if its micro-batch was in the topic already."""
+        """The number of rows that the last call has written; 0 if the micro-batch was in the topic already."""
         self._run: _WriterRun | None = None
         replace(options.producer, transactional_id="checked here")  # acks and idempotence have to allow transactions
 
@@ -276,8 +276,10 @@ def _end_earlier(admin: Admin, transactional_id: str) -> None:
 
 
 def _state_of(admin: Admin, transactional_id: str) -> str | None:
-    """Returns the state of a transactional id; None if the broker does not know the id. It is Empty, as before the
-    first transaction, if the broker describes no transactions."""
+    """Returns the state of a transactional id; None if the broker does not know the id.
+
+    If the broker has no DescribeTransactions, returns Empty, the state before the first transaction.
+    """
     try:
         return admin.describe_transactions([transactional_id])[transactional_id].state
     except KafkaError as error:

@@ -12,7 +12,7 @@ from odradek.core.ids import NO_EPOCH, TopicPartition
 
 # Up to this number of records, the overhead of a task takes longer than reading.
 FEW_OFFSETS = 100
-# The bytes per offset if no range has a sample: about Kafka's default limit of a batch (max.message.bytes).
+# The assumed bytes per offset if no range has a sample: about Kafka's default limit of a batch (max.message.bytes).
 UNKNOWN_BYTES = 1024.0 * 1024
 
 
@@ -51,12 +51,16 @@ class Piece(NamedTuple):
 
 
 def share(available: Mapping[TopicPartition, int], limit: int | None) -> dict[TopicPartition, int]:
-    """Splits ``limit`` records in proportion to the available records; the shares add up exactly to ``limit``."""
+    """Returns each partition's share of ``limit`` records, in proportion to its available records.
+
+    The shares add up to ``limit``. Without a limit, or if fewer records are available, all records are shared out.
+    """
     total = sum(available.values())
     if limit is None or total <= limit:
         return dict(available)
     shares = {tp: size * limit // total for tp, size in available.items()}
-    # The largest remainders get one more record; among equal ones the larger partition, so that none waits forever.
+    # Partitions with the largest remainders get one more record. Equal remainders: the larger partition is first, so
+    # that no partition waits forever.
     by_remainder = sorted(available, key=lambda tp: (-(available[tp] * limit % total), -available[tp], tp))
     for partition in by_remainder[: limit - sum(shares.values())]:
         shares[partition] += 1
@@ -66,10 +70,11 @@ def share(available: Mapping[TopicPartition, int], limit: int | None) -> dict[To
 def share_bytes(
     wanted: Iterable[Range], bytes_per_offset: Mapping[TopicPartition, float], limit: int
 ) -> dict[TopicPartition, int]:
-    """Returns how many offsets of each range fit into ``limit`` bytes in total; at least one offset of the largest.
+    """Returns how many offsets of each range fit into ``limit`` bytes in total.
 
-    The shares are proportional to the ranges' bytes, so that all are finished after the same number of micro-batches. A
-    range without a sample counts with the largest bytes per offset of the others.
+    Each range gets the same fraction of its offsets, so that all ranges end in the same micro-batch.
+    If no offset fits, the largest range gets one offset. A range without a sample counts with the largest bytes per
+    offset of the others.
     """
     sizes = {item.partition: item.size for item in wanted}
     unknown = max(bytes_per_offset.values(), default=UNKNOWN_BYTES)
@@ -83,7 +88,7 @@ def share_bytes(
 
 
 def gather(wanted: Iterable[Range], few: int = FEW_OFFSETS) -> list[list[Range]]:
-    """Groups ranges into tasks: one task a range, but neighbours share a task of up to ``few`` offsets."""
+    """Groups consecutive ranges into tasks of up to ``few`` offsets. A larger range has a task of its own."""
     groups: list[list[Range]] = []
     room = 0
     for item in wanted:

@@ -146,7 +146,7 @@ class OffsetsStreamReader(OdradekStreamReader):
 
 
 def _with_names(history: OffsetsOptions, tasks: Sequence[InputPartition]) -> list[InputPartition]:
-    """Adds the topic names to the tasks, and removes the partitions that do not have the group."""
+    """Adds the topic names to the tasks. If the options name a group, removes the pieces of other partitions."""
     from odradek.history.read import topic_names
 
     if not tasks:

@@ -54,8 +54,8 @@ REFUSED = {
     "enable.auto.commit": "offsets are committed after each finished micro-batch, if kafka.group.id is given",
     "interceptor.classes": "interceptors could change records, and a range must return the same records each time",
 }
-# Settings of Kafka's consumer without effect here, or decided by Spark's plan. They are accepted, so that a query only
-# has to change its format. Settings of SASL and TLS are not among them: ignoring them would be unsafe.
+# Settings of Kafka's consumer that have no effect here, or that Spark's plan decides. They are accepted, so that a
+# query only has to change its format. Settings of SASL and TLS are not among them: ignoring them would be unsafe.
 WITHOUT_EFFECT = frozenset({
     "allow.auto.create.topics", "auto.commit.interval.ms", "client.dns.lookup", "connections.max.idle.ms",
     "enable.metrics.push", "exclude.internal.topics", "fetch.max.bytes", "fetch.min.bytes", "group.instance.id",
@@ -70,7 +70,8 @@ WITHOUT_EFFECT = frozenset({
 class OnGroupReset(StrEnum):
     """The reaction of a query to another client that moved its group's offsets.
 
-    ``asked``: it follows only commits whose metadata asks for a reset.
+    ``asked``: the query follows only commits whose metadata asks for a reset. ``follow``: it follows every commit.
+    ``ignore``: it continues from its checkpoint. ``fail``: it ends.
     """
 
     ASKED = "asked"
@@ -227,10 +228,11 @@ def client_config(
     *,
     strict: bool = True,
 ) -> ClientConfig:
-    """Returns the client's configuration from ``kafka.*`` settings; ``others`` are settings that are read elsewhere.
+    """Returns the client's configuration from ``kafka.*`` settings.
 
-    Raises ConfigError, for unknown settings only if ``strict``. Settings of SASL and TLS always raise it: a user who
-    wants encryption must not get a plain connection.
+    ``others``: settings that are not in ``kafka``, but that the message about an unknown setting may suggest. Raises
+    ConfigError; for unknown settings only if ``strict``, for settings of SASL and TLS always: a user who wants
+    encryption must not get a plain connection.
     """
     if not kafka.get("bootstrap.servers"):
         raise ConfigError("option kafka.bootstrap.servers is required, for example 127.0.0.1:9092")
@@ -286,7 +288,7 @@ def _assignment(text: str) -> tuple[TopicPartition, ...]:
 
 
 def _position(options: Mapping[str, str], names: tuple[str, str, str], default: str) -> Position:
-    """Returns the starting (or ending) position from the first of three options that is given."""
+    """Returns the starting or ending position. If several of the three options are given, the first of them decides."""
     for_all, by_timestamp, by_offset = names
     if for_all.lower() in options:
         return Position(Start.TIMESTAMP, timestamp_ms=_number(options, for_all, 0))
@@ -328,7 +330,10 @@ def _json(name: str, text: str, example: str) -> dict[str, Any]:
 def _check_positions(
     options: Mapping[str, str], starting: Position, ending: Position, group_id: str | None, streaming: bool | None
 ) -> None:
-    """Refuses positions that Spark's own source refuses too, such as an end of a stream. Raises ConfigError."""
+    """Refuses ``committed`` without a group, and positions that Spark's own source refuses, such as an end of a stream.
+
+    Raises ConfigError.
+    """
     if starting.kind is Start.COMMITTED and group_id is None:
         raise ConfigError("startingOffsets=committed needs kafka.group.id: the group with the committed offsets")
     if streaming:
@@ -385,7 +390,7 @@ def _on_group_reset(options: Mapping[str, str], commit_offsets: bool) -> OnGroup
     )
     if chosen is not OnGroupReset.IGNORE and not commit_offsets:
         # The mark in our commits distinguishes a reset from an old commit; without our commits there is no mark.
-        raise ConfigError(f"onGroupReset={chosen.value} needs kafka.group.id and commitOffsets=true")
+        raise ConfigError(f"onGroupReset={chosen.value} needs kafka.group.id, and commitOffsets=true or transaction")
     return chosen
 
 

@@ -1,9 +1,9 @@
-"""The translation of Java regular expressions for ``subscribePattern``, as in Spark's own source. Pure: no I/O.
+"""Translates ``subscribePattern``, a Java regular expression as in Spark's own source, to Python's syntax.
 
-It translates the parts whose syntax differs in Python: classes inside classes, intersections (``[a-z&&[^b]]``),
-``\\p{…}``, ``\\Q…\\E`` and named groups. Topic names have 65 different characters, so a class becomes the set of those
-that it matches, and a letter under the flag ``i`` becomes the class of its two cases. Parts that cannot be translated
-are refused with their name in the message.
+Parts with another syntax in Python are translated: classes inside classes, intersections (``[a-z&&[^b]]``), ``\\p{…}``,
+``\\Q…\\E`` and named groups. A topic name may contain 65 different characters. So a class becomes the set of the
+characters that it matches, and a letter under the flag ``i`` becomes the class of its two cases. A part that cannot be
+translated is refused; the message names it. Pure: no I/O.
 """
 
 from __future__ import annotations

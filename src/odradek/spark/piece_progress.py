@@ -20,7 +20,7 @@ class PieceProgress:
         self.lost: list[Range] = []
 
     def note_read(self, start: int, end: int) -> None:
-        """Adds offsets that the reader has processed, ``end`` exclusive; ``end`` is its new position."""
+        """Adds offsets that the reader has processed, ``end`` exclusive; ``end`` is the new position."""
         self.position = end
         if self.read and self.read[-1].end == start:
             self.read[-1] = self.read[-1]._replace(end=end)
@@ -28,6 +28,6 @@ class PieceProgress:
             self.read.append(Range(self.partition, start, end))
 
     def note_lost(self, start: int, end: int) -> None:
-        """Adds offsets that no longer exist, ``end`` exclusive, if there are any and the options allow the loss."""
+        """Adds offsets that no longer exist, ``end`` exclusive; none if ``start`` is not below ``end``."""
         if start < end:
             self.lost.append(Range(self.partition, start, end))

@@ -1,4 +1,4 @@
-"""The read of one piece in a worker process. Its connections stay open for later tasks of the process."""
+"""The read of one piece in a worker process. The connections stay open for later tasks of the process."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 def read_piece(options: ReadOptions, piece: Piece, progress: PieceProgress | None = None) -> Iterator[pa.RecordBatch]:
     """Yields the records of a piece.
 
-    Records that were lost since the micro-batch was planned raise DataLoss or are left out. The leader epoch of the
-    piece detects a log that was truncated and has grown again. ``progress`` gets the offsets that were read and lost.
+    For records that were lost since the plan, raises DataLoss, or with ``failOnDataLoss=false`` leaves them out. The
+    piece's leader epoch reveals a log that was truncated and has grown again. ``progress`` gets the offsets that were
+    read and lost.
     """
     progress = progress or PieceProgress(piece.partition, piece.start)
     return report_progress(

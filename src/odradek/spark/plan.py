@@ -11,48 +11,49 @@ Rules
 * ``ids`` are the topic ids: an offset has no meaning in another topic of the same name, whatever its length. Brokers
   before 2.8 and checkpoints of Spark's own source have no ids; without them only a shorter log shows a new topic.
 * ``epochs`` are, per partition, the epoch of the leader whose log reached the position when the micro-batch was planned
-  (KIP-320). No record has to be read for it; the epoch of the last record is not higher. If the current leader has
-  another epoch, it is asked for the end offset of the stored epoch. An end offset below the position means that the log
-  was truncated, even if it has grown again. Without a stored epoch, only a shorter log shows truncation.
-* Spark requests the next micro-batch only when all records up to ``start`` are done. So the planner commits ``start``.
-  The driver does the same when a micro-batch is reported as finished and no next micro-batch is requested yet
-  (``micro_batch_commits.py``).
+  (KIP-320). To know this epoch, the planner reads no record; the epoch of the last record is not higher. If the current
+  leader has a later epoch, the planner requests the end offset of the stored epoch. An end offset below the position
+  means that the log was truncated, even if the log has grown again. Without a stored epoch, only a shorter log shows
+  truncation.
+* When Spark requests the micro-batch that begins at a source offset, all records up to this source offset are done. So
+  the planner then commits the source offset. If Spark does not request the next micro-batch at once, the driver commits
+  the finished one (``micro_batch_commits.py``).
 * Our commits have a mark, ``odradek-spark:1:<offset>``, in their metadata. A commit without a mark, or with the mark of
   another offset, comes from another client. If its offset differs from the query's position, it is a reset with
-  ``onGroupReset=follow``. With ``asked``, the default, it is one only if its metadata asks for a reset
-  (``lag/reset_mark``). Any other commit is overwritten, with a warning: its author and purpose are unknown, and the
-  checkpoint decides.
-* The query acknowledges a reset before it follows it: it commits the offset again with the mark
-  ``odradek-spark:1:<offset>:<id>``, and the micro-batch that reads from there stores the id in ``followed``. So at the
-  next start, the group's commit means:
+  ``onGroupReset=follow`` or ``fail``. With ``asked``, the default, it is a reset only if its metadata asks for one
+  (``lag/reset_mark``). With ``ignore``, it is no reset. The query overwrites any other commit, because the checkpoint
+  decides. With ``asked`` it also warns, because the author and the purpose of the commit are unknown.
+* The query acknowledges a reset before it follows the reset: it commits the reset's offset again with the mark
+  ``odradek-spark:1:<offset>:<id>``. The micro-batch that reads from this offset stores the id in ``followed``. So the
+  group's commit means:
 
   | the group's commit        | and the checkpoint | means                                         | action       |
   |---------------------------|--------------------|-----------------------------------------------|--------------|
   | none                      |                    | never committed, expired or deleted           | commit       |
   | ours, without an id       | at that offset     | the group is up to date                       | none         |
   | ours, without an id       | at another offset  | killed after a micro-batch, before its commit | commit       |
-  | ours, with a reset's id   | has followed it    | the same; the reset is done                   | commit       |
-  | ours, with a reset's id   | has not            | killed before the micro-batch was planned     | follow it    |
+  | ours, with a reset's id   | has followed it    | the reset is done                             | commit       |
+  | ours, with a reset's id   | has not followed   | killed before the micro-batch was planned     | follow it    |
   | another client's          | at that offset     | no move                                       | commit       |
   | another client's, a reset | at another offset  | always a new reset                            | follow it    |
   | another client's, no reset| at another offset  | a consumer's, a mirror's or a person's        | commit       |
-  | another query's, any      |                    | an earlier query, or one that runs now        | commit       |
+  | another query's           |                    | an earlier query, or one that runs now        | commit       |
 
-  The id identifies a reset, not the offset: two resets to the same offset are followed twice.
-* A query has an id, which the checkpoint has from its first micro-batch on (``query``); the marks end with it:
+  A reset is known by its id, not by its offset: if two resets have the same offset, the query follows both.
+* A query has an id. The checkpoint has it from the first micro-batch on (``query``), and the marks end with it:
   ``odradek-spark:1:<offset>:<reset id or nothing>:<query>``. A query that finds another query's mark takes over the
-  group. In its first micro-batch the mark counts as any earlier commit; later there is a warning. If both run, each
-  overwrites the other's commits and continues from its own checkpoint. A mark or checkpoint without an id counts as the
-  query's own.
+  group. In the query's first micro-batch, the other query's commit counts as any earlier commit; later the query warns.
+  If both queries run, each overwrites the other's commits and continues from its own checkpoint. A mark or checkpoint
+  without a query's id counts as the query's own.
 * Limit: Kafka has no conditional commit. If another client resets the group between the planner's OffsetFetch and the
   OffsetCommit sent at once after it, the reset is overwritten and never followed. This window is one round trip, some
   milliseconds per commit. Planning takes longer, so the planner fetches the group's offsets again before it
   acknowledges a reset. An overwritten reset has to be repeated, or made while the query does not run.
-* With ``commitOffsets=transaction`` the planner commits only acknowledgements, which leave the group where it is. The
-  driver adds the end of a micro-batch to the micro-batch's transaction by the same table (``micro_batch_groups.py``). A
-  reset to follow is not overwritten; the next plan follows it. So the planner commits nothing where the table says
-  "commit". The limit above does not apply to the driver, which looks at the group again in the transaction.
-* A commit has the leader epoch that the checkpoint has for its offset, for consumers that continue from it.
+* With ``commitOffsets=transaction`` the planner commits only acknowledgements, which do not change the group's offsets.
+  Where the table says "commit", the driver adds the end of a micro-batch to the micro-batch's transaction
+  (``micro_batch_groups.py``). It does not overwrite a reset that the query has yet to follow. The limit above does
+  not apply to the driver, which fetches the group's offsets again inside the transaction.
+* A commit has the leader epoch that the checkpoint has for the same offset, for consumers that continue from there.
 """
 
 from __future__ import annotations
@@ -89,9 +90,9 @@ class NoCommittedOffset(OdradekError):
 class CommitDecision:
     """What a query does about the group's commits, after it has read up to a source offset.
 
-    ``commits``: to be written. ``resets``: to be followed by the next micro-batch, partition → (offset, reset id).
+    ``commits``: the commits to write. ``resets``: what the next micro-batch follows, partition → (offset, reset id).
     ``others``: the other query whose commit in a partition is overwritten. ``overwritten``: with
-    ``onGroupReset=asked``, the offset of each commit of any other client that is overwritten.
+    ``onGroupReset=asked``, the offsets of overwritten commits that no query has made.
     """
 
     commits: Commits
@@ -110,7 +111,8 @@ def decide_commits(done: SourceOffset, committed: Commits, on_reset: OnGroupRese
         commit = committed.get(partition)
         mark = None if commit is None else mark_of(commit)
         other = other_query(commit, done.query)
-        # A mark of another query is never a reset for this one, even with an id: its first micro-batch writes one.
+        # Another query's mark is never a reset for this query, even if the mark has a reset id: the other query's first
+        # micro-batch writes such a mark.
         if commit is None or mark == "" or other or (mark is not None and mark == done.followed.get(partition)):
             moved = False
         else:
@@ -138,7 +140,8 @@ def existing_commits(decision: CommitDecision, existing: Offsets) -> dict[TopicP
 
 
 def uncommitted(decision: CommitDecision, committed: Commits, existing: Offsets) -> list[TopicPartition]:
-    """Returns the partitions in which the group is behind a finished micro-batch and no other client has committed."""
+    """Returns the partitions whose committed offset is not the micro-batch's end. Leaves out partitions whose commit
+    another client or query has made."""
     moved = decision.overwritten.keys() | decision.others.keys()
     commits = existing_commits(decision, existing)
     return [
@@ -228,8 +231,8 @@ def starting_offsets(
 ) -> dict[TopicPartition, int]:
     """Returns the start offset of a first micro-batch, or a batch read, in each partition of ``log``.
 
-    ``epoch_ends``: as in ``TopicStates``, for the epochs of the commits. ``found``: the offsets of the wanted times, −1
-    where no record is that recent. Raises ConfigError, NoCommittedOffset.
+    ``epoch_ends``: as in ``TopicStates``, for the epochs of the commits. ``found``: the offsets for ``wanted_times``,
+    −1 where no record is that recent. Raises ConfigError, NoCommittedOffset.
     """
     if position.kind is Start.EARLIEST:
         return {tp: bounds.start for tp, bounds in log.items()}
@@ -255,7 +258,7 @@ def starting_offsets(
 def ending_offsets(
     position: Position, log: Mapping[TopicPartition, LogRange], *, found: Offsets | None = None
 ) -> dict[TopicPartition, int]:
-    """Returns the end of a batch read, exclusive. Without a record as recent as a wanted time it is the log end."""
+    """Returns the end offsets of a batch read, exclusive. If no record is as recent as a wanted time: the log end."""
     if position.kind is Start.OFFSETS:
         _check_complete("endingOffsets", position.offsets, log)
         return {tp: _resolve(position.offsets[tp], bounds) for tp, bounds in log.items()}
@@ -295,13 +298,13 @@ def usable_offset(
     return bounds.end if auto_offset_reset == "latest" else bounds.start
 
 
-# Kafka's default is the largest int64, which means no limit. A limit of ten years or more
-# counts as none, too: it would not narrow a search by time.
+# Kafka's default of message.timestamp.before.max.ms is the largest int64, which means no limit. A limit of ten years or
+# more counts as none, too: it would not narrow a search by time.
 _NO_LIMIT_MS = 10 * 365 * 86_400_000
 
 
 def disorder_ms(settings: Mapping[str, str | None]) -> int | None:
-    """Returns by how many ms a record can be older than an earlier one, from the topic's settings. None: no limit."""
+    """Returns by how many ms a record can be older than an earlier one. None: no known limit."""
     if settings.get("message.timestamp.type") == "LogAppendTime":
         return 0
     # Before Kafka 3.6 there was one limit for both directions.
@@ -369,7 +372,7 @@ def losses_of_committed(
 
 
 def resume_offset(offset: int, epoch_end: int | None, bounds: LogRange) -> int:
-    """Returns the offset at which reading continues after the log diverged at ``epoch_end`` (None: it did not).
+    """Returns the offset at which reading continues. If ``epoch_end`` is below ``offset``, the log diverges there.
 
     The result may be above the offsets that can be read yet: the records below it exist and were read, so they must not
     be read again.
@@ -395,8 +398,8 @@ class GroupOffsets:
     """The group's offsets for a plan.
 
     * ``begin``: the start offsets of partitions that ``start`` does not have.
-    * ``committed``: the group's commits, unless resets are ignored.
-    * ``resets``: to be followed, with usable offsets.
+    * ``committed``: the group's commits; empty if the query ignores resets.
+    * ``resets``: the resets to follow, with usable offsets.
     * ``origin_epochs``: the leader epochs of the commits that decide ``begin`` and ``resets``.
     * ``new_id``: the id for a reset without one. ``query``: the id for a query without one.
     """
@@ -413,7 +416,7 @@ class GroupOffsets:
 class TopicStates:
     """The topics' state for a plan. ``ids``: the current topic ids. ``causes``: looks up the causes of a loss.
 
-    ``epoch_ends``: the end offset of the stored epoch in the log of a leader with another epoch.
+    ``epoch_ends``: the end offset of the stored epoch in the log of a leader with a later epoch.
     """
 
     ids: TopicIds = field(default_factory=dict)
@@ -423,7 +426,7 @@ class TopicStates:
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """The limits of a micro-batch. ``max_records``: of all partitions together; ``max_per_partition``: of each.
+    """The limits of a micro-batch. ``max_records``: for all partitions together; ``max_per_partition``: for each.
 
     ``upto``: the highest end offset of each partition; other partitions wait for another run.
     """
@@ -499,8 +502,8 @@ def _log_as_read(start: SourceOffset, partition: TopicPartition, bounds: LogRang
 def _epochs(ends: Offsets, log: Mapping[TopicPartition, LogRange], known: Mapping[TopicPartition, int]) -> Offsets:
     """Returns the leader epochs to store with the positions.
 
-    The log of the current leader reaches every position up to its end, so its epoch is stored. A position above that
-    end keeps the known epoch, because the leader confirmed it for that epoch; the next plan asks again.
+    For a position up to the log end, that is the epoch of the current leader. A position above the log end keeps the
+    known epoch, because the leader has confirmed that this epoch reaches the position. The next plan asks again.
     """
     epochs = {tp: log[tp].leader_epoch if end <= log[tp].end else known.get(tp, NO_EPOCH) for tp, end in ends.items()}
     return {tp: epoch for tp, epoch in epochs.items() if epoch >= 0}
@@ -512,7 +515,9 @@ def _next_offsets(
     resets: Mapping[TopicPartition, tuple[int, str]],
     topics: TopicStates,
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], list[str]]:
-    """Returns the next offsets of the partitions of ``start``, those of them that moved, and the losses."""
+    """Returns the next offsets of the partitions of ``start``, those offsets that a loss moved, and the losses.
+
+    Partitions in ``resets`` are left out."""
     ids, causes = topics.ids, topics.causes
     kept: dict[TopicPartition, int] = {}
     origins: dict[TopicPartition, int] = {}
@@ -574,8 +579,8 @@ def _ends(begin: Offsets, log: Mapping[TopicPartition, LogRange], limits: BatchL
 
 
 def has_enough(start: SourceOffset, batch: MicroBatch, log: Mapping[TopicPartition, LogRange], least: int) -> bool:
-    """Returns whether ``least`` records wait after ``start`` (``minOffsetsPerTrigger``). A
-    micro-batch with a reset, a loss or a new partition never waits."""
+    """Returns whether ``least`` records wait after ``start`` (``minOffsetsPerTrigger``). Returns True, too, for a
+    micro-batch with a reset, a loss or a new partition."""
     if batch.end.origins:
         return True
     return sum(max(0, log[tp].end - start.positions[tp]) for tp in start.positions if tp in log) >= least

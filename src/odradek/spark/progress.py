@@ -1,4 +1,4 @@
-"""Progress reports of the tasks of a read, sent while they run.
+"""Progress reports that the tasks of a read send while they run.
 
 Spark knows the record count of a task only when the task ends (in local mode; on a cluster every ten seconds), and one
 task reads a whole range. So workers send the driver a datagram after each batch. Nothing waits for a datagram, and the
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 OPTION = "progressTo"
 """The option of ``format("odradek")`` that makes workers report. Only this module interprets its value."""
 _LOOK_S = 0.2
-# The maximum time at the end of a run for reports that still arrive.
+# The maximum time, at the end of a run, to count the reports that have arrived.
 _DRAIN_S = 1.0
 _LONGEST = 2048
 _MOST_PIECES = 100_000
@@ -35,10 +35,13 @@ _MOST_PIECES = 100_000
 
 @contextlib.contextmanager
 def progress_options(spark: SparkSession, advance: Callable[[int], None]) -> Iterator[dict[str, str]]:
-    """Yields options for reads. A thread calls ``advance`` with the number of further offsets that the reads have done.
+    """Yields options for reads: with them, workers report progress to this process.
 
-    Reports that have arrived when the block ends are still counted, for ``_DRAIN_S`` at most. A task that is tried
-    again counts once.
+    If no socket can be bound, there are no options and no reports.
+
+    A thread calls ``advance`` with the number of offsets that the tasks have read since the last call. Reports that
+    have arrived when the block ends are still counted, for ``_DRAIN_S`` at most. A task that is tried again counts
+    once.
     """
     settings = spark.sparkContext.getConf()
     host = settings.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"

@@ -24,15 +24,15 @@ _REFUSED = ("Xmx", "-Dspark")
 def submit_arguments(settings: Mapping[str, str], directory: Path) -> list[str]:
     """Returns the arguments of ``spark-submit`` for these settings, which are written to files in ``directory``.
 
-    PYSPARK_SUBMIT_ARGS applies as in PySpark: ``--conf`` in it has precedence. A properties file that it names is
-    copied into ours, because Spark reads only one. Without such a file, Spark's defaults apply
-    (``conf/spark-defaults.conf``). Raises ConfigError for an unreadable file or malformed arguments.
+    The arguments in PYSPARK_SUBMIT_ARGS apply as in PySpark: its ``--conf`` overrides ``settings``. If it names a
+    properties file, the file is copied into ours, because Spark reads only one. If it names none, Spark's
+    defaults apply (``conf/spark-defaults.conf``). Raises ConfigError for an unreadable file or malformed arguments.
     """
     user_file, conf, others = _split_arguments(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     text = b""
     if user_file is not None:
         try:
-            text = Path(user_file).read_bytes() + b"\n\n"  # the second one ends a line with a continuation
+            text = Path(user_file).read_bytes() + b"\n\n"  # the second line feed ends a continued line
         except OSError as error:
             raise ConfigError(f"PYSPARK_SUBMIT_ARGS: {_FILE_OPTION} {user_file}: {error.strerror}") from error
     kept = {**settings, **conf}
@@ -95,8 +95,8 @@ def _escaped(text: object) -> str:
 def _to_argument_file(options: str, file: Path) -> str:
     """Moves Java options to an argument file, and returns the option that names it.
 
-    Options that Spark refuses are left unchanged. Argument files among the options stay options, because Java expands
-    none inside another.
+    Returns ``options`` unchanged if Spark refuses one of them, or if they cannot be parsed. Argument files among the
+    options stay options, because Java expands no argument file inside another.
     """
     try:
         given = shlex.split(options)

@@ -4,11 +4,12 @@ Rules
 -----
 * Filters on ``topic`` and ``partition`` select the partitions to read; filters on ``offset`` bound the offsets. These
   are applied exactly, so Spark does not check the rows again.
-* Filters on ``timestamp`` reduce the offsets to read, and Spark checks the rows again. Kafka answers one question about
-  time: the first offset whose record is not older than a time. So a lower bound is safe: no record before that offset
-  matches. An upper bound alone is not safe: an older record may follow the first newer one, because clients choose the
-  timestamps. It is safe if the maximum *disorder* is known, that is, how much older than an earlier record a record can
-  be: the range ends at the first record that is newer than the bound by more than that. The disorder is
+* Filters on ``timestamp`` reduce the offsets to read, and Spark checks the rows again. For a time, Kafka finds
+  only the first offset whose record is not older. So a lower bound is safe: no record before that offset matches. An
+  upper bound alone is not safe: an older record may follow the first newer one, because clients choose the timestamps.
+  An upper bound is safe if the *disorder* is known: by how much a record can be older than an earlier record, at most.
+  Then the range ends at the first record that is too new even if the disorder is subtracted from its timestamp. The
+  disorder is
 
   | if                                                    | disorder                                     |
   |-------------------------------------------------------|----------------------------------------------|
@@ -118,7 +119,7 @@ def _take_partition_test(pushed: PushedFilters, item: Filter, *, wanted: bool) -
 
 
 def _bounds(item: Filter, value: Any) -> tuple[int | None, int | None]:
-    """Returns the smallest and the largest integer that a comparison allows, the second exclusive."""
+    """Returns the smallest integer that a comparison allows, and the first integer above all allowed ones."""
     if isinstance(item, EqualTo | EqualNullSafe):
         return value, value + 1
     if isinstance(item, GreaterThan | GreaterThanOrEqual):

@@ -19,8 +19,8 @@ _THERE_ALREADY = "DATA_SOURCE_ALREADY_EXISTS"
 def register(spark: SparkSession) -> None:
     """Registers ``format("odradek")`` and ``format("odradek-offsets")`` in a session, for all threads of this process.
 
-    It also adds the listener that commits each micro-batch of the session's streams when it is finished. It changes no
-    setting of the session.
+    It also adds the listener that commits each micro-batch of the session's streams when it is finished (not with Spark
+    Connect). It changes no setting of the session.
 
     In the definition of a Declarative Pipeline it does nothing: PySpark 4.3 fails a pipeline in which anything
     registers a data source (``UNKNOWN_RESPONSE … __python_accumulator__``, after the run), and Spark finds these

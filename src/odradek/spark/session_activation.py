@@ -42,7 +42,8 @@ def defines_pipeline() -> bool:
 def active(spark: Any) -> Iterator[None]:
     """Makes the session the active one of this thread for the block.
 
-    If another session with our sources is active, Spark refuses the registration: DATA_SOURCE_ALREADY_EXISTS.
+    Otherwise Spark refuses to register our sources (DATA_SOURCE_ALREADY_EXISTS) if the active session is another one
+    that has them already.
     """
     if is_connect(spark):  # with Spark Connect, each request has its session
         yield

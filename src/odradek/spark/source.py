@@ -83,7 +83,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         return "odradek"
 
     def schema(self) -> StructType:
-        # Spark does not say here whether a batch query or a stream is read; the readers check the difference.
+        # Spark does not say here whether a batch query or a stream is read. The readers' methods check the rest.
         return source_schema(parse_options(self.options, streaming=None).include_headers)
 
     def reader(self, schema: StructType) -> OdradekReader:
@@ -172,9 +172,9 @@ def _read(options: ReadOptions, task: InputPartition) -> Iterator[pa.RecordBatch
 class _FilterPushdown:
     """The value of ``OdradekReader.pushFilters``.
 
-    It takes no filters unless the option ``pushFilters`` is set. Spark stores the tasks of a filtered scan with the
-    loaded DataFrame. It uses them again for the next query over it, even if that has other filters (PySpark 4.1 to
-    4.3).
+    It takes no filters unless the option ``pushFilters`` is set. The reason: Spark stores the tasks of a filtered scan
+    with the loaded DataFrame. Spark reads these tasks again in the next query over the DataFrame, even if that query
+    has other filters (PySpark 4.1 to 4.3).
 
     While ``spark.sql.python.filterPushdown.enabled`` is off, its default, PySpark refuses every read of a reader that
     overrides ``pushFilters``, with an error that names the setting. It detects the override by ``__func__``. So without
@@ -183,7 +183,7 @@ class _FilterPushdown:
 
     def __init__(self, reader: OdradekReader) -> None:
         self._reader = reader
-        base = getattr(DataSourceReader, "pushFilters", None)  # PySpark 4.0 has none, and asks for none
+        base = getattr(DataSourceReader, "pushFilters", None)  # PySpark 4.0 has no such method and calls none
         self.__func__ = type(self).__call__ if reader.options.push_filters else base
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
@@ -262,9 +262,10 @@ def narrow_by_filters(lookups: Lookups, whole: list[Range], pushed: pushdown.Pus
 def _commits(
     lookups: Lookups, partitions: Collection[TopicPartition], committed: Commits | None = None
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Returns the group's commits if the read starts from them. ``committed``: the commits if they are known.
+    """Returns the offsets that the read starts from: the group's commits, or those in ZooKeeper.
 
-    With startingOffsets=zookeeper, the offsets there take their place."""
+    Returns an empty mapping for another kind of ``startingOffsets``. ``committed``: the group's commits, if known.
+    """
     if lookups.options.starting.kind is Start.ZOOKEEPER:
         return lookups.in_zookeeper(partitions)
     if lookups.options.starting.kind is not Start.COMMITTED:
@@ -314,15 +315,15 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self.options = options
         self._lookups = Lookups(options)
         self._upto: dict[TopicPartition, int] | None = None  # the end offsets of an AvailableNow run
-        self._settled: dict[str, Any] | None = None  # the source offset last committed
+        self._settled: dict[str, Any] | None = None  # the source offset that was committed last
         self._planned: dict[str, Any] | None = None  # the end of the micro-batch that was planned last
         self._reached: dict[str, Any] = {}  # the end of the micro-batch that Spark has asked for last
         self._ends: dict[TopicPartition, int] = {}
-        # Other clients' commits at which partitions started and which are not acknowledged yet: these are no resets.
+        # Other clients' commits from which partitions started. They are not acknowledged yet, and they are no resets.
         self._unacknowledged: dict[TopicPartition, OffsetAndMetadata] = {}
         self._last_batch_s: float | None = None
         self._waited: set[TopicPartition] = set()
-        self._new_query = uuid.uuid4().hex[:12]  # the id for a query without one
+        self._new_query = uuid.uuid4().hex[:12]  # the query id for a checkpoint without one
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.options,)  # connections are not pickled
@@ -330,8 +331,8 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     # --- Spark's calls for planning
 
     def initialOffset(self) -> dict[str, Any]:
-        # The plan of the first micro-batch decides and records its start. Spark calls this again after a restart, when
-        # "latest" or the group's offsets may have changed.
+        # The plan of the first micro-batch decides and records its start. This method must not decide: Spark calls it
+        # again after a restart, when "latest" or the group's offsets may have changed.
         return INITIAL.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -348,15 +349,16 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._upto = self._lookups.ends(self._lookups.partitions())
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
-        """Commits ``start``, which is finished, and plans the micro-batch after it.
+        """Plans the micro-batch after ``start``. With ``commitOffsets=true``, it first commits the finished ``start``.
 
-        PySpark before 4.2 gives no ``start`` and no ``limit``. There ``start`` is the end with which Spark has
-        last called ``partitions``. After a restart Spark first calls that with the checkpoint's last offset.
+        Returns the end of this micro-batch, or ``start`` if there is none. PySpark before 4.2 passes no ``start`` and
+        no ``limit``. Then ``start`` is the last ``end`` that Spark has passed to ``partitions``; after a restart, that
+        is the checkpoint's last offset.
         """
         start = self._reached if start is None else start
         limit = ReadAllAvailable() if limit is None else limit
         if self.options.commit_offsets and not start and self._settled is None:
-            self._lookups.warn_of_members()  # before the first micro-batch, too
+            self._lookups.warn_of_members()  # warns before the first micro-batch, too
         done = SourceOffset.from_json(start)
         ends = self._ends = self._lookups.ends(self._lookups.partitions(strict=done.is_initial))
         follow = True
@@ -378,7 +380,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                     tp: (committed or {})[tp] for tp in batch.acknowledge if tp in (committed or {})
                 }
                 break
-            follow = False  # without the acknowledgement it would be followed twice, so it stays in the group for now
+            follow = False  # without an acknowledgement the query would follow the reset twice, so the reset waits
         data_loss.warn(batch.lost)
         self._last_batch_s = time.monotonic()
         self._planned = batch.end.to_json()
@@ -387,7 +389,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Returns the log end offsets of the last plan, for the query's progress.
 
-        Spark calls this at every trigger, so it sends no request.
+        Spark calls this method at every trigger, so it sends no request.
         """
         return latest_to_json(self._ends) if self._ends else None
 
@@ -397,7 +399,8 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return _tasks(plan.ranges(SourceOffset.from_json(start), stop), self._lookups, stop.ids, stop.epochs)
 
     def commit(self, end: dict[str, Any]) -> None:
-        # Spark calls this only after it has planned the micro-batch after `end`, so latestOffset(end) has committed it.
+        # Spark calls this only after it has planned the micro-batch after `end`. So latestOffset(end) has committed
+        # `end`.
         # For the last micro-batch of an AvailableNow run Spark does not call this.
         if end != self._settled:
             self._settle(end, SourceOffset.from_json(end), self._lookups.ends(self._lookups.partitions()))
@@ -411,7 +414,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     # --- planning
 
     def _was_reset_since(self, committed: Commits | None, acknowledge: Commits) -> bool:
-        """Returns whether another client committed during planning for a partition that is acknowledged now."""
+        """Returns whether, since ``committed``, another client has committed for a partition of ``acknowledge``."""
         if not acknowledge or committed is None:
             return False
         before = {tp: commit for tp, commit in committed.items() if tp in acknowledge}
@@ -420,8 +423,10 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def _settle(
         self, start: dict[str, Any], done: SourceOffset, ends: Offsets
     ) -> tuple[Commits | None, dict[TopicPartition, tuple[int, str]]]:
-        """Commits the finished micro-batch. Returns the group's commits, unless resets are ignored, and resets to
-        follow."""
+        """Commits the finished micro-batch, unless a transaction does. Returns the group's commits, and resets.
+
+        The resets are those to follow. If the query ignores resets or does not commit, the commits are None.
+        """
         options = self.options
         if not (options.commit_offsets or options.offsets_in_transaction):
             return None, {}
@@ -490,7 +495,10 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def _usable_resets(
         self, resets: Mapping[TopicPartition, tuple[int, str]], log: Mapping[TopicPartition, LogRange], found: Commits
     ) -> dict[TopicPartition, tuple[int, str]]:
-        """Returns the resets with offsets that exist in the logs."""
+        """Returns the resets of existing partitions, with usable offsets.
+
+        If an offset is outside of the log, ``auto.offset.reset`` decides. Raises NoCommittedOffset.
+        """
         epoch_ends = _epoch_ends_of(self._lookups, found)
         usable: dict[TopicPartition, tuple[int, str]] = {}
         for tp, (offset, reset_id) in resets.items():
@@ -507,8 +515,8 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     ) -> tuple[dict[TopicPartition, int], Commits]:
         """Returns the start offsets of partitions without a position, and the commits that decide them.
 
-        Partitions added while the query runs start at the group's commits if the query does, otherwise at their log
-        start offset, so that no record is missed.
+        Partitions that are added while the query runs start at the group's commits if the query has
+        startingOffsets=committed. Otherwise they start at their log start offset, so that no record is missed.
         """
         if done.is_initial:
             commits = _commits(self._lookups, log, committed)
@@ -527,7 +535,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def _should_wait(
         self, done: SourceOffset, batch: plan.MicroBatch, log: dict[TopicPartition, LogRange], limit: ReadLimit
     ) -> bool:
-        """Returns whether the micro-batch waits for ``minOffsetsPerTrigger``, but never longer than
+        """Returns whether the micro-batch has to wait for ``minOffsetsPerTrigger``. The wait ends after
         ``maxTriggerDelay``."""
         least = self.options.min_offsets_per_trigger
         if least is None or isinstance(limit, ReadAllAvailable) or self._upto is not None or self._last_batch_s is None:

@@ -45,7 +45,7 @@ def spark_home(master: str) -> Path:
 
 
 def _is_plain_folder(entry: Path) -> bool:
-    """Returns whether it is one of Spark's directories, such as ``jars``, and no part of the Python package."""
+    """Returns whether ``entry`` is one of Spark's directories, such as ``jars``, and no Python package."""
     return entry.is_dir() and not (entry / "__init__.py").exists()
 
 
@@ -56,7 +56,7 @@ def _is_installed(home: Path) -> bool:
 
 
 def _make(links: Path, entries: list[Path]) -> None:
-    """Makes the home under another name first, since other processes may make it too. Raises OSError."""
+    """Makes the home under another name and then renames it: other processes may make it too. Raises OSError."""
     partial = links.with_name(f"{links.name}.{uuid.uuid4().hex[:8]}")
     try:
         (partial / _PYTHON).mkdir(parents=True)

@@ -14,13 +14,13 @@ from odradek.spark.offset_ranges import Range
 SMALL_TASK_BYTES = 16 << 20
 """The stored bytes below which the overhead of another task is larger than its gain."""
 UNKNOWN_BYTES = 1024.0
-"""The bytes per offset if no partition has a sample."""
-# The rest of a range joins the previous task if it is smaller than this fraction of a task.
+"""The assumed bytes per offset if no partition has a sample."""
+# If a range exceeds the room of a task by less than this fraction of a task, it is not cut.
 _SLIVER = 0.1
 
 
 def estimated_sizes(wanted: Sequence[Range], bytes_per_offset: Mapping[TopicPartition, float]) -> dict[Range, float]:
-    """Returns the stored bytes of each range.
+    """Estimates the stored bytes of each range.
 
     A partition without a sample counts with the largest bytes per offset of the others.
     """
@@ -35,10 +35,10 @@ def pack(
     slots: int = 1,
     most: int | None = None,
 ) -> list[list[Range]]:
-    """Returns tasks of about ``task_bytes`` stored bytes at most.
+    """Returns tasks of about ``task_bytes`` stored bytes at most; they are larger if ``most`` limits their number.
 
-    There is one task for each of ``slots`` if there is enough to read for all, a multiple of ``slots`` if there is
-    more, and never more than ``most``.
+    The number of tasks is ``slots``, or smaller if there is little to read. If more tasks are necessary, it is a
+    multiple of ``slots``. It is never above ``most``.
     """
     sizes = estimated_sizes(wanted, bytes_per_offset)
     total = sum(sizes.values())

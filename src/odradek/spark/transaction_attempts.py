@@ -1,6 +1,6 @@
-"""Rows of a DataFrame in one Kafka transaction: the tasks of one stage write them, and the driver ends it.
+"""Rows of a DataFrame in one Kafka transaction: the tasks of one stage write them, the driver ends the transaction.
 
-An attempt in which Spark has repeated a task or a stage is aborted, and the next one has another epoch.
+If Spark has repeated a task or a stage, the driver aborts the attempt. The next attempt has another epoch.
 ``write_reports`` says why each row is then in the topic once.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.spark.transactions")
 
 MAX_ATTEMPTS = 4
-# The part of a row's number that counts the rows of its task, in ``monotonically_increasing_id``.
+# The bits of ``monotonically_increasing_id`` that count the rows of a task.
 _ROW_NUMBER = (1 << 33) - 1
 
 
@@ -55,7 +55,7 @@ class Placement(NamedTuple):
 
 
 def place(frame: DataFrame, options: WriteOptions, count: int, order: Sequence[str] = ()) -> Placement:
-    """Returns the rows with their partitions of the topic, which has ``count``. One task has all rows of a partition.
+    """Returns the rows, each with its partition of the topic (below ``count``). One task has all rows of a partition.
 
     ``order``: columns by which the rows of a task are sorted; without them, their order is undefined. Raises
     ConfigError for columns that cannot be written.
@@ -65,14 +65,14 @@ def place(frame: DataFrame, options: WriteOptions, count: int, order: Sequence[s
     binary = [col(name).cast("binary").alias(name) if name in ("key", "value") else col(name) for name in names]
     sent = frame.select(*binary, *order)
     kept = [field for field in sent.schema.fields if field.name != TARGET]
-    # Nullable, because the columns of a marker are null.
+    # Nullable, because the other columns of a task row (``choose_partitions``) are null.
     schema = StructType(
         [*(StructField(field.name, field.dataType) for field in kept), StructField(TARGET, IntegerType())]
     )
     tasks = _tasks(frame, count)
     choose = partial(choose_partitions, count, tasks, to_arrow_schema(schema, timezone="UTC"))
     target = col(TARGET)
-    task = when(target < 0, -1 - target).otherwise(target % tasks)  # a negative target is that of a marker
+    task = when(target < 0, -1 - target).otherwise(target % tasks)  # a task row has a negative target
     placed = map_in_arrow(sent, choose, schema).repartitionById(tasks, task)
     if order:
         placed = placed.sortWithinPartitions(*order)
@@ -93,10 +93,10 @@ def write_once(
     partitions: list[TopicPartition],
     add_offsets: Callable[[], None],
 ) -> int:
-    """Writes placed rows in one transaction, together with the offsets that ``add_offsets`` adds. Returns their number.
+    """Writes placed rows in one transaction, together with the offsets that ``add_offsets`` adds.
 
-    After an error the transaction is aborted, or left to the next producer with the same transactional id. Raises
-    ProducerFenced, TransactionTimedOut, TasksRepeated, Spark's errors, OdradekError.
+    Returns the number of rows. After an error the transaction is aborted, or left to the next producer with the same
+    transactional id. Raises ProducerFenced, TransactionTimedOut, TasksRepeated, Spark's errors, OdradekError.
     """
     for attempt in range(1, MAX_ATTEMPTS + 1):
         begin_s = time.monotonic()  # each attempt is a transaction with the whole timeout
@@ -123,7 +123,7 @@ def _attempt(
     partitions: list[TopicPartition],
     add_offsets: Callable[[], None],
 ) -> int | None:
-    """Returns the number of rows; None if Spark has repeated a task or a stage. The transaction is then aborted."""
+    """Returns the number of rows. If Spark has repeated a task or a stage, aborts the transaction and returns None."""
     shared: SharedTransaction | None = None
     try:
         producer.begin_transaction()
@@ -151,7 +151,7 @@ def _abort(producer: Producer, shared: SharedTransaction | None, partitions: lis
     """Aborts the transaction, so that tasks that still run are refused. Raises ProducerFenced, OdradekError.
 
     From transaction.version 2 on, the markers of the abort have the next epoch. Below version 2, the producer gets the
-    next epoch later, and a partition learns it from the markers of another, empty transaction.
+    next epoch later. A partition learns that epoch from the markers of another, empty transaction.
     """
     producer.abort_transaction()
     if shared is not None and shared.version < BROKER_ADDS_PARTITIONS:
@@ -169,5 +169,5 @@ def _abort_after(
         _abort(producer, shared, partitions)
     except ProducerFenced as fenced:
         raise fenced from error
-    except OdradekError as failure:  # the next producer with this transactional id aborts it
+    except OdradekError as failure:  # the next producer with this transactional id aborts the transaction
         log.warning("the transaction was not aborted: %s", failure)

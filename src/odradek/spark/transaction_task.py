@@ -1,7 +1,8 @@
 """The tasks of a micro-batch that is one transaction: the choice of partitions, and the write. Runs in workers.
 
-In one epoch only one attempt of a task may send: the broker counts the sequences of a partition, and each attempt
-starts at 0. It is attempt 0 of the task in attempt 0 of the stage, which Spark starts once (``may_send``).
+In one epoch only one attempt of a task may send: each attempt would send sequences from 0 on, but the broker expects
+consecutive sequences. The attempt that may send is attempt 0 of the task in attempt 0 of the stage, which Spark starts
+once (``may_send``).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from odradek.spark.write_task import UnwritableRow, by_topic, check_partitions
 
 TARGET = "partition"
 THREAD_NAME = "odradek_thread"
-"""A column with the name of Spark's thread in the first row of a task."""
+"""A column that has, in the first row of a task, the name of Spark's thread."""
 
 # PySpark's TaskContext has no number of the stage's attempt. Spark's thread is named after its task, for example
 # "Executor task launch worker for task 3.0 in stage 7.0 (TID 12)".
@@ -33,7 +34,7 @@ _REPORT = pa.schema([pa.field(name, kind) for name, kind in REPORT_COLUMNS.items
 
 
 class UnknownTask(OdradekError):
-    """Spark does not tell which attempt of its stage a task belongs to, so the task may not write."""
+    """The attempt of the stage in which a task runs is unknown, so the task may not write."""
 
 
 def choose_partitions(
@@ -41,13 +42,14 @@ def choose_partitions(
 ) -> Iterator[pa.RecordBatch]:
     """Sets each row's partition. In an Arrow batch, all rows without partition and key go to one partition.
 
-    ``count``: of the topic's partitions; ``tasks``: of the writing tasks; ``schema``: of the result. The first rows are
-    one marker for each writing task, with the partition −1 − task: every task has a row with its thread's name.
+    ``count``: the number of the topic's partitions. ``tasks``: the number of writing tasks. ``schema``: that of the
+    result. The first rows are task rows, one for each writing task, with the partition −1 − task. So every writing
+    task has a row, which names the task's thread.
     """
     from odradek.client.producer.columns import target_partitions
 
     next_free = _context().partitionId()
-    has_markers = False
+    has_task_rows = False
     for batch in batches:
         names = [name for name in (TARGET, "key") if name in batch.schema.names]
         check_partitions(batch)
@@ -60,15 +62,15 @@ def choose_partitions(
         rest = [name for name in batch.schema.names if name != TARGET]
         columns = [*(batch.column(name) for name in rest), pa.array(chosen, pa.int32())]
         placed = pa.RecordBatch.from_arrays(columns, names=[*rest, TARGET])
-        if not has_markers:
-            has_markers = True
-            yield _markers(placed.schema, tasks)
+        if not has_task_rows:
+            has_task_rows = True
+            yield _task_rows(placed.schema, tasks)
         yield placed
-    if not has_markers:
-        yield _markers(schema, tasks)
+    if not has_task_rows:
+        yield _task_rows(schema, tasks)
 
 
-def _markers(schema: pa.Schema, tasks: int) -> pa.RecordBatch:
+def _task_rows(schema: pa.Schema, tasks: int) -> pa.RecordBatch:
     numbers = pa.array([-1 - task for task in range(tasks)], pa.int32())
     columns = [numbers if field.name == TARGET else pa.nulls(tasks, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, names=schema.names)
@@ -79,8 +81,8 @@ def write_in_transaction(
 ) -> Iterator[pa.RecordBatch]:
     """Sends the rows and waits for their acknowledgement. Yields a ``WriteReport`` for the driver.
 
-    An attempt that may not send reports that, and the driver aborts the transaction. Raises UnknownTask, UnwritableRow
-    and the errors of ``Producer``.
+    An attempt that may not send only reports itself; then the driver aborts the transaction. Raises UnknownTask,
+    UnwritableRow and the errors of ``Producer``.
     """
     context = _context()
     stage_attempt, rows = _begin(batches, context)
@@ -88,13 +90,13 @@ def write_in_transaction(
     if report.may_send:
         report = report._replace(rows=_send(options, shared, rows))
     else:
-        for _ in rows:  # Spark expects that its rows are read
+        for _ in rows:  # Spark expects that a task reads its rows
             pass
     yield pa.RecordBatch.from_pylist([report._asdict()], schema=_REPORT)
 
 
 def _begin(batches: Iterator[pa.RecordBatch], context: TaskContext) -> tuple[int, Iterator[pa.RecordBatch]]:
-    """Returns the attempt of the task's stage, and the batches without markers."""
+    """Returns the attempt of the task's stage, and the batches without task rows."""
     for batch in batches:
         if batch.num_rows:
             attempt = stage_attempt(batch.column(THREAD_NAME)[0].as_py(), context.stageId(), context.taskAttemptId())
@@ -103,12 +105,12 @@ def _begin(batches: Iterator[pa.RecordBatch], context: TaskContext) -> tuple[int
 
 
 def _rows(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield _without_markers(first)
+    yield _without_task_rows(first)
     for batch in rest:
-        yield _without_markers(batch)
+        yield _without_task_rows(batch)
 
 
-def _without_markers(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _without_task_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     least = pc.min(batch.column(TARGET)).as_py()
     if least is None or least >= 0:
         return batch
@@ -118,7 +120,7 @@ def _without_markers(batch: pa.RecordBatch) -> pa.RecordBatch:
 def stage_attempt(thread_name: str | None, stage: int, attempt_id: int) -> int:
     """Returns the attempt of a stage by the name of a task's thread. Raises UnknownTask.
 
-    ``stage``, ``attempt_id``: of the task by its TaskContext; a name of another task is not accepted.
+    ``stage``, ``attempt_id``: those in the task's TaskContext. The thread's name must have them, too.
     """
     found = _TASK.search(thread_name or "")
     if found is None or (int(found[1]), int(found[3])) != (stage, attempt_id):
@@ -142,7 +144,7 @@ def _send(options: WriteOptions, shared: SharedTransaction, batches: Iterator[pa
             count += batch.num_rows
         producer.flush()
     except BaseException:
-        with contextlib.suppress(OdradekError):  # about discarded records: the task's own error says more
+        with contextlib.suppress(OdradekError):  # an error about discarded records: the task's own error says more
             producer.close(timeout=0)
         raise
     producer.close()

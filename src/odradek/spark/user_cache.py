@@ -12,9 +12,11 @@ def user_cache() -> Path:
 
 
 def make_private(folder: Path) -> bool:
-    """Makes the folder. Returns whether only this user can write to it: code in it is executed. Raises OSError.
+    """Makes the folder, and returns whether only this user can write to it. Raises OSError.
 
-    Always True without ``os.getuid``."""
+    If another user can write to the folder, that user could add code that this user runs. Without ``os.getuid`` the
+    result is True.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.stat()
     return not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)

@@ -1,4 +1,4 @@
-"""The options of ``write.format("odradek")``, which are those of Spark's Kafka sink, and its columns. No I/O."""
+"""The options and columns of ``write.format("odradek")``: those of Spark's Kafka sink, and a few more. No I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KNOWN = {
         "includeHeaders",  # accepted, as in Spark's sink: headers are written whenever the column exists
         "includeTimestamp",
         "strictOptions",
-        "checkpointLocation",  # Spark's option, which it passes on with the sink's
+        "checkpointLocation",  # Spark's own option, which Spark also passes to the sink
     )
 }
 REFUSED = {
@@ -38,7 +38,8 @@ WITHOUT_EFFECT = frozenset({
     "reconnect.backoff.max.ms", "reconnect.backoff.ms", "retries", "send.buffer.bytes",
     "socket.connection.setup.timeout.max.ms", "transaction.timeout.ms",
 })  # fmt: skip
-# Kafka's default is one minute, which many batches exceed. This is the default of the broker's limit.
+# The default of the broker's transaction.max.timeout.ms. Many micro-batches take longer than the default of Kafka's
+# producer, one minute.
 TRANSACTION_TIMEOUT_MS = 900_000
 _PRODUCER = {item.name.replace("_", "."): item.type for item in fields(ProducerConfig)}
 _HEADERS = "array<struct<key:string,value:binary>>"
@@ -81,7 +82,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
 def connection_options(given: Mapping[str, str]) -> dict[str, str]:
     """Returns the connection options of a source, in lower case, for a writer to the same cluster.
 
-    Options of SASL and TLS are included, so that a client without support refuses them. A reader's
+    Options of SASL and TLS are included, so that our client, which does not support them, refuses them. A reader's
     ``kafka.allow.auto.create.topics`` is not included, because it does not concern a writer.
     """
     known = {f"kafka.{item.name.replace('_', '.')}" for item in fields(ClientConfig)}

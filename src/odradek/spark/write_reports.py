@@ -5,8 +5,8 @@ Why a committed transaction has no second copy of a row:
 1. Only attempt 0 of a task in attempt 0 of its stage sends (``may_send``). Spark starts it once. A task that is
    repeated or copied by speculation has a higher number, and so has the attempt of a repeated stage.
 2. So each partition of the topic has at most one sender in an epoch, whatever Spark repeats.
-3. The driver commits only if the report of every task is from that sender. It reports after the broker has acknowledged
-   all its rows, so at the commit no sender is left.
+3. The driver commits only if every task has one report, from the attempt that may send. This attempt reports after the
+   broker has acknowledged all its rows, so at the commit no task sends any more.
 4. Otherwise the driver aborts, and the next attempt has another epoch, in which the broker refuses earlier senders.
 """
 
@@ -20,11 +20,11 @@ REPORT_COLUMNS = {"task": "int32", "stage": "int32", "stage_attempt": "int32", "
 REPORT_SCHEMA = "task int, stage int, stage_attempt int, attempt int, rows long"
 
 UNKNOWN_ATTEMPT = -1
-"""The attempt of a stage whose tasks got no row at all, not even a marker."""
+"""The attempt of a stage whose tasks got no row at all, not even a task row (``transaction_task``)."""
 
 
 class WriteReport(NamedTuple):
-    """One task's report. ``task``: the task's partition in Spark; ``rows``: those that it has written."""
+    """One task's report. ``task``: the task's partition in Spark; ``rows``: the number of rows that it has written."""
 
     task: int
     stage: int

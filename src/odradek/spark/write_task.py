@@ -1,4 +1,4 @@
-"""The write of one task's rows in a worker process. Its producer stays open for later tasks of the process."""
+"""The write of one task's rows in a worker process. The producer stays open for later tasks of the process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odradek.spark.write_options import WriteOptions, columns_to_send
 
 
 class UnwritableRow(OdradekError):
-    """A row that cannot be written: without a topic, with an invalid partition, or with a header without a key."""
+    """A row that cannot be written: without a topic, with an invalid partition, with a header without a key, …"""
 
 
 _producers: dict[tuple[int, WriteOptions], Producer] = {}
@@ -58,7 +58,7 @@ def _drop(options: WriteOptions) -> None:
     """Closes the producer after an error without sending its records, because Spark tries the whole task again."""
     producer = _producers.pop((os.getpid(), options), None)
     if producer is not None:
-        with contextlib.suppress(OdradekError):  # about discarded records: the task's own error says more
+        with contextlib.suppress(OdradekError):  # an error about discarded records: the task's own error says more
             producer.close(timeout=0)
 
 

@@ -1,6 +1,7 @@
-"""``startingOffsets=zookeeper``: a query without a checkpoint starts at the offsets that another program keeps there.
+"""``startingOffsets=zookeeper``: the start offsets of a query without a checkpoint are those in ZooKeeper.
 
-The login comes from the environment of the driver (``ODRADEK_ZOOKEEPER_LOGIN``), because Spark shows options.
+The login comes from the environment of the driver (``ODRADEK_ZOOKEEPER_LOGIN``), because Spark shows the options of a
+source.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class ZooKeeperStart:
-    """The paths of the offsets and the session. ``settings``: those of the session, without a login."""
+    """Where ZooKeeper has the offsets. ``layout``: the paths.
+
+    ``settings``: the settings of the ZooKeeper session, without a login."""
 
     settings: Mapping[str, str]
     layout: OffsetLayout
@@ -63,7 +66,7 @@ def offsets_in_zookeeper(
     """Reads the offsets of partitions; those without a znode are left out.
 
     Raises ConfigError for a znode without a valid offset, ZooKeeperErrors."""
-    # Workers load this module for the options alone.
+    # Imported here, because workers need only the options of this module.
     from odradek.zookeeper.connection import ZooKeeperConnection
     from odradek.zookeeper.store import OffsetStore
 

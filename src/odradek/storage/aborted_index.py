@@ -40,7 +40,8 @@ class AbortedIndex(IndexFile):
 
     While a long transaction is open, thousands of others may be aborted. A reader before the last stable offset has to
     look at each of them, because the first offsets of the entries are in no order. So the index keeps the smallest
-    first offset of each full block, and a reader skips the blocks whose transactions all begin after its range.
+    first offset of each full block of 256 entries. A reader skips the blocks whose transactions all begin after its
+    range.
     """
 
     entry = _ENTRY
@@ -64,17 +65,17 @@ class AbortedIndex(IndexFile):
             super().sync()
 
     def seal(self) -> None:
-        """Frees the memory of a closed segment's index."""
+        """Writes the index of a closed segment and frees its memory."""
         if self.size:
             super().seal()
 
     def collect(self, start: int, end: int, found: list[AbortedTransaction]) -> bool:
-        """Adds the transactions with records in [``start``, ``end``). Returns True if later segments have none. This is
-        so after an entry whose last stable offset is at or above ``end``.
+        """Adds the transactions with records in [``start``, ``end``). Returns True if no later segment
+        can have one: an entry's last stable offset is at or above ``end``.
         """
         slot = self._slot_at_most(start - 1, _LAST_OFFSET_COLUMN) + 1
         entries = self.entries
-        stop = max(self._slot_at_most(end - 1, _LAST_STABLE_COLUMN) + 1, slot)  # the last entry for this reader
+        stop = max(self._slot_at_most(end - 1, _LAST_STABLE_COLUMN) + 1, slot)  # the last entry to look at
         view = memoryview(self._data())
         while slot <= stop and slot < entries:
             block = slot // _BLOCK

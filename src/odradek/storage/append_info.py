@@ -8,9 +8,10 @@ Origin = Literal["client", "coordinator"]
 
 
 class AppendInfo(NamedTuple):
-    """The offsets of appended records. ``log_append_time_ms`` is -1 unless the topic uses LogAppendTime. Times in ms.
+    """The offsets of appended records. ``log_append_time_ms`` is -1 unless the topic uses LogAppendTime.
 
-    ``duplicate``: nothing was written, and the offsets are those of the first append.
+    ``duplicate``: nothing was written. The offsets are those of the first append, and ``log_append_time_ms`` is the
+    largest timestamp of the first append, as in Kafka.
     """
 
     base_offset: int

@@ -24,7 +24,7 @@ LOCK = ".lock"
 
 
 def read_lines(path: Path, files: Files) -> list[str]:
-    """Returns the entries of a checkpoint: version 0, the number of entries, then one line for each.
+    """Returns the entries of a checkpoint: version 0, the number of entries, then one line for each entry.
 
     A missing or empty file has no entries. Raises StorageError for an invalid file.
     """
@@ -80,7 +80,7 @@ def write_clean_shutdown(directory: Path, files: Files, broker_epoch: int = -1) 
 
 
 def remove_clean_shutdown(directory: Path, files: Files) -> None:
-    """Removes the file of a clean shutdown, before the first write after a start."""
+    """Removes the mark of a clean shutdown. To be called before the first write after a start."""
     files.remove(directory / CLEAN_SHUTDOWN)
     files.sync_dir(directory)
 
@@ -91,7 +91,7 @@ def encode_uuid(value: uuid.UUID) -> str:
 
 
 def decode_uuid(text: str) -> uuid.UUID:
-    """Returns the id of Kafka's text. Raises ValueError."""
+    """Returns the id for Kafka's text (see ``encode_uuid``). Raises ValueError."""
     try:
         return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
     except binascii.Error as error:

@@ -49,8 +49,9 @@ from odradek.storage.segment import LOG_SUFFIX, AppendedBatch, Segment
 _U64 = types.uint64
 _U64S = types.uint64[::1]
 
-# The task for a batch before its records are read, and the action after it.
+# What to do with the records of a batch: check each one, keep all, discard all.
 LOOK, KEEP, DISCARD = range(3)
+# What to do with the batch after that: remove it, keep its header only, copy it, write the remaining records.
 DROP, EMPTY, COPY, REWRITE = range(4)
 # The columns of the result of `_filter`.
 ACTION, OUT_FROM, OUT_TO, KEPT, NEW_BASE_TIME, NEW_MAX_TIME, HORIZON = range(7)
@@ -169,7 +170,7 @@ def _record(buffer: Any, start: int, batch_end: int, last_delta: int) -> Any:
 def _map(  # noqa: PLR0917  kernels take flat arrays
     buffer: Any, table: Any, skipped: Any, first_dirty: int, slots: Any, used: int, max_keys: int, k0: int, k1: int,
 ) -> Any:  # fmt: skip
-    """Returns (status, batch, keys in the map)."""
+    """Adds the keys to the map. Returns (status, batch at which it stopped or -1, number of keys in the map)."""
     for i in range(len(table)):
         if skipped[i]:
             continue
@@ -263,7 +264,7 @@ def _filter(  # noqa: PLR0917
     buffer: Any, table: Any, tasks: Any, flags: Any, now_ms: int, horizon_ms: int, mapped_offset: int,
     slots: Any, k0: int, k1: int, keep: Any, out: Any, results: Any,
 ) -> Any:  # fmt: skip
-    """Returns (status, batch). ``flags``: 1 keeps the batch without records, 2 starts its horizon."""
+    """Filters all batches. Returns (status, malformed batch or -1). ``flags`` are those of ``_tasks``."""
     to = np.int64(0)
     for i in range(len(table)):
         results[i, ACTION] = EMPTY if flags[i] & 1 else DROP
@@ -401,7 +402,7 @@ def _special(table: Int64s) -> list[int]:
 
 
 def _tasks(portion: bytes, table: Int64s, rules: CleaningRules) -> tuple[Bytes, Bytes]:
-    """Returns the task and the flags of each batch (1: stays without records, 2: starts its horizon)."""
+    """Returns the task and the flags of each batch (1: stays even without records, 2: starts its delete horizon)."""
     tasks = np.zeros(len(table), np.uint8)
     flags = (table[:, BASE] + table[:, LAST_DELTA] + 1 == rules.end_offset).astype(np.uint8)
     if rules.producers:

@@ -1,9 +1,10 @@
 """The choice of logs for cleaning and the job of one cleaning, by Kafka's rules. Pure functions.
 
-The dirty section starts at the end of the last cleaning. It ends before the active segment, before the segment with the
-last stable offset, and before the first segment with a record younger than ``min.compaction.lag.ms``. A log is due if
-more than ``min.cleanable.dirty.ratio`` of its cleanable bytes are dirty, or if a dirty record is older than
-``max.compaction.lag.ms``. Of several due logs, the one with the highest dirty ratio is cleaned first.
+The dirty section starts at the end of the last cleaning. It ends before the first of these segments: the active one,
+the one with the last stable offset, and the first one with a record younger than ``min.compaction.lag.ms``. A log is
+due if more than ``min.cleanable.dirty.ratio`` of its cleanable bytes are dirty. It is also due if the first batch of a
+dirty segment is older than ``max.compaction.lag.ms``. Of several due logs, the broker first cleans the one with the
+highest dirty ratio.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ MAP_ENTRY_BYTES = 24
 
 @dataclass(frozen=True, slots=True)
 class LogToClean:
-    """The clean and the dirty bytes of a log. Whole segments count, so a partly clean one counts twice, as in Kafka.
+    """The clean and dirty bytes of a log. Whole segments count, so a partly clean segment counts twice, as in Kafka.
 
+    ``is_overdue``: the first batch of a dirty segment is older than ``max.compaction.lag.ms``.
     ``reset``: the reason why the end of the last cleaning is no longer valid; "" if it is valid.
     """
 
@@ -44,7 +46,7 @@ class LogToClean:
 
 @dataclass(frozen=True, slots=True)
 class SourceSegment:
-    """A closed segment: [``base_offset``, ``end_offset``) in ``size`` bytes."""
+    """A segment of the log: [``base_offset``, ``end_offset``) in ``size`` bytes."""
 
     base_offset: int
     end_offset: int
@@ -124,7 +126,7 @@ def measure(log: Log, now_ms: int) -> LogToClean:
 
 
 def _with_ends(log: Log) -> Iterator[tuple[Segment, int]]:
-    """Yields each segment with the base offset of the next one."""
+    """Yields each segment with its end: the base offset of the next one, or the log end offset."""
     segments = log.segments
     ends = [segment.base_offset for segment in segments[1:]]
     return zip(segments, [*ends, log.log_end_offset], strict=True)

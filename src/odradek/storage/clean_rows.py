@@ -1,7 +1,7 @@
 """The cleaner's engine in pure Python for small logs, in small steps inside the broker.
 
-``clean_columns`` does the same for large logs and writes the same bytes. The methods of both are generators that yield
-the number of processed bytes, so that the caller can pause them.
+``clean_columns`` does the same for large logs and writes the same bytes. In both, ``survey``, ``map`` and ``filter``
+are generators that yield the number of processed bytes, so that the caller can pause them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SegmentSurvey(NamedTuple):
     records: int
     """The number of records in the batches that end in the dirty section."""
     packed_bytes: int
-    """The size of the largest compressed batch."""
+    """The size of the largest compressed batch; always 0 from ``ColumnEngine``."""
     special: list[tuple[int, BatchHeader]]
     """Position and header of transactional and control batches."""
 
@@ -52,7 +52,10 @@ class FilteredPart(NamedTuple):
 
 
 class RecordSpan(NamedTuple):
-    """The positions of a record's parts. [``start``, ``end``) includes its length; the time is inside."""
+    """The positions of a record's parts in decompressed records.
+
+    The record's length is in [``start``, ``body``), its timestamp delta in [``time_at``, ``time_end``).
+    """
 
     start: int
     body: int
@@ -103,7 +106,7 @@ class RowEngine:
     def map(
         self, portion: bytes, transactions: Transactions, first_dirty_offset: int
     ) -> Generator[int, None, MappedPart]:
-        """Notes the newest offset of each key from ``first_dirty_offset`` on. Raises CorruptRecord."""
+        """Stores the newest offset of each key from ``first_dirty_offset`` on. Raises CorruptRecord."""
         size, last_offset = 0, -1
         newest, max_keys = self._newest, self._max_keys
         for pos, header in scan(portion):
@@ -126,7 +129,10 @@ class RowEngine:
         return MappedPart(size, last_offset, False)
 
     def filter(self, portion: bytes, rules: CleaningRules, mapped_offset: int) -> Generator[int, None, FilteredPart]:
-        """Returns the remaining batches. Records after ``mapped_offset`` all remain. Raises CorruptRecord."""
+        """Returns the remaining batches. Raises CorruptRecord.
+
+        All records after ``mapped_offset`` remain, except in batches that ``rules.action`` discards.
+        """
         size = read = kept = 0
         parts: list[bytes] = []
         appended: list[AppendedBatch] = []

@@ -3,14 +3,16 @@
 The cleaner copies a batch without changes, rewrites it with fewer records, rewrites it as a header without records, or
 removes it:
 
-* A record is removed if a later record of the mapped section has the same key, or if it has no key.
+* The mapped section is the part of the log up to the last record whose key is in the offset map. A record of this
+  section is removed if a later record of the section has the same key, or if it has no key.
 * A tombstone stays until its delete horizon. The first cleaning that reads it sets the horizon to now plus
   ``delete.retention.ms`` and stores it by KIP-534: attribute bit 6, and the horizon as the base timestamp.
-* Data of an aborted transaction is removed. A transaction's marker stays while a batch of the transaction remains, and
-  then until its own horizon (behaviour 39).
+* Data of an aborted transaction is removed. A cleaning that reads a batch of a transaction keeps the transaction's
+  marker. The first cleaning that reads the marker alone sets the marker's delete horizon (behaviour 39).
 * The last batch of every active producer stays, if necessary without records, because it has the producer's sequence.
   The last batch of the cleaned section stays too, so that the log keeps its end.
-* Base offset, last offset, leader epoch, producer and codec do not change, and no record's timestamp changes.
+* Base offset, last offset, leader epoch and producer do not change, and no record's timestamp changes. A batch with
+  records keeps its codec.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ class BatchAction(NamedTuple):
     keeps_empty: bool
     """It stays as a header without records if no record remains."""
     starts_horizon: bool
-    """It is the marker of a transaction without remaining batches: its delete horizon starts, unless it has one."""
+    """It is a marker without a batch of its transaction before it. Its delete horizon starts, unless it has one."""
 
 
 class ProducerStateEntry(NamedTuple):
@@ -67,14 +69,17 @@ class ProducerStateEntry(NamedTuple):
 
 
 class Transactions:
-    """The state of transactions while batches are read in order, from the list of the aborted ones."""
+    """Follows the transactions of a log while the caller passes its batches in order.
+
+    ``aborted``: the aborted transactions of the log.
+    """
 
     def __init__(self, aborted: Iterable[AbortedTransactionSpan]) -> None:
         self._coming = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
         self._aborted: dict[int, tuple[AbortedTransactionSpan, bool]] = {}
         self._committed: set[int] = set()
         self.kept: list[AbortedTransactionSpan] = []
-        """Aborted transactions with remaining batches since the caller last cleared this list."""
+        """Aborted transactions of which batches were read. The caller clears this list after each new segment."""
 
     def _advance(self, offset: int) -> None:
         while self._coming and self._coming[-1].first_offset <= offset:
@@ -94,7 +99,7 @@ class Transactions:
         return True
 
     def on_control(self, buffer: Buffer, pos: int, header: BatchHeader) -> bool:
-        """Returns whether the marker may be removed: no batch of its transaction was before it."""
+        """Returns whether the marker may be removed: no batch of its transaction was before it, or it is unreadable."""
         self._advance(header.last_offset)
         control = read_control(buffer, pos, header)
         if control is None:
@@ -192,7 +197,7 @@ def rewritten(
     max_timestamp: int,
     has_horizon: bool,
 ) -> bytes:
-    """Returns the batch with other records, compressed by its codec. They are encoded for ``base_timestamp``."""
+    """Returns the batch with other records, compressed by its codec. ``records`` are encoded for ``base_timestamp``."""
     codec = header.attributes & COMPRESSION_MASK
     attributes = header.attributes & _KEPT_BITS | codec | (DELETE_HORIZON_BIT if has_horizon else 0)
     return _assemble(header, attributes, compress(codec, records), count, (base_timestamp, max_timestamp))

@@ -1,6 +1,7 @@
 """One cleaning of one log, as in Kafka's Log Cleaner.
 
-1. Survey: the headers of all closed segments give the number of keys and the aborted transactions.
+1. Survey: batch headers give the number of dirty records, which limits the number of keys. They also give the aborted
+   transactions; for these, later segments are read while a transaction is open.
 2. Map: the offset map gets the newest offset of every key in the dirty section, until it is full.
 3. Copy: every segment from the log's start to the end of the mapped section is rewritten by the rules of
    ``clean_rules``. Neighbours become one segment while they fit into ``segment.bytes`` and the index size.
@@ -8,7 +9,7 @@
 Source segments are closed and are only read. New files have the suffix ``.cleaned`` until ``Log.replace_segments``
 renames them. ``clean`` is a generator, and its caller controls its speed. The broker runs it on its event loop for
 small logs, in steps of one millisecond. For other logs it starts ``python -m odradek.storage.cleaner``, a process with
-the lowest priority that uses numba and ends after the cleaning.
+the lowest priority that ends after the cleaning. This process uses numba if it is installed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from odradek.storage.recovery import CLEANED_SUFFIX
 from odradek.storage.segment import LOG_SUFFIX, TXN_INDEX_SUFFIX, Segment, file_name
 
 _SMALL_RECORDS = 150_000
-"""The largest number of uncompressed records in a log that the broker cleans without a process."""
+"""The largest number of records in a log that the broker cleans without a process."""
 _SMALL_READ_BYTES = 64 << 10
 _LARGE_READ_BYTES = 8 << 20
 
@@ -52,7 +53,7 @@ class MapFull(StorageError):
 
 
 class TooLargeForSteps(OdradekError):
-    """The batches take too long to decompress for the caller's steps. Nothing was written."""
+    """The log has too many records, or too large compressed batches, for the caller's steps. Nothing was written."""
 
 
 class CleaningStopped(OdradekError):
@@ -102,7 +103,7 @@ class CleanedSegment(Segment):
         return super().path(suffix + CLEANED_SUFFIX)
 
     def finish(self) -> None:
-        """Syncs and closes its files, and gives the log file the modification time of the last replaced segment."""
+        """Syncs and closes the files, and gives the log file the modification time of the last replaced segment."""
         self.sync()
         self.file.close()
         self.forget()
@@ -287,7 +288,7 @@ class _Cleaning:
             self.txn_entries.update(decode_entries(self.files.read(path)))
 
     def _write_txn_index(self, cleaned: CleanedSegment, rules: CleaningRules) -> None:
-        """Writes the entries of aborted transactions with remaining batches."""
+        """Writes the entries of the aborted transactions in ``rules.transactions.kept``."""
         kept = [
             self.txn_entries[txn.last_offset] for txn in rules.transactions.kept if txn.last_offset in self.txn_entries
         ]
@@ -341,7 +342,7 @@ def _report(message: dict[str, Any]) -> None:
 def main() -> int:
     """Reads a job from stdin (one line of JSON) and reports each finished segment and the end on stdout.
 
-    It stops early if stdin is closed.
+    It stops early if the broker closes stdin or ends.
     """
     if hasattr(os, "nice"):
         os.nice(19)

@@ -23,7 +23,8 @@ _SMALL_BYTES = 16 << 10
 
 
 def check_client_batch(data: Buffer, batches: Batches, config: LogConfig, now_ms: int) -> Ready | BatchSteps[Ready]:
-    """Checks the single batch in ``data``, and compresses its records with the topic's codec, if there is one.
+    """Checks the single batch in ``data``. Corrects its largest timestamp, and changes its codec to the topic's if
+    the topic has one.
 
     If this takes longer than a step, it returns steps. Raises KafkaError.
     """
@@ -48,7 +49,7 @@ def _check_in_steps(
 
 
 def _fits(header: BatchHeader, found: RecordSummary, config: LogConfig, now_ms: int) -> bool:
-    """Returns whether the batch is stored without changes."""
+    """Returns whether the log can store the batch without changes or further checks."""
     if found.has_keyless and config.is_compacted:
         return False
     if not config.is_log_append_time and (

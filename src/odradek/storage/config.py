@@ -12,7 +12,7 @@ MAX_LONG = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """The settings of a log. Sizes in bytes, times in milliseconds; -1 means "no limit" as in Kafka."""
+    """The settings of a log. Sizes in bytes, times in ms. A size or a time of -1 means "no limit", as in Kafka."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * DAY_MS

@@ -7,8 +7,8 @@ The descriptors of the process have three uses:
 
 * The last ones (``SPARE_DESCRIPTORS``, at most a quarter) are for files that are open only briefly: checkpoints,
   directories, modules.
-* Log files use at most half of all descriptors. The least recently used ones are closed first, so that log files do not
-  use the spare descriptors.
+* Log files use at most half of all descriptors, and none of the spare ones for long: when a log file exceeds one of
+  these limits, the least recently used log files are closed.
 * Connections use the rest (``broker/transport``). Log files are closed for them, down to ``KEPT_FOR_LOGS`` open files.
 """
 
@@ -112,7 +112,10 @@ class Descriptors:
             self._open.pop(id(user), None)
 
     def attempt(self, call: Callable[[], T]) -> T:
-        """Returns the result of ``call``. If it finds no free descriptor, log files are closed and it is repeated."""
+        """Returns the result of ``call``. If ``call`` finds no free descriptor, closes log files and calls it again.
+
+        Raises the error of ``call`` if no log file is open any more.
+        """
         while True:
             try:
                 return call()
@@ -121,7 +124,10 @@ class Descriptors:
                     raise
 
     def close_oldest(self, count: int, *, least: int = 0) -> int:
-        """Closes up to ``count`` files, the least recently used first; ``least`` stay open. Returns their number."""
+        """Closes up to ``count`` files, the least recently used first; at least ``least`` stay open.
+
+        Returns the number of closed files.
+        """
         closed = 0
         with self._lock:
             for _ in range(2 * len(self._open)):  # in the second round no file counts as used
@@ -140,7 +146,7 @@ class Descriptors:
         return closed
 
     def close_unused(self) -> int:
-        """Closes the files that were not used since the last call. Returns their number."""
+        """Closes the files that were not used since the last call. Returns the number of closed files."""
         closed = 0
         with self._lock:
             for key, reference in tuple(self._open.items()):
@@ -161,8 +167,10 @@ class Descriptors:
         return self.close_oldest(_CLOSED_AT_ONCE, least=kept) > 0
 
     def has_room(self) -> bool:
-        """Returns whether a file can be opened without one of the very last descriptors. Log files are closed if
-        necessary."""
+        """Returns whether a file can be opened without use of the last half of the spare descriptors.
+
+        Closes log files if necessary.
+        """
         most = _limit()
         try:
             number = os.open(os.devnull, os.O_RDONLY | CLOSE_ON_EXEC)

@@ -46,10 +46,10 @@ def _entry(path: Path, line: str) -> EpochStart:
 class LeaderEpochs:
     """Epochs and their start offsets, both ascending.
 
-    A change is written to the file before the call returns; changes inside ``written_once`` are written at its end.
-    The file is synced only by the log's flush, before the recovery point moves: later entries can be found in the
-    batches again. The first epoch of a new log is written by the first sync.
-    ``is_damaged``: the file is not readable, and the epochs must be read from all batches.
+    A change is written to the file before the call returns; changes inside a ``written_once`` block are written at the
+    block's end. The file is synced only by the log's flush, before the recovery point moves: later entries can be found
+    in the batches again. The first epoch of a new log is written by the first sync.
+    ``is_damaged``: the file is not readable or is empty, so the epochs must be read from all batches.
     """
 
     __slots__ = ("_directory", "_entries", "_files", "_held", "_in_file", "_unsynced", "_writing", "is_damaged")
@@ -78,7 +78,7 @@ class LeaderEpochs:
             _log.warning("the leader epochs are read from all batches instead: %s", error)
             exists = self.is_damaged = True
         self._in_file = lines if exists and not self.is_damaged else None
-        self._unsynced = exists  # the last broker may have stopped before a sync
+        self._unsynced = exists  # the previous run of the broker may have ended before a sync
 
     @property
     def _path(self) -> Path:
@@ -104,7 +104,9 @@ class LeaderEpochs:
         return self._entries[-1].epoch if self._entries else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Starts ``epoch`` at ``start_offset`` if it is not the latest one already. Removes contradicting entries."""
+        """Starts ``epoch`` at ``start_offset``, unless it is the latest epoch and starts there or before.
+
+        Removes contradicting entries."""
         if epoch < 0:
             return
         if self._entries and epoch == self._entries[-1].epoch and start_offset >= self._entries[-1].start_offset:
@@ -123,10 +125,11 @@ class LeaderEpochs:
         return found
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Returns the largest known epoch up to ``epoch``, and its end: the start of the next one.
+        """Returns the largest known epoch up to ``epoch``, and its end: the start of the next epoch.
 
         The latest epoch ends at the log's end. An epoch older than all known epochs ends at the first start offset.
-        Returns (-1, -1) if they are unknown. These are the rules of Kafka's OffsetForLeaderEpoch.
+        Returns (-1, -1) if ``epoch`` is -1 or later than all known epochs. These are the rules of Kafka's
+        OffsetForLeaderEpoch.
         """
         if epoch == NO_EPOCH or not self._entries:
             return NO_EPOCH, NO_OFFSET

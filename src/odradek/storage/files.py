@@ -44,7 +44,7 @@ class File(Protocol):
         """Returns ``size`` bytes from ``position``; fewer only at the end of the file."""
 
     def send(self, socket: int, position: int, size: int) -> int:
-        """Writes up to ``size`` bytes from ``position`` to a socket. Returns the number. Not for files in memory."""
+        """Writes up to ``size`` bytes from ``position`` to a socket. Returns how many. Not for files in memory."""
 
     def truncate(self, size: int) -> None: ...
     def sync(self) -> None: ...
@@ -82,7 +82,7 @@ class Files(Protocol):
         """Replaces the file atomically. ``sync``: syncs the file and its directory."""
 
     def list(self, directory: Path) -> list[str]:
-        """Returns the names in a directory, sorted; none if the directory does not exist."""
+        """Returns the names in a directory, sorted; an empty list if the directory does not exist."""
 
     def exists(self, path: Path) -> bool: ...
     def size(self, path: Path) -> int: ...
@@ -121,7 +121,7 @@ class OsFile:
 
     def open(self) -> Descriptor:
         held = self._held = self._descriptors.open(self, self.path, self._flags)
-        self._flags &= ~os.O_CREAT  # the next open must not create it again
+        self._flags &= ~os.O_CREAT  # a later open must not create the file again
         return held
 
     @property
@@ -212,11 +212,12 @@ class OsView:
 class OsLock:
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | CLOSE_ON_EXEC, 0o644)
-        if sys.platform == "win32":  # the broker does not run there
+        if sys.platform == "win32":  # no broker runs on Windows
             return
         try:
-            # A running Apache Kafka has Java's lock, which flock ignores. It is tried and released, not kept: a file
-            # system that implements both kinds as one (NFS) would refuse the second kind to the owner of the first.
+            # A running Apache Kafka has Java's lock, which flock ignores. So lockf, which does not ignore it, is called
+            # first. Its lock is released again: a file system that implements both kinds as one (NFS) would refuse the
+            # second kind to the owner of the first.
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(self._fd, fcntl.LOCK_UN)
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

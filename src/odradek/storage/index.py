@@ -187,7 +187,7 @@ class OffsetIndex(IndexFile):
         return OffsetPosition(self.base_offset + relative, position)
 
     def first_at_or_after(self, position: int) -> int | None:
-        """Returns the offset of the first entry at or after ``position`` in the segment.
+        """Returns the offset of the first entry at or after ``position`` in the segment; None if there is none.
 
         For the position of the first entry it returns the offset of the second entry, as in Kafka's binary search.
         """

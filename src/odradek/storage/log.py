@@ -7,7 +7,7 @@ Offsets:
 * ``last_stable_offset``: the end for read_committed readers;
 * ``recovery_point``: all records below it are synced to the disk.
 
-``append`` returns after one ``write``. The page cache survives kill -9; only a power loss needs a sync
+``append`` returns after one ``write``. The page cache survives kill -9; a sync protects only from a power loss
 (``flush.messages``, ``flush.ms``, and the close of a segment). After any OSError the log is offline: every call raises
 KAFKA_STORAGE_ERROR, and the next start recovers the files. Exception: an append or a read without a free descriptor
 fails, and the log stays online.
@@ -97,7 +97,7 @@ class Log(LogTransactions):
         self._flushed_ms = now_ms
         self._synced_base = -1
         self._was_written = False
-        self._changes = 0  # the number of removals and replacements of closed segments
+        self._changes = 0  # the number of removals, replacements and truncations of segments
         self.last_found: LastFound = NOTHING_FOUND
 
     @classmethod
@@ -160,9 +160,9 @@ class Log(LogTransactions):
     # appending
 
     def append(self, data: Buffer, *, now_ms: int, leader_epoch: int, origin: Origin = "client") -> AppendInfo:
-        """Validates record batches, assigns their offsets and writes them. The topic may change codec and timestamps.
+        """Validates record batches, assigns offsets and writes them, with the topic's codec and kind of timestamps.
 
-        Raises KafkaError with Kafka's code, or CorruptRecord for invalid bytes; then it has written nothing.
+        Raises CorruptRecord or KafkaError. Nothing is written, unless the code is KAFKA_STORAGE_ERROR.
         """
         info = self.begin_append(data, now_ms=lambda: now_ms, leader_epoch=leader_epoch, origin=origin)
         return info if isinstance(info, AppendInfo) else finish(info)
@@ -177,7 +177,7 @@ class Log(LogTransactions):
         guard: Guard = None,
     ) -> AppendInfo | BatchSteps[AppendInfo]:
         """Does the same as ``append``. If the check of a client's batch takes long, it returns steps that check and
-        append it; other batches can be appended between two steps and are before it."""
+        append the batch. Batches that are appended between two of these steps get lower offsets."""
         self._check_online()
         config = self.config
         client = origin == "client"
@@ -304,7 +304,7 @@ class Log(LogTransactions):
     # reading
 
     def read(self, offset: int, max_bytes: int, *, max_offset: int | None = None, min_one: bool = True) -> Slice:
-        """Returns record batches from the batch with ``offset`` on (behaviour 51), up to ``max_bytes``.
+        """Returns record batches from the first that ends at or after ``offset`` (behaviour 51), up to ``max_bytes``.
 
         They end at ``max_offset``, by default the high watermark. If the first batch is larger than ``max_bytes``, the
         slice has this batch with ``min_one`` and is empty without it. The last batch may be cut off, as in Kafka.
@@ -326,7 +326,7 @@ class Log(LogTransactions):
             raise self._fail("read", error) from error
 
     def max_timestamp(self) -> FoundOffset | None:
-        """Finds the first record with the largest timestamp, or the first of a log without any (behaviour 49)."""
+        """Finds the first record with the largest timestamp; the first of all if none has one (behaviour 49)."""
         return finish(self.search_max_timestamp())
 
     def search_timestamp(self, timestamp: int) -> BatchSteps[FoundOffset | None]:
@@ -337,11 +337,11 @@ class Log(LogTransactions):
         return first_at_least(self, timestamp)
 
     def search_max_timestamp(self) -> BatchSteps[FoundOffset | None]:
-        """Finds the record with the largest timestamp in steps."""
+        """Does the same as ``max_timestamp``, in steps."""
         return greatest(self)
 
     def changes_of_segments(self) -> int:
-        """Returns the number of removals and replacements of closed segments. Raises KafkaError if offline."""
+        """Returns the number of removals, replacements and truncations of segments. Raises KafkaError if offline."""
         self._check_online()
         return self._changes
 
@@ -358,8 +358,8 @@ class Log(LogTransactions):
     def delete_before(self, offset: int) -> int:
         """Raises the log start to ``offset`` for DeleteRecords; -1 is the high watermark (behaviour 53).
 
-        The next ``retain`` removes the segments below. Returns the log start. Raises KafkaError (OFFSET_OUT_OF_RANGE)
-        above the high watermark.
+        The next ``retain`` removes the segments below the log start. Returns the log start. Raises KafkaError
+        (OFFSET_OUT_OF_RANGE) for an offset above the high watermark or below -1.
         """
         self._check_online()
         if offset == -1:
@@ -381,7 +381,7 @@ class Log(LogTransactions):
     def retain(self, now_ms: int) -> int:
         """Removes segments below the log start, over retention.bytes, or older than retention.ms.
 
-        Returns their number. If all segments are due, it rolls a new one first and removes the active segment too.
+        Returns their number. If all segments are due, it first rolls a new segment and then removes all the due ones.
         """
         self._check_online()
         if self.is_being_cleaned:
@@ -501,7 +501,7 @@ class Log(LogTransactions):
     # the disk
 
     def flush(self) -> None:
-        """Syncs all files and sets the recovery point to the log's end."""
+        """Syncs all files, except the active segment's indexes, and sets the recovery point to the log's end."""
         self._check_online()
         try:
             self._flush_to(self._end_offset)
@@ -510,8 +510,8 @@ class Log(LogTransactions):
         self._unflushed_records = 0
 
     def flush_if_due(self, now_ms: int) -> bool:
-        """Syncs if there are unsynced records and the last sync is at least ``flush.ms`` ago. Returns whether it has
-        synced."""
+        """Syncs if there are unsynced records and the last sync by this method is at least ``flush.ms`` ago. Returns
+        whether it has synced."""
         if not self._unflushed_records or now_ms - self._flushed_ms < self.config.flush_ms:
             return False
         self.flush()
@@ -555,7 +555,7 @@ class Log(LogTransactions):
         self._close_files("is closed")
 
     def abandon(self) -> None:
-        """Closes the log without a write, like kill -9."""
+        """Closes the log without a write, as kill -9 does."""
         self._close_files("was abandoned")
 
     def retire(self) -> None:

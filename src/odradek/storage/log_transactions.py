@@ -44,9 +44,9 @@ class LogTransactions:
     _end_offset: int
     _high_watermark: int | None
     _cut_batch: tuple[int, int]
-    """A log start, and the base offset of the batch that has it. Both are -1 until they are needed."""
+    """A log start offset, and the base offset of the batch that contains it. Both are -1 until they are needed."""
     run_steps: Callable[[Generator[None, None, None]], object] | None
-    """Runs long work in steps. Without it the work is done at once."""
+    """Runs long work in steps. If it is None, the work is done at once."""
 
     @property
     def high_watermark(self) -> int:
@@ -69,9 +69,10 @@ class LogTransactions:
         return min(unstable, high_watermark)
 
     def _base_of_start(self) -> int:
-        """Returns the base offset of the batch with the log start. An offline log returns its log start.
+        """Returns the base offset of the batch with the log start; the log start itself if the log cannot be read.
 
-        As in Kafka, it is the last stable offset if the log start is inside an open transaction, and may be below it.
+        As in Kafka, this base offset is the last stable offset if the log start is inside an open transaction. It may
+        be below the log start.
         """
         start = self.log_start_offset
         if self._cut_batch[0] != start:
@@ -81,7 +82,7 @@ class LogTransactions:
                 return start
         return self._cut_batch[1]
 
-    if TYPE_CHECKING:  # it is in ``Log``
+    if TYPE_CHECKING:  # these are in ``Log``
         closed: bool
         offline: str | None
 
@@ -90,7 +91,7 @@ class LogTransactions:
 
     @property
     def stable_base_offset(self) -> int:
-        """The base offset of the segment with the last stable offset."""
+        """The base offset of the segment with the last stable offset; of the active segment if nothing is unstable."""
         if self.producers.first_unstable_offset is None:
             return self._bases[-1]
         return self._bases[self._number_at(self.last_stable_offset)]
@@ -113,7 +114,7 @@ class LogTransactions:
             )
 
     def expire_producers(self, now_ms: int) -> Generator[None, None, int]:
-        """Removes producers that were not used for producer.id.expiration.ms, in steps. Returns their number."""
+        """Removes producers that were not used for producer.id.expiration.ms, in steps. Returns how many."""
         return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
     def _save_producers(self) -> None:
@@ -135,9 +136,9 @@ class LogTransactions:
     def begin_verification(
         self, producer_id: int, producer_epoch: int, sequence: int, *, supports_epoch_bump: bool
     ) -> Guard:
-        """Returns the guard of ``begin_append`` for a batch whose transaction the coordinator has to confirm.
+        """Returns the guard to pass to ``begin_append`` with a batch whose transaction the coordinator has to confirm.
 
-        None: the producer has an open transaction with this epoch here, so nothing needs a confirmation.
+        Returns None if the producer has an open transaction with this epoch here: then no confirmation is necessary.
         ``supports_epoch_bump``: the client has transaction.version 2. Raises KafkaError: INVALID_PRODUCER_EPOCH.
         """
         state = self.producers.get(producer_id)
@@ -158,14 +159,14 @@ class LogTransactions:
     def end_verification(self, producer_id: int, producer_epoch: int, guard: Guard) -> None:
         """Forgets a verification that the coordinator has refused for good.
 
-        The epochs of a producer share their guard. The refusal of an old epoch is no refusal of the new one.
+        The epochs of a producer share their guard. The refusal of an old epoch does not end a new epoch's verification.
         """
         known = self.producers.verifications
         if known is not None:
             known.end(producer_id, producer_epoch, guard)
 
     def check_verified(self, producer_id: int, producer_epoch: int, guard: Guard) -> None:
-        """Checks that a batch which begins a transaction is verified. ``Producers.check`` refuses an old epoch.
+        """Checks that the first batch of a transaction is verified. ``Producers.check`` refuses an old epoch.
 
         ``append`` does this for a client's batch. A coordinator does it itself, right before it makes the batch.
         Raises KafkaError: INVALID_TXN_STATE.
@@ -190,7 +191,8 @@ class LogTransactions:
     def aborted_for(self, offset: int, records: Slice) -> Sequence[AbortedTransaction]:
         """Returns the aborted transactions for a reader of ``records`` from ``offset`` on. Raises OSError.
 
-        As in Kafka, the end is the next entry of the offset index after the records, so a few may be after them.
+        As in Kafka, the search ends at the offset index's next entry after the records. So a few of the transactions
+        may begin after the records.
         """
         if not self.has_aborted:
             return ()

@@ -10,7 +10,7 @@ from odradek.storage.segment import AppendedBatch
 
 
 class AssignedBatches(NamedTuple):
-    """The bytes to write, in ``parts``, and the position of each batch. ``has_producer``: a batch has a producer id."""
+    """The bytes to write, in ``parts``, and each batch's offsets. ``has_producer``: any batch has a producer id."""
 
     parts: list[Buffer]
     appended: list[AppendedBatch]

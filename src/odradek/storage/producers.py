@@ -4,16 +4,16 @@ Rules for each producer id:
 * The state has the last five batches. A batch with the epoch, first and last sequence of one of them is a duplicate:
   its reply has the offsets of the first append (behaviour 55).
 * An epoch below the current epoch is INVALID_PRODUCER_EPOCH.
-* A new epoch starts with sequence 0. Within an epoch each batch continues the sequence of the last one (0 follows
+* A new epoch starts with sequence 0. Within an epoch each batch continues the sequence of the previous one (0 follows
   2^31-1). Otherwise the error is OUT_OF_ORDER_SEQUENCE_NUMBER.
 * A producer without state may start with any sequence, because retention or expiry may have removed its state.
 * The first offset of an open transaction limits the last stable offset until the transaction's marker. Open
   transactions are in the order of their first offsets, because appends begin them in this order.
 
-A snapshot has the state at an offset. Kafka's format has one batch for each producer. The four batches before it
-follow the entries: Kafka's reader ignores these bytes, and the CRC covers them. So duplicates are also found after a
-clean restart. The snapshot of many producers is written in steps (``SnapshotSteps``); until its end a crash costs only
-the reading of more batches.
+A snapshot has the state at an offset. Kafka's format has one batch for each producer. Up to four earlier batches
+of each producer follow the entries: Kafka's reader ignores these bytes, and the CRC covers them. So duplicates are also
+found after a clean restart. The snapshot of many producers is written in steps (``SnapshotSteps``). If the broker
+crashes before the last step, the next start only reads more batches.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class ProducerState:
         self.last_timestamp = -1
         self.transaction_start = -1
         self.snapshot_id: object = None
-        """The id of the last snapshot in steps that need not encode this state: it has encoded the state already, or it
+        """The id of the last snapshot that does not have to encode this state: it has encoded the state already, or it
         began before the producer existed."""
         self.batches: list[BatchMetadata] = []
 
@@ -240,8 +240,8 @@ class Producers:
     def check_marker(self, marker: EndTransactionMarker) -> None:
         """Checks whether the marker may be appended.
 
-        With transaction.version 2 its epoch is above the producer's. It may be equal in two cases: the producer has no
-        open transaction, so the marker repeats a written one (KIP-1228); or the epoch is the largest one.
+        With transaction.version 2 the marker's epoch is above the producer's. The epochs may be equal in two cases: the
+        producer has no open transaction, so the marker repeats a written one (KIP-1228); or the epoch is the largest.
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
@@ -282,8 +282,8 @@ class Producers:
             self.verifications.note(header)
 
     def _state_to_change(self, producer_id: int) -> ProducerState:
-        """Returns a producer's state, a new one if it is unknown. A snapshot in progress encodes the
-        old state first."""
+        """Returns the state of a producer, a new one for an unknown producer. A snapshot in progress encodes a known
+        state first."""
         state = self._states.get(producer_id)
         if state is None:
             state = self._states[producer_id] = ProducerState(producer_id)
@@ -294,7 +294,7 @@ class Producers:
         return state
 
     def apply_marker(self, header: BatchHeader, coordinator_epoch: int) -> int | None:
-        """Ends a producer's transaction with its COMMIT or ABORT marker. Returns its first offset, if one was open."""
+        """Ends a transaction with its COMMIT or ABORT marker. Returns its first offset; None if none was open."""
         state = self._state_to_change(header.producer_id)
         if state.epoch != header.producer_epoch:
             state.batches.clear()
@@ -311,9 +311,9 @@ class Producers:
         return first_offset
 
     def expire(self, now_ms: int, expiration_ms: int) -> Generator[None, None, int]:
-        """Removes producers without a batch for ``expiration_ms`` and without an open transaction, in steps.
+        """Removes producers without a batch or marker for ``expiration_ms`` and without an open transaction, in steps.
 
-        Returns their number.
+        Also removes expired verifications. Returns the number of removed producers.
         """
         gone = 0
         pace = Pace()
@@ -338,7 +338,7 @@ class Producers:
     # snapshots
 
     def save(self, *, sync: bool) -> Path | None:
-        """Writes the snapshot at ``end_offset`` and returns its path, or None if the snapshot exists already."""
+        """Writes the snapshot at ``end_offset`` and returns its path; None if it exists already or the log is empty."""
         self.end_snapshot()
         if self.end_offset <= self._last_snapshot or not self.end_offset:
             return None
@@ -430,7 +430,7 @@ class Producers:
     def remove_stray_snapshots(self, base_offsets: set[int], names: Iterable[str]) -> None:
         """Removes snapshots without a segment, except the newest one if it is after the start of all segments.
 
-        That one is from a clean stop. ``names`` are the names of all files in the directory.
+        This newest one is from a clean stop. ``names`` are the names of all files in the directory.
         """
         found = _offsets(names)
         newest_segment = max(base_offsets, default=-1)

@@ -1,9 +1,9 @@
 """Load and recovery of a log's directory.
 
 1. An interrupted deletion or compaction is finished or undone.
-2. Segments are opened in order. After an unclean shutdown, segments at or after the recovery point are read, and each
-   batch is checked. The log ends before the first bad batch; everything after it is removed. Missing or invalid indexes
-   are rebuilt.
+2. Segments are opened in order. After an unclean shutdown, segments that end after the recovery point are read, and
+   each batch is checked. The log ends before the first bad batch; everything after it is removed. Missing or invalid
+   indexes are rebuilt.
 3. Leader epochs and producer states are truncated to the log and completed from its batches. The same pass over the
    batches writes the indexes of aborted transactions of the segments that step 2 has read.
 """
@@ -54,9 +54,9 @@ class LoadedLog:
     log_start_offset: int
     recovery_point: int
     was_cut: bool
-    """Whether the recovery removed bytes or segments at its end."""
+    """Whether the recovery removed bytes or segments at the log's end."""
     began_epoch: bool
-    """Whether its current leader epoch is new for it."""
+    """Whether the current leader epoch is new for the log."""
 
     @staticmethod
     def rebuild_producers(
@@ -70,7 +70,7 @@ class LoadedLog:
         """Loads the newest snapshot up to the log's end and applies the later batches.
 
         ``unindexed`` are recovered segments, in order, whose index of aborted transactions is not written yet. Then an
-        older snapshot is loaded, because the index needs the producer states at the start of the first of them.
+        older snapshot is loaded, because the index needs the producer states at the start of the first such segment.
         """
         end_offset = segments[-1].next_offset
         expiration_ms = config.producer_id_expiration_ms
@@ -100,7 +100,7 @@ class EndedTransaction(NamedTuple):
 
     is_aborted: bool
     entry: AbortedEntry
-    """Its entry in the index of aborted transactions if it is aborted."""
+    """The transaction's entry in the index of aborted transactions, if it is aborted."""
 
 
 def note_batch(
@@ -108,7 +108,7 @@ def note_batch(
 ) -> EndedTransaction | None:
     """Applies an idempotent, transactional or control batch of the log to the producer states.
 
-    Returns the transaction that the batch ends.
+    Returns the transaction that the batch ends; None if it ends none.
     """
     if not header.is_control:
         producers.apply(header, base_offset, max_timestamp)
@@ -223,7 +223,7 @@ def _sweep(path: Path, files: Files) -> set[str]:
 
 
 def _finish_swap(path: Path, base_offset: int, files: Files) -> None:
-    """Removes the segments that the compacted one replaces: their base offsets are in its range."""
+    """Removes the segments that a compacted segment replaces: their base offsets are in its range of offsets."""
     swap = path / (file_name(base_offset, LOG_SUFFIX) + SWAP_SUFFIX)
     segment = Segment(path, base_offset, LogConfig(), files, 0)
     segment._file = files.lazy(swap)

@@ -38,7 +38,7 @@ class Rule(NamedTuple):
 def rules(log: RetainedLog, now_ms: int) -> Iterator[Rule]:
     """Yields the rules: below the log start, over retention.bytes, older than retention.ms.
 
-    The caller applies each rule before it takes the next one, which uses the log's new size.
+    The caller applies each rule before it takes the next rule, because retention.bytes applies to the new size.
     """
     config = log.config
     yield Rule(lambda _segment, end: end <= log.log_start_offset, keeps_active=True)
@@ -57,7 +57,7 @@ def rules(log: RetainedLog, now_ms: int) -> Iterator[Rule]:
 
 
 def count_due(log: RetainedLog, rule: Rule) -> int:
-    """Returns the number of due segments from the oldest on. A segment above the high watermark is never due."""
+    """Returns the number of due segments, from the oldest on. No segment that ends above the high watermark is due."""
     segments = log.segments
     for number, segment in enumerate(segments):
         is_active = number == len(segments) - 1

@@ -67,8 +67,8 @@ class FoundOffset(NamedTuple):
 class Slice:
     """Bytes of a segment file: whole batches, perhaps with a part of the next one.
 
-    The bytes can be read during the life of the slice, even after the segment was removed. ``base_offset`` is the
-    first batch's and at most the requested offset.
+    The bytes can be read while this object exists, even after the segment was removed. ``base_offset`` is that of the
+    first batch; an empty slice has the requested offset.
     """
 
     __slots__ = ("base_offset", "file", "on_failure", "position", "size")
@@ -91,7 +91,7 @@ class Slice:
         return self.size
 
     def send(self, socket: int, start: int) -> int:
-        """Writes bytes from position ``start`` of the slice to a socket. Returns the number. Raises OSError."""
+        """Writes bytes from position ``start`` of the slice to a socket. Returns how many. Raises OSError."""
         if self.file is None:
             raise OSError("an empty slice has no file")
         return self.file.send(socket, self.position + start, self.size - start)
@@ -419,7 +419,10 @@ class Segment:
             position += header.size_in_bytes
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """Returns the first batch that ends at or after ``offset``. Raises CorruptRecord and OSError."""
+        """Returns position and header of the first batch that ends at or after ``offset``; None if there is none.
+
+        Raises CorruptRecord and OSError.
+        """
         position = self.offset_index.lookup(offset).position
         end = self.size
         pread, unpack = self.file.pread, EXTENT.unpack_from
@@ -448,7 +451,7 @@ class Segment:
     def search_timestamp(self, timestamp: int, start_offset: int) -> BatchSteps[FoundOffset | None]:
         """Finds the first record at or after ``start_offset`` with at least this timestamp (behaviour 48).
 
-        Returns None also if the segment is removed meanwhile.
+        Returns None if there is none, or if the segment is removed meanwhile.
         """
         known = max(self.time_index.lookup(timestamp).offset, start_offset)
         batches = self.batches_from(self.offset_index.lookup(known).position)
@@ -525,9 +528,9 @@ class Segment:
         return marked
 
     def forget(self) -> None:
-        """Closes the files. A file that slices still use stays open for them, because it may be removed."""
+        """Closes the files. A log file that slices still use stays open for them, because it may be removed next."""
         file, self._file = self._file, None
         if file is not None and not has_only_references(file, 1):
-            with suppress(OSError):  # a later read raises the error
+            with suppress(OSError):  # if the file cannot be kept open, a later read raises an error
                 file.keep()
         self._offset_index = self._time_index = self._aborted_index = None

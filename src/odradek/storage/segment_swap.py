@@ -1,6 +1,7 @@
 """Replacement of segments by a cleaned segment.
 
-The file names show the progress, so a start after a crash finishes or undoes the replacement (storage/recovery).
+The file names show the progress. So after a crash, the next start finishes or undoes the replacement
+(``storage/recovery``).
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ _log = logging.getLogger("odradek.storage")
 def swap(files: Files, directory: Path, base_offset: int, replaced: Sequence[Segment]) -> list[Path]:
     """Renames the files and returns the files of the replaced segments for removal. Raises OSError.
 
-    It renames each log file before its indexes, because a start ignores indexes without a log file.
+    It renames each log file before its indexes, because a start removes indexes without a log file.
     """
     names = set(files.list(directory))
     stale = [name for name in names if name.endswith(CLEANED_SUFFIX) and int(name.split(".")[0]) < base_offset]
-    for name in stale:  # because of these files a start would undo this swap
+    for name in stale:  # if these files were left, a start after a crash would undo this swap
         files.remove(directory / name)
     fresh = [file_name(base_offset, suffix) for suffix in SUFFIXES]
     fresh = [name for name in fresh if name + CLEANED_SUFFIX in names]

@@ -11,8 +11,10 @@ from odradek.storage.segment import FoundOffset, Segment
 
 _STEP_SEGMENTS = 500
 LastFound = tuple[tuple[int | None, int, int], FoundOffset | None]
-"""The last search and its result. The search is the timestamp (None: the largest), the log start offset (for the
-largest: the log end offset) and ``changes_of_segments``. It can read millions of records and is often repeated."""
+"""The previous search of a log and its result, because a search can read millions of records and is often repeated.
+
+The first element has the timestamp (None: the largest), the log start offset (in a search for the largest timestamp:
+the log end offset), and ``changes_of_segments``. A search with equal values has the same result."""
 NOTHING_FOUND: LastFound = (None, -1, -1), None
 
 
@@ -29,7 +31,7 @@ class SearchedLog(Protocol):
     def segments(self) -> Sequence[Segment]: ...
 
     def changes_of_segments(self) -> int:
-        """Returns a number that rises when closed segments are removed or replaced. Raises KafkaError if offline."""
+        """Returns a number that rises if segments are removed, replaced or truncated. Raises KafkaError if offline."""
 
     def failed_search(self, error: OSError) -> KafkaError: ...
 

@@ -34,7 +34,7 @@ class Verification:
         self.lowest_sequence = sequence
         self.supports_epoch_bump = supports_epoch_bump
         self.noticed_ms = -1
-        """The time of the first check of its age; -1 before that."""
+        """The time of the first ``expire`` after the verification began; -1 before that."""
 
 
 class Verifications:
@@ -65,12 +65,12 @@ class Verifications:
         return known is not None and known.guard is guard
 
     def end(self, producer_id: int, epoch: int, guard: VerificationGuard | None) -> None:
-        """Ends the verification of a producer without a batch, unless its guard now belongs to a later epoch."""
+        """Ends a verification that no batch has used, unless the guard belongs to a later epoch by now."""
         if self.is_valid(producer_id, guard) and self._by_producer[producer_id].epoch == epoch:
             del self._by_producer[producer_id]
 
     def check_sequence(self, header: BatchHeader, *, is_first: bool) -> None:
-        """Checks the first sequence of a batch. ``is_first``: the log knows no batch of the producer's epoch.
+        """Checks the first sequence of a batch. ``is_first``: the state of the producer has no batch.
 
         Raises KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER.
         """
@@ -91,7 +91,7 @@ class Verifications:
             )
 
     def note(self, header: BatchHeader) -> None:
-        """Ends the producer's verification with a transactional batch or a marker.
+        """Ends the producer's verification when its transactional batch or a marker is written.
 
         A marker does not end the verification of the next transaction, which has the epoch of the marker.
         """
@@ -103,7 +103,7 @@ class Verifications:
         del self._by_producer[header.producer_id]
 
     def expire(self, now_ms: int, expiration_ms: int) -> Generator[None, None, None]:
-        """Removes verifications that an earlier call has seen, at least ``expiration_ms`` ago, in steps."""
+        """Removes, in steps, the verifications that an earlier call found at least ``expiration_ms`` ago."""
         pace = Pace()
         for producer_id, known in tuple(self._by_producer.items()):
             if known.noticed_ms < 0:

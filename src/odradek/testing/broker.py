@@ -76,7 +76,7 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port``, for any Kafka client. Raises BrokerFailed before the first ``start``."""
+        """``host:port``, for any Kafka client. With ``port`` 0, raises BrokerFailed before the first ``start``."""
         if not self._engine.port:
             raise BrokerFailed("the broker has not been started")
         return self._engine.bootstrap_servers
@@ -123,7 +123,7 @@ class Broker:
     def stop(self) -> None:
         """Stops the broker cleanly: it completes its requests and closes its logs.
 
-        Raises BrokerFailed if it ended before.
+        Raises BrokerFailed if the broker does not stop in time, or if its process ends or has ended with an error code.
         """
         code = self._engine.stop()
         if code:
@@ -134,7 +134,7 @@ class Broker:
         self._engine.kill()
 
     def close(self) -> None:
-        """Stops the broker, and removes its data if ``data_dir`` was None. Further calls do nothing."""
+        """Stops the broker; if ``data_dir`` was None, kills it and removes its data. Further calls do nothing."""
         self._end()
 
     def log_tail(self) -> str:
@@ -184,9 +184,9 @@ def _text(name: str, value: Any) -> str:
 class CleanerHealth(NamedTuple):
     """The log cleaner's health, partitions by name (``topic-0``). Times in ms since 1970 (-1: never), sizes in bytes.
 
-    ``dead_thread_count``: cleaner threads that have ended, as in Kafka's metric of that name. ``uncleanable``:
-    partitions that are not cleaned after a failure, with the reason. ``dirty_bytes``: the bytes that wait for a
-    cleaning, in the other partitions.
+    ``dead_thread_count``: the number of cleaner threads that have ended, as Kafka's metric of that name.
+    ``uncleanable``: partitions that are not cleaned after a failure, with the reason. ``dirty_bytes``: the bytes
+    that wait for a cleaning in all other partitions.
     """
 
     thread_count: int
@@ -228,7 +228,8 @@ class BrokerClock:
 
         Offsets have expired, old segments are deleted, and sessions of members have timed out. This includes live
         members, because they sent no heartbeat in the skipped time. Compaction has started, but may not be finished.
-        The clock keeps its advance over ``kill`` and ``start``. Raises ValueError for a negative time.
+        The clock keeps its advance over ``kill`` and ``start``. Raises ValueError for a negative time, and TypeError if
+        ``by`` is no timedelta.
         """
         if by is not None and not isinstance(by, timedelta):
             raise TypeError(f"advance() takes a timedelta or days=, hours=, …, not {by!r}")
@@ -257,13 +258,13 @@ class Faults:
     """Faults for the next requests of an API.
 
     ``api`` is Kafka's name (``"OffsetCommit"``). Each call sets one fault for the next ``times`` requests of that API.
-    With ``times=None`` it stays until ``clear``. ``topic`` and ``client_id`` limit it to requests with this topic
-    and from this client. If several faults match, the one that was set first applies. With ``when="before"`` the
-    request has no effect (a delayed request takes effect after the delay). With ``when="after"`` it has an effect, but
-    the client gets no regular reply, or gets it late.
+    With ``times=None`` the fault stays until ``clear``. ``topic`` and ``client_id`` limit the fault to requests with
+    this topic and from this client. If several faults match, the one that was set first applies. With
+    ``when="before"`` the request has no effect (a delayed request takes effect after the delay). With ``when="after"``
+    the request has an effect, but the client gets no regular reply, or gets it late.
 
-    All methods return the fault's number, which is also in ``fired``, and raise ValueError for an unknown name.
-    ``kill``, ``stop`` and ``start`` of the broker remove all faults.
+    ``error``, ``delay``, ``disconnect`` and ``drop`` return the fault's number, which is also in ``fired``. They raise
+    ValueError for an unknown name. ``kill``, ``stop`` and ``start`` of the broker remove all faults.
     """
 
     def __init__(self, engine: BrokerProcess | BrokerThread) -> None:
@@ -293,7 +294,7 @@ class Faults:
         client_id: str | None = None,
         when: When = "before",
     ) -> int:
-        """Delays the request (``"after"``: its response), and with it later requests of its connection."""
+        """Delays the request (``"after"``: its reply). Later requests of the connection wait, too."""
         return self._set("delay", api, times=times, topic=topic, client_id=client_id, when=when, seconds=seconds)
 
     def disconnect(
@@ -334,5 +335,5 @@ class Faults:
         return list(self._engine.command("faults")["pending"])
 
     def clear(self) -> None:
-        """Removes all faults and empties ``fired``. Requests with an applied fault stay delayed or without reply."""
+        """Removes all faults and empties ``fired``. Requests that a fault has met stay delayed or without reply."""
         self._engine.command("clear_faults")

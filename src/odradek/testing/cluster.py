@@ -24,7 +24,7 @@ _LOG_TAIL_BYTES = 4000
 
 
 class BrokerFailed(OdradekError):
-    """The broker did not execute a command, or has ended; the message ends with the end of its log."""
+    """The broker has ended, does not start or stop, or does not reply. The message may end with the end of its log."""
 
 
 def bracketed(host: str) -> str:
@@ -60,7 +60,7 @@ class BrokerProcess:
         self.port = port
         self.temporary = temporary
         self.clock_ahead_ms = 0
-        """The advance of the broker's clock over the system's at its next start."""
+        """By how many ms the broker's clock is ahead of the system's when the broker starts next."""
         self.process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._command_lock = threading.Lock()
@@ -94,7 +94,7 @@ class BrokerProcess:
         """Starts the broker and waits until it accepts requests. Raises BrokerFailed."""
         if self.running:
             raise BrokerFailed("the broker is running already")
-        if self.process is not None:  # it ended by itself
+        if self.process is not None:  # the broker ended by itself
             self._release(self.process)
         self.directory.mkdir(parents=True, exist_ok=True)
         ours, theirs = socket.socketpair()
@@ -139,7 +139,7 @@ class BrokerProcess:
         return line.decode().strip()
 
     def command(self, do: str, **arguments: Any) -> Any:
-        """Sends a command of broker/control_channel. Raises ValueError, or BrokerFailed if the broker has ended."""
+        """Sends a command of broker/control_channel. Raises ValueError; BrokerFailed if the broker sends no reply."""
         if self._owner != os.getpid():
             raise BrokerFailed("only the process that started the broker can send it commands, not a fork of it")
         with self._command_lock:
@@ -154,7 +154,7 @@ class BrokerProcess:
                         raise ConnectionError("it has ended")
                     line += data
             except OSError as error:
-                self._control.close()  # a late reply must not be read as the next one
+                self._control.close()  # a late reply must not be read as the reply to the next command
                 raise BrokerFailed(f"the broker did not reply: {error}\n{self.log_tail()}") from error
         reply = json.loads(line)
         if "error" in reply:

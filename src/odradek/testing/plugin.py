@@ -1,6 +1,6 @@
 """pytest plugin: a broker per test session, a topic per test.
 
-Every pytest run loads it if odradek is installed, so at import it needs nothing but pytest.
+Every pytest run loads this module if odradek is installed. So at import it needs nothing but pytest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def odradek_broker_config(pytestconfig: pytest.Config) -> dict[str, str]:
     """The settings of ``odradek_broker`` by Kafka's names, from the ini option odradek_config. A project may override
-    it."""
+    this fixture."""
     lines = [line.partition("=") for line in pytestconfig.getini("odradek_config")]
     wrong = [name for name, equals, _ in lines if not equals]
     if wrong:
@@ -37,7 +37,7 @@ def odradek_broker_config(pytestconfig: pytest.Config) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def odradek_broker(odradek_broker_config: dict[str, str], pytestconfig: pytest.Config) -> Iterator[Broker]:
-    """The broker of all tests. After each test, its faults are cleared and, if the test ended it, it is restarted."""
+    """The broker of all tests. After each test, its faults are cleared, and a broker that has ended is restarted."""
     from odradek.testing.broker import Broker
 
     with Broker(config=odradek_broker_config) as broker:

@@ -19,8 +19,8 @@ from odradek.testing.cluster import COMMAND_TIMEOUT_S, START_TIMEOUT_S, STOP_TIM
 class BrokerThread:
     """One broker, with the same data directory and port over ``kill``, ``stop`` and ``start``.
 
-    ``kill`` ends it at once: it writes and sends nothing more and leaves no mark of a clean stop. As after kill -9, the
-    data that was already written to files is still there.
+    ``kill`` ends the broker at once: the broker writes and sends nothing more and leaves no mark of a clean stop. As
+    after kill -9, the data that was already written to files is still there.
     """
 
     def __init__(self, data_dir: Path, *, config: Mapping[str, str], host: str = "127.0.0.1", port: int = 0) -> None:
@@ -92,14 +92,14 @@ class BrokerThread:
             await broker.abandon()
 
     def command(self, do: str, **arguments: Any) -> Any:
-        """Sends a command of broker/control_channel. Raises ValueError, or BrokerFailed if the broker has ended."""
+        """Sends a command of broker/control_channel. Raises ValueError; BrokerFailed if the broker sends no reply."""
         if not self.running:
             raise BrokerFailed("the broker is not running")
         work = self._control.execute({"do": do, **arguments})
         try:
             return asyncio.run_coroutine_threadsafe(work, self._loop).result(COMMAND_TIMEOUT_S)
         except TimeoutError as error:
-            raise BrokerFailed(f"the broker did not answer within {COMMAND_TIMEOUT_S} s") from error
+            raise BrokerFailed(f"the broker did not reply within {COMMAND_TIMEOUT_S} s") from error
 
     def stop(self) -> int:
         """Stops the broker cleanly; returns 0."""

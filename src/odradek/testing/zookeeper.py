@@ -42,9 +42,9 @@ DEFAULTS = {
 START_TIMEOUT_S = 60.0
 _ATTEMPTS = 3
 _INVALID_CONFIG = 2
-"""ZooKeeper's exit code."""
+"""ZooKeeper's exit code for an invalid configuration."""
 _POLL_S = 0.02
-if sys.platform == "win32":  # ``ZooKeeper`` ends there with one line
+if sys.platform == "win32":  # ``ZooKeeper`` raises UnsupportedSystem there
     _KILL = _STOP = _CONTINUE = signal.SIGTERM
 else:
     _KILL, _STOP, _CONTINUE = signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT
@@ -52,7 +52,10 @@ _TAIL_BYTES = 4000
 
 
 class ZooKeeperFailed(OdradekError):
-    """ZooKeeper cannot be started, or has ended. The message says why. ``exit_code``: of a node that has ended."""
+    """ZooKeeper cannot be started, or has ended. The message says why.
+
+    ``exit_code``: the exit code of a node that ended during its start; None for other failures.
+    """
 
     def __init__(self, message: str, exit_code: int | None = None) -> None:
         self.exit_code = exit_code
@@ -90,7 +93,7 @@ class ZooKeeperNode:
         return server_mode(self.port)
 
     def start(self) -> None:
-        """Starts the node and returns when it serves requests. An ensemble serves them while most nodes run.
+        """Starts the node and returns when it serves requests. An ensemble serves requests while most nodes run.
 
         Raises ZooKeeperFailed."""
         self.spawn()
@@ -126,7 +129,7 @@ class ZooKeeperNode:
             pause.wait(_POLL_S)
 
     def stop(self) -> None:
-        """Ends the node with SIGTERM. ZooKeeper closes no session at its end, so its clients connect again."""
+        """Ends the node with SIGTERM. A node that ends closes no session, so its clients connect again."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -147,7 +150,7 @@ class ZooKeeperNode:
         self._signal(_CONTINUE)
 
     def log_tail(self) -> str:
-        """Returns the end of the node's output. With the environment variable ODRADEK_LOG_LEVEL it has a log."""
+        """Returns the end of the node's output, which has a log only if ODRADEK_LOG_LEVEL is in the environment."""
         with contextlib.suppress(FileNotFoundError):
             return (self.directory / "zookeeper.log").read_bytes()[-_TAIL_BYTES:].decode(errors="replace")
         return ""
@@ -181,10 +184,11 @@ class ZooKeeper:
         with odradek.ZooKeeper(nodes=3) as zookeeper:
             KazooClient(zookeeper.connect_string).start()
 
-    ``nodes``: 1, or an ensemble of 3 or 5. ``config`` maps names of ``zoo.cfg`` to values and replaces the defaults:
-    a tick of 500 ms, sessions of 0.5 to 60 s, and no sync of the log (``forceSync=no``).
+    ``nodes``: an odd number; 3 or more are an ensemble. ``config`` maps names of ``zoo.cfg`` to values. They override
+    the defaults: a tick of 500 ms, sessions of 0.5 to 60 s, and no sync of the log (``forceSync=no``).
 
-    All nodes always end with this process. Raises ZooKeeperFailed without PySpark or Java, before anything starts.
+    All nodes always end with this process. Before anything starts, raises ConfigError for an even number of nodes or
+    less than 1, ZooKeeperFailed without PySpark or Java, and UnsupportedSystem on Windows.
     """
 
     def __init__(self, nodes: int = 1, config: Mapping[str, Any] | None = None) -> None:
@@ -231,7 +235,7 @@ class ZooKeeper:
         raise AssertionError
 
     def stop(self) -> None:
-        """Ends all nodes with SIGTERM. Sessions, and the nodes that end with them, outlive a short stop."""
+        """Ends all nodes with SIGTERM. Sessions and their ephemeral znodes outlive a short stop."""
         for node in self.nodes:
             node.stop()
 
@@ -241,7 +245,7 @@ class ZooKeeper:
             node.kill()
 
     def expire_session(self, client: Any) -> None:
-        """Ends the session of a ``KazooClient``: its ephemeral nodes disappear, and the client gets an error of an
+        """Ends the session of a ``KazooClient``: its ephemeral znodes disappear, and the client gets an error of an
         expired session.
 
         A second connection takes the session over and closes it, because no client can expire its own session."""

@@ -1,14 +1,14 @@
 """The checks of EndTxn: the effect of a request in each state, for a client of version 2 and for an older one.
 
-With a client before version 2 the epoch stays the same from transaction to transaction. A late or repeated EndTxn
-looks like the end of the next transaction. Kafka has this weakness, too.
+A client has version 2 if it sends EndTxn v5 or later. For an older client the epoch stays the same from transaction to
+transaction. So a late or repeated EndTxn looks like the end of the next transaction. Kafka has this weakness, too.
 
-| state | older client, same epoch | version 2, current epoch | version 2, epoch before (a repeated request) |
+| state | older client, current epoch | version 2, current epoch | version 2, epoch before (a repeated request) |
 |---|---|---|---|
 | Empty | INVALID_TXN_STATE | abort: end; commit: INVALID_TXN_STATE | PRODUCER_FENCED |
 | Ongoing | end | end | PRODUCER_FENCED |
 | Prepare… | CONCURRENT_TRANSACTIONS | CONCURRENT_TRANSACTIONS | CONCURRENT_TRANSACTIONS |
-| Complete… | same result: success, else INVALID_TXN_STATE | as Empty | as older client |
+| Complete… | same result: success; other result: INVALID_TXN_STATE | as in state Empty | as for the older client |
 """
 
 from __future__ import annotations
@@ -34,11 +34,14 @@ class Action(Enum):
 
 
 def check_end(current: Transaction, request: EndTransaction, *, is_blocked: bool) -> Action | ErrorCode:
-    """Returns the action of the request, or its error. ``is_blocked``: the request gets CONCURRENT_TRANSACTIONS in each
-    state."""
+    """Returns the action of the request, or its error.
+
+    ``is_blocked``: the request gets CONCURRENT_TRANSACTIONS in every state; that of an older client only after the
+    checks of its producer id and epoch.
+    """
     if request.client_version < EPOCH_PER_TRANSACTION:
         return _check_older(current, request, is_blocked=is_blocked)
-    if is_blocked or current.state in PREPARED:  # in this state at any epoch, even with another producer id
+    if is_blocked or current.state in PREPARED:  # at any epoch, even with another producer id
         return ErrorCode.concurrent_transactions
     producer_id, epoch = request.producer
     is_repeated_with_old_id = (
@@ -54,7 +57,7 @@ def check_end(current: Transaction, request: EndTransaction, *, is_blocked: bool
     if not is_valid:
         return ErrorCode.producer_fenced
     if current.state is TransactionState.ONGOING:
-        if request.commit and epoch == MAX_EPOCH:  # Kafka cannot raise it; only a record written by hand leads here
+        if request.commit and epoch == MAX_EPOCH:  # as in Kafka; only a record that was written by hand leads here
             return ErrorCode.unknown_server_error
         return Action.END
     if is_repeated and current.state is not TransactionState.EMPTY:

@@ -48,7 +48,10 @@ class EndTransaction:
 
 @dataclass(slots=True)
 class ProducerReply:
-    """The producer's next identity, or ``NO_PRODUCER`` with an error."""
+    """The producer's next identity.
+
+    It is ``NO_PRODUCER`` with an error, and for a repeated EndTxn of an older client.
+    """
 
     error: ErrorCode = ErrorCode.none
     producer: ProducerIdentity = NO_PRODUCER
@@ -56,7 +59,7 @@ class ProducerReply:
 
 @dataclass(slots=True)
 class AddPartitions:
-    """The reply is the error of all partitions."""
+    """Adds partitions to a transaction. The reply is one error code for all of them."""
 
     batched: ClassVar[bool] = False
     transactional_id: str
@@ -70,7 +73,7 @@ class AddPartitions:
 
 @dataclass(slots=True)
 class VerifyPartitions:
-    """Asks which of the partitions are in the producer's transaction. The reply has an error for each partition."""
+    """Asks which partitions are in the producer's transaction. The reply has an error code for each partition."""
 
     batched: ClassVar[bool] = False
     transactional_id: str
@@ -84,7 +87,7 @@ class VerifyPartitions:
 class Markers(NamedTuple):
     """The announcement of a decision: these partitions get a marker with this producer's identity.
 
-    ``version`` is the transaction's version, which the log needs to check the epoch. ``decided_ms`` is the time of the
+    ``version`` is the client's version, with which the log checks the epoch. ``decided_ms`` is the time of the
     decision in its record.
     """
 
@@ -110,7 +113,7 @@ class MarkersWritten:
 
 @dataclass(slots=True)
 class MarkersDelayed:
-    """The partitions of a decision that have no marker are offline or refuse it. The producer gets its reply now.
+    """The partitions of a decision that have no marker yet are offline or refuse it. The producer gets its reply now.
 
     The marker of an offline partition follows. The reply to this report is NONE.
     """
@@ -140,8 +143,10 @@ class DescribedTransaction:
 
 @dataclass(slots=True)
 class ListTransactions:
-    """Lists transactional ids. ``duration_ms`` -1: no filter. ``states`` and ``producer_ids`` None or empty: no
-    filter."""
+    """Lists transactional ids. No filter: ``states`` None, ``producer_ids`` empty, ``duration_ms`` negative.
+
+    Empty ``states`` match no transaction.
+    """
 
     batched: ClassVar[bool] = False
     states: frozenset[TransactionState] | None = None

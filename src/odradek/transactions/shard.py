@@ -1,17 +1,22 @@
 """The transactional ids of one partition of ``__transaction_state``: requests, replay, timeouts, expiry.
 
-The state table is in ``transitions``. Rules
+The state table is in ``transitions``. Rules:
+
 * A record of this log is the whole state of one transactional id. Only ``replay`` changes ``transactions``.
 * A decision (PrepareCommit, PrepareAbort) is final when its record is committed. Then it is announced as ``Markers``;
-  the broker writes the markers and reports ``MarkersWritten``. A load announces all decisions that it finds again.
-* EndTxn gets its reply when the transaction is complete, or once no partition without a marker can get it soon.
-* Each bad request gets the error of Apache Kafka 4.3 and changes nothing. A record that no batch can hold is refused in
-  the same way, before it changes anything.
+  the broker writes the markers and reports ``MarkersWritten``. A load announces the decision of each incomplete
+  transaction again.
+* EndTxn gets its reply when the transaction is complete, or earlier: once each partition without a marker is offline or
+  refuses the marker.
+* Each bad request gets the error of Apache Kafka 4.3 and changes nothing. A request whose record is too large for a
+  batch is refused in the same way.
 * A transaction of many partitions is read and written in steps.
-* ``last_producers`` is not durable: the identity before the last new epoch, for repeated InitProducerId requests.
-* A record of version 0 cannot hold the client's version, so at level 0 a request that needs it is refused
-  (UNSUPPORTED_VERSION). As in Kafka, further requests of its transactional id get CONCURRENT_TRANSACTIONS. In Kafka
-  this lasts until it loads the partition again; here it ends with the transaction's timeout, too.
+* ``last_producers`` has each producer's identity before its newest epoch, for repeated InitProducerId requests. It is
+  not durable.
+* A record of version 0 has no field for the client's version. So at level 0 of transaction.version a request whose
+  record needs this field is refused (UNSUPPORTED_VERSION). As in Kafka, further requests of the transactional id then
+  get CONCURRENT_TRANSACTIONS. Kafka refuses them until it loads the partition again. Here the refusal ends with the
+  transaction's timeout, too.
 """
 
 from __future__ import annotations
@@ -79,10 +84,11 @@ _END_BYTES = 16
 
 
 class _Decision(NamedTuple):
-    """A decision. ``epoch`` is the epoch of the markers, ``last_epoch`` the producer's epoch before the decision; None
-    if it stays.
+    """A decision. ``epoch`` is the epoch of the markers.
 
-    ``version`` is the client's version of the protocol.
+    ``last_epoch`` is the new epoch in ``last_producers``: the producer's epoch before the decision, or -1 for a fence
+    below version 2. With None the entry stays. ``version`` is the client's version of the protocol. For a fence it is
+    the level of transaction.version, or 0 if this level is below 2.
     """
 
     commit: bool
@@ -146,7 +152,8 @@ class TransactionShard:
         *,
         reserved_bytes: int = 0,
     ) -> Result | ResultSteps:
-        """Returns the result that ``make`` returns for the record of ``after``, in steps if it has many partitions.
+        """Returns the result that ``make`` returns for the record of ``after``; works in steps if ``after`` has many
+        partitions.
 
         ``make`` may change state that is not durable. Raises KafkaError (UNKNOWN_SERVER_ERROR, as in Kafka), here or in
         the steps, if a batch cannot hold the record and ``reserved_bytes`` more.
@@ -183,7 +190,10 @@ class TransactionShard:
         return record
 
     def _check_level(self, now_ms: int, transactional_id: str, transaction: Transaction) -> None:
-        """Raises KafkaError if the level of the feature does not allow the record of a change by a request."""
+        """Raises KafkaError if the level of transaction.version is too low for the record of ``transaction``.
+
+        In this case later requests of the transactional id are refused, too, for the transaction's timeout.
+        """
         if transaction.client_version and not self._version():
             self._blocked[transactional_id] = now_ms + transaction.timeout_ms
             log.warning(
@@ -229,7 +239,7 @@ class TransactionShard:
         return self._write(request.transactional_id, after, make)
 
     def _next_epoch(self, request: InitProducerId, current: Transaction) -> tuple[int, int, int]:
-        """Returns the producer id, its epoch and the last epoch. Raises KafkaError."""
+        """Returns the producer id, its new epoch, and the epoch for ``last_producers``. Raises KafkaError."""
         expected = request.expected
         epoch = current.producer_epoch
         is_current = expected is None or expected.producer_epoch == epoch
@@ -382,7 +392,7 @@ class TransactionShard:
         return ProducerReply(producer=ProducerIdentity(after.producer_id, after.producer_epoch))
 
     def _decided(self, transactional_id: str, producer: ProducerIdentity) -> Transaction | None:
-        """Returns the transaction whose decision was announced with this producer, unless it is complete."""
+        """Returns the incomplete transaction whose decision was announced with this producer, or None."""
         current = self.transactions.get(transactional_id)
         if current is None or current.state not in PREPARED:
             return None
@@ -438,7 +448,10 @@ class TransactionShard:
             self.replay(offset + number, record)
 
     def on_loaded(self, now_ms: int) -> ResultSteps:
-        """Announces the decisions of the log again: a crash may have come before their markers."""
+        """Sets the timers, and announces the decisions of incomplete transactions again.
+
+        A crash may have come before their markers.
+        """
         out = Result(
             effects=[
                 SetTimer(TIMEOUTS, now_ms + self.config.abort_interval_ms),
@@ -464,7 +477,10 @@ class TransactionShard:
         return self._remove_expired(now_ms)
 
     def _abort_timed_out(self, now_ms: int) -> ResultSteps:
-        """Aborts at most PART_RECORDS transactions. The next ones follow after their records and waiting requests."""
+        """Aborts at most PART_RECORDS transactions. A timer that is due at once aborts the next ones.
+
+        Also ends the refusals whose time has passed.
+        """
         out = Result(effects=[SetTimer(TIMEOUTS, now_ms + self.config.abort_interval_ms)])
         pace = Pace()
         for transactional_id in list(self._ongoing):
@@ -546,7 +562,7 @@ def _verified_in_steps(partitions: Collection[Partition], members: Collection[Pa
 
 def _may_continue(current: Transaction, last: ProducerIdentity, expected: ProducerIdentity) -> bool:
     """Returns whether a producer with this identity may ask for the next epoch. The epoch itself is checked later."""
-    if current.producer_epoch == NO_PRODUCER_EPOCH:  # the id is new, e.g. because it had expired
+    if current.producer_epoch == NO_PRODUCER_EPOCH:  # the transactional id is new, e.g. because it had expired
         return True
     previous = (current.previous_producer_id, last.producer_id)  # a record of version 0 has no previous id
     return expected.producer_id == current.producer_id or (

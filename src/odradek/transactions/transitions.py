@@ -7,12 +7,15 @@
 | Ongoing | PrepareAbort (fence) | Ongoing | PrepareCommit, PrepareAbort | – | PrepareAbort (fence) |
 | PrepareCommit | retriable error | retriable error | retriable error | CompleteCommit | – |
 | PrepareAbort | retriable error | retriable error | retriable error | CompleteAbort | – |
-| CompleteCommit, CompleteAbort | Empty, next epoch | Ongoing | as Empty; a repeated request succeeds | – | – |
+| CompleteCommit, CompleteAbort | Empty, next epoch | Ongoing | as in state Empty; a repeated request succeeds | – | – |
+
+"Version" is that of ``transaction.version`` that the producer uses: 2 from EndTxn 5 on.
 
 Epochs: InitProducerId starts a new epoch. At version 2 each end of a transaction starts one, too, so that a late
-request of the producer cannot belong to the next transaction; the markers already have the new epoch. A fence, by
-InitProducerId or a timeout, starts a new epoch at each version. Epoch 32,767 is only for fences and markers: a producer
-whose epoch is 32,766 gets a new producer id with epoch 0, at version 2 when its transaction is complete.
+request of the producer cannot belong to the next transaction. The markers already have the new epoch. A fence, by
+InitProducerId or a timeout, starts a new epoch at every version. Epoch 32,767 is only for fences and markers. So a
+producer with epoch 32,766 gets a new producer id with epoch 0: at its next InitProducerId, and at version 2 already
+when its transaction is complete.
 """
 
 from __future__ import annotations
@@ -75,7 +78,7 @@ def with_partitions(
 def prepared(
     current: Transaction, *, commit: bool, epoch: int, next_producer_id: int, client_version: int, now_ms: int
 ) -> Transaction:
-    """Returns the state after the decision. ``next_producer_id`` is -1 unless the epochs are exhausted."""
+    """Returns the state after the decision. ``next_producer_id`` is -1 if the producer keeps its id."""
     return current._replace(
         previous_producer_id=current.producer_id,
         next_producer_id=next_producer_id,

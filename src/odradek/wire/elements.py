@@ -1,7 +1,7 @@
 """Arrays of long replies. Each element is packed when it is made, and the result is a list of pieces.
 
-A mapping for each element of a reply takes ten times the memory of its bytes. An equal element is packed only once: a
-repetition is a reference to the same bytes.
+A mapping for each element of a reply takes ten times the memory of the element's bytes. A caller can pack
+equal elements once and append the packed bytes several times (``repeat``).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Pieces:
 class Elements(Pieces):
     """The packed elements of an array, used as the array's value in a message's mapping.
 
-    From time to time it calls ``grow`` with the number of new bytes. ``grow`` may raise to stop it.
+    From time to time it calls ``grow`` with the number of new bytes. ``grow`` may raise an error to refuse them.
     """
 
     __slots__ = ("_grow", "_new_bytes", "_pack", "count", "counted")

@@ -14,11 +14,11 @@ from odradek.wire.request_limits import MAX_TAGGED_FIELDS
 from odradek.wire.schemas import Kind
 
 LONG_FRAME_BYTES = 1 << 20
-"""Longer frames are read into the memory that is returned, because the copy of a frame of 100 MB takes 60 ms."""
+"""A longer frame is collected in a ``BytesIO`` and returned without a copy: a copy of 100 MB takes 60 ms."""
 
 
 class FrameError(ValueError):
-    """Bytes that are not a Kafka frame. Their connection is closed."""
+    """Bytes that are not a Kafka frame. The receiver closes the connection."""
 
 
 class FrameReader:
@@ -31,11 +31,11 @@ class FrameReader:
 
     def __init__(self, max_frame_bytes: int = 104_857_600) -> None:
         self._buffer = bytearray()
-        self._long: io.BytesIO | None = None  # a long frame without its length; ``_buffer`` is empty then
+        self._long: io.BytesIO | None = None  # a long frame without its length prefix; then ``_buffer`` is empty
         self._long_left = 0
         self._max = max_frame_bytes
         self.buffered = 0
-        """The bytes of the incomplete frame, after the iterator of ``feed`` has ended."""
+        """The number of bytes of the incomplete frame. It is valid after the iterator of ``feed`` has ended."""
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
         """Returns an iterator of the frames that ``data`` completes, without length prefixes. It raises FrameError."""

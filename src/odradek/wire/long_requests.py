@@ -1,11 +1,12 @@
-"""A reader of long messages in steps of one structure.
+"""A reader of long messages in steps of a few elements.
 
 kio reads a message in one call, which takes some tenths of a second for 200,000 elements. This reader checks the
-lengths of each array element and reads it separately. Other code can run between two elements. The result and the
-errors are the same.
+lengths in each array element and then reads the element separately. Other code can run between two steps.
+``schemas.decode_in_steps`` uses this reader. It returns the same message as ``schemas.decode`` and raises the same
+errors.
 
-The release of 200,000 elements takes as long as their read. ``kept`` gets a list of the elements of each long array.
-While a caller keeps this list, the message can be freed without them.
+To free the memory of 200,000 elements takes as long as to read them. ``kept`` gets a list of the elements of each long
+array. While a caller keeps this list, the message can be freed without the elements.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def read_in_steps(entity: Any, data: bytes | memoryview, at: int, kept: Kept) ->
 
 
 class _Array(NamedTuple):
-    """An array of structures or strings. ``read_in_steps`` is for structures that can be long."""
+    """An array of structures or strings. ``read_in_steps`` is for structures that can be long; otherwise it is None."""
 
     name: str
     start: Callable[[Any, int, int, list[int]], tuple[int, int]]
@@ -102,7 +103,7 @@ def _elements(array: _Array, count: int, at: int, source: tuple[Any, int, list[i
             try:
                 stop = walk(data, at, end, few)
                 is_short = stop - at <= BYTES_PER_STEP
-            except ValueError:  # it is long, or ``read_in_steps`` raises the same error
+            except ValueError:  # the element is long, or ``read_in_steps`` raises the same error
                 stop, is_short = at, False
             if is_short:
                 left[0] -= FEW_ELEMENTS - few[0]
@@ -121,7 +122,10 @@ def _elements(array: _Array, count: int, at: int, source: tuple[Any, int, list[i
 
 @cache
 def _parts_of(entity: Any, strict: bool) -> list[_Array | CountingWalk]:
-    """Returns a structure's arrays, and walks over the fields between them."""
+    """Returns the parts of a structure in order.
+
+    A part is an array of structures or strings, or the check of the lengths in the fields before or after an array.
+    """
     flexible = bool(entity.__flexible__)
     parts: list[_Array | CountingWalk] = []
     others: list[Field[Any]] = []

@@ -2,11 +2,11 @@
 
 A member commits the same partitions repeatedly. Its requests differ only in the correlation id, the offsets and
 sometimes the leader epochs. A ``Layout`` has the positions of these fields for frames of one length. The bytes between
-them are the ``ConstantBytes`` of a commit. Callers use it as the key of the data that they made from the first such
-commit.
+these fields are the ``ConstantBytes`` of a commit. A caller parses them once, and uses the parsed data again for later
+commits with equal ``ConstantBytes``.
 
-An unusual frame (tagged fields, wrong lengths, more than ``MAX_FRAME_BYTES``) has no layout. The general codec in
-``wire.schemas`` reads it and raises its errors.
+An unusual frame (tagged fields, wrong lengths, no partition, more than ``MAX_FRAME_BYTES``) has no layout. The general
+codec in ``wire.schemas`` reads such a frame and raises the errors for it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class CommitOffsets(NamedTuple):
 
     correlation_id: bytes  # 4 bytes
     offsets: tuple[int, ...]
-    leader_epochs: tuple[int, ...] | None  # None: the version has none
+    leader_epochs: tuple[int, ...] | None  # None: the version has no leader epochs
 
 
 class Layout:
@@ -61,7 +61,7 @@ class Layout:
         return 1000 + 130 * len(self.positions)
 
     def read(self, frame: bytes) -> tuple[ConstantBytes, CommitOffsets] | None:
-        """Reads a frame of this length. Returns None if it has another API or version."""
+        """Reads a frame of the layout's length. Returns None if the frame has another API or version."""
         fields = self._struct.unpack(frame)
         if fields[0] != self.head:
             return None
@@ -91,7 +91,10 @@ def positions_in(frame: bytes) -> array[int] | None:
 
 
 def _walk(frame: bytes, version: int) -> tuple[array[int], int]:
-    """Returns the positions of all committed offsets, and the end of the message; -1 for an unusual frame."""
+    """Returns the positions of all committed offsets, and the end of the message: -1 if it has tagged fields.
+
+    Raises IndexError, ValueError or struct.error for wrong lengths.
+    """
     flexible = version >= 8
     positions = array("I")
     at = _HEAD_END + 2 + max(_INT16(frame, _HEAD_END)[0], 0)  # the client id is never compact

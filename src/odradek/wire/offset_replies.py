@@ -1,9 +1,9 @@
-"""Hand-written encoders of OffsetCommit and OffsetFetch replies, the most frequent replies of a broker with commits.
+"""Hand-written encoders of OffsetCommit and OffsetFetch replies.
 
 A property test compares the results with ``wire.schemas.encode`` for every version.
 
-OffsetCommit: version 3 adds the throttle time, 8 is flexible, 10 has topic ids. OffsetFetch is supported from version 6
-on, which is flexible; version 8 has many groups, 10 has topic ids.
+Versions of OffsetCommit: 3 adds the throttle time, 8 is flexible, 10 has topic ids. Versions of OffsetFetch: 6 is the
+oldest version here and flexible, 8 can have several groups, 10 has topic ids.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from odradek.wire.elements import Pieces
 
 
 class CommittedTopic(NamedTuple):
-    """A topic of an OffsetCommit reply. ``codes`` alternates partition and error code: 0, 0, 1, 12 if partition 1 has
-    failed with code 12."""
+    """A topic of an OffsetCommit reply. ``codes``: each partition followed by its error code.
+
+    For example, ``[0, 0, 1, 12]``: no error in partition 0, error code 12 in partition 1.
+    """
 
     name: str
     topic_id: UUID | None
@@ -37,7 +39,7 @@ _ROWS_AT_ONCE = 256
 
 @lru_cache(maxsize=128)
 def _rows(count: int, flexible: bool) -> struct.Struct:
-    """Returns the struct of ``count`` rows, at most ``_ROWS_AT_ONCE``. It takes a hundred bytes of memory for a row."""
+    """Returns the struct of ``count`` rows, at most ``_ROWS_AT_ONCE``. It takes about 100 bytes of memory per row."""
     return struct.Struct(">" + ("ihx" if flexible else "ih") * count)
 
 
@@ -119,9 +121,9 @@ _END_OF_ROW = b"\1\0\0\0"  # no metadata, no error, no tagged fields
 def offset_fetch_rows(
     partitions: Iterable[int], values: Iterable[Sequence[Any]], refused: Collection[int] = (), error_code: int = 0
 ) -> bytes:
-    """Packs partitions of a topic. Each value starts with offset, leader epoch and metadata.
+    """Packs partitions of a topic. Each of ``values`` starts with offset, leader epoch and metadata.
 
-    The ``refused`` partitions have the error.
+    A partition in ``refused`` gets ``error_code`` in place of its value.
     """
     if refused:
         rows = zip(partitions, values, strict=True)

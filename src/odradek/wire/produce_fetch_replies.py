@@ -1,12 +1,11 @@
 """Hand-written encoders of Produce and Fetch replies.
 
-These are a broker's most frequent replies. ``fetch_reply`` returns chunks, which are written one after another. The
-records are the given slices of the log, without a copy. A property test compares the result with
-``wire.schemas.encode`` for every version.
+``fetch_reply`` returns chunks, which are written one after another. Its chunks of records are the given slices of the
+log, without a copy. A property test compares all replies with those of ``wire.schemas.encode`` for every version.
 
 Versions of Produce: 5 adds the log start offset, 8 adds record errors and a message, 9 is flexible, 10 can name the
 leader, 13 has topic ids. Versions of Fetch: 5 adds the log start offset, 7 adds sessions, 11 adds the preferred
-replica, 12 is flexible, 13 has topic ids, 16 can name endpoints.
+replica, 12 is flexible, 13 has topic ids, 16 can name endpoints. These encoders write neither leaders nor endpoints.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _FETCHED_4 = struct.Struct(">ihqq").pack
 _FETCHED_5 = struct.Struct(">ihqqq").pack
 _STEP_PARTITIONS = 500
 _BYTES_LIKE_A_PARTITION = 512
-"""This number of bytes of a name takes as long to pack as a partition."""
+"""A topic name of this many bytes takes as long to pack as one partition."""
 _ABORTED = struct.Struct(">qq").pack
 _DIVERGING = struct.Struct(">iq").pack
 
@@ -84,7 +83,7 @@ ProducedTopics = Sequence[tuple[str | bytes, Sequence[ProducedPartition]]]
 def produce_reply(version: int, topics: ProducedTopics, throttle_ms: int = 0) -> bytes:
     """Returns a Produce reply of version 3 to 13 without its header.
 
-    A topic has its name, from version 13 on the 16 bytes of its id.
+    The first element of each topic is its name, or from version 13 on the 16 bytes of its id.
     """
     if version >= 9:
         out = [uvarint(len(topics) + 1)]
@@ -106,7 +105,7 @@ def produce_reply(version: int, topics: ProducedTopics, throttle_ms: int = 0) ->
 
 
 def produce_reply_in_steps(version: int, topics: ProducedTopics) -> Generator[None, None, list[Chunk]]:
-    """Does the same as ``produce_reply`` in steps of some hundred partitions. Returns the chunks of the reply."""
+    """Returns the chunks of the same reply with throttle time 0. Works in steps of some hundred partitions."""
     pieces: list[Chunk] = []
     packed = [_count(version >= 9, len(topics))]
     left = _STEP_PARTITIONS
@@ -183,7 +182,7 @@ def fetch_reply(
 ) -> list[Chunk]:
     """Returns the chunks of a Fetch reply of version 4 to 18 without its header.
 
-    Packed fields alternate with the slices of a partition.
+    A chunk is either packed fields or a slice of a partition's records.
     """
     topics = list(topics)
     out: list[Chunk] = []
@@ -203,7 +202,10 @@ def fetch_reply(
 def fetch_reply_in_steps(
     version: int, count: int, topics: FetchedTopics, *, session_id: int = 0
 ) -> Generator[None, None, list[Chunk]]:
-    """Does the same as ``fetch_reply`` for many partitions of ``count`` topics in steps of some hundred."""
+    """Does the same as ``fetch_reply`` without error and throttle time, in steps of some hundred partitions.
+
+    ``count`` is the number of topics.
+    """
     out: list[Chunk] = []
     packed = [_fetch_head(version, count, 0, session_id, 0)]
     left = _STEP_PARTITIONS
@@ -243,7 +245,10 @@ def _fetched_topic(version: int, topic: str | bytes, partition_count: int) -> by
 def _pack_fetched(
     version: int, partitions: Sequence[FetchedPartition], packed: list[bytes], out: list[Chunk]
 ) -> list[bytes]:
-    """Packs partitions. ``out`` gets the chunks up to the last records; the packed fields after these are returned."""
+    """Packs partitions after the fields in ``packed``. Adds the chunks up to the last records to ``out``.
+
+    Returns the packed fields after the last records.
+    """
     flexible = version >= 12
     for partition in partitions:
         packed.append(_fetched_head(version, partition))
@@ -257,7 +262,7 @@ def _pack_fetched(
 
 
 def _fetched_head(version: int, partition: FetchedPartition) -> bytes:
-    """Returns the fields of a partition up to the length of its records, inclusive."""
+    """Returns the fields of a partition before its records. The last one is the length of the records."""
     index, error_code, high_watermark, last_stable, log_start, aborted, preferred, _, size, _ = partition
     if version >= 5:
         head = _FETCHED_5(index, error_code, high_watermark, last_stable, log_start)

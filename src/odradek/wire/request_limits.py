@@ -1,19 +1,23 @@
 """Checks of the lengths in a message before kio reads it.
 
 kio's reader allocates memory for the declared length of an array before it reads an element. A request of 20 bytes with
-an array of 2^31 elements would end the process in the allocator, and no ``except`` could catch this. So every array
-length is compared with the number of remaining bytes, as in Kafka. Arrays that may not be null are refused if they are
-null; kio would return ``None`` for them.
+an array of 2^31 elements would end the process in the allocator, and no ``except`` could catch this. So this module
+compares every array length with the number of remaining bytes, as Kafka does. It refuses a null array where the
+protocol allows none; kio would return ``None``.
 
-All arrays of a request together may have ``MAX_ELEMENTS`` elements. Kafka has no such limit: one of its threads can
-handle fifty million empty names while other threads serve clients. Here all clients would wait.
+All arrays of a request together may have ``MAX_ELEMENTS`` elements. Tagged fields count as elements. The element of an
+array with only one element does not count. Kafka has no such limit: one of its threads can handle fifty million empty
+names while other threads serve clients. Here all clients would wait.
 
-A walk is a function that is generated and compiled once for each message. It ends after the last array, so a commit of
-one topic with any number of partitions needs two length checks. The elements of the last array have a smallest total
-size. If the rest of the request is at most ``MAX_STRING_BYTES`` longer than this size, no string in it is too long.
-Otherwise the walk continues to the end of the request.
+A walk is a function that checks the lengths in a message. Its code is generated and compiled once per message class. A
+walk may end before the elements of the last array. So a commit of one topic with any number of partitions needs two
+length checks.
 
-The same walk finds tagged fields that this version of a message does not have (``without_unknown_tags``).
+A walk that ends there has not checked the strings in these elements. The elements have a smallest total size. If the
+rest of the request is at most ``MAX_STRING_BYTES`` longer than this size, no string in the rest is too long. Otherwise
+a second walk goes through the whole request.
+
+Another walk finds the tagged fields that this version of a message does not have (``without_unknown_tags``).
 """
 
 from __future__ import annotations
@@ -42,7 +46,7 @@ MAX_REPLY_ELEMENTS = 1_000_000
 """The largest number of elements and tagged fields in one reply. Metadata and Fetch replies can have more; ``client/``
 reads these without kio."""
 ELEMENTS_AT_ONCE = 2000
-"""The largest number of elements and tagged fields of a request that is read in one step, a few milliseconds."""
+"""A request with at most this many elements and tagged fields is read in one step, which takes a few milliseconds."""
 MAX_TAGGED_FIELDS = 1000
 """The largest number of tagged fields in one structure or header. Kafka reads any number; no structure of its protocol
 has ten."""
@@ -63,9 +67,10 @@ class TooManyElements(ValueError):
 class _Mode(NamedTuple):
     """The options of a walk.
 
-    ``limits_strings``: it checks the lengths of strings. This is necessary only in flexible requests, because other
-    string lengths cannot exceed the limit. ``until_last``: it ends after the last array. ``rest_is_plain``: no strings
-    and no known tagged fields follow the walked part. ``strips``: it collects unknown tagged fields.
+    ``limits_strings``: the walk checks the lengths of strings. Only flexible requests need this, because the int16
+    lengths of older versions cannot exceed the limit. ``until_last``: the walk ends before the elements of the last
+    array. ``rest_is_plain``: no strings and no known tagged fields follow the walked part. ``strips``: the walk
+    collects unknown tagged fields.
     """
 
     limits_strings: bool
@@ -78,8 +83,8 @@ class _Mode(NamedTuple):
 def length_check(entity: Any, most: int = sys.maxsize) -> Walk | None:
     """Returns ``check(data, start, end)`` of a kio message class, or ``None`` if there is nothing to check.
 
-    The check raises ValueError, IndexError or struct.error for impossible lengths, and TooManyElements for more
-    elements than ``most`` or than the limit for such messages.
+    The check raises ValueError, IndexError or struct.error for impossible lengths. It raises TooManyElements for more
+    elements than ``most`` or than ``most_elements`` allows.
     """
     most = min(most, most_elements(entity))
     strict = is_strict(entity)
@@ -101,7 +106,10 @@ def length_check(entity: Any, most: int = sys.maxsize) -> Walk | None:
 
 @cache
 def whole_walk(entity: Any) -> Walk:
-    """Returns a walk like that of ``length_check``, but to the end of the message. It returns the position after it."""
+    """Returns a walk to the end of a message, with the checks of ``length_check``.
+
+    The walk returns the position after the message.
+    """
     walk, most = _compiled_once(entity, _Mode(is_strict(entity))), most_elements(entity)
     return lambda data, at, end: walk(data, at, end, [most, most])
 
@@ -111,7 +119,7 @@ def without_unknown_tags(
 ) -> tuple[bytes, int] | None:
     """Returns a message without the tagged fields that its class does not have, and its end in ``data``.
 
-    Returns ``None`` if it has no such field. Raises the errors of a check.
+    Returns ``None`` if the message has no such field. Raises the same errors as a check of ``length_check``.
     """
     left = _Stripped(min(most, most_elements(entity)))
     end = _compiled_once(entity, _Mode(is_strict(entity), strips=True))(data, at, len(data), left)
@@ -126,7 +134,11 @@ def without_unknown_tags(
 
 
 def structure_walk(entity: Any, strict: bool) -> CountingWalk:
-    """Returns a walk over one structure of a message. A walk subtracts its elements from ``left[0]``."""
+    """Returns a walk over one structure of a message.
+
+    The walk subtracts the number of tagged fields and of array elements from ``left[0]``. The element of an array with
+    only one element does not count.
+    """
     return _compiled_once(entity, _Mode(strict))
 
 
@@ -157,7 +169,7 @@ def array_start(field: Field[Any], flexible: bool) -> Callable[[Any, int, int, l
 
 
 class _Stripped(list[int]):
-    """The counter of a walk, with the parts to remove: start, end, replacement."""
+    """The counter of a walk, with the parts of the message to remove: start, end, replacement."""
 
     def __init__(self, most: int) -> None:
         super().__init__((most, most))
@@ -176,7 +188,7 @@ _GO_ON = -1
 
 
 def most_elements(entity: Any) -> int:
-    """Returns the largest number of elements and tagged fields of a message."""
+    """Returns the largest number of elements and tagged fields that a message may have."""
     return MAX_ELEMENTS if entity.__type__ is EntityType.request else MAX_REPLY_ELEMENTS
 
 
@@ -246,7 +258,7 @@ def _least_bytes(field: Field[Any], flexible: bool) -> int:
 
 
 class _Code:
-    """The generated lines of a walk, and the objects of their names."""
+    """The generated lines of a walk, and the objects that the lines use by name."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -269,7 +281,7 @@ class _Code:
         return name
 
     def read_length(self, flexible: bool, size: int, *, check: str = "") -> None:
-        """Adds lines that read a length into ``n`` (−1 for null). ``check`` is a line for lengths of 127 and more."""
+        """Adds lines that read a length into ``n`` (−1 for null). ``check``: a line for compact lengths above 126."""
         if flexible:
             self.add("n = d[at] - 1", "if n < 127: at += 1", "else:", "    n, at = uvarint(d, at)", "    n -= 1")
             if check:
@@ -284,9 +296,9 @@ class _Code:
         self.add("if n > 0: at += n", f"elif n < -1: raise ValueError('{name} has a negative length')")
 
     def stop_here(self, least: int, mode: _Mode) -> None:
-        """Ends a walk at the last array, if the rest of the message needs no check.
+        """Adds a line that returns ``_GO_ON`` if a string after this position can be too long.
 
-        ``least`` is the smallest size of each of the ``n`` elements.
+        ``least`` is the smallest size of each of the ``n`` elements of the last array, or 0.
         """
         if mode.limits_strings and not mode.rest_is_plain:
             taken = f" - n * {least}" if least else ""
@@ -425,7 +437,7 @@ def _walk_tags(data: Any, at: int, end: int, walks: dict[int, CountingWalk], lef
 
 
 def _strip_tags(data: Any, at: int, end: int, walks: dict[int, CountingWalk], stripped: _Stripped) -> int:
-    """Does the same as ``_walk_tags``, and removes the unknown fields."""
+    """Does the same as ``_walk_tags``, and adds the unknown fields to ``stripped.cuts``."""
     begin = at
     count, at = _count_of_tags(data, at, end, stripped)
     first, kept = at, 0

@@ -60,8 +60,10 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 @cache
 def has_flexible_reply_header(api_key: int, version: int) -> bool:
-    """Returns whether a reply's header has tagged fields. ApiVersions never has them, so that every client can read
-    it."""
+    """Returns whether a reply's header has tagged fields.
+
+    The header of an ApiVersions reply never has tagged fields, so that every client can read it.
+    """
     return api_key != API_VERSIONS and is_flexible(api_key, version)
 
 
@@ -85,7 +87,7 @@ _ReadMessage = Callable[[Any, int], tuple[Any, int]]
 def _reader(api_key: int, version: int, kind: Kind, most: int) -> _ReadMessage:
     """Returns a function that checks and reads a message of at most ``most`` elements.
 
-    It ignores tagged fields that kio's class does not have.
+    The function ignores tagged fields that kio's class does not have.
     """
     entity = message_type(api_key, version, kind)
     read, check = entity_reader(entity), length_check(entity, most)
@@ -105,7 +107,7 @@ def _reader(api_key: int, version: int, kind: Kind, most: int) -> _ReadMessage:
 
 
 def decode(api_key: int, version: int, kind: Kind, data: bytes | memoryview, offset: int = 0) -> tuple[Any, int]:
-    """Reads one message at ``offset``. Returns it with its number of bytes.
+    """Reads one message at ``offset``. Returns the message and its number of bytes.
 
     Raises UnknownMessage, or ValueError if the bytes are not such a message.
     """
@@ -141,9 +143,10 @@ def decode_in_steps(
     *,
     kept: list[list[Any]] | None = None,
 ) -> Generator[None, None, Any]:
-    """Reads a long message in steps of one structure and returns it. Raises the errors of ``decode``.
+    """Reads a long message in steps of a few elements and returns it. Raises the errors of ``decode``.
 
-    ``kept`` gets the elements of its long arrays, so that the caller can free them in steps (wire/long_requests).
+    ``kept`` gets the elements of the message's long arrays, so that the caller can free them in steps
+    (``wire/long_requests``).
     """
     from odradek.wire.long_requests import read_in_steps  # imported here, because few requests are long
 
@@ -171,7 +174,7 @@ def encode(api_key: int, version: int, kind: Kind, message: Mapping[str, Any]) -
 
 
 def encode_pieces(api_key: int, version: int, kind: Kind, message: Mapping[str, Any]) -> list[bytes]:
-    """Packs a message that can be long. Returns consecutive pieces; long chunks are not copied."""
+    """Packs a message that can be long. Returns consecutive pieces: long values as they are, short ones joined."""
     out: list[bytes] = []
     _entity_writer(message_type(api_key, version, kind))(out, message)
     return in_pieces(out)
@@ -179,7 +182,7 @@ def encode_pieces(api_key: int, version: int, kind: Kind, message: Mapping[str, 
 
 @cache
 def element_packer(api_key: int, version: int, kind: Kind, *path: str) -> Pack:
-    """Returns the packer of an array's elements (see ``Elements``). ``path`` has the field names that lead to it."""
+    """Returns the packer of an array's elements (see ``Elements``). ``path``: the names of the fields to the array."""
     entity = message_type(api_key, version, kind)
     for name in path:
         entity = next(classify_field(field).type_ for field in fields(entity) if field.name == name)
@@ -265,7 +268,7 @@ def _primitive(kafka_type: str, flexible: bool, optional: bool) -> Writer:
 def _cut(write: Writer) -> Writer:
     """Returns a writer of error messages that truncates them to the largest size of a string.
 
-    They can quote long texts of a client.
+    Such a message can quote long texts of a client.
     """
 
     def write_cut(out: list[bytes], value: str | None) -> None:
@@ -351,7 +354,7 @@ def _as_mapping(value: Any) -> Mapping[str, Any]:
 
 
 class _Plain(NamedTuple):
-    """A field without a tag. ``inner`` is the class of an array's elements if they are structures."""
+    """A field without a tag. ``inner``: the class of the elements for an array of structures, otherwise None."""
 
     name: str
     write: Writer
@@ -405,7 +408,7 @@ def _entity_writer(entity: Any) -> Writer:
 
 
 def _packed_default(write: Writer, default: Any) -> bytes | None:
-    """Returns a default as bytes. A tagged field whose bytes are equal is omitted, as in Kafka."""
+    """Returns a default as bytes, or None without a default. As in Kafka, a tagged field with this value is omitted."""
     if default is _MISSING or default is None:
         return None
     packed: list[bytes] = []
@@ -434,7 +437,7 @@ def _write_tags(out: list[bytes], tagged: list[Tagged], values: Mapping[str, Any
 # --- in steps ---------------------------------------------------------------------------------------------------
 
 LONG_MESSAGE = 200
-"""A message with more structures in all its arrays is packed in steps."""
+"""A message with more structures than this, in all its arrays together, is packed in steps."""
 _STEPS_PER_PIECE = 256
 
 
@@ -449,7 +452,7 @@ _Arrays = tuple[tuple[str, Any], ...]
 
 @cache
 def _arrays_of(entity: Any) -> _Arrays:
-    """Returns the fields of a structure that are arrays of structures, each with such fields of its elements."""
+    """Returns the names of a structure's arrays of structures, each with the result for the class of its elements."""
     return tuple((field.name, _arrays_of(field.inner)) for field in _fields_of(entity)[0] if field.inner is not None)
 
 
@@ -473,7 +476,10 @@ def _left(arrays: _Arrays, message: Any, left: int) -> int:
 def encode_in_steps(
     api_key: int, version: int, kind: Kind, message: Mapping[str, Any], grow: Callable[[int], None]
 ) -> Generator[None, None, list[bytes]]:
-    """Does the same as ``encode_pieces`` in steps of one structure. It calls ``grow`` with numbers of new bytes."""
+    """Does the same as ``encode_pieces`` in steps of one structure.
+
+    After every ``_STEPS_PER_PIECE`` steps it calls ``grow`` with the number of bytes that these steps have packed.
+    """
     out: list[bytes] = []
     packed = 0
     for number, _ in enumerate(_written_in_steps(message_type(api_key, version, kind), out, message), 1):
@@ -510,5 +516,5 @@ def _written_in_steps(entity: Any, out: list[bytes], message: Any) -> Generator[
 
 @cache
 def field_names(entity: Any) -> frozenset[str]:
-    """Returns the field names of a version of a structure. Tests compare handlers' mappings with their union."""
+    """Returns the field names of one version of a structure."""
     return frozenset(field.name for field in fields(entity))

@@ -1,4 +1,4 @@
-"""The throttle time of a reply, set after the reply was made."""
+"""Sets the throttle time of a reply that a handler has made."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from odradek.wire.schemas import Kind
 
 
 def with_throttle_time(api_key: int, version: int, reply: Any, throttle_ms: int) -> Any:
-    """Returns the reply with its throttle time: a mapping, a reply in pieces, or a reply of a hand-written encoder.
+    """Returns the reply with its throttle time.
 
-    Other packed replies (only errors) are returned without a change.
+    ``reply`` is a mapping, a list of packed pieces, or the bytes of a hand-written encoder. A packed reply is returned
+    unchanged if it has no throttle time, or none at a known position.
     """
     if isinstance(reply, Mapping):
         return {**reply, "throttle_time": throttle_ms}
@@ -38,9 +39,9 @@ def with_throttle_time(api_key: int, version: int, reply: Any, throttle_ms: int)
 
 @cache
 def _throttle_time_at(api_key: int, version: int) -> int | None:
-    """Returns the position of the throttle time in a packed reply; None if other fields precede it.
+    """Returns the position of the throttle time in a packed reply.
 
-    An error code may precede it.
+    Returns None if the reply has no throttle time, or if a field other than an error code precedes it.
     """
     names = [field.name for field in fields(schemas.message_type(api_key, version, Kind.RESPONSE))[:2]]
     if names[0] == "throttle_time":

@@ -11,7 +11,7 @@ from odradek.lag.reset import PartitionBounds, Scenario, log_bounds
 
 
 class ClusterLogs(NamedTuple):
-    """The logs of known partitions, the reason for each unknown one, and the partition count of each known topic."""
+    """The logs of known partitions, the problems of unknown partitions, and the partition counts of known topics."""
 
     logs: dict[TopicPartition, PartitionBounds]
     unknown: dict[TopicPartition, str]
@@ -27,13 +27,13 @@ class ClusterLogs(NamedTuple):
         return f"offset {offset} is outside the log of {tp}, which has {log.start} to {log.end}"
 
     def problems(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
-        """Returns the problem of each of these offsets that has one."""
+        """Returns the problems by partition; a partition whose offset has no problem is not in the mapping."""
         found = {tp: self.problem(tp, offset) for tp, offset in offsets.items()}
         return {tp: problem for tp, problem in found.items() if problem is not None}
 
 
 def cluster_logs(admin: Admin, partitions: Iterable[TopicPartition], scenario: Scenario | None = None) -> ClusterLogs:
-    """Looks up the logs of partitions, and the offsets for a scenario's time. Raises the errors of Admin."""
+    """Looks up the logs of partitions, with the offset for the scenario's time in each. Raises the errors of Admin."""
     wanted = list(partitions)
     described = admin.describe_topics(sorted({tp.topic for tp in wanted}), missing_ok=True) if wanted else {}
     counts = {name: len(topic.partitions) for name, topic in described.items()}

@@ -31,14 +31,19 @@ SETTINGS = {
     "zookeeper.ssl.truststore.location": "a PEM file with the certificates that sign the nodes' certificates",
     "zookeeper.ssl.keystore.location": "a PEM file with the client's certificate and key",
     "zookeeper.ssl.keystore.password": "the password of that key",
-    "zookeeper.ssl.endpoint.identification.algorithm": "HTTPS (default): check the nodes' names; empty: do not",
+    "zookeeper.ssl.endpoint.identification.algorithm": "HTTPS (default): check the nodes' names; empty: no check",
 }
 """The settings of a properties file, by Kafka's names where Kafka has them."""
 
 
 @dataclass(frozen=True)
 class TlsSettings:
-    """TLS with PEM files. ``authorities``: the certificates that sign those of the nodes; None: the system's."""
+    """TLS with PEM files.
+
+    ``authorities``: the file with the certificates that sign the nodes' certificates; None: those of the system.
+    ``certificate``: the file with the client's certificate and key, or None. ``check_names``: whether a node's name
+    has to be in its certificate.
+    """
 
     authorities: str | None = None
     certificate: str | None = None
@@ -48,10 +53,11 @@ class TlsSettings:
 
 @dataclass(frozen=True)
 class ZooKeeperConfig:
-    """The settings of a session. ``hosts``: ``host:port,host:port``. ``chroot``: "" or a path such as ``/kafka``, below
-    which all paths are.
+    """The settings of a session.
 
-    ``login``: ``user:password``, or None. Times in ms."""
+    ``hosts``: ``host:port,host:port``. ``chroot``: a path such as ``/kafka`` in front of all paths, or "".
+    ``login``: ``user:password``, or None. Times in ms.
+    """
 
     hosts: str
     chroot: str = ""
@@ -67,10 +73,11 @@ class ZooKeeperConfig:
 
 
 def file_settings(file: Path | None, source: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Returns the settings of a properties file: ``file``, or else the one that ODRADEK_ZOOKEEPER_CONFIG names, if
-    any. ``source``: the option or setting that names ``file``, for messages.
+    """Returns the settings of a properties file by name.
 
-    Raises ConfigError with file and line."""
+    The file is ``file``; if this is None, the file that ODRADEK_ZOOKEEPER_CONFIG names. Without both the result is
+    empty. ``source``: the option or setting that names ``file``, for messages. Raises ConfigError with file and line.
+    """
     if file is None:
         if not environment.get(CONFIG_VARIABLE):
             return {}
@@ -91,7 +98,8 @@ def config_of(
 ) -> ZooKeeperConfig:
     """Returns the settings of a session. ``connect`` replaces ``zookeeper.connect`` of ``settings``.
 
-    Raises ConfigError for a wrong connect string, value or setting."""
+    Without ``zookeeper.login``, ODRADEK_ZOOKEEPER_LOGIN is the login. Raises ConfigError for a wrong connect string,
+    value or setting."""
     given = dict(settings or {})
     for name in given.keys() - SETTINGS.keys():
         raise ConfigError(_unknown(name))
@@ -167,7 +175,7 @@ def _tls(given: Mapping[str, str]) -> TlsSettings | None:
 
 
 def _check_files(tls: TlsSettings) -> None:
-    """Raises ConfigError for an unreadable file: kazoo would try to connect with it again and again."""
+    """Raises ConfigError for an unreadable file. With such a file, kazoo would try to connect again and again."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if tls.authorities is not None:
         try:

@@ -1,7 +1,9 @@
-"""One session of ZooKeeper over kazoo: reads in bulk, and transactions whose outcome is always known.
+"""One session of ZooKeeper over kazoo: reads in bulk, and transactions.
 
-kazoo repeats reads while it reconnects. A transaction is sent once: if its answer is lost, the caller reads whether it
-was carried out (``store``).
+A read is repeated while kazoo reconnects. A transaction is sent once. If ZooKeeper's reply to it is lost, the caller
+(``store`` or ``consumer_session``) reads whether ZooKeeper has carried out the transaction.
+
+A "node" is a server of ZooKeeper; a "znode" is an entry in its tree.
 """
 
 from __future__ import annotations
@@ -38,8 +40,10 @@ _IN_FLIGHT = 500
 
 
 class Znode(NamedTuple):
-    """A node of ZooKeeper. ``data`` is None for a node without data; times in ms since 1970; ``owner``: the session of
-    an ephemeral node, otherwise 0."""
+    """The state of a znode. ``data`` is None for a znode without data; times in ms since 1970.
+
+    ``owner``: the session id of an ephemeral znode, otherwise 0.
+    """
 
     path: str
     data: bytes | None
@@ -50,7 +54,7 @@ class Znode(NamedTuple):
 
 
 class Create(NamedTuple):
-    """Creates a node; its parent must exist."""
+    """Creates a znode; its parent must exist."""
 
     path: str
     data: bytes | None = None
@@ -58,7 +62,7 @@ class Create(NamedTuple):
 
 
 class SetData(NamedTuple):
-    """Replaces the data of a node, if its version is still this one."""
+    """Replaces the data of a znode, if it still has this version."""
 
     path: str
     data: bytes
@@ -66,14 +70,14 @@ class SetData(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Deletes a node without children, if its version is still this one (-1: any)."""
+    """Deletes a znode without children, if it still has this version (-1: any version)."""
 
     path: str
     version: int = -1
 
 
 class Check(NamedTuple):
-    """A condition of a transaction: a node still has this version."""
+    """A condition of a transaction: the znode still has this version (-1: it exists)."""
 
     path: str
     version: int
@@ -88,8 +92,8 @@ MAX_PAUSE_S = 1.0
 class ZooKeeperConnection:
     """A session, from ``open`` to ``close``. Threads may share it. Paths are below the chroot.
 
-    Raises ConfigError without kazoo. All methods raise ZooKeeperUnreachable, SessionExpired, NoPermission and other
-    ZooKeeperErrors."""
+    The constructor raises ConfigError if kazoo is not installed. The methods raise ZooKeeperUnreachable,
+    SessionExpired, NoPermission and other ZooKeeperErrors."""
 
     def __init__(self, config: ZooKeeperConfig) -> None:
         self.config = config
@@ -127,7 +131,7 @@ class ZooKeeperConnection:
         return f"no node of ZooKeeper at {self.config.hosts} answered within {self.config.timeout_ms} ms{why}: {remedy}"
 
     def close(self) -> None:
-        """Ends the session; its ephemeral nodes disappear."""
+        """Ends the session; its ephemeral znodes disappear."""
         self._client.stop()
         self._client.close()
 
@@ -145,27 +149,27 @@ class ZooKeeperConnection:
         return self._client
 
     def sync(self) -> None:
-        """Waits until this node has all that was written before the call; it may be behind the leader otherwise."""
+        """Waits until the connected node has all writes from before the call. Without it, reads can be outdated."""
         self._retry("/", self._client.sync, "/")
 
     def exists(self, path: str) -> bool:
-        """Returns whether there is such a node."""
+        """Returns whether there is a znode at the path."""
         return self._retry(path, self._client.exists, path) is not None
 
     def children(self, path: str) -> list[str] | None:
-        """Returns the names of the nodes below a node, in the server's order; None if it does not exist."""
+        """Returns the names of a znode's children, in the order of ZooKeeper's reply; None if there is no znode."""
         return self.children_of([path])[0]
 
     def children_of(self, paths: Sequence[str]) -> list[list[str] | None]:
-        """Returns the names below each of several nodes."""
+        """Returns the result of ``children`` for each path."""
         return [None if found is None else list(found) for found in self._many(paths, self._client.get_children_async)]
 
     def get(self, path: str) -> Znode | None:
-        """Returns a node, or None if it does not exist."""
+        """Returns a znode, or None if it does not exist."""
         return self.get_many([path])[0]
 
     def get_many(self, paths: Sequence[str]) -> list[Znode | None]:
-        """Returns several nodes; None for those that do not exist."""
+        """Returns the znode at each path; None if there is none."""
         return [
             None
             if found is None
@@ -176,8 +180,8 @@ class ZooKeeperConnection:
     def commit(self, operations: Iterable[Operation]) -> None:
         """Carries out all operations, or none.
 
-        Raises ZnodeChanged if a node exists already, is missing or has another version, TransactionTooLarge, and
-        ZooKeeperUnreachable if the answer was lost: the outcome is unknown then."""
+        Raises ZnodeChanged if a znode exists already, is missing, has another version or has children; and
+        TransactionTooLarge. Raises ZooKeeperUnreachable if the reply is lost: the outcome is unknown then."""
         from kazoo.exceptions import NoAuthError
 
         chosen = list(operations)
@@ -205,7 +209,7 @@ class ZooKeeperConnection:
                     raise result
 
     def _many(self, paths: Sequence[str], call: Callable[[str], Any]) -> list[Any]:
-        """Sends requests without waiting for each answer. Returns None for missing nodes."""
+        """Sends up to ``_IN_FLIGHT`` requests before it waits for their replies. Returns None for a missing znode."""
         from kazoo.exceptions import NoNodeError
 
         found: list[Any] = []
@@ -224,7 +228,7 @@ class ZooKeeperConnection:
         return found
 
     def _retry(self, path: str, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Repeats a read while kazoo reconnects, for at most the timeout."""
+        """Repeats a read while kazoo reconnects, for at most the timeout. Returns None for a missing znode."""
         from kazoo.exceptions import NoNodeError
         from kazoo.retry import KazooRetry
 
@@ -237,7 +241,7 @@ class ZooKeeperConnection:
 
     @contextmanager
     def _errors(self, path: str) -> Iterator[None]:
-        """Converts kazoo's errors to ours."""
+        """Converts kazoo's errors to those of ``zookeeper.errors``."""
         import ssl
 
         from kazoo import exceptions as kazoo
@@ -285,7 +289,7 @@ class ZooKeeperConnection:
 
 
 def check_installed() -> None:
-    """Raises ConfigError without kazoo."""
+    """Raises ConfigError if kazoo is not installed."""
     try:
         import kazoo.client  # noqa: F401  only its presence counts
     except ImportError:
@@ -293,14 +297,14 @@ def check_installed() -> None:
 
 
 class _LastWarning(logging.Logger):
-    """Prints nothing, because callers get errors. It keeps why the last attempt to connect failed."""
+    """The logger of kazoo. It prints nothing; ``reason`` is why the last attempt to connect failed."""
 
     def __init__(self) -> None:
         super().__init__("odradek.zookeeper.kazoo", logging.WARNING)
         self.reason = ""
 
     def handle(self, record: logging.LogRecord) -> None:
-        """Keeps the reason of a connection that failed; the text names no file of this machine and no secret."""
+        """Keeps the reason of a failed attempt to connect, without file paths and secrets."""
         text = record.getMessage()
         if text.startswith("Connection dropped: socket connection error: "):
             self.reason = re.sub(r"^\[SSL: \w+\] | \(_ssl\.c:\d+\)$", "", text.partition("error: ")[2])
@@ -347,6 +351,6 @@ def _add_create(request: Any, one: Create) -> None:
 
     request.create(one.path, one.data or b"", ephemeral=one.is_ephemeral)
     if one.data is None:
-        # Kafka's consumers create parents without data, which kazoo's method does not offer.
+        # Kafka's consumers create parents without data. kazoo's method always sends data, so change its operation.
         made = request.operations[-1]
         request.operations[-1] = serialization.Create(made.path, None, made.acl, made.flags)

@@ -1,8 +1,8 @@
-"""The offset store of a consumer (``client/consumer/offset_store``) in ZooKeeper, for its event loop.
+"""An offset store in ZooKeeper (``client/consumer/offset_store``), which a consumer uses from its event loop.
 
 One thread does the blocking work, one call after another. A task opens the first connection; afterwards kazoo connects
-again by itself. kazoo reports an expired session before it begins the next one, so what a former session owned is known
-to be lost before the next session owns anything.
+again by itself. kazoo reports that a session has expired before it begins the next session. So the store gives up the
+partitions of the expired session before the next session owns any.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _REOPEN_S = 1.0
 
 
 def offsets_opener(settings: StoreSettings) -> StoreOpener:
-    """Checks the settings, and returns the function that opens the store; it connects in the background.
+    """Checks the settings and returns the function that makes the store. The store connects when it is first used.
 
-    Raises ConfigError, also without kazoo."""
+    Raises ConfigError for wrong settings, and if kazoo is not installed."""
     check_installed()
     if problem := name_problem(settings.group_id):
         raise ConfigError(f"group_id {settings.group_id!r}: no path of ZooKeeper can hold this name: {problem}")
@@ -66,13 +66,13 @@ class ZooKeeperOffsets:
         self._unreleased: frozenset[TopicPartition] = frozenset()
         self._releasing: asyncio.Task[None] | None = None
         self._requested: list[set[TopicPartition]] = []
-        """The partitions of each running ``take_ownership``, without those that were given up meanwhile."""
+        """The partitions of each running ``take_ownership``, without those that were released meanwhile."""
         self._expiries = 0
         self._closed = False
 
     @property
     def is_connected(self) -> bool:
-        """Whether ZooKeeper answers now."""
+        """Whether the session is connected to a node of ZooKeeper."""
         return self._answers.is_set()
 
     def owns(self, tp: TopicPartition) -> bool:
@@ -82,7 +82,9 @@ class ZooKeeperOffsets:
     # --- the connection ---------------------------------------------------------------------------------------
 
     async def _wait_for_session(self, timeout_ms: float) -> ConsumerSession:
-        """Waits for the connection. Raises OffsetStoreUnreachable, and ConfigError or NoPermission for good."""
+        """Waits for the connection. Raises OffsetStoreUnreachable after the timeout.
+
+        Raises ConfigError or NoPermission as soon as an attempt to connect fails with it."""
         if self._opening is None and self._session is None:
             self._failure = None
             self._opening = asyncio.ensure_future(self._open())
@@ -100,7 +102,7 @@ class ZooKeeperOffsets:
         return self._session
 
     async def _open(self) -> None:
-        """Opens the first connection; tries again while no node answers."""
+        """Opens the first connection. Repeats the attempt while no node responds; ends after any other error."""
         while True:
             try:
                 await self._loop.run_in_executor(self._thread, self._connection.open)
@@ -112,7 +114,7 @@ class ZooKeeperOffsets:
             except OdradekError as error:
                 self._failure, self._opening = error, None
                 self._connection = ZooKeeperConnection(self._config)
-                self._answers.set()  # the waiting calls raise it
+                self._answers.set()  # the waiting calls raise the error
                 self._loop.call_soon(self._answers.clear)
                 return
         self._session = ConsumerSession(self._connection, self._group)
@@ -121,7 +123,7 @@ class ZooKeeperOffsets:
         self._on_connected(bool(self._connection.client.connected))
 
     def _on_state(self, state: str) -> None:
-        """Runs on kazoo's thread, in the order of the events."""
+        """Passes an event of the session to the loop. Runs on kazoo's thread, in the order of the events."""
         try:
             if state in ("CONNECTED", "SUSPENDED"):
                 self._loop.call_soon_threadsafe(self._on_connected, state == "CONNECTED")
@@ -150,7 +152,7 @@ class ZooKeeperOffsets:
             self._on_lost(lost)
 
     async def _run(self, work: Callable[[ConsumerSession], T], timeout_ms: float | None = None) -> T:
-        """Does blocking work on the thread. Raises OffsetStoreUnreachable."""
+        """Does blocking work on the store's thread. Raises OffsetStoreUnreachable and the errors of ``work``."""
         session = await self._wait_for_session(self._config.timeout_ms if timeout_ms is None else timeout_ms)
         try:
             return await self._loop.run_in_executor(self._thread, work, session)
@@ -158,7 +160,7 @@ class ZooKeeperOffsets:
             raise OffsetStoreUnreachable(str(error)) from error
 
     async def _run_in_one_session(self, work: Callable[[ConsumerSession], T]) -> T:
-        """As ``_run``; also raises OffsetStoreUnreachable if the session expires meanwhile."""
+        """Does the same as ``_run``, but raises OffsetStoreUnreachable if the session expires meanwhile."""
         expiries = self._expiries
         found = await self._run(work)
         if self._expiries != expiries:
@@ -170,7 +172,9 @@ class ZooKeeperOffsets:
     async def take_ownership(
         self, partitions: Iterable[TopicPartition], topics: Iterable[str]
     ) -> dict[TopicPartition, str]:
-        """Makes this consumer the owner of all partitions, or of none. Returns the other owners by partition."""
+        """Makes this consumer the owner of all partitions, or of none.
+
+        Returns the other owners by partition; empty after a success."""
         wanted, names = list(partitions), list(topics)
         still_wanted = set(wanted)
         self._unreleased -= still_wanted
@@ -184,7 +188,7 @@ class ZooKeeperOffsets:
         return owners
 
     async def release(self, partitions: Iterable[TopicPartition]) -> None:
-        """Gives partitions up. Without a connection a task does it when the connection is back."""
+        """Gives partitions up. Without a connection, a task deletes the owner znodes when the connection is back."""
         given_up = frozenset(partitions)
         self._owned -= given_up
         self._unreleased |= given_up
@@ -218,19 +222,21 @@ class ZooKeeperOffsets:
     # --- offsets ----------------------------------------------------------------------------------------------
 
     async def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the offsets. Later commits expect them unchanged."""
+        """Returns the stored offsets. A later commit fails if another writer has changed them since this read."""
         wanted = list(partitions)
         return await self._run_in_one_session(lambda session: session.read(wanted))
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the offsets."""
+        """Returns the stored offsets. Later commits do not depend on this read."""
         wanted = list(partitions)
         return await self._run(lambda session: session.committed(wanted))
 
     async def commit(self, offsets: Mapping[TopicPartition, int], timeout_ms: int) -> None:
-        """Stores all offsets in one transaction, or none, in the order of the calls; waits for the connection.
+        """Stores all offsets in one transaction, or none. Commits take effect in the order of the calls.
 
-        An answer that is lost is looked up with the next attempt. Raises CommitFailed, OffsetStoreUnreachable."""
+        Waits for the connection. If ZooKeeper's reply is lost, the next attempt reads whether the offsets are stored.
+        Raises CommitFailed if another writer has changed an offset, another consumer owns a partition, or the session
+        has expired. Raises OffsetStoreUnreachable after the timeout: the outcome may be unknown then."""
         chosen = dict(offsets)
         end_s = time.monotonic() + timeout_ms / 1000
         async with self._order:

@@ -1,9 +1,12 @@
 """One consumer of a group in ZooKeeper: its registration, the partitions that it owns, and its commits.
 
-The znodes are those of Kafka's consumers up to 1.1, so both kinds exclude each other. A partition has one owner, an
-ephemeral znode. A commit is one transaction. Its conditions are the registration of this session and the versions of
-the offsets that this consumer has seen last. After an expired session a commit therefore changes nothing, and of two
-writers the second one fails. If the answer to a commit is lost, the next one reads which of both outcomes happened.
+The znodes are those of Kafka's consumers up to 1.1. So such a consumer and one of this module never own a partition at
+the same time. The owner of a partition creates its owner znode, which is ephemeral.
+
+A commit is one transaction. Its conditions: the registration of this session exists (if the consumer owns partitions),
+and each offset still has the version that this consumer has seen last. So a commit of an expired session changes
+nothing, and of two writers the second one fails. If the reply to a commit is lost, the next commit reads whether the
+offsets were stored.
 """
 
 from __future__ import annotations
@@ -29,13 +32,13 @@ from odradek.zookeeper.layout import GroupPartition
 from odradek.zookeeper.store import OffsetChange, OffsetStore, StoredOffset, StoredOffsets
 
 _ATTEMPTS = 10
-"""How often other programs may change the parents of a path between our read and our write."""
+"""The largest number of attempts. An attempt fails if another program changes a znode between read and write."""
 
 
 class ConsumerSession:
-    """The registration, the partitions and the commits of one consumer, in one session after another.
+    """The registration, the partitions and the commits of one consumer. It goes on after its session has expired.
 
-    Its methods block and raise the errors of ZooKeeperConnection. One thread at a time may use it."""
+    The methods block and raise the errors of ZooKeeperConnection. One thread at a time may use an instance."""
 
     def __init__(self, connection: ZooKeeperConnection, group: str) -> None:
         self.connection = connection
@@ -47,7 +50,8 @@ class ConsumerSession:
         self._topics: frozenset[str] = frozenset()
         self._seen: dict[TopicPartition, StoredOffset | None] = {}
         self._possible: dict[TopicPartition, set[int]] = {}
-        """Offsets of commits without an answer; each may be in the next version of the znode in ``_seen``."""
+        """The offsets of commits whose reply was lost. If the version in ZooKeeper is one above that in ``_seen``, the
+        stored value can be one of these."""
 
     # --- owners -----------------------------------------------------------------------------------------------
 
@@ -69,7 +73,7 @@ class ConsumerSession:
                 self._commit_with_parents(operations)
             except ZnodeChanged as error:
                 failure = error
-                self.connection.sync()  # this node may be behind
+                self.connection.sync()  # the connected server may lack the change
                 continue
             self._topics = wanted
             self.owned |= frozenset(partitions)
@@ -78,7 +82,9 @@ class ConsumerSession:
         raise failure
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
-        """Deletes the partitions' owner znodes if this session made them, also by a request whose answer was lost."""
+        """Deletes the partitions' owner znodes that belong to this session.
+
+        These can be more than ``owned``: the reply to the request that created them may be lost."""
         given_up = list(partitions)
         self._forget(given_up)
         for _ in range(_ATTEMPTS):
@@ -91,7 +97,7 @@ class ConsumerSession:
             return
 
     def _begin_session(self) -> None:
-        """Gives this consumer a new id if the previous session has expired: none of its znodes is left."""
+        """Gives this consumer a new id if the session is new. The ephemeral znodes of the previous session are gone."""
         session = self.connection.session_id
         if session == self._session:
             return
@@ -136,14 +142,16 @@ class ConsumerSession:
     # --- offsets ----------------------------------------------------------------------------------------------
 
     def read(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the offsets. The next commit expects the znodes unchanged. Raises InvalidOffset."""
+        """Returns the stored offsets. The next commit fails if another writer has changed a znode since this read.
+
+        Raises InvalidOffset."""
         found = self._read(partitions)
         for tp in partitions:
             self._saw(tp, found.offsets.get(tp))
         return found.next_offsets()
 
     def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the offsets. Raises InvalidOffset."""
+        """Returns the stored offsets. Later commits do not depend on this read. Raises InvalidOffset."""
         return self._read(partitions).next_offsets()
 
     def _read(self, partitions: Sequence[TopicPartition]) -> StoredOffsets:
@@ -159,9 +167,9 @@ class ConsumerSession:
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Stores all offsets in one transaction, or none.
 
-        Raises OffsetsChanged with the partitions that another writer or another owner has changed, or with all owned
-        ones if the session has expired. After ZooKeeperUnreachable the outcome is unknown, until a later commit of
-        these partitions finds it out."""
+        Raises OffsetsChanged with the partitions whose offsets another writer has changed or that another consumer
+        owns; with all owned partitions if the session has expired. After ZooKeeperUnreachable the outcome is unknown.
+        The next commit of these partitions finds it out."""
         failure: ZnodeChanged | None = None
         for _ in range(_ATTEMPTS):
             self._check_session()
@@ -198,8 +206,8 @@ class ConsumerSession:
     def _operations(self, changes: Sequence[OffsetChange]) -> list[Operation]:
         """Returns the operations of a commit.
 
-        A partition that this consumer does not own gets it as the owner within the transaction only. So the transaction
-        fails if another consumer owns the partition."""
+        For a partition that this consumer does not own, the transaction creates the owner znode and deletes it again.
+        So the transaction fails if another consumer owns the partition."""
         unowned = [
             self._owner_path(change.group_partition.tp)
             for change in changes
@@ -215,10 +223,12 @@ class ConsumerSession:
         ]
 
     def _take_changes(self, changes: Sequence[OffsetChange]) -> None:
-        """Reads why a transaction was refused. Takes over what an earlier commit without an answer has written.
+        """Reads why a transaction was refused.
 
-        Raises OffsetsChanged if another writer or owner is the reason."""
-        self.connection.sync()  # this node may be behind
+        Returns if the caller can try again. For example, an earlier commit of this consumer, whose reply was lost, is
+        the reason: its offsets are now in ``_seen``. Raises OffsetsChanged if another writer or owner is the reason, or
+        if the session has expired."""
+        self.connection.sync()  # the connected server may lack the change
         if self.owned and not self.connection.exists(self._id_path):
             raise OffsetsChanged(
                 self.owned, f"{self._id_path} is gone, because the session has expired: others may own the partitions"
@@ -245,7 +255,7 @@ class ConsumerSession:
             raise OffsetsChanged(frozenset(reasons), "; ".join(reasons[tp] for tp in sorted(reasons)))
 
     def _after(self, change: OffsetChange) -> StoredOffset:
-        """Returns the offset as it is stored after a transaction that succeeded."""
+        """Returns the stored offset after a successful transaction, without a read."""
         path = self._store.layout.path(*change.group_partition)
         return StoredOffset(change.offset, path, _version(change.before) + 1, 0, b"%d" % change.offset)
 

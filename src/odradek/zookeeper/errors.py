@@ -1,4 +1,4 @@
-"""Errors of ZooKeeper, each with one line that names the path or the address and the remedy."""
+"""Errors of ZooKeeper. Each message is one line with the path or the address, and with a remedy if there is one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ZooKeeperError(OdradekError):
 
 
 class ZooKeeperUnreachable(ZooKeeperError):
-    """No node answers in time, or the answer to a request was lost."""
+    """No node of ZooKeeper responds in time, or the reply to a request was lost."""
 
     @property
     def retriable(self) -> bool:
@@ -21,11 +21,11 @@ class ZooKeeperUnreachable(ZooKeeperError):
 
 
 class SessionExpired(ZooKeeperUnreachable):
-    """The session ended while the connection was lost: its ephemeral nodes are gone."""
+    """The session ended while the connection was lost: the session's ephemeral znodes are gone."""
 
 
 class NoPermission(ZooKeeperError):
-    """The access list of a path does not allow the request to this login."""
+    """ZooKeeper refuses the login, or the access list of a path does not permit the request."""
 
 
 class ZnodeChanged(ZooKeeperError):
@@ -37,8 +37,9 @@ class TransactionTooLarge(ZooKeeperError):
 
 
 class OffsetsChanged(ZooKeeperError):
-    """A consumer's commit changed nothing: another writer has changed offsets, or its session has expired.
+    """A consumer's commit changed nothing.
 
+    Another writer has changed an offset, another consumer owns a partition, or the session has expired.
     ``partitions``: those that the consumer may no longer commit."""
 
     def __init__(self, partitions: Iterable[TopicPartition], why: str) -> None:

@@ -1,7 +1,7 @@
 """The files of Kafka's ExportZkOffsets: a line ``/consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET`` for each offset.
 
-Pure. Kafka's ImportZkOffsets stops at an empty line, and writes a value that is not a number. ``parse_offsets`` refuses
-the whole file if one line is wrong, and names the line.
+Kafka's ImportZkOffsets stops at an empty line. It writes a value to ZooKeeper even if the value is not a number.
+``parse_offsets`` refuses the whole file if one line is wrong, and names the line. This module does no input or output.
 """
 
 from __future__ import annotations

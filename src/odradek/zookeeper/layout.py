@@ -29,14 +29,14 @@ _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 
 
 class GroupPartition(NamedTuple):
-    """A group and a partition of which it has an offset."""
+    """A group, and a partition for which the group has an offset."""
 
     group: str
     tp: TopicPartition
 
 
 def name_problem(name: str) -> str | None:
-    """Returns why no path of ZooKeeper can hold a name, or None."""
+    """Returns why no path of ZooKeeper can hold a name, or None if a path can."""
     if not name:
         return "it is empty"
     if name in (".", ".."):
@@ -58,10 +58,12 @@ def parse_partition(text: str) -> int | str:
 
 @dataclass(frozen=True)
 class OffsetLayout:
-    """The paths and the values of stored offsets. ``template`` has the placeholders {group}, {topic} and {partition};
-    ``group`` and ``topic`` stand for a placeholder that it does not have. ``json_field``: the value is a JSON object
-    with the offset in this field (``a.b``: in an object in it). ``last_read``: the value is the last offset that was
-    read, so the next offset is one more. Raises ConfigError.
+    """The paths and the values of stored offsets. Raises ConfigError if the fields do not fit together.
+
+    ``template`` has the placeholders {group}, {topic} and {partition}. A template without {group} or {topic} is for one
+    group or one topic only, which ``group`` or ``topic`` names. ``json_field``: the value is a JSON object with the
+    offset in this field; ``a.b`` is field ``b`` of the object in field ``a``. ``last_read``: the value is the last
+    offset that was read, so the next offset is one more.
     """
 
     template: str = KAFKA_TEMPLATE
@@ -93,7 +95,7 @@ class OffsetLayout:
 
     @property
     def is_kafkas(self) -> bool:
-        """Whether it is the layout of Kafka's consumers, which also register members and owners."""
+        """Whether this is the layout of Kafka's consumers, which also register members and owners."""
         return self.template == KAFKA_TEMPLATE and self.json_field is None and not self.last_read
 
     @cached_property
@@ -102,7 +104,9 @@ class OffsetLayout:
         return tuple(self.template.split("/")[1:])
 
     def path(self, group: str, tp: TopicPartition) -> str:
-        """Returns the path of a partition's offset. Raises ConfigError for a name that no path can hold."""
+        """Returns the path of a partition's offset.
+
+        Raises ConfigError for a name that no path can hold, and for a group or topic that the template is not for."""
         for what, name in (("group", group), ("topic", tp.topic)):
             if f"{{{what}}}" in self.template and (problem := name_problem(name)):
                 raise ConfigError(f"{what} {_shown(name)}: no path of ZooKeeper can hold this name: {problem}")
@@ -113,7 +117,7 @@ class OffsetLayout:
         return _fill(self.template, {"group": group, "topic": tp.topic, "partition": str(tp.partition)})
 
     def matcher(self, segment: str) -> re.Pattern[str]:
-        """Returns the pattern of one part of the template; its groups are the placeholders."""
+        """Returns the pattern of one part of the template; its named groups of ``re`` are the placeholders."""
         pieces = re.split(r"(\{\w+\})", segment)
         return re.compile("".join(
             f"(?P<{piece[1:-1]}>.+)" if _PLACEHOLDER.fullmatch(piece) else re.escape(piece) for piece in pieces
@@ -139,7 +143,7 @@ class OffsetLayout:
         return GroupPartition(group, TopicPartition(topic, partition))
 
     def offset(self, data: bytes | None) -> int | str:
-        """Returns the next offset of a value, or the reason why the value has none."""
+        """Returns the next offset to read that a value means, or the reason why the value has none."""
         if not data:
             return "it has no data"
         try:
@@ -155,9 +159,9 @@ class OffsetLayout:
         return following if following <= MAX_OFFSET else f"{stored} is larger than any offset"
 
     def data(self, offset: int, before: bytes | None) -> bytes:
-        """Returns the value for an offset. ``before``: the present value; other fields of a JSON object are kept.
+        """Returns the value that stores an offset. ``before``: the present value, whose other JSON fields are kept.
 
-        Raises ConfigError if this layout has no value for it."""
+        Raises ConfigError if this layout cannot store the offset."""
         stored = offset - self.last_read
         if stored < 0:
             raise ConfigError("offset 0 has no value where the last offset that was read is stored (--last-read)")

@@ -1,7 +1,8 @@
 """Registered consumers and the owners of partitions, as Kafka's consumers up to 1.1 keep them in ZooKeeper.
 
-A consumer registers at ``/consumers/GROUP/ids/CONSUMER``. It owns a partition while the znode
-``/consumers/GROUP/owners/TOPIC/PARTITION`` contains its name. Both znodes are ephemeral: they end with its session.
+A consumer registers at ``/consumers/GROUP/ids/CONSUMER``. A consumer owns a partition while the znode
+``/consumers/GROUP/owners/TOPIC/PARTITION`` contains the id of one of its threads (``CONSUMER-0``). Both znodes are
+ephemeral: they end with the consumer's session.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ BROKER_TOPICS = "/brokers/topics"
 
 
 class ConsumerRegistration(NamedTuple):
-    """A registered consumer. ``subscription``: topics (or one pattern of topics) with the number of its threads.
+    """A registered consumer. ``subscription``: the number of its threads for each topic, or for a pattern of topics.
 
-    ``pattern``: ``static``, ``white_list`` or ``black_list``. ``registered_ms`` since 1970."""
+    ``pattern``: ``static`` (topic names), ``white_list`` or ``black_list``. ``registered_ms`` since 1970."""
 
     consumer_id: str
     subscription: Mapping[str, int]
@@ -30,7 +31,7 @@ class ConsumerRegistration(NamedTuple):
     registered_ms: int
 
     def threads(self, topics: Sequence[str]) -> dict[str, list[str]]:
-        """Returns the ids of the consumer's threads by subscribed topic. A pattern selects among these ``topics``."""
+        """Returns the ids of the consumer's threads by subscribed topic. A pattern selects among ``topics``."""
         found: dict[str, list[str]] = {}
         for wanted, count in self.subscription.items():
             for topic in [wanted] if self.pattern == "static" else self._matching_topics(wanted, topics):
@@ -38,8 +39,9 @@ class ConsumerRegistration(NamedTuple):
         return found
 
     def _matching_topics(self, pattern: str, topics: Sequence[str]) -> list[str]:
-        """Returns the topics that the pattern selects; a ``black_list`` selects those that do not match. As in Kafka, a
-        comma separates alternatives, and the pattern matches whole names."""
+        """Returns the topics that the pattern selects; a ``black_list`` selects those that do not match.
+
+        As in Kafka, a comma separates alternatives, and the pattern matches whole names."""
         compiled = re.compile(pattern.strip().strip("\"'").replace(",", "|").replace(" ", ""))
         return [t for t in topics if (compiled.fullmatch(t) is not None) == (self.pattern == "white_list")]
 
@@ -53,9 +55,10 @@ class GroupMembers(NamedTuple):
     invalid: tuple[InvalidZnode, ...] = ()
 
     def live(self) -> list[str]:
-        """Returns the names of all consumers of this group: registered ones, and owners without a registration.
+        """Returns the ids of registered consumers, and the thread ids of owners without a registration.
 
-        An invalid registration counts, too: its znode exists only while its consumer has a session."""
+        The result includes consumers with an invalid registration, because a registration's znode exists only while
+        the consumer has a session."""
         ids = [one.consumer_id for one in self.consumers]
         ids += [one.path.rpartition("/")[2] for one in self.invalid if "/ids/" in one.path]
         others = {thread for thread in self.owners.values() if not thread.startswith(tuple(f"{id_}-" for id_ in ids))}
@@ -63,7 +66,9 @@ class GroupMembers(NamedTuple):
 
 
 class OwnerRow(NamedTuple):
-    """A partition of a subscribed topic, its owner, and the problem with this owner ("" for none)."""
+    """A subscribed or owned partition, its owner (None: it has none), and the problem ("" for none).
+
+    Partition -1 stands for a subscribed topic that does not exist."""
 
     tp: TopicPartition
     owner: str | None
@@ -114,7 +119,9 @@ def parse_registration(consumer_id: str, data: bytes | None) -> ConsumerRegistra
 
 
 def broker_partitions(connection: ZooKeeperConnection) -> dict[str, list[int]]:
-    """Returns the partitions of all topics that brokers have registered in this ZooKeeper (``/brokers/topics``)."""
+    """Returns the partitions of the topics that brokers have registered in this ZooKeeper (``/brokers/topics``).
+
+    The result omits a topic whose znode has no valid list of partitions."""
     topics = connection.children(BROKER_TOPICS) or []
     found: dict[str, list[int]] = {}
     for topic, znode in zip(topics, connection.get_many([f"{BROKER_TOPICS}/{t}" for t in topics]), strict=True):
@@ -126,10 +133,10 @@ def broker_partitions(connection: ZooKeeperConnection) -> dict[str, list[int]]:
 
 
 def check_owners(members: GroupMembers, partitions: Mapping[str, Sequence[int]]) -> list[OwnerRow]:
-    """Checks that each partition of each subscribed topic has an owner, and that it is a thread of a live member.
+    """Checks that each partition of each subscribed topic has an owner that has registered for the topic.
 
-    The rules are those of Kafka's VerifyConsumerRebalance. An owned partition without a subscriber is a
-    row, too."""
+    The rules are those of Kafka's VerifyConsumerRebalance. The result has a row for each subscribed partition, for each
+    subscribed topic that does not exist, and for each other owned partition."""
     threads: dict[str, set[str]] = {}
     for consumer in members.consumers:
         for topic, ids in consumer.threads(list(partitions)).items():
@@ -144,12 +151,14 @@ def check_owners(members: GroupMembers, partitions: Mapping[str, Sequence[int]])
             if owner is None:
                 rows.append(OwnerRow(tp, None, "no owner"))
             elif owner not in threads[topic]:
-                rows.append(OwnerRow(tp, owner, "the owner is no live member"))
+                rows.append(OwnerRow(tp, owner, "the owner has not registered for the topic"))
             else:
                 rows.append(OwnerRow(tp, owner))
     known = {row.tp for row in rows}
     rows += [
-        OwnerRow(tp, owner, "no live member subscribes to it" if tp.topic not in threads else "no such partition")
+        OwnerRow(
+            tp, owner, "no registered consumer subscribes to it" if tp.topic not in threads else "no such partition"
+        )
         for tp, owner in members.owners.items()
         if tp not in known
     ]

@@ -1,7 +1,8 @@
-"""The offsets of a group from ZooKeeper to Kafka, or from Kafka to ZooKeeper.
+"""Copies the offsets of a group from ZooKeeper to Kafka, or from Kafka to ZooKeeper.
 
-A group is written as one OffsetCommit or one ZooKeeper transaction, read back and compared. The source is never
-changed. A run that was killed left each group as it was or complete, so the next run finishes the rest.
+``execute`` writes a group with one OffsetCommit or one ZooKeeper transaction. ``differences`` reads both stores
+afterwards and compares. The source is never changed. After a killed run each group is either unchanged or complete, and
+the next run does the rest.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class MigrationRow(NamedTuple):
 
 
 class SkippedOffset(NamedTuple):
-    """An entry of the source at which no consumer can resume. ``where``: its path or partition."""
+    """An entry of the source at which no consumer can resume. ``where``: its path in ZooKeeper or its partition."""
 
     where: str
     reason: str
@@ -52,8 +53,9 @@ class SkippedOffset(NamedTuple):
 class GroupMigration(NamedTuple):
     """The plan for one group. ``refusals``: the reasons that forbid the write (empty: the group may be written).
 
-    ``only_in_target``: partitions that the source does not have; they stay. ``left_behind``: partitions whose commit in
-    Kafka has metadata or a leader epoch, which ZooKeeper does not store. ``seen``: the offsets that ZooKeeper had."""
+    ``only_in_target``: partitions that the source does not have; they stay in the target. ``left_behind``: committed
+    offsets in Kafka with metadata or a leader epoch, which ZooKeeper does not store; empty for a migration to Kafka.
+    ``seen``: the offsets in ZooKeeper when the plan was made."""
 
     group: str
     to: Target
@@ -71,9 +73,11 @@ class GroupMigration(NamedTuple):
 
 
 class MigrationRules(NamedTuple):
-    """The rules of a migration. ``to``: the target. ``on_conflict``: the choice between the offsets of source and
-    target if they differ. ``skip_invalid``: entries at which no consumer can resume are left out; otherwise they refuse
-    the group."""
+    """The rules of a migration. ``to``: the target.
+
+    ``on_conflict``: which offset to keep if source and target have different ones; ``fail`` refuses the group.
+    ``skip_invalid``: whether to leave out entries at which no consumer can resume. Otherwise such an entry is a reason
+    to refuse the group."""
 
     to: Target
     on_conflict: OnConflict = "fail"
@@ -153,7 +157,9 @@ def _refusals(
 
 
 def _unwritable(store: OffsetStore, stored: StoredOffsets, rows: Iterable[MigrationRow]) -> list[str]:
-    """Returns why ZooKeeper cannot store the rows: a name, a value, or an invalid znode at the path of an offset."""
+    """Returns the first reason why ZooKeeper cannot store the rows; an empty list if it can.
+
+    A reason is a name, a value, or an invalid znode at the path of an offset."""
     invalid = {one.path: one.reason for one in stored.invalid}
     for row in rows:
         before = stored.offsets.get(row.tp)
@@ -168,7 +174,7 @@ def _unwritable(store: OffsetStore, stored: StoredOffsets, rows: Iterable[Migrat
 
 
 def live_members(store: OffsetStore, admin: Admin, group: str) -> list[str]:
-    """Returns a line with the names of a group's live members in ZooKeeper, and one for those in Kafka."""
+    """Returns a line with a group's live members in ZooKeeper, and a line with those in Kafka; no line without any."""
     found = []
     if store.layout.is_kafkas and (names := read_members(store.connection, group).live()):
         found.append(f"group {group} has live members in ZooKeeper: {', '.join(names)}: stop them first")
@@ -184,7 +190,7 @@ def live_members(store: OffsetStore, admin: Admin, group: str) -> list[str]:
 
 
 def execute(store: OffsetStore, admin: Admin, planned: GroupMigration) -> None:
-    """Writes the target of a plan without refusals: all rows that change it, or none.
+    """Writes all rows of ``planned.written`` to the target, or none. The plan must have no refusals.
 
     Raises ZnodeChanged, GroupNotEmpty and other errors of the clients."""
     rows = planned.written
@@ -197,7 +203,9 @@ def execute(store: OffsetStore, admin: Admin, planned: GroupMigration) -> None:
 
 
 def differences(store: OffsetStore, admin: Admin, planned: GroupMigration) -> list[str]:
-    """Reads both stores after the write. Returns the offsets that differ from the plan, and live members."""
+    """Reads both stores after the write. Returns a line for each offset that differs from the plan.
+
+    The lines of ``live_members`` follow."""
     partitions = [row.tp for row in planned.rows]
     stored = store.read(planned.group).next_offsets() if partitions else {}
     committed = {tp: one.offset for tp, one in admin.list_group_offsets(planned.group, partitions).items()}

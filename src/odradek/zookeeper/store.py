@@ -1,4 +1,4 @@
-"""The offsets of groups: reads that also list the invalid znodes, and conditional writes in one transaction."""
+"""The offsets of groups in ZooKeeper: reads that also list invalid znodes, and conditional writes in transactions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ATTEMPTS = 5
 
 
 class StoredOffset(NamedTuple):
-    """The next offset of a partition. ``version``: of its znode; ``data``: the znode's value."""
+    """The next offset of a partition, and the path, version, time of change and value of its znode."""
 
     offset: int
     path: str
@@ -24,8 +24,9 @@ class StoredOffset(NamedTuple):
 
 
 class InvalidZnode(NamedTuple):
-    """A znode at the path of an offset that has no valid offset. ``data`` is None if the znode has none or it was not
-    read."""
+    """A znode that does not have the valid offset, registration or owner that its path stands for.
+
+    ``data`` is None if the znode has no data or was not read."""
 
     path: str
     reason: str
@@ -61,7 +62,7 @@ class OffsetStore:
         self.layout = layout
 
     def groups(self) -> list[str]:
-        """Returns the names of all groups, in the server's order; with Kafka's layout, also those without offsets."""
+        """Returns the names of all groups, in ZooKeeper's order; with Kafka's layout, also groups without offsets."""
         if self.layout.group is not None:
             return [self.layout.group]
         segments = self.layout.segments
@@ -70,9 +71,9 @@ class OffsetStore:
         return list(dict.fromkeys(names["group"] for _, names in found.matches))
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> StoredOffsets:
-        """Returns the offsets of a group, in the server's order of paths; of some topics, or of all.
+        """Returns the offsets of a group for these topics (None: for all topics), in ZooKeeper's order of paths.
 
-        A group that does not exist has none."""
+        A group that does not exist has no offsets."""
         wanted = None if topics is None else set(topics)
         self.connection.sync()
         found = self._walk(self.layout.segments, {"group": group})
@@ -87,7 +88,7 @@ class OffsetStore:
         offsets = {}
         for path, znode in zip(partitions, self.connection.get_many(list(partitions)), strict=True):
             if znode is None:
-                if "{" not in self.layout.segments[-1]:  # otherwise it was listed, and deleted since then
+                if "{" not in self.layout.segments[-1]:  # otherwise it was listed, and deleted since
                     invalid.append(InvalidZnode(path, "it does not exist"))
                 continue
             offset = self.layout.offset(znode.data)
@@ -101,7 +102,7 @@ class OffsetStore:
         return StoredOffsets(group, offsets, tuple(invalid))
 
     def read_partitions(self, group: str, partitions: Sequence[TopicPartition]) -> StoredOffsets:
-        """Returns the offsets of single partitions, without a listing."""
+        """Returns the offsets of these partitions. Reads their paths and lists no others."""
         paths = [self.layout.path(group, tp) for tp in partitions]
         offsets, invalid = {}, []
         for tp, znode in zip(partitions, self.connection.get_many(paths), strict=True):
@@ -115,10 +116,11 @@ class OffsetStore:
         return StoredOffsets(group, offsets, tuple(invalid))
 
     def write(self, changes: Sequence[OffsetChange]) -> None:
-        """Writes offsets in one transaction: all of them, if every znode still is as it was read, or none.
+        """Writes all offsets in one transaction if every znode is still as it was read; otherwise writes none.
 
-        If the answer is lost, this method reads whether the offsets were written; if not, it repeats the transaction.
-        Raises ZnodeChanged for a second writer, ConfigError for a name that no path can hold."""
+        If the reply is lost, this method reads whether the offsets were written; if not, it repeats the transaction.
+        Raises ZnodeChanged if another writer has changed a znode, ConfigError for a name that no path can hold. Raises
+        ZooKeeperUnreachable if the last attempt has no reply, or if a znode was changed after a lost reply."""
         if not changes:
             return
         for attempt in range(1, _ATTEMPTS + 1):
@@ -126,7 +128,7 @@ class OffsetStore:
                 self.connection.commit(self.operations(changes))
                 return
             except ZnodeChanged:
-                # The first transaction may take effect after the reads that did not find it.
+                # An earlier attempt may take effect after ``_outcome`` has read the znodes.
                 if attempt > 1 and self._outcome(changes) == "written":
                     return
                 raise
@@ -138,10 +140,10 @@ class OffsetStore:
                     raise
 
     def delete(self, group: str, topics: Sequence[str] | None = None) -> list[str]:
-        """Deletes the offsets of a group, or of some topics, in one transaction; returns the deleted paths.
+        """Deletes the offsets of a group, or only those of ``topics``, in one transaction. Returns the deleted paths.
 
-        With Kafka's layout and without ``topics``, the group's whole node is deleted. Parents that other layouts share
-        stay."""
+        With Kafka's layout this includes the parents: the group's whole tree, or with ``topics`` the trees of the
+        topics below ``offsets`` and ``owners``. With another layout the parents stay."""
         if not self.layout.is_kafkas:
             paths = [stored.path for stored in self.read(group, topics).offsets.values()]
         else:
@@ -154,7 +156,7 @@ class OffsetStore:
         return paths
 
     def _subtree(self, root: str) -> list[str]:
-        """Returns the paths of a node and of all below it, children before parents."""
+        """Returns the paths of a znode and of all znodes below it, children before parents."""
         levels = [[root]] if self.connection.exists(root) else []
         while levels and levels[-1]:
             children = zip(levels[-1], self.connection.children_of(levels[-1]), strict=True)
@@ -178,8 +180,10 @@ class OffsetStore:
         return made
 
     def _outcome(self, changes: Sequence[OffsetChange]) -> str:
-        """Returns the outcome of a transaction without an answer: ``written``, ``not`` written, or ``changed`` by
-        another writer."""
+        """Returns the outcome of a transaction whose reply was lost.
+
+        ``written``: all znodes have its offsets. ``not``: all znodes are as before. ``changed``: another writer has
+        changed a znode."""
         found = self.connection.get_many([self.layout.path(*change.group_partition) for change in changes])
         if all(_is_after(self.layout, znode, change) for znode, change in zip(found, changes, strict=True)):
             return "written"
@@ -190,7 +194,7 @@ class OffsetStore:
         return "not" if is_before else "changed"
 
     def _may_be_of(self, path: str, topics: set[str]) -> bool:
-        """Returns whether a path without an offset can be among the paths of these topics' offsets."""
+        """Returns whether the path of an invalid znode can belong to these topics."""
         for segment, part in zip(self.layout.segments, path.split("/")[1:], strict=False):
             match = self.layout.matcher(segment).fullmatch(part) if "{topic}" in segment else None
             if match is not None:
@@ -198,7 +202,9 @@ class OffsetStore:
         return True
 
     def _walk(self, segments: Sequence[str], given: Mapping[str, str]) -> _WalkResult:
-        """Lists the paths that match the parts of a template, level by level."""
+        """Lists the paths that match the parts of a template, level by level.
+
+        ``given``: names that replace their placeholders."""
         level: list[tuple[str, dict[str, str]]] = [("", dict(given))]
         others: list[tuple[str, str]] = []
         for segment in segments:

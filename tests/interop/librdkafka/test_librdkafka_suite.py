@@ -1,8 +1,8 @@
 """librdkafka's own C suite with the broker: every test of the allow-list passes.
 
 The suite belongs to librdkafka and is not in this repository. ODRADEK_LIBRDKAFKA_SUITE names a script that builds it
-(librdkafka 2.15.1) and runs the tests of ``TESTS`` one by one with ``BOOTSTRAP``. For each it prints a line with
-``PASS``, ``FAIL`` or ``SKIP`` and the test's name. FINDINGS.md says for each other test why it is not in the list.
+(librdkafka 2.15.1) and runs the tests of ``TESTS`` one by one with ``BOOTSTRAP``. For each test the script prints
+a line with ``PASS``, ``FAIL`` or ``SKIP`` and the test's name. FINDINGS.md says why other tests are not in the list.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Fault injection for tests of clients: requests of an API, topic or client fail, wait or lose their connection.
+"""Fault injection for tests of clients: requests of an API, topic or client fail, wait, get no reply or are cut off.
 
-The package is loaded, and the middleware installed, only while a fault is set.
+The first fault loads the package. The middleware is installed only while a fault is set or a connection is blocked.
 
 | kind | ``when="before"`` | ``when="after"`` |
 |---|---|---|
@@ -9,7 +9,9 @@ The package is loaded, and the middleware installed, only while a fault is set.
 | disconnect | the request is not served; the connection closes | the request is served; the connection closes |
 | drop | the request is not served; no reply | the request is served; no reply |
 
-As in Kafka, the broker serves the requests of a connection in order: a delayed or dropped request also stops the
-requests after it. ``rules`` matches faults to requests, ``replies`` makes the error reply of each API, and
-``middleware`` applies the fault.
+As in Kafka, the broker replies to the requests of a connection in order. A delayed request also stops the requests
+after it, and so does a request without a reply (drop). A delayed reply stops only the replies after it.
+
+``rules`` matches faults to requests, ``replies`` makes the error reply of each API, and ``middleware`` applies the
+fault.
 """

@@ -33,7 +33,7 @@ _UNKNOWN_VALUES: Mapping[str | None, Any] = {
 
 
 def refusal(api_key: int, version: int, request: Any, code: ErrorCode, text: str = "") -> dict[str, Any] | None:
-    """Returns a reply with ``code`` for each item of ``request``, or None if the reply has no field for an error.
+    """Returns a reply with ``code`` for the request or each of its items; None if the reply has no field for an error.
 
     ``request`` is a decoded message or any object with its fields.
     """
@@ -91,7 +91,7 @@ def _rows(entity: Any, asked: Iterable[Any], code: ErrorCode, text: str) -> list
 
 
 def _request_rows(asked: Any, name: str) -> Iterable[Any]:
-    """Returns the array of the request that matches the reply's array ``name``: the same name, or the first array."""
+    """Returns the request's array ``name``, or its first array if it has none of this name, or an empty one."""
     same = getattr(asked, name, None)
     if isinstance(same, tuple | list):
         return same
@@ -114,7 +114,7 @@ def _request_value(asked: Any, field: Any) -> Any:
 
 
 def _unknown_value(field: Any) -> Any:
-    """Returns the value for "unknown" in a field of this type: Kafka's -1, an empty text, null."""
+    """Returns the value for "unknown" in a field of this type, for example Kafka's -1, an empty text or null."""
     kafka_type = field.metadata.get("kafka_type")
     if is_optional(field):
         return None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class _BlockedConnection:
     """A connection whose requests wait. It is in ``Client.parked``.
 
-    ``run`` serves the first request; None if that request was dropped. ``behind``: the later requests.
+    ``run`` serves the first request; None if that request or its reply was dropped. ``behind``: the later requests.
     """
 
     def __init__(self, faults: FaultInjection, connection: Client, run: Callable[[], None] | None) -> None:
@@ -35,7 +35,10 @@ class _BlockedConnection:
         self._timer = self._faults.broker.loop.call_later(seconds, self.wake)
 
     def wake(self) -> None:
-        """Serves the requests, when the delay is over or the broker stops. A dropped request closes the connection."""
+        """Serves the requests; if the first one or its reply was dropped, closes the connection instead.
+
+        Runs when the delay is over or the broker stops.
+        """
         if self._run is None:
             self._connection.abort()
             return
@@ -170,7 +173,7 @@ class FaultInjection(Middleware):
 
     @staticmethod
     def _resolve(promise: Deferred[Any], context: Context, work: Callable[[], Any]) -> None:
-        """Resolves the promise with the result of ``work``, now or later, including an error."""
+        """Resolves the promise with the result or the error of ``work``, now or later. Hangup closes the connection."""
         try:
             value = work()
         except Hangup:

@@ -1,4 +1,4 @@
-"""Error replies of each API: each item of the request is refused with the fault's code."""
+"""The error reply of each API, in which the fault's code refuses the whole request or each of its items."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TEXT = "an injected fault"
 
 
 class FaultyReplies:
-    """Maker of the error replies of one broker."""
+    """Makes the error replies of one broker."""
 
     def __init__(self, broker: BrokerServices) -> None:
         self._broker = broker

@@ -143,7 +143,7 @@ class FaultRules:
         return None
 
     def _topics(self, context: Context, message: Any) -> set[str] | None:
-        """Returns the topics of a request; None: all topics."""
+        """Returns the topics of a request and of its fetch session; None: all topics."""
         if message is None:
             return set()
         rows = list(_topic_rows(message))
@@ -220,7 +220,7 @@ def _has_topics(entity: Any) -> bool:
 
 
 def _topic_rows(message: Any) -> Iterator[str | UUID | None]:
-    """Yields name or id of each topic of a request; None if the request is for all topics."""
+    """Yields the name or id of each topic of a request; yields None if the request is for all topics."""
     for field in fields(message):
         value = getattr(message, field.name)
         if field.name.startswith("topic") and classify_field(field).is_array:

@@ -1,9 +1,11 @@
 """The handlers: one file per API, `kNN_name`, where NN is the API key. A new API is a new file here.
 
+The docstring of a file lists what each version changes in the version before it.
+
 Each file has ``VERSIONS``, the oldest and the newest version that it serves, and ``handle(broker, context, message)``.
 ``handle`` returns a mapping for ``wire.schemas.encode``, encoded bytes, a list of chunks, ``None`` for "no reply", a
 Deferred (a one-shot promise) of one of these, or a generator that returns one of them. ``api.BrokerServices`` lists the
-parts of the broker that handlers may use. ``context.throttle(ms)`` mutes a client. The broker advertises the versions
+parts of the broker that handlers may use. ``context.throttle(ms)`` mutes a client. The broker advertises the APIs
 of these files and no others.
 
 The router has no code for a single API. A file sets these names where its API needs special treatment:
@@ -49,7 +51,7 @@ class HandlerFile(NamedTuple):
 
 @cache
 def handler_files() -> tuple[HandlerFile, ...]:
-    """Returns all APIs by key."""
+    """Returns all APIs, in the order of their keys."""
     names = {match[1] for entry in os.listdir(__path__[0]) if (match := _FILE.fullmatch(entry))}
     return tuple(map(_read, sorted(names)))
 

@@ -9,12 +9,12 @@
 * 12: the broker adds the partition of a transactional batch to its transaction (broker/transaction_verification).
 * 13: topic ids.
 
-Version 0 is advertised but not served, as in Kafka 4: old versions of librdkafka look for it.
+Versions 0 to 2 are advertised but not served, as in Kafka 4: old versions of librdkafka look for version 0.
 
 acks=0: There is no reply. If such a request fails, the broker closes the connection; the client gets no other sign.
 acks=1: The broker replies when the records are in the log.
-acks=-1: The broker replies when the high watermark has passed the records. With one replica that is the same moment;
-otherwise the request is parked (broker/purgatory) for at most ``timeout_ms``.
+acks=-1: The broker replies when the high watermark has passed the records. With one replica, the high watermark passes
+them at once. Otherwise the request is parked (broker/purgatory) for at most ``timeout_ms``.
 """
 
 from __future__ import annotations
@@ -205,9 +205,9 @@ class _Produce:
         return self._acks != 0
 
     def begin_topic(self, topic_data: TopicProduceData, parts: Iterable[PartitionProduceData] | None = None) -> _Topic:
-        """Returns the topic's name, the error that concerns the whole topic, its partitions, and the list for results.
+        """Returns the topic's name, the error of the whole topic or None, its partitions, and the list for results.
 
-        ``parts``: its partitions, if the caller has already removed duplicate entries.
+        ``parts``: the partitions, if the caller has already removed duplicate entries.
         """
         name: str | None
         key: str | bytes
@@ -245,7 +245,7 @@ class _Produce:
         return None
 
     def _park(self, awaited: list[_Awaited], resolve: Callable[[Deferred[Any]], None]) -> Deferred[Any]:
-        """Returns a promise of the reply. ``resolve`` is called once the records are replicated or the timeout ends."""
+        """Returns a promise of the reply. ``resolve`` is called when the records are replicated or the timeout ends."""
         promise: Deferred[Any] = Deferred()
 
         def complete(errors: list[ErrorCode]) -> None:
@@ -305,7 +305,7 @@ class _Produce:
         return self._append(partition, part.index, data)
 
     def _batch(self, topic: str, part: PartitionProduceData) -> tuple[Partition, bytes] | ProducedPartition:
-        """Returns the partition and its batch, or its refusal."""
+        """Returns the partition and its batch, or the row of the reply if they are refused."""
         partition = self.broker.partition(topic, part.index)
         if partition is None:
             return ProducedPartition(part.index, ErrorCode.unknown_topic_or_partition)
@@ -354,7 +354,7 @@ class _Produce:
         return result if isinstance(result, ProducedPartition) else (yield from result)
 
     def _transactional_batches(self) -> Iterator[tuple[Partition, bytes] | None]:
-        """Yields the partitions with a transactional batch, and None for the other entries.
+        """Yields each partition that has a transactional batch, with the batch, and None for each other entry.
 
         Of several entries for one partition the last counts.
         """
@@ -462,7 +462,7 @@ class _Produce:
 
 
 def _refused(context: Context, name: str | None, acks: int) -> KafkaError | None:
-    """Returns the error that concerns a whole topic."""
+    """Returns the error of a whole topic, or None."""
     if acks not in (-1, 0, 1):
         return KafkaError(ErrorCode.invalid_required_acks)
     if name is None:

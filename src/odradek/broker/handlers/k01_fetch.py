@@ -13,10 +13,11 @@
 
 With read_committed, a reply ends at the last stable offset and lists the aborted transactions of its records.
 
-The broker replies at once if the reply holds ``min_bytes`` or an error, if a reader is not at the active segment yet
-(with read_committed: at the segment with the last stable offset), or if ``max_wait`` is 0. Otherwise it parks the
-request (broker/purgatory) and reads again when enough bytes have arrived or the time is over. The first non-empty
-partition returns at least one batch of any size, so that a reader always makes progress.
+The broker replies at once if the reply holds ``min_bytes``, an error or a diverging epoch, or if ``max_wait`` is 0. It
+also replies at once if a reader is not at the active segment yet (with read_committed: at the segment with the last
+stable offset). Otherwise it parks the request (broker/purgatory) until enough bytes have arrived or the time is over,
+and then reads again if a partition has changed. The first non-empty partition returns at least one batch of any size,
+so that a reader always makes progress.
 """
 
 from __future__ import annotations
@@ -255,7 +256,7 @@ class _Fetch:
             yield None
 
     def _read(self, wanted: list[RequestedPartition]) -> None:
-        """Reads these partitions and adds their rows."""
+        """Reads these partitions and adds their rows to ``_fetched``."""
         for item in wanted:
             row = self._read_one(item, min(self._left, item.max_bytes), self._size == 0)
             self._fetched.append((item, row))
@@ -383,7 +384,7 @@ class _Fetch:
     def _collect(
         self, fetched: list[tuple[RequestedPartition, FetchedPartition]], topics: dict[TopicKey, list[FetchedPartition]]
     ) -> None:
-        """Adds the rows of these partitions to ``topics``; in a fetch session only those that changed."""
+        """Adds the rows of these partitions to ``topics``; in a fetch session, only the rows that the reply needs."""
         session = self._session.session
         for item, result in fetched:
             row = self._with_records(item, result)

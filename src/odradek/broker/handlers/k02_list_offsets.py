@@ -1,20 +1,19 @@
 """ListOffsets 1–11: returns an offset of a partition for a timestamp.
 
-Two special timestamps ask for the log start offset and for the high watermark (with read_committed: for the last stable
-offset).
+All versions have the special timestamps −2 for the log start offset and −1 for the high watermark (with read_committed:
+for the last stable offset).
 
 * 2: isolation level.
 * 4: leader epochs.
 * 6: flexible.
 * 7: special timestamp −3: the offset of the largest timestamp.
-* 8: −4: earliest local.
-* 9: −5: latest tiered.
+* 8: special timestamp −4: the earliest local offset.
+* 9: special timestamp −5: the latest tiered offset.
 * 10: a timeout.
-* 11: −6: earliest not yet uploaded.
+* 11: special timestamp −6: the earliest offset that is not uploaded yet.
 
-All versions have −1 for latest and −2 for earliest. Any other negative timestamp, or one of the above in an older
-version, gets UNSUPPORTED_VERSION (behaviour 47). With read_committed, the last stable offset is the limit
-(behaviour 50).
+A special timestamp in an older version gets UNSUPPORTED_VERSION, and so does any other negative timestamp
+(behaviour 47). With read_committed, a search finds only records below the last stable offset (behaviour 50).
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ AT_ONCE = 100
 """The most partitions that a request looks up in one step. A longer request is served in steps."""
 
 _Result = tuple[int, int, int]
-"""Offset, timestamp, leader epoch."""
+"""Offset, timestamp, leader epoch. All are -1 if there is no result."""
 Parts = dict[int, "ListOffsetsPartition | None"]
 """The entries of one topic by partition; ``None`` for a partition with two entries."""
 

@@ -171,7 +171,7 @@ def metadata_reply(
 def _create(broker: BrokerServices, context: Context, wanted: Collection[TopicKey]) -> Steps[Mapping[str, ErrorCode]]:
     """Creates the missing topics. Returns the errors that the reply reports, by topic name.
 
-    Kafka creates them in the background, all or none, and does not report that there were too many.
+    Kafka creates the topics in the background, all or none, and does not report a request for too many partitions.
     """
     requested = (name for name, topic_id in wanted if topic_id is None)
     names = yield from list_in_steps(
@@ -223,7 +223,7 @@ def _error_row(name: str | None, topic_id: UUID | None, code: ErrorCode) -> dict
 
 
 def _topic_row(topic: Topic, operations: int, partitions: Elements | None = None) -> dict[str, Any]:
-    """Returns the row of a topic. ``partitions``: its rows, if they are packed already."""
+    """Returns the row of a topic. ``partitions``: the rows of its partitions, if they are packed already."""
     return {
         "error_code": ErrorCode.none,
         "name": topic.name,

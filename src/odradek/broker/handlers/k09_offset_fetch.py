@@ -92,7 +92,7 @@ def handle(
 
 
 def _is_long(groups: Sequence[OffsetFetchRequestGroup]) -> bool:
-    """Returns whether a group asks for all its offsets, or groups, topics and partitions are more than ``AT_ONCE``."""
+    """Returns whether a group asks for all its offsets, or there are over ``AT_ONCE`` groups, topics and partitions."""
     count = len(groups)
     for group in groups:
         if group.topics is None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 VERSIONS = (0, 5)
 IS_FREQUENT = True
 AT_ONCE = 100
-"""The members that are removed in one step."""
+"""The largest number of members that are removed in one step."""
 
 
 def handle(

@@ -50,7 +50,7 @@ def handle(broker: BrokerServices, context: Context, message: ApiVersionsRequest
         return {"error_code": ErrorCode.invalid_request, "api_keys": []}
     if broker.quotas.has_quota(REQUEST_PERCENTAGE):
         return _reply(broker, version)  # the reply may need a throttle time
-    # Every connection begins with this request and some repeat it, but the reply changes only with the catalogue.
+    # Every connection begins with this request, and some connections repeat it. The reply changes with the catalogue.
     packed, epoch = _PACKED.setdefault(broker, {}), broker.catalog.log_end_offset
     known = packed.get(version)
     if known is None or known[0] != epoch:

@@ -1,8 +1,8 @@
 """CreateTopics 2–7: creates topics with settings and optional manual replica assignments.
 
-* 1: ``validate_only``.
 * 4: −1 means the broker's default number of partitions or replicas.
 * 5: flexible; settings, partition count and replication factor of each topic in the reply.
+* 6: the error THROTTLING_QUOTA_EXCEEDED.
 * 7: topic ids.
 
 The reply follows when the topics exist. If the whole request is refused, each of its topics gets the error.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 VERSIONS = (2, 7)
 STEP_TOPICS = 500
-"""The topics per step in which their partitions are counted."""
+"""The number of topics whose partitions are counted in one step."""
 
 
 def handle(broker: BrokerServices, context: Context, message: CreateTopicsRequest) -> Steps[list[Chunk]]:
@@ -49,7 +49,9 @@ def handle(broker: BrokerServices, context: Context, message: CreateTopicsReques
 def _create_all(
     broker: BrokerServices, context: Context, message: CreateTopicsRequest, times: Mapping[str, int]
 ) -> Steps[Elements]:
-    """Returns a row for each topic that has one entry. Raises KafkaError if the whole request is refused."""
+    """Returns a row for each topic whose name is in the request exactly once.
+
+    Raises KafkaError if the whole request is refused."""
     wanted = yield from list_in_steps(topic for topic in message.topics if times[topic.name] == 1)
     partitions = 0
     for number, topic in enumerate(wanted):
@@ -103,7 +105,7 @@ def _created(
     request: CreateTopic,
     described: dict[frozenset[tuple[str, str]], Elements | tuple[()]],
 ) -> dict[str, Any]:
-    """Returns the row of a created topic. ``described``: packed settings, by the settings of the topic itself."""
+    """Returns the row of a created topic. ``described`` caches the packed settings of topics with equal settings."""
     own = frozenset(request.configs.items())
     if own not in described:
         described[own] = _described(broker, context, request.configs)

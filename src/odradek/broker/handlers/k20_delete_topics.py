@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 VERSIONS = (1, 6)
 AT_ONCE = 500
-"""The names that are looked up in one step."""
+"""The number of topics that are looked up in one step."""
 
 Key = tuple[str | None, UUID | None]
 

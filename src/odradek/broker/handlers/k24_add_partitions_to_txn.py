@@ -5,9 +5,9 @@
 * 4: many transactions in one request, each with partitions to add or to verify. Apache Kafka's brokers send it.
 * 5: the error TRANSACTION_ABORTABLE.
 
-If one of the partitions for a transaction does not exist, none of them is added: the others get
-OPERATION_NOT_ATTEMPTED. Up to version 3 a partition of an internal topic has the same effect: a client adds it with
-AddOffsetsToTxn.
+If one of the partitions for a transaction does not exist, none of them is added or verified: the others get
+OPERATION_NOT_ATTEMPTED. Up to version 3, a partition of an internal topic has this effect, too. A client adds a
+partition of ``__consumer_offsets`` with AddOffsetsToTxn.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 VERSIONS = (0, 5)
 MANY = 4
-"""From this version on a request names many transactions, and counts as one of a client with transaction.version 2."""
+"""From this version on, a request has many transactions, and its client counts as one with transaction.version 2."""
 
 
 def handle(broker: BrokerServices, context: Context, message: AddPartitionsToTxnRequest) -> Steps[list[Chunk]]:
@@ -104,7 +104,7 @@ def _verify(broker: BrokerServices, row: AddPartitionsToTxnTransaction) -> Steps
 def _partitions(
     broker: BrokerServices, topics: Iterable[AddPartitionsToTxnTopic], hidden: Collection[str] = ()
 ) -> Steps[tuple[set[Partition], dict[Partition, ErrorCode]]]:
-    """Returns the partitions that exist, and the errors of the others."""
+    """Returns the existing partitions, and the errors of the others. Partitions of ``hidden`` topics are refused."""
     found: set[Partition] = set()
     absent: dict[Partition, ErrorCode] = {}
     for topic in topics:

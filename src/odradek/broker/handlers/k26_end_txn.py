@@ -5,7 +5,8 @@
 * 4: the error TRANSACTION_ABORTABLE.
 * 5: each transaction has its own epoch (transaction.version 2); the reply has the producer's next id and epoch.
 
-The reply follows when all partitions have the marker, or earlier if each one without it is offline or refuses it.
+The reply follows when all partitions have the marker. It does not wait for a partition that is offline or refuses the
+marker.
 """
 
 from __future__ import annotations

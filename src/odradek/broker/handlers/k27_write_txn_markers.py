@@ -30,7 +30,7 @@ def handle(broker: BrokerServices, context: Context, message: WriteTxnMarkersReq
     writer = broker.coordinators.runtime(TRANSACTIONS).markers
     errors: dict[
         int, dict[str, dict[int, ErrorCode]]
-    ] = {}  # by producer id, as in Kafka: of two markers the last counts
+    ] = {}  # by producer id, as in Kafka: of two markers of a producer, the reply has the last error
     for row in message.markers:
         for topic in row.topics:
             found = errors.setdefault(row.producer_id, {}).setdefault(topic.name, {})

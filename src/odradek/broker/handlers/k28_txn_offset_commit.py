@@ -95,8 +95,7 @@ def _submit(
         return OffsetCommitReply(error_code)
 
     def check() -> ErrorCode:
-        """Checks the transaction again. A marker may have ended it meanwhile, and the commit must not begin another
-        one."""
+        """Checks the transaction again. If a marker has ended it, the commit must not begin another transaction."""
         try:
             partition.log.check_verified(*producer, guard)
         except KafkaError as error:

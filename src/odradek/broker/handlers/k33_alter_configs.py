@@ -38,7 +38,7 @@ def handle(broker: BrokerServices, context: Context, message: AlterConfigsReques
         given = {config.name: config.value for config in resource.configs}
         replaced = dict.fromkeys(broker.catalog.configs(kind, name))
         if kind == BROKER and not name:
-            # Also reset: settings of all brokers that the start of the broker has set and the catalogue lacks.
+            # Also reset the cluster-wide settings that the catalogue lacks, because the broker itself has set them.
             replaced |= dict.fromkeys(broker.config.cluster_wide)
         changes = {**replaced, **given}
         return config_changes.alter(broker, kind, name, changes, validate_only=message.validate_only)

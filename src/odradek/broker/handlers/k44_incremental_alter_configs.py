@@ -73,7 +73,10 @@ def _new_value(broker: BrokerServices, kind: int, name: str, config: AlterableCo
 
 
 def _current(broker: BrokerServices, kind: int, name: str, key_name: str) -> tuple[ConfigKey, str]:
-    """Returns a setting's key and the list to change: the resource's own value, or else the value in effect."""
+    """Returns a setting's key and the list to change.
+
+    For topics and brokers, the list is the value in effect. For other resources, it is their own value or the default.
+    """
     own = broker.catalog.configs(kind, name)
     if kind == TOPIC:
         return find_topic_key(key_name), topic_text(broker.config, own, key_name) or ""

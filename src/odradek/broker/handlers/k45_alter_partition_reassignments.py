@@ -1,6 +1,6 @@
 """AlterPartitionReassignments 0–1: accepts only the current assignment, because there is one broker.
 
-The current assignment changes nothing. Every other one gets Kafka's error.
+The current assignment changes nothing. Every other assignment gets Kafka's error.
 
 * 1: ``allow_replication_factor_change``.
 """

@@ -1,4 +1,4 @@
-"""DescribeProducers 0: returns the producer states of partitions, idempotent and transactional."""
+"""DescribeProducers 0: returns the states of the idempotent and transactional producers of partitions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""ConsumerGroupHeartbeat 0–1: joins, keeps, reconciles and removes a KIP-848 member.
+"""ConsumerGroupHeartbeat 0–1: adds, keeps, reconciles and removes a KIP-848 member.
 
-* 1: the member generates its id; a topic pattern (``subscribed_topic_regex``).
+* 1: the member generates its own id, and may subscribe to a topic pattern (``subscribed_topic_regex``).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ VERSIONS = (0, 1)
 IS_FREQUENT = True
 NO_TOPIC = UUID(int=0)
 AT_ONCE = 500
-"""The most topics or partitions that are read or packed in one step."""
+"""Requests with more topics or partitions than this are read in steps, replies with more topics packed in steps."""
 
 
 def fresh_uuid(broker: BrokerServices) -> UUID:
-    """Returns a random UUID whose short form has no dash at the start, which command lines would read as an option."""
+    """Returns a random UUID whose short form does not start with a dash, because a dash begins an option."""
     while True:
         uuid = broker.new_uuid()
         if not short_id(uuid).startswith("-"):

@@ -1,5 +1,6 @@
-"""ListConfigResources 0–1: returns all topics, this broker (also as logger), and the groups and client metrics
-subscriptions that have settings.
+"""ListConfigResources 0–1: returns topics, this broker, its logger, groups and client metrics subscriptions.
+
+Of groups and client metrics subscriptions, only those with settings are returned.
 
 * 0: client metrics subscriptions only.
 * 1: the requested resource types, or all.

@@ -68,7 +68,7 @@ def describe(
 
 
 def _table(rows: Sequence[LagRow]) -> str:
-    """Returns Kafka's layout. If the terminal is too narrow for it, a heading and only the columns that differ."""
+    """Returns a table in Kafka's layout; on a narrow terminal, the group's name and a table with fewer columns."""
     from odradek import lag
 
     table, width = lag.format_table(rows), terminal_columns()

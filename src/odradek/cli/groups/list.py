@@ -25,7 +25,9 @@ def list_(
     ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option("--type", metavar="TYPE", help="Only groups of this type: classic, consumer. Repeatable."),
+        typer.Option(
+            "--type", metavar="TYPE", help="Only groups of this type: classic, consumer, share, streams. Repeatable."
+        ),
     ] = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,

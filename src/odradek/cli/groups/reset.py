@@ -82,7 +82,9 @@ class ResetLine:
     all_topics: AllTopics = False
     to_earliest: ToEarliest = False
     to_latest: ToLatest = False
-    to_current: Annotated[bool, typer.Option("--to-current", help="To the committed offset, else the log end.")] = False
+    to_current: Annotated[
+        bool, typer.Option("--to-current", help="To the committed offset, or without one to the log end.")
+    ] = False
     to_offset: ToOffset = None
     shift_by: ShiftBy = None
     to_datetime: ToDatetime = None
@@ -102,7 +104,7 @@ class ResetLine:
         typer.Option(
             "--zookeeper-connect",
             metavar="HOST:PORT[,HOST:PORT][/CHROOT]",
-            help="Also move the offsets in ZooKeeper, for groups that commit to both.",
+            help="Also move the offsets in ZooKeeper, for groups that commit to Kafka and ZooKeeper.",
         ),
     ] = None
     command_config: CommandConfig = None
@@ -186,7 +188,7 @@ def run_reset(admin: Admin, scenario: Scenario, line: ResetLine, zookeeper: Grou
 
 
 def _report_live(plans: list[GroupResetPlan], zookeeper: GroupsInZooKeeper | None) -> list[GroupResetPlan]:
-    """Returns the plans of groups with live members, which are not reset; says why."""
+    """Prints an error for each group that cannot be reset because of live members. Returns their plans."""
     live = []
     for plan in plans:
         if not _resettable(plan):
@@ -203,7 +205,7 @@ def _report_live(plans: list[GroupResetPlan], zookeeper: GroupsInZooKeeper | Non
 def _move_in_zookeeper(
     zookeeper: GroupsInZooKeeper, moves: dict[str, list[OffsetChange]], undo: Path, *, quiet: bool
 ) -> None:
-    """Writes the offsets in ZooKeeper. They come first: if that is refused, Kafka's offsets are unchanged."""
+    """Writes the offsets in ZooKeeper, before those in Kafka: if ZooKeeper refuses, Kafka's offsets are unchanged."""
     changes = [change for group in moves.values() for change in group]
     undo_there = zookeeper.write_undo(changes, undo)
     for of_group in moves.values():
@@ -304,7 +306,7 @@ def _warn_of_clamps(plan: GroupResetPlan) -> None:
 
 
 def _is_confirmed(ready: list[GroupResetPlan], line: ResetLine) -> bool:
-    """Returns whether to reset: an option says it, or the user at the terminal."""
+    """Returns whether an option or the user allows the reset. Raises CommandError if there is no terminal to ask at."""
     if line.execute:
         return True
     if line.dry_run or line.export:

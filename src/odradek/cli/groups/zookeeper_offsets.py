@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class GroupsInZooKeeper:
-    """The offsets of groups in ZooKeeper, read once for each group. Raises CommandError and ZooKeeperErrors."""
+    """The offsets of groups in ZooKeeper. The methods raise CommandError and ZooKeeperErrors."""
 
     def __init__(self, store: OffsetStore) -> None:
         self._store = store
@@ -37,7 +37,7 @@ class GroupsInZooKeeper:
         return read_members(self._store.connection, group).live()
 
     def changes(self, plan: GroupResetPlan) -> list[OffsetChange]:
-        """Returns the changes of a plan in ZooKeeper. Raises CommandError if a znode is invalid or has changed."""
+        """Returns the changes that a plan needs. Raises CommandError if a znode is invalid or has changed."""
         from odradek.cli.zookeeper.write_plan import changes_of
 
         made = changes_of(self._store, plan.group, {(row.topic, row.partition): row.after for row in plan.rows})

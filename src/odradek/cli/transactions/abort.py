@@ -83,7 +83,7 @@ def abort(
 def _given_producer(
     producer_id: int | None, epoch: int | None, coordinator_epoch: int | None
 ) -> tuple[ProducerIdentity, int]:
-    """Returns the transaction that the options name. Raises CommandError."""
+    """Returns the producer and the coordinator epoch of the options. Raises CommandError."""
     from odradek.core.ids import ProducerIdentity
 
     if producer_id is None:
@@ -97,7 +97,7 @@ def _given_producer(
 
 
 def _producer_at(admin: Admin, tp: TopicPartition, start_offset: int) -> tuple[ProducerIdentity, int]:
-    """Returns the producer whose open transaction starts at this offset. Raises CommandError."""
+    """Returns the producer and the coordinator epoch of the open transaction at this offset. Raises CommandError."""
     from odradek.core.ids import ProducerIdentity
 
     found = admin.describe_producers([tp])[tp]

@@ -25,7 +25,7 @@ def force_terminate(
     """
     name = given(transactional_id, "--transactional-id")
     with connect(bootstrap, timeout_ms, command_config) as admin:
-        before = admin.describe_transactions([name])[name]  # fails for an unknown id, which the request would create
+        before = admin.describe_transactions([name])[name]  # fails for an unknown id, which a fence would create
         places = f" with {', '.join(map(str, before.partitions))}" if before.partitions else ""
         if not confirm(f"Fence the producers of {name}, whose transaction is {before.state}{places}?", yes):
             return

@@ -43,7 +43,8 @@ def find_hanging(
 ) -> None:  # fmt: skip
     """Find open transactions that no coordinator knows.
 
-    Nothing ends such a transaction, and readers with read_committed wait for it. "odradek transactions abort" ends it.
+    Such a transaction does not end by itself, and readers with read_committed wait for its end. "odradek transactions
+    abort" ends it.
     """
     from odradek.core.ids import TopicPartition
 

@@ -44,7 +44,7 @@ class CompareLine(KafkaLine):
 
 @of_fields(ZooKeeperLine)
 def compare(line: CompareLine) -> None:
-    """Show the offsets of groups in both stores. The exit code is 0 if both have the same offsets, otherwise 1.
+    """Show the offsets of groups in both stores. The exit code is 1 if an offset differs or is invalid.
 
     A positive difference: Kafka is ahead. --all-groups: all groups in ZooKeeper.
     """

@@ -1,4 +1,4 @@
-"""``odradek zookeeper delete``: the offsets of groups without live members, or of some of their topics."""
+"""``odradek zookeeper delete``: deletes the offsets of groups without live members, in all topics or in some."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def delete(line: DeleteLine) -> None:
 
 
 def _check_topic(store: OffsetStore, found: list[StoredOffsets], topic: str) -> None:
-    """Raises CommandError for a topic of which ZooKeeper has nothing."""
+    """Raises CommandError for a topic in which ZooKeeper has no offset and no owner of these groups."""
     groups = [one.group for one in found]
     paths = [f"/consumers/{group}/{kind}/{topic}" for group in groups for kind in ("offsets", "owners")]
     has_znodes = store.layout.is_kafkas and any(store.connection.get_many(paths))

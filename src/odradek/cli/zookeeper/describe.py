@@ -39,8 +39,8 @@ class DescribeLine(KafkaLine):
 def describe(line: DescribeLine) -> None:
     """Show the offsets of groups in ZooKeeper, with owners, and with lag if -b names the brokers.
 
-    Every znode without a valid offset is listed with the reason, and so is an offset outside its log. Then the exit
-    code is 1.
+    Every znode without a valid offset is listed with the reason, and so is an offset outside its log. In both cases
+    the exit code is 1.
     """
     with line.store() as store, line.optional_admin() as admin:
         names = chosen_groups(store, line.group, line.all_groups)

@@ -1,4 +1,4 @@
-"""``odradek zookeeper export``: a file with the offsets of groups, byte for byte as Kafka's ExportZkOffsets."""
+"""``odradek zookeeper export``: writes a file with groups' offsets, byte for byte like Kafka's ExportZkOffsets."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ EPILOG = (
 
 @of_fields(ZooKeeperLine)
 def groups(line: ZooKeeperLine) -> None:
-    """List the groups in ZooKeeper with the numbers of their offsets, invalid znodes and live members."""
+    """List the groups in ZooKeeper with the numbers of their topics, offsets, invalid znodes and live members."""
     from odradek.zookeeper.members import read_members
 
     rows = []

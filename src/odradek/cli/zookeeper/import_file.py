@@ -1,4 +1,4 @@
-"""``odradek zookeeper import``: the offsets of a file of ExportZkOffsets, all of them or none."""
+"""``odradek zookeeper import``: writes the offsets of a file of Kafka's ExportZkOffsets, all of them or none."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ class ImportLine(KafkaLine):
 def import_file(line: ImportLine) -> None:
     """Write the offsets of a file in one transaction, if every line is valid.
 
-    The previous offsets are written to an undo file first, which this command reads. With -b, offsets outside their
-    logs are refused, too. Groups with live members are refused: they would write their own offsets again.
+    Shows the offsets before and after. With --execute, writes the previous offsets to an undo file, which this command
+    can read, and then the new offsets. With -b, offsets outside their logs are refused, too. Groups with live members
+    are refused: the members would write their own offsets again.
     """
     from odradek.zookeeper.export_file import parse_offsets
 

@@ -27,7 +27,7 @@ class OwnersLine(KafkaLine):
 
 @of_fields(ZooKeeperLine)
 def owners(line: OwnersLine) -> None:
-    """Show the live members of groups and the owner of each partition; the exit code is 1 if an owner is missing.
+    """Show the live members of groups and the owner of each partition; the exit code is 1 if a check fails.
 
     The partitions of topics come from -b, or from /brokers/topics of this ZooKeeper.
     """

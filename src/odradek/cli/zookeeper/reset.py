@@ -1,4 +1,4 @@
-"""``odradek zookeeper reset``: new offsets for a group, with the values of Kafka's UpdateOffsetsInZK and more."""
+"""``odradek zookeeper reset``: sets a group's offsets to a target, as Kafka's UpdateOffsetsInZK, with more targets."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def reset(line: ZooKeeperResetLine) -> None:
     """Set new offsets for a group without live members.
 
     Shows the offsets before and after. With --execute, writes an undo file, then all offsets in one transaction. An
-    offset outside the log becomes its nearest end.
+    offset outside the log becomes the nearest end of the log.
     """
     (group,) = _only_group(group_names(line.group))
     given = targets_of(line)

@@ -1,4 +1,4 @@
-"""The options that all commands share: the session of ZooKeeper, the layout, and the groups."""
+"""The options that the ``odradek zookeeper`` commands share: the session of ZooKeeper, the layout, and the groups."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Bootstrap = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class ZooKeeperLine:
-    """The options of every command."""
+    """The options of every ``odradek zookeeper`` command."""
 
     zookeeper: Annotated[
         str | None,
@@ -71,7 +71,7 @@ class ZooKeeperLine:
     as_json: AsJson = False
 
     def layout(self) -> OffsetLayout:
-        """Returns the layout that --path and the options after it describe. Raises ConfigError."""
+        """Returns the layout that --path and the options after it describe. Raises ConfigError, CommandError."""
         from odradek.zookeeper.layout import KAFKA_TEMPLATE, OffsetLayout
 
         template = KAFKA_TEMPLATE if self.path is None else self.path
@@ -95,7 +95,7 @@ class ZooKeeperLine:
 
     @contextmanager
     def store(self) -> Iterator[OffsetStore]:
-        """Connects, and closes the session at the end. Raises ConfigError, ZooKeeperErrors."""
+        """Yields the store of a new session. Raises ConfigError, CommandError, ZooKeeperErrors."""
         from odradek.zookeeper.connection import ZooKeeperConnection
         from odradek.zookeeper.store import OffsetStore
 
@@ -113,14 +113,14 @@ class KafkaLine(ZooKeeperLine):
     timeout_ms: Timeout = TIMEOUT_MS
 
     def admin(self, why: str) -> Admin:
-        """Returns a client of Kafka's brokers. Raises CommandError without their addresses."""
+        """Returns a client of Kafka's brokers. Raises CommandError if --bootstrap-server is not given."""
         if self.bootstrap is None:
             raise CommandError(f"missing option '--bootstrap-server': {why}")
         return connect(self.bootstrap, self.timeout_ms, self.command_config)
 
     @contextmanager
     def optional_admin(self) -> Iterator[Admin | None]:
-        """A client of Kafka's brokers, if their addresses are given."""
+        """Yields a client of Kafka's brokers, or None if their addresses are not given."""
         if self.bootstrap is None:
             yield None
             return
@@ -174,7 +174,10 @@ def warn_of_invalid(found: list[InvalidZnode]) -> None:
 
 
 def refuse_live_members(store: OffsetStore, groups: list[str]) -> None:
-    """Raises CommandError if a group has live members in ZooKeeper: they would write their own offsets."""
+    """Raises CommandError if a group has live members in ZooKeeper: the members would write their own offsets.
+
+    Only Kafka's layout contains members. With another layout nothing is checked.
+    """
     from odradek.cli.terminal import EXIT_FAILED
     from odradek.zookeeper.members import read_members
 

@@ -1,4 +1,4 @@
-"""Shows offsets before and after a write, writes the undo file, and then the offsets: for reset and import."""
+"""The common part of ``reset`` and ``import``: shows old and new offsets, writes the undo file, then the offsets."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def changes_of(store: OffsetStore, group: str, offsets: dict[tuple[str, int], in
 
 
 def carry_out(store: OffsetStore, changes: Sequence[OffsetChange], asked: WriteLine) -> None:
-    """Shows the changes; with --execute, writes the undo file and all changes in one transaction."""
+    """Shows the changes; with --execute, writes the undo file, then all changes in one transaction."""
     if not asked.as_json:
         _show(changes)
     written = [change for change in changes if change.before is None or change.before.offset != change.offset]
@@ -64,14 +64,14 @@ def carry_out(store: OffsetStore, changes: Sequence[OffsetChange], asked: WriteL
 
 
 def undo_text(changes: Iterable[OffsetChange]) -> str:
-    """Returns the file that restores the offsets before these changes."""
+    """Returns the text of a file that restores the offsets before these changes."""
     from odradek.zookeeper.export_file import format_offsets
 
     return format_offsets(_before(changes))
 
 
 def note_undo(undo: Path, written: Sequence[OffsetChange]) -> None:
-    """Prints the command that undoes the write, and the offsets that it cannot undo."""
+    """Prints the command that undoes the write, and the new offsets, which that command does not remove."""
     if any(change.before is not None for change in written):
         note(f"Undo: odradek zookeeper import --file {undo} --execute -z …")
     new = [

@@ -161,14 +161,16 @@ class Admin(Closeable):
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
         """Returns, for each partition, the end offset of the given leader epoch in the log of its leader (KIP-320).
 
-        A position above this end shows that the log was truncated after it was read. Raises UnknownTopic."""
+        If a position is above this end, the log was truncated after the records before the position were read. Raises
+        UnknownTopic."""
         return self._run(offset_requests.epoch_ends(self._cluster, epochs))
 
     # --- groups -----------------------------------------------------------------------------------------------
 
     def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
-        """Returns all groups of all brokers, by name; optional filters by state (Stable, …) and type (classic,
-        consumer)."""
+        """Returns all groups of all brokers, sorted by name.
+
+        Optional filters: by state (Stable, …) and by type (classic, consumer)."""
         return self._run(group_operations.list_groups(self._cluster, states, types))
 
     def describe_groups(self, groups: Sequence[str]) -> dict[str, GroupDescription]:
@@ -187,7 +189,7 @@ class Admin(Closeable):
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns committed offsets; of all partitions if ``partitions`` is None.
 
-        The result leaves out partitions without a committed offset. A group that does not exist has none.
+        The result leaves out partitions without a committed offset. The result is empty for an unknown group.
         """
         return self._run(
             offset_requests.list_group_offsets(self._cluster, group, partitions, require_stable=require_stable)
@@ -196,7 +198,7 @@ class Admin(Closeable):
     def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> None:
         """Commits offsets for a group without being a member (generation -1). Creates the group if it does not exist.
 
-        Raises GroupNotEmpty while it has live members, UnknownTopic, OFFSET_METADATA_TOO_LARGE.
+        Raises GroupNotEmpty while the group has live members, UnknownTopic, OFFSET_METADATA_TOO_LARGE.
         """
         self._run(group_operations.alter_group_offsets(self._cluster, group, offsets))
 
@@ -214,9 +216,9 @@ class Admin(Closeable):
     def list_transactions(
         self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = (), duration_ms: int = -1, pattern: str = ""
     ) -> list[TransactionListing]:
-        """Returns the transactional ids of all brokers, by name; optional filters as in ``TransactionFilter``.
+        """Returns the transactional ids of all brokers, sorted by id; optional filters as in ``TransactionFilter``.
 
-        Raises UnsupportedVersion for a filter that the brokers do not have, ValueError for an unknown state."""
+        Raises UnsupportedVersion for a filter that the brokers do not support, ValueError for an unknown state."""
         wanted = TransactionFilter(
             tuple(as_names(states, "states")), tuple(producer_ids), duration_ms, as_name(pattern, "pattern")
         )
@@ -243,8 +245,10 @@ class Admin(Closeable):
     def abort_transaction(self, partition: TopicPartition, producer: ProducerIdentity, coordinator_epoch: int) -> None:
         """Writes an abort marker for a hanging transaction into one partition, without its coordinator.
 
-        ``describe_producers`` returns the values to pass. Never use it on a transaction that a coordinator knows:
-        ``fence_producers`` aborts those. Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED."""
+        ``describe_producers`` returns the values to pass. Never use this method for a transaction that a coordinator
+        knows: ``fence_producers`` aborts such a transaction.
+
+        Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED."""
         self._run(transaction_operations.abort_transaction(self._cluster, partition, producer, coordinator_epoch))
 
     def find_hanging_transactions(
@@ -256,8 +260,8 @@ class Admin(Closeable):
     ) -> list[HangingTransaction]:
         """Returns the open transactions that no coordinator knows and that have had no write for ``max_timeout_ms``.
 
-        Looks in these partitions, or in all partitions (of one broker). Until ``abort_transaction``, the last stable
-        offset of a partition stays below such a transaction."""
+        Looks in these partitions, or in all; with ``broker_id``, at the replicas of this broker. The last stable offset
+        cannot pass the start of such a transaction before ``abort_transaction``."""
         return self._run(
             transaction_operations.find_hanging_transactions(self._cluster, partitions, max_timeout_ms, broker_id)
         )

@@ -23,7 +23,7 @@ class Entry(NamedTuple):
 
 
 def partitions(admin: Admin, group: str | None = None) -> list[TopicPartition]:
-    """Returns the partitions of the offsets topic, or the one with ``group``; none if the topic does not exist."""
+    """Returns the partitions of the offsets topic, or only that of ``group``; empty if the topic does not exist."""
     found = admin.describe_topics([OFFSETS_TOPIC], missing_ok=True).get(OFFSETS_TOPIC)
     if found is None:
         return []
@@ -33,7 +33,7 @@ def partitions(admin: Admin, group: str | None = None) -> list[TopicPartition]:
 
 
 def entries(admin: Admin, group: str | None = None) -> Iterator[Entry]:
-    """Yields all records that the log has now, partition by partition; only those of ``group`` unless it is None.
+    """Yields all records that the logs have now, partition by partition; only those of ``group`` unless it is None.
 
     Records with a newer record of their key are included, and so are records of open or aborted transactions."""
     chosen = partitions(admin, group)
@@ -46,7 +46,7 @@ def entries(admin: Admin, group: str | None = None) -> Iterator[Entry]:
 
 
 def group_of(row: Row) -> str | None:
-    """Returns the group of a record of the offsets topic; None if its key cannot be decoded."""
+    """Returns the group of a record of the offsets topic; None if its key cannot be decoded or has no group."""
     found = records.decode(row.key, row.value)
     if isinstance(found, records.OffsetCommitRecord | records.GroupRecord):
         return found.key.group

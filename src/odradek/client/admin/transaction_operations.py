@@ -36,8 +36,8 @@ from odradek.wire.api_keys import (
 _PARTITIONS_AT_ONCE = 500
 _ENDED = ("CompleteCommit", "CompleteAbort", "Empty")
 _FENCE_TIMEOUT_MS = 1
-"""The transaction timeout of a fence, below each broker's transaction.max.timeout.ms. No transaction begins with it:
-the next producer brings its own."""
+"""The transaction timeout of a fence request, below each broker's transaction.max.timeout.ms. No transaction begins
+with this timeout, because the next producer sends its own timeout."""
 
 
 async def list_transactions(cluster: Cluster, wanted: TransactionFilter) -> list[TransactionListing]:
@@ -215,8 +215,8 @@ async def find_hanging_transactions(
 ) -> list[HangingTransaction]:
     """Returns the open transactions without a write for ``max_timeout_ms`` that no coordinator knows.
 
-    A transaction that ends between the requests would look like a hanging one, so the partitions are asked again at the
-    end.
+    A transaction that ends between the requests would look like a hanging one. So this function reads the producers of
+    the found partitions again at the end.
     """
     if broker_id is not None:  # an unknown broker has no partitions, and an empty result would be wrong
         await cluster.retry("finding hanging transactions", lambda: cluster.connection(broker_id), cluster.deadline())

@@ -13,12 +13,14 @@ from odradek.client.consumer.subscription import SubscriptionState
 WORTH_DECODING_BYTES = 1 << 16
 """Smaller fetches are not decoded ahead: the handover takes longer than decoding."""
 _READY_BYTES = 8 << 20
-"""Per this many bytes of ``buffer_memory``, one RecordBatch may be decoded ahead; it needs a third of them."""
+"""One RecordBatch may be decoded ahead for every 8 MiB of ``buffer_memory``. All of them need up to a third of this
+memory."""
 
 
 class AheadDecoder:
-    """Decodes fetches before a poll returns them. ``changed`` is called after each decoded RecordBatch, ``fail`` with
-    an error of the decoder itself."""
+    """Decodes fetches before a poll returns them.
+
+    Calls ``changed`` after each decoded RecordBatch, and ``fail`` with an error of the decoder itself."""
 
     def __init__(
         self,
@@ -30,9 +32,9 @@ class AheadDecoder:
         fail: Callable[[Exception], None],
     ) -> None:
         self.on_loop = False
-        """Whether this event loop decodes (the client's own loop). Beside the user's loop, a thread decodes."""
+        """True on the client's own event loop, which then decodes. False on the user's loop: a thread decodes."""
         self.columns = config.columns
-        """The columns of the last poll."""
+        """The columns of the newest poll."""
         self._config, self._buffer, self._subscription = config, buffer, subscription
         self._changed, self._fail = changed, fail
         self._is_scheduled = False

@@ -37,19 +37,21 @@ _MAY_BE_ZERO = frozenset({"auto_commit_interval_ms", "fetch_min_bytes", "fetch_m
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """The settings of a consumer. Times in milliseconds, sizes in bytes. ``buffer_memory`` limits fetched records that
-    no poll has returned; records that are decoded ahead may need a third more. ``receive_message_max_bytes``, a setting
-    of librdkafka, limits a reply; its default grows with ``fetch_max_bytes``.
+    """The settings of a consumer. Times in milliseconds, sizes in bytes.
 
-    ``columns`` are the columns of RecordBatches. Unlike in Java, ``allow_auto_create_topics`` is false.
+    ``buffer_memory`` limits fetched records that no poll has returned; records that are decoded ahead may need a third
+    more. ``receive_message_max_bytes``, a setting of librdkafka, limits a reply; its default grows with
+    ``fetch_max_bytes``.
+
+    ``columns`` are the columns of RecordBatches. Unlike in Java, ``allow_auto_create_topics`` is false by default.
 
     Under ``group_protocol`` consumer (KIP-848) the coordinator makes the assignment, with ``group_remote_assignor`` if
     that is set. ``partition_assignment_strategy``, ``session_timeout_ms`` and ``heartbeat_interval_ms`` belong to the
     classic protocol.
 
-    ``offsets_storage`` zookeeper keeps the committed offsets where Kafka's consumers up to 1.1 kept them. With
-    ``dual_commit_enabled`` they are in Kafka and in ZooKeeper. Both need ``zookeeper_connect``: ``host:port,…/chroot``.
-    ``zookeeper_config`` names a properties file with a login and TLS.
+    ``offsets_storage`` zookeeper keeps the committed offsets in ZooKeeper, as Kafka's consumers up to 1.1 did. With
+    ``dual_commit_enabled`` they are in Kafka and in ZooKeeper. Both settings need ``zookeeper_connect``:
+    ``host:port,…/chroot``. ``zookeeper_config`` names a properties file with a login and TLS.
     """
 
     bootstrap_servers: str
@@ -170,7 +172,8 @@ class ConsumerConfig:
     def of(cls, settings: Mapping[str, Any]) -> ConsumerConfig:
         """Makes a config from Kafka's names, with dots or underscores; values are text or typed.
 
-        Raises ConfigError with the setting's name; for an unknown name it has the nearest known name."""
+        Raises ConfigError with the setting's name. The error for an unknown name has a reason or a similar known name,
+        if there is one."""
         kinds = {one.name: str(one.type) for one in fields(cls) if one.name != "assignors"}
         values: dict[str, Any] = {}
         for name, value in settings.items():

@@ -72,7 +72,7 @@ class _Task:
 
 
 class _Call(Generic[T]):
-    """A call of the engine. Its coroutine is made on the loop, so an interrupt before that leaves none unawaited."""
+    """A call of the engine. The loop makes its coroutine, so an interrupt before that leaves no coroutine unawaited."""
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, T]], done: Callable[[], None]) -> None:
         self._make, self._done = make, done
@@ -140,8 +140,10 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Closes the consumer. After an error in the block, the automatic commit leaves out the last poll's records,
-        so that they are read again."""
+        """Closes the consumer.
+
+        After an error in the block, the automatic commit leaves out the last poll's records, so that they are read
+        again."""
         if error is not None and not self._closed and self._process == os.getpid():
             self._engine.unreturn_last_poll()
         self.close()
@@ -208,8 +210,8 @@ class Consumer:
 
         This client matches a compiled pattern and looks for new topics every ``metadata_max_age_ms``. Under
         ``group_protocol=consumer`` the coordinator matches a pattern given as text, in the syntax of RE2; later polls
-        raise its error for an invalid pattern. Under classic this client compiles the text: ValueError if invalid.
-        Raises InvalidGroupId, IllegalState.
+        raise the coordinator's error for an invalid pattern. Under classic this client compiles the text: ValueError if
+        invalid. Raises InvalidGroupId, IllegalState.
         """
         check_topics(topics)
         check_callbacks(on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
@@ -227,8 +229,8 @@ class Consumer:
     def subscription(self) -> frozenset[str]:
         """Returns the subscribed topics.
 
-        With a pattern these are the topics that match; if the coordinator matches it, the topics of the assigned
-        partitions."""
+        With a pattern these are the topics that match. If the coordinator matches the pattern, these are the topics of
+        the assigned partitions."""
         self._check()
         return self._engine.subscription.read_topics
 
@@ -254,7 +256,7 @@ class Consumer:
             return self._poll_on(timeout, columns)
         except Exception:
             raise
-        except BaseException:  # Ctrl-C: the caller does not get the taken records, and its close may commit
+        except BaseException:  # Ctrl-C: the caller does not get the taken records, but may commit at close
             self._engine.refetch_last_poll()
             raise
 
@@ -333,8 +335,9 @@ class Consumer:
     def committed(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Returns the group's committed offsets; None for a partition without one. Raises InvalidGroupId,
-        RequestTimedOut."""
+        """Returns the group's committed offsets; None for a partition without one.
+
+        Raises InvalidGroupId, RequestTimedOut."""
         return self._drive(self._engine.committed, as_partitions(partitions), as_timeout_ms(timeout))
 
     def beginning_offsets(
@@ -346,8 +349,9 @@ class Consumer:
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Returns the high watermarks; under read_committed the last stable offsets. Raises UnknownTopic,
-        RequestTimedOut."""
+        """Returns the high watermarks; under read_committed the last stable offsets.
+
+        Raises UnknownTopic, RequestTimedOut."""
         return self._drive(self._engine.bounds, as_partitions(partitions), end=True, timeout_ms=as_timeout_ms(timeout))
 
     def offsets_for_times(
@@ -382,7 +386,7 @@ class Consumer:
         timeout: float | None = None,
         timeout_ms: int | None = None,
     ) -> None:
-        """Commits the positions after the returned records, or these offsets.
+        """Commits the positions after the returned records, or the given ``offsets``.
 
         An offset is that of the *next* record to read, as in ``Record.next_offsets``. Returns when the coordinator has
         stored the offsets; retries retriable errors.

@@ -33,7 +33,7 @@ logger = logging.getLogger("odradek.consumer")
 
 
 class _WakeableCall:
-    """A waiting call that ``wakeup`` can end: it cancels the call's task, as ``asyncio.timeout`` does."""
+    """A waiting call. To end the call, ``wakeup`` cancels its task, as ``asyncio.timeout`` does."""
 
     def __init__(self) -> None:
         task = asyncio.current_task()
@@ -71,7 +71,7 @@ class ConsumerEngine:
         self.unfinished: dict[TopicPartition, FormerPosition] = {}
         """The partitions in the last poll's result, with their positions before that poll."""
         self._taken: dict[TopicPartition, tuple[PartitionState, int]] = {}
-        """The partitions in the last ``take``, with the state and the version from which records were taken."""
+        """The partitions of the last ``take``, each with its state and the version of the fetch that was taken."""
         self._end_iteration: Callable[[], None] | None = None
         self._wakeup_pending = False
         self._waiting: list[_WakeableCall] = []
@@ -121,7 +121,7 @@ class ConsumerEngine:
         self.group.auto.start(time.monotonic() * 1000)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Runs on the caller's thread. Copies the partitions' buffered records, so that their replies can be freed."""
+        """Runs on the caller's thread. Copies the partitions' buffered records out of large fetch replies."""
         chosen = list(partitions)
         self.subscription.pause(chosen)
         if self.subscription.taking is not self.unfinished:
@@ -150,7 +150,7 @@ class ConsumerEngine:
 
     async def _watch(self) -> None:
         """Looks for new topics and partitions every ``metadata_max_age_ms``, more often while a topic is missing."""
-        # With metadata_max_age_ms=0 the requests would follow without a pause.
+        # Without this minimum, metadata_max_age_ms=0 would cause requests without a pause.
         least_ms = max(self.config.retry_backoff_ms, 10)
         while True:
             missing = {name for name in self.subscription.read_topics if not self._cluster.known_topic(name)}
@@ -188,7 +188,7 @@ class ConsumerEngine:
     # --- polling ----------------------------------------------------------------------------------------------
 
     def begin_poll(self) -> None:
-        """Marks the last poll's records as processed. The rest of an unfinished iteration is fetched again."""
+        """Marks the previous poll's records as processed. The rest of an unfinished iteration is fetched again."""
         if self._end_iteration is not None:
             self._end_iteration()
         self.fetcher.in_iteration.clear()
@@ -210,11 +210,11 @@ class ConsumerEngine:
         return self.fetcher.buffer.front(self.subscription.paused()) is not None
 
     def must_wait(self) -> bool:
-        """Returns whether a poll has no group work and no records to take, and fetches are in flight. Thread-safe."""
+        """Returns whether a poll has no group work and no records, and fetches are in flight or due. Thread-safe."""
         return self._is_quiet() and not self.has_records() and self.fetcher.is_fetching
 
     def wait_in_thread(self, timeout_s: float) -> None:
-        """Waits on the caller's thread until ``must_wait`` is False or the time has passed; may return early."""
+        """If ``must_wait``, waits on the caller's thread for the wakeup signal, at most ``timeout_s``."""
         self._wakeup_signal.wait_in_thread(self._wait_limit_s(timeout_s), lambda: not self.must_wait())
 
     async def poll(self, timeout_s: float) -> None:
@@ -263,7 +263,7 @@ class ConsumerEngine:
     def take(self, columns: tuple[str, ...] | None = None) -> Polled:
         """Takes up to ``max_poll_records`` buffered records and decodes them on the calling thread.
 
-        An iteration sets ``columns``, since it yields records with all columns. Raises CorruptRecord."""
+        An iteration sets ``columns``. Raises CorruptRecord, unless there are other records to return."""
         wanted = columns or self.config.columns
         polled = Polled(wanted)
         self._taken = {}
@@ -302,7 +302,7 @@ class ConsumerEngine:
                 self.fetcher.buffer.copy_from_replies(tp)
 
     def drop_stale(self, polled: Polled) -> None:
-        """Removes the records of partitions that got a new position or were given up while a thread took them."""
+        """Removes records of partitions that got a new position or were given up while a thread took these records."""
         for tp in [tp for tp in polled if self._is_stale(tp)]:
             del polled[tp], polled.next_offsets[tp]
 
@@ -311,7 +311,7 @@ class ConsumerEngine:
         return state.position_version > version or self.subscription.partitions.get(tp) is not state
 
     def _fetch_again(self, fetch: CompletedFetch, state: PartitionState) -> None:
-        """Fetches corrupt records again: that repairs an error of the network; an error on disk is raised again."""
+        """Fetches corrupt records again. If they are corrupt on the broker's disk, a later poll raises the error."""
         self.fetcher.buffer.remove_returned(fetch)  # the next line makes the fetches behind it outdated
         state.fetch_again(fetch.version)
         self._schedule_fetches_soon()
@@ -340,7 +340,7 @@ class ConsumerEngine:
         position = fetch.next_offset if is_last else max(before, offset_at(piece, -1) + 1)
         known = self.unfinished.get(fetch.tp)
         if known is None or state.position_version > known.version:
-            # This is stored before the position moves, because an interrupt may come between the two.
+            # Stored before the position moves, because an interrupt may come between these two steps.
             self.unfinished[fetch.tp] = FormerPosition(fetch.version, before, before_epoch)
         if not state.advance(fetch.version, position, fetch.leader_epoch):
             self.fetcher.buffer.remove_returned(fetch)  # the position was changed while the fetch was decoded
@@ -425,9 +425,9 @@ class ConsumerEngine:
 
     @contextmanager
     def _wakeable(self) -> Iterator[None]:
-        """Wraps code that waits for a broker: raises Wakeup at once or when ``wakeup`` is called.
+        """Wraps code that waits for a broker. Raises Wakeup if ``wakeup`` was called before, or when it is called.
 
-        User code must not run inside, since it would be cancelled."""
+        User code must not run inside, since ``wakeup`` would cancel it. Does nothing during ``close``."""
         if self._closing:
             yield
             return
@@ -552,8 +552,8 @@ class ConsumerEngine:
         return found
 
     def unreturn_last_poll(self) -> None:
-        """Counts the last poll's records as not returned, since the caller failed to process them. So no commit is
-        beyond them."""
+        """Moves the positions back before the last poll's records, which the caller failed to process. Later commits
+        do not include these records."""
         for tp, before in list(self.unfinished.items()):  # a copy, since a thread may add partitions
             state = self.subscription.partitions.get(tp)
             if state is not None:
@@ -575,7 +575,7 @@ class ConsumerEngine:
     # --- close ------------------------------------------------------------------------------------------------
 
     async def close(self, timeout_ms: int) -> None:
-        """Commits, runs callbacks, leaves the group and closes the connections. ``wakeup`` has no effect here."""
+        """Makes the last automatic commit, runs callbacks, leaves the group, closes connections. Ignores ``wakeup``."""
         self._closing, self._wakeup_pending = True, False
         self.group.leaving = True
         self._wakeup_signal.notify()

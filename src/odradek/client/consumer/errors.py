@@ -28,9 +28,9 @@ _SLOW = "If the time between two polls exceeded max_poll_interval_ms, increase i
 class CommitFailed(KafkaError):
     """The commit was refused, because other consumers may own the partitions now.
 
-    After ``subscribe``: the group has removed this member; the new owners read all records after its last commit again.
+    After ``subscribe``: the group has removed this member. The new owners read again from this member's last commit.
     After ``assign``: the group has live members. With ``offsets_storage=zookeeper``: another writer has changed an
-    offset, another consumer owns a partition, or the session has expired."""
+    offset, another consumer owns a partition, or the ZooKeeper session has expired."""
 
     def __init__(self, why: str, remedy: str = _SLOW) -> None:
         super().__init__(ErrorCode.unknown_member_id, f"the commit failed: {why}. {remedy}")
@@ -56,7 +56,7 @@ class RebalanceInProgress(KafkaError):
 
 
 class NoOffsetForPartition(OdradekError):
-    """No committed offset, and ``auto_offset_reset`` is none."""
+    """A partition has no committed offset, and ``auto_offset_reset`` is none."""
 
     def __init__(self, partitions: Iterable[TopicPartition]) -> None:
         self.partitions = tuple(sorted(partitions))
@@ -67,7 +67,7 @@ class NoOffsetForPartition(OdradekError):
 
 
 class PartitionOwned(OdradekError):
-    """Another consumer owns partitions of this consumer in ZooKeeper, and did not give them up in time."""
+    """In ZooKeeper, another consumer owns partitions of this consumer's assignment. It did not give them up in time."""
 
     def __init__(self, owners: Mapping[TopicPartition, str], waited_ms: int) -> None:
         self.partitions = tuple(sorted(owners))
@@ -124,7 +124,7 @@ class UnreleasedInstance(KafkaError):
 
 
 class Wakeup(OdradekError):
-    """``wakeup()`` ended the waiting call. The broker may have processed its request."""
+    """``wakeup()`` ended the waiting call. The broker may have processed the call's request."""
 
     def __init__(self, what: str = "wakeup() was called") -> None:
         super().__init__(what)

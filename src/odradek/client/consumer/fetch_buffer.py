@@ -34,16 +34,18 @@ class CompletedFetch:
     size: int
     state: int = FREE
     columns: tuple[str, ...] = ()
-    """The columns that are decoded: an iteration needs all, a poll perhaps fewer."""
+    """The columns that are decoded: all for an iteration, the requested ones for a poll."""
     decoded: Any = None
-    """The remaining RecordBatches, or ``RowBatches``; None before ``begin``."""
+    """An iterator over the RecordBatches that are not decoded yet (``RowBatches`` without pyarrow).
+
+    None before ``begin`` and after an error."""
     ready: deque[Any] = field(default_factory=deque)
-    """RecordBatches that are decoded already and precede ``decoded``."""
+    """RecordBatches that are decoded already. They precede those of ``decoded``."""
     rest: Any = None
     """The remaining rows of a RecordBatch that was returned in part."""
 
     def begin(self, columns: tuple[str, ...], *, check_crcs: bool) -> None:
-        """Starts decoding at ``start``. Does nothing if decoding of these columns has already started."""
+        """Starts to decode at ``start``. Does nothing if decoding of these columns has already started."""
         if self.decoded is not None and self.columns == columns:
             return
         self.ready.clear()
@@ -55,7 +57,7 @@ class CompletedFetch:
     def next(self) -> Any:
         """Returns the next RecordBatch, None after the last one.
 
-        After CorruptRecord all unreturned records are decoded again, so that none is skipped."""
+        Raises CorruptRecord. Then the next ``begin`` decodes all unreturned records again, so that none is skipped."""
         if self.ready:
             return self.ready.popleft()
         try:
@@ -78,7 +80,7 @@ class CompletedFetch:
 
     @property
     def is_over(self) -> bool:
-        """Whether ``next`` has no further RecordBatch."""
+        """Whether ``next`` certainly has no further RecordBatch. If False, there may still be none."""
         return not self.ready and bool(self.decoded is not None and self.decoded.is_over)
 
 
@@ -94,8 +96,8 @@ def _in_return_order(partitions: Iterable[deque[CompletedFetch]]) -> Iterator[Co
 class FetchBuffer:
     """Completed fetches that no poll has returned yet; polls return one partition after another.
 
-    ``size`` exceeds the budget by at most one reply, since a fetch asks only for the remaining room. The loop puts
-    fetches, the caller's thread takes them.
+    ``size`` can exceed the budget: a fetch asks only for the remaining room, but a broker sends the first batch whole.
+    The loop puts fetches, the caller's thread takes them.
     """
 
     def __init__(self, budget_bytes: int) -> None:
@@ -137,8 +139,9 @@ class FetchBuffer:
             return list(self._queues)
 
     def front(self, paused: Iterable[TopicPartition] = (), *, take: bool = False) -> CompletedFetch | None:
-        """Returns the next fetch to return, except fetches that are being decoded ahead. ``take``: the fetch becomes
-        TAKEN."""
+        """Returns the first fetch that a poll may return now, or None. ``take``: the fetch becomes TAKEN.
+
+        Skips ``paused`` partitions, and partitions whose first fetch is RESERVED."""
         skip = set(paused)
         with self._lock:
             for tp, queue in self._queues.items():
@@ -164,9 +167,10 @@ class FetchBuffer:
     def reserve_for_decoding(
         self, paused: Iterable[TopicPartition], *, least_bytes: int, most_ready: int
     ) -> CompletedFetch | None:
-        """Reserves a fetch of at least ``least_bytes``; None if ``most_ready`` RecordBatches are decoded ahead.
+        """Reserves and returns a fetch of at least ``least_bytes``.
 
-        Never reserves the fetch that is returned next, since a poll would have to wait for it."""
+        Returns None if there is no such fetch, or if ``most_ready`` RecordBatches are decoded ahead already. Never
+        reserves the fetch that polls return next, since a poll would have to wait for it."""
         skip = set(paused)
         chosen = None
         with self._lock:
@@ -189,7 +193,7 @@ class FetchBuffer:
                 fetch.state = FREE
 
     def remove_returned(self, fetch: CompletedFetch) -> None:
-        """Removes a fetch of which all records were returned; its partition moves behind the others."""
+        """Removes a fetch whose records were returned or are outdated; its partition moves behind the others."""
         with self._lock:
             queue = self._queues.get(fetch.tp)
             if not queue or queue[0] is not fetch:

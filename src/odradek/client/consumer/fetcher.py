@@ -36,7 +36,7 @@ _MOVED = frozenset({
     ErrorCode.offset_not_available,
 })  # fmt: skip
 _NO_WAIT_INTERVAL_S = 0.1
-"""The time between two fetches that a broker has to answer at once."""
+"""The least time between two fetches to one broker that ask for a reply without a wait."""
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class Fetcher:
         )
         self.ahead_decoder = AheadDecoder(config, self.buffer, subscription, changed=changed, fail=self._fail)
         self._last_fetches: dict[int, int] = {}
-        """The number of each broker's last fetch, in the count of all fetches."""
+        """The number of each broker's last fetch; ``_fetches`` numbers the fetches to all brokers."""
         self._fetches = 0
         self._followers: dict[TopicPartition, tuple[int, float]] = {}
         self._out_of_range: set[TopicPartition] = set()
@@ -96,7 +96,7 @@ class Fetcher:
         """Partitions with records in an iteration that has not yielded them yet."""
         self._closed = False
         self.storage: OffsetStorage | None = None
-        """Knows which partitions this consumer owns in ZooKeeper; others are not fetched. None without ZooKeeper."""
+        """Knows which partitions may be fetched, by their owners in ZooKeeper. None without ZooKeeper."""
         self.will_schedule_fetches = False
         """Whether a call of ``schedule_fetches`` is pending."""
         self._room_at: dict[TopicPartition, int] = {}
@@ -127,7 +127,9 @@ class Fetcher:
         self._changed()
 
     def take_failure(self) -> Exception | None:
-        """Returns the error that a poll raises. Drops the error of a partition that has a new position since."""
+        """Returns the error that a poll raises, or None, and clears it.
+
+        Drops an error whose partitions have got new positions or are no longer assigned."""
         failure, self.failure = self.failure, None
         found: Exception | None = failure
         if isinstance(failure, NoOffsetForPartition):
@@ -177,7 +179,7 @@ class Fetcher:
                 continue
             if self.buffer.bytes_of(tp) > ahead:
                 due.held_back.add(self._source(tp, self._cluster.leader(tp)))
-                # The next fetch waits until half is returned: small fetches, each with a thread switch, cost too much.
+                # The next fetch waits until only half of ``ahead`` is buffered: many small fetches cost too much.
                 due.room_at[tp] = ahead // 2
                 continue
             if tp in self._out_of_range:
@@ -217,8 +219,9 @@ class Fetcher:
                 continue
             wait_ms = self.config.fetch_max_wait_ms
             if node_id in due.held_back and all(self._at_end(tp) for tp in found):
-                # These partitions are read to their end: the broker would hold the fetch until a record arrives and
-                # answer no other fetch meanwhile. So this fetch does not wait, and it is sent at intervals.
+                # These partitions are read to their end, so the broker would hold the fetch until a record arrives.
+                # The partitions that are held back could not be fetched from this broker meanwhile. So the fetch asks
+                # for a reply without a wait, and is sent at intervals.
                 if not self._may_fetch_without_waiting(node_id):
                     continue
                 wait_ms = 0
@@ -262,7 +265,7 @@ class Fetcher:
         self.schedule_fetches()
 
     def _most_buffered_bytes(self) -> int:
-        """Returns the maximum of buffered bytes of one partition before its next fetch."""
+        """Returns how many bytes of one partition may be buffered when its next fetch is sent."""
         share = self.config.buffer_memory // (4 * max(1, len(self._subscription.partitions)))
         return max(self.config.max_partition_fetch_bytes, share)
 
@@ -290,7 +293,7 @@ class Fetcher:
         self.in_flight.begin(InFlightFetch(node_id, wanted, versions, max_bytes, wait_ms, frozenset(followed)))
 
     async def _load_decoder(self) -> None:
-        """Loads pyarrow in a thread: it takes a tenth of a second, and the loop has to send heartbeats."""
+        """Loads pyarrow in a thread: the import takes a tenth of a second, and the loop has to send heartbeats."""
         await asyncio.to_thread(record_set)
 
     def _on_lost(self, fetch: InFlightFetch) -> None:
@@ -301,14 +304,14 @@ class Fetcher:
         self.buffer.reserved -= fetch.max_bytes
         try:
             self.schedule_fetches()
-        except Exception as error:  # in a socket's callback it would close the connection and reach no caller
+        except Exception as error:  # an error in a socket's callback closes the connection and reaches no caller
             self._fail(error)
         self._wake_poll()
 
     # --- one fetch --------------------------------------------------------------------------------------------
 
     def on_reply(self, fetch: InFlightFetch, reply: fetch_wire.FetchReply) -> set[str]:
-        """Buffers the records of partitions whose fetch offset is unchanged.
+        """Buffers the records of partitions whose version and fetch offset have not changed.
 
         Returns the topics whose metadata must be looked up again."""
         wanted, versions = fetch.wanted, fetch.versions
@@ -332,8 +335,8 @@ class Fetcher:
         return outdated
 
     def _wake_poll(self) -> None:
-        """Wakes a poll if records arrived. Before the next fetch is sent, a woken thread would wait for the GIL and be
-        woken a second time."""
+        """Wakes a poll if records have arrived. Usually ``_on_end`` calls it, after the next fetch is sent: a thread
+        that wakes earlier only waits for the GIL. If the next fetch has to wait for metadata, ``on_reply`` calls it."""
         if self._must_wake:
             self._must_wake = False
             self._changed()
@@ -346,7 +349,7 @@ class Fetcher:
         if code in _MOVED:
             self._followers.pop(tp, None)
             return True
-        if code is ErrorCode.unknown_server_error:  # retried, as in Java: its cause is unknown
+        if code is ErrorCode.unknown_server_error:  # retried, as in Java: the cause is unknown
             logger.warning("fetching %s at offset %d: %s", tp, one.offset, code.name.upper())
             return True
         if code is not ErrorCode.none:
@@ -382,7 +385,7 @@ class Fetcher:
                 self._must_wake = True
             else:
                 self._changed()
-                if has_kernels():  # plain Python would only take turns with the polling thread
+                if has_kernels():  # a decoder in plain Python would hold the GIL, which the polling thread needs
                     self.ahead_decoder.schedule()
         return False
 
@@ -396,6 +399,7 @@ class Fetcher:
             self._out_of_range.add(tp)
             self.lookups.look_up_range(tp, state.version, offset)
         else:
-            logger.warning("offset %d of %s is out of range: %s", offset, tp, self.config.auto_offset_reset)
+            policy = self.config.auto_offset_reset
+            logger.warning("offset %d of %s is out of range: auto.offset.reset=%s applies", offset, tp, policy)
             state.request_reset(timestamp)
             self._changed()

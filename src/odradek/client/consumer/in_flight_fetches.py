@@ -121,7 +121,7 @@ class InFlightFetches:
                 self._prepared = True
             connection = await self._connections.get(fetch.node_id)
         except asyncio.CancelledError:
-            self._end_later(fetch)  # code on the user's loop may cancel any task: another fetch follows
+            self._end_later(fetch)  # code on the user's loop may cancel this task; the next fetch must follow
             raise
         except Exception as error:
             self.on_failure(fetch, error)
@@ -191,7 +191,9 @@ class InFlightFetches:
             self._end(fetch)
 
     def _wait_for_throttle_end(self, fetch: InFlightFetch, connection: BrokerConnection) -> None:
-        """Waits for the end of the throttle time or of the connection: a broker reads from a new one at once."""
+        """Ends the fetch when the throttle time is over or the connection is closed.
+
+        The broker does not throttle a new connection."""
         throttle_left_s = connection.throttle_left_s
         if throttle_left_s > 0 and not connection.closed and self.by_node.get(fetch.node_id) is fetch:
             asyncio.get_running_loop().call_later(

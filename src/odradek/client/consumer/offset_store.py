@@ -1,6 +1,6 @@
-"""A store of committed offsets outside Kafka: what a consumer needs of it.
+"""The interface of a store of committed offsets outside Kafka.
 
-``odradek/zookeeper`` has the store. Clients cannot import that package: ``odradek/__init__`` registers it.
+``odradek/zookeeper`` implements it. ``odradek/__init__`` registers that package, because clients may not import it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class StoreSettings(NamedTuple):
 
 
 class ConsumerOffsetStore(Protocol):
-    """The committed offsets of one consumer's group, and the owner of each partition: only the owner reads it.
+    """The committed offsets of one consumer's group, and the owners of partitions: only its owner reads a partition.
 
-    A store belongs to an event loop. Its calls raise OffsetStoreUnreachable when the store does not answer, and other
+    A store belongs to an event loop. Its calls raise OffsetStoreUnreachable when the store does not respond, and other
     OdradekErrors with one line that names the path and the remedy."""
 
     @property
     def is_connected(self) -> bool:
-        """Whether the store answers now."""
+        """Whether the store has a connection now."""
 
     def owns(self, tp: TopicPartition) -> bool:
         """Whether this consumer owns a partition."""
@@ -54,10 +54,11 @@ class ConsumerOffsetStore(Protocol):
         """Returns the committed offsets; later commits do not depend on them."""
 
     async def commit(self, offsets: Mapping[TopicPartition, int], timeout_ms: int) -> None:
-        """Stores all offsets, or none. While the connection is away it waits, at most ``timeout_ms``.
+        """Stores all offsets, or none. Without a connection the call waits for one, at most ``timeout_ms``.
 
         Raises CommitFailed if another writer has changed an offset since the last read or commit, if another consumer
-        owns a partition, or if the session that owned the partitions has expired. The partitions are lost then."""
+        owns a partition, or if the session that owned the partitions has expired. This consumer then no longer owns
+        these partitions."""
 
     async def close(self) -> None:
         """Gives all partitions up and ends the connection."""
@@ -70,7 +71,7 @@ StoreOpener = Callable[[OnLost], ConsumerOffsetStore]
 
 
 def store_opener(config: ConsumerConfig) -> StoreOpener | None:
-    """Checks the settings of a consumer's store; None if its offsets are in Kafka alone.
+    """Checks the settings of a consumer's store and returns its opener; None if the offsets are in Kafka alone.
 
     Raises ConfigError for a wrong setting, and if the store needs a package that is not installed."""
     if not config.uses_zookeeper:

@@ -95,9 +95,10 @@ class PositionLookups:
         return bool(self._missing)
 
     def _start(self, name: str, work: Callable[[], Any], *, patient: bool = True) -> None:
-        """Starts a task unless it is running. A retriable error is retried after a backoff; a poll raises the others.
+        """Starts a task unless it is running. A retriable error is retried after a backoff; a poll raises the
+        other errors.
 
-        ``patient``: a timeout is retried, too, without limit, as a poll of Java's consumer waits for positions."""
+        ``patient``: a timeout is retried, too, without limit. A poll of Java's consumer also waits like this."""
         if name in self._tasks or self._closed:
             return
 
@@ -146,11 +147,11 @@ class PositionLookups:
             self._start(f"leader epochs at broker {node_id}", partial(self._check_divergence, suspected))
 
     def has_former_leader(self, tp: TopicPartition, state: PartitionState) -> bool:
-        """Returns whether the known leader of a partition is older than the leader epoch of its committed offset.
+        """Returns whether a partition's cached leader epoch is older than the leader epoch of its committed offset.
 
-        Then the metadata is old, and that leader's log may end below the offset: the fetch waits. If no newer leader
-        appears within ``_FORMER_LEADER_GRACE_S``, the topic counts as recreated, and that epoch is not expected
-        again."""
+        Then the cached leader is a former one, whose log may end below the offset: the fetch waits. If no newer leader
+        appears within ``_FORMER_LEADER_GRACE_S``, the topic counts as recreated, and fetches wait no longer for the
+        committed epoch."""
         expected = self._expected.get(tp)
         if expected is None:
             return False
@@ -189,7 +190,9 @@ class PositionLookups:
     # --- positions --------------------------------------------------------------------------------------------
 
     def look_up_commits(self) -> None:
-        """Starts the lookups of committed offsets. With ZooKeeper a partition's lookup waits until it is owned."""
+        """Starts the lookup of committed offsets.
+
+        With ZooKeeper, also starts to take ownership of partitions, and looks up only those that may be read."""
         storage = self.storage
         if storage is not None and self._unowned(storage):
             self._start("ownership of partitions", self._take_ownership)
@@ -201,7 +204,7 @@ class PositionLookups:
         return found if self.storage is None else [tp for tp in found if self.storage.may_read(tp)]
 
     def _unowned(self, storage: OffsetStorage) -> list[TopicPartition]:
-        """The assigned partitions that this consumer must own and does not. Lost ones have to be given up first."""
+        """Returns the assigned partitions to take ownership of. A lost partition has to be given up first."""
         return [tp for tp in self._subscription.partitions if not storage.may_read(tp) and tp not in storage.lost]
 
     async def _take_ownership(self) -> None:
@@ -272,7 +275,7 @@ class PositionLookups:
         try:
             await offset_requests.try_list_offsets(self._cluster, wanted, self._isolation, found, deadline)
             young = {tp: LATEST for tp, listed in found.items() if listed.offset == NO_OFFSET}
-            if young:  # all records are older than the time: the log end
+            if young:  # all records are older than the timestamp: look up the log end
                 for tp in young:
                     del found[tp]
                 await offset_requests.try_list_offsets(self._cluster, young, self._isolation, found, deadline)
@@ -320,10 +323,10 @@ class PositionLookups:
     def _handle_truncation(
         self, tp: TopicPartition, state: PartitionState, epoch_end: EpochEnd, epoch: int
     ) -> LogTruncated | None:
-        """Handles a truncated log: records from the divergence on are read again.
+        """Handles a truncated log: records from the divergence on are read again. Usually returns None.
 
-        Under ``auto_offset_reset=none``, if a poll has already returned such records, the caller has to decide: each
-        poll raises LogTruncated until a seek."""
+        Under ``auto_offset_reset=none``, if a poll has already returned such records, the caller has to decide. Then
+        the result is LogTruncated, which each poll raises until a seek."""
         version, position = state.version, state.position
         if position > epoch_end.end_offset and self.config.auto_offset_reset == "none":
             self._drop(tp)

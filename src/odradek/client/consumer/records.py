@@ -32,7 +32,7 @@ class Record(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """The offset to commit after this record: its offset + 1, since a commit of its offset would read it again."""
+        """The offset to commit after this record: its offset + 1. A commit of its own offset means a second read."""
         return self.offset + 1
 
     @property
@@ -44,8 +44,8 @@ class Record(NamedTuple):
 class Polled(dict[TopicPartition, "list[pa.RecordBatch]"]):
     """RecordBatches by partition, in the order of their offsets. Empty, and therefore false, without records.
 
-    Without the packages of the extra ``arrow`` they are ``RowBatch``es: ``records`` works, and what returns columns
-    raises ColumnsMissing.
+    Without the packages of the extra ``arrow`` the values are ``RowBatch``es: ``records`` works, and the methods that
+    return columns raise ColumnsMissing.
     """
 
     def __init__(self, columns: tuple[str, ...] = DEFAULT_COLUMNS) -> None:
@@ -84,7 +84,7 @@ class Polled(dict[TopicPartition, "list[pa.RecordBatch]"]):
 
 
 def offset_at(batch: pa.RecordBatch | RowBatch, number: int) -> int:
-    """Returns the offset of a batch's record with this number; -1 is the last one."""
+    """Returns the offset of record ``number`` of a batch, counted from 0; -1 is the last record."""
     return batch.rows[number].offset if isinstance(batch, RowBatch) else int(batch.column("offset")[number].as_py())
 
 
@@ -94,7 +94,7 @@ def records_of(tp: TopicPartition, batches: list[pa.RecordBatch | RowBatch]) -> 
 
 
 def _rows_of(tp: TopicPartition, batch: RowBatch) -> Iterator[Record]:
-    """Returns the records of a RowBatch; columns that were not requested are empty, as in ``rows_of``."""
+    """Returns the records of a RowBatch. Columns that were not requested are treated as in ``rows_of``."""
     has_key, has_value, has_headers, has_time, has_type = (
         name in batch.columns for name in ("key", "value", "headers", "timestamp", "timestampType")
     )
@@ -106,7 +106,9 @@ def _rows_of(tp: TopicPartition, batch: RowBatch) -> Iterator[Record]:
 
 
 def rows_of(tp: TopicPartition, batch: pa.RecordBatch) -> Iterator[Record]:
-    """Returns the records of one partition's RecordBatch; columns that were not requested are empty."""
+    """Returns the records of one partition's RecordBatch.
+
+    If a column was not requested, its field is None, or () for headers, -1 for the timestamp, 0 for its type."""
     import pyarrow as pa
 
     found = {name: batch.column(name) for name in batch.schema.names}

@@ -14,7 +14,7 @@ class ConsumerSettings(TypedDict, total=False):
     bootstrap_servers: str | list[str] | tuple[str, ...]
     """Addresses, `host:port`, from which the client learns the cluster: a text with commas, or a list."""
     group_id: str | None
-    """Name of the consumer group. None: no group, so `assign` instead of `subscribe`, and no commits."""
+    """Name of the consumer group. None: no group. Then use `assign`, not `subscribe`; commits are not possible."""
     group_instance_id: str | None
     """Name of a static member: a restart within `session_timeout_ms` gets the same partitions without a rebalance."""
     client_id: str
@@ -42,7 +42,7 @@ class ConsumerSettings(TypedDict, total=False):
     group_protocol: str
     """`classic`, or `consumer` for the protocol of KIP-848, in which the coordinator assigns partitions."""
     group_remote_assignor: str | None
-    """Assignor of the coordinator: `uniform` or `range`. None: the group's. Only with `group_protocol=consumer`."""
+    """Assignor of the coordinator: `uniform` or `range`. None: it chooses. Only with `group_protocol=consumer`."""
     partition_assignment_strategy: str | Assignor | type[Assignor] | Iterable[str | Assignor | type[Assignor]]
     """Assignors of a classic group, most preferred first: `range`, `roundrobin`, `sticky`, `cooperative-sticky`,
     Java's class names, or your own `Assignor`."""
@@ -82,9 +82,11 @@ class ConsumerSettings(TypedDict, total=False):
     dual_commit_enabled: bool
     """Whether commits go to Kafka first and then to ZooKeeper. Only with `offsets_storage=kafka`."""
     zookeeper_connect: str | None
-    """Addresses of ZooKeeper's nodes with an optional chroot, `host:port,host:port/chroot`, for both settings above."""
+    """Addresses of ZooKeeper's nodes with an optional chroot, `host:port,host:port/chroot`. Needed by
+    `offsets_storage=zookeeper` and by `dual_commit_enabled`."""
     zookeeper_session_timeout_ms: int
-    """Time without a connection after which ZooKeeper ends the consumer's session; it owns no partition then."""
+    """Time without a connection after which ZooKeeper ends the consumer's session; the consumer then owns no
+    partition."""
     zookeeper_config: str | None
     """Not in Kafka. A properties file with `zookeeper.login` and `zookeeper.ssl.*`. By default the file that the
     environment variable ODRADEK_ZOOKEEPER_CONFIG names, if any."""

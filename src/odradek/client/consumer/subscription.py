@@ -47,7 +47,7 @@ class PartitionState:
     """The timestamp of ListOffsets (EARLIEST, LATEST, ms) whose lookup has to set the position."""
     version: int = 0
     position_version: int = field(default_factory=lambda: next(_versions))
-    """The version of the last set position: records taken under an older version belong to another position."""
+    """The version at which the position was last set. Records of an older version belong to another position."""
     truncated_at: int | None = None
     """The offset from which the log differs from the taken records."""
     high_watermark: int = NO_OFFSET
@@ -80,9 +80,11 @@ class PartitionState:
             self.version = self.position_version = next(_versions)
 
     def truncate(self, version: int, end: int, leader_epoch: int, confirmed_epoch: int = NO_EPOCH) -> bool:
-        """Moves the position back to ``end``, from which the log of the leader of ``confirmed_epoch`` differs.
+        """Moves the position back to ``end``, the offset from which the new leader's log differs from the read records.
 
-        A lower position stays. Returns False if ``version`` is not the current one."""
+        ``confirmed_epoch`` is the new leader's epoch. A lower position stays.
+
+        Returns False if ``version`` is not the current one."""
         with _lock:
             if self.version != version:
                 return False
@@ -100,7 +102,7 @@ class PartitionState:
                 self.confirmed_epoch = leader_epoch
 
     def fetch_again(self, taken_under: int | None = None) -> None:
-        """Drops the fetched records that were not returned, unless a position was set since ``taken_under``."""
+        """Drops the fetched records that were not returned, unless a position was set since version ``taken_under``."""
         with _lock:
             if taken_under is not None and self.position_version > taken_under:
                 return
@@ -242,13 +244,13 @@ class SubscriptionState:
         return {tp for tp, found in self.partitions.items() if found.paused}
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the offsets of a commit of all returned records."""
+        """Returns the offsets to commit after all returned records."""
         found = {
             tp: OffsetAndMetadata(state.position, state.position_epoch)
             for tp, state in self.partitions.items()
             if state.ready
         }
-        for tp in list(self.taking):  # read after the positions: a poll adds to it before it moves a position
+        for tp in list(self.taking):  # read after the positions: a poll adds to ``taking`` before it moves a position
             if tp in found:
                 found[tp] = self.position(tp, self.partitions[tp])
         return found
@@ -257,7 +259,8 @@ class SubscriptionState:
         """Returns the offset after the returned records; the records of a running poll do not count."""
         here = OffsetAndMetadata(state.position, state.position_epoch)
         noted = self.taking.get(tp)
-        if noted is None or state.position_version > noted.version or here.offset < noted.offset:  # a truncation
+        # ``here`` is below the noted offset after a truncation of the log.
+        if noted is None or state.position_version > noted.version or here.offset < noted.offset:
             return here
         return OffsetAndMetadata(noted.offset, noted.leader_epoch)
 

@@ -9,8 +9,9 @@ from contextlib import suppress
 
 
 class WakeupSignal:
-    """Wakes a thread without a tick of the event loop. A tick would take most of the time between the arrival of a
-    record and its return by poll.
+    """Wakes a task of the event loop, or a thread without a tick of the loop.
+
+    A tick would take most of the time between the arrival of a record and its return by poll.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,9 @@ class WakeupSignal:
                 await self._event.wait()
 
     def wait_in_thread(self, timeout_s: float, is_done: Callable[[], bool]) -> None:
-        """Waits on the caller's thread until ``is_done``, a ``notify`` (perhaps an old one), or the end of the time."""
+        """Waits on the caller's thread for a ``notify`` (perhaps an old one), at most ``timeout_s``.
+
+        Returns at once if ``is_done()`` is True; it is called only once, before the wait."""
         self._thread_waits = True
         try:
             if not is_done():

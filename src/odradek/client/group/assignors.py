@@ -2,7 +2,7 @@
 
 range               For each topic, the members in order get consecutive partitions. Rack-aware (KIP-881).
 roundrobin          The members get the partitions of all topics in turn.
-sticky              The members' numbers of partitions differ by at most one. Members keep as many as this allows.
+sticky              The members' numbers of partitions are as equal as possible. Members keep as many as this allows.
 cooperative-sticky  As sticky, in two rebalances: owners first give up only the partitions that move.
 """
 
@@ -33,8 +33,9 @@ from odradek.core.ids import TopicPartition
 class Assignor:
     """The base class of assignors. A custom assignor has a ``name`` and defines ``assign``.
 
-    All members of a group must have one assignor in common. ``cooperative`` members keep reading their partitions
-    during a rebalance. Their ``assign`` must leave out, for one rebalance, partitions that another member still owns.
+    All members of a group must have one assignor in common. With a ``cooperative`` assignor, members keep reading
+    their partitions during a rebalance. Its ``assign`` must leave out, for one rebalance, the partitions that a member
+    has to give up to another one.
 
     A poll raises the errors of these methods. It also raises an error if an assignment gives a partition to two members
     or to an unknown member.
@@ -58,7 +59,7 @@ class Assignor:
 
 
 def ordered(members: Mapping[str, Subscription]) -> list[str]:
-    """Returns static members by instance id, then the others by member id. A restart does not change this order."""
+    """Returns static members by instance id, then the others by member id. A static member keeps its place."""
 
     def key(member_id: str) -> tuple[bool, str]:
         instance_id = members[member_id].instance_id
@@ -70,12 +71,12 @@ def ordered(members: Mapping[str, Subscription]) -> list[str]:
 class RangeAssignor(Assignor):
     """The assignor ``range``.
 
-    It is rack-aware (KIP-881) if members and replicas have racks and not every rack has a replica of every partition.
-    Then each member first gets partitions with a replica on its rack, up to its share of each topic. A member without a
-    rack gets any partitions. The other partitions follow in order.
+    It is rack-aware (KIP-881) for a topic with a replica on a member's rack, unless every partition has a replica on
+    each rack that has replicas of the topic. Then each member first gets partitions with a replica on its rack, up to
+    its share of each topic. A member without a rack gets any partitions. The other partitions follow in order.
 
-    Topics with the same number of partitions and the same members are co-partitioned. If there is a member whose rack
-    has a replica of partition n of each of them, it gets partition n of all.
+    Topics with the same number of partitions and the same members are co-partitioned. The first member with room whose
+    rack has a replica of partition n of each of these topics gets partition n of all of them.
     """
 
     name = "range"
@@ -139,7 +140,7 @@ class _Topic:
                     self.give(member_id, chosen)
 
     def _in_order(self, rack: str | None) -> Iterator[int]:
-        """Yields the free partitions, or those with a replica on this rack. One iterator serves all members."""
+        """Yields the free partitions; with ``rack``, only those with a replica there. Its members share an iterator."""
         for partition, racks in enumerate(self.racks):
             if partition in self._left and (rack is None or rack in racks):
                 yield partition
@@ -203,7 +204,7 @@ class StickyAssignor(Assignor):
                 try:
                     reported[member_id] = decode_sticky_memory(subscription.user_data)
                 except ValueError:
-                    continue  # data of another assignor with the same name: this member keeps no partitions
+                    continue  # data of another assignor with the same name
         return sticky_assignments(members, partition_counts, reported, self.partition_racks)
 
 
@@ -280,7 +281,7 @@ def make_assignors(
 
 
 def checked_assignments(name: str, assignment: object, members: Mapping[str, Subscription]) -> Assignments:
-    """Checks a custom assignor's result; returns it with an entry for each member. Raises TypeError, ValueError.
+    """Checks an assignor's result; returns it with an entry for each member. Raises TypeError, ValueError.
 
     Partitions without a member are allowed: a cooperative assignor leaves them out for one rebalance.
     """

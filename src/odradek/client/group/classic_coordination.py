@@ -130,7 +130,7 @@ class ClassicCoordination(Coordination):
             self._heartbeat_task = asyncio.ensure_future(self._send_heartbeats())
 
     async def _prepare(self) -> None:
-        """Prepares a join: commits, and gives up the partitions that the member does not keep in the rebalance."""
+        """Prepares a join: makes the automatic commit, then gives up the partitions that the member does not keep."""
         if self._prepared:
             return
         await self._auto_commit_now(self.config.default_api_timeout_ms)
@@ -150,7 +150,7 @@ class ClassicCoordination(Coordination):
             await self._assign([tp for tp in self._subscription.partitions if tp not in set(revoked)])
 
     async def _complete(self, joining: asyncio.Task[_JoinResult]) -> None:
-        """Takes the assignment of a join. After a Wakeup or an error of ``on_revoked`` the next poll repeats it."""
+        """Takes the assignment of a join. The next poll tries again after a Wakeup or an error of ``on_revoked``."""
         self._join_task = None
         generation, assigned = joining.result()
         self._prepared = False
@@ -177,7 +177,7 @@ class ClassicCoordination(Coordination):
     # --- joining ----------------------------------------------------------------------------------------------
 
     async def _join(self) -> _JoinResult:
-        """Joins until it has an assignment. Raises errors that another join cannot solve."""
+        """Joins until this member has an assignment. Raises errors that another join cannot solve."""
         member, config = self.membership, self.config
         while True:
             following = NextStep.BACK_OFF
@@ -222,7 +222,7 @@ class ClassicCoordination(Coordination):
         }
 
     async def look_for_changes(self) -> None:
-        """Requests a rebalance if this member is the leader and the partitions of a topic have changed.
+        """Requests a rebalance if this member is the leader and the number of partitions of a topic has changed.
 
         If this consumer has a rack, changed racks of partitions count, too."""
         if not self.membership.is_leader or not self.membership.joined:

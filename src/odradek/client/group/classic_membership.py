@@ -80,7 +80,8 @@ class ClassicMembership:
         self.protocol: str | None = None
         self.is_leader = False
         self.lost = False
-        """The coordinator has removed this member: other members may own its partitions."""
+        """The coordinator has removed this member, or the member has left because of late polls, and it still has its
+        partitions: other members may own them."""
         self.rejoin_reason = ""
         self._members: dict[str, Subscription] = {}
         self._skip_assignment = False
@@ -163,8 +164,9 @@ class ClassicMembership:
         partition_counts: Callable[[str], int | None] | Mapping[str, int],
         partition_racks: PartitionRacks = NO_RACKS,
     ) -> dict[str, Any]:
-        """Returns the SyncGroup request. The leader's request has the assignment. ``partition_counts`` has only topics
-        that exist."""
+        """Returns the SyncGroup request. The leader's request has the assignment.
+
+        ``partition_counts`` leaves out topics that do not exist, or returns None for them."""
         count_of = partition_counts.get if isinstance(partition_counts, Mapping) else partition_counts
         rows: list[dict[str, Any]] = []
         if self.is_leader and not self._skip_assignment and self.protocol is not None:
@@ -225,7 +227,7 @@ class ClassicMembership:
         return self._on_refusal(code, "heartbeat")
 
     def on_commit_refused(self, code: ErrorCode) -> None:
-        """Handles the error code of a commit like that of a heartbeat."""
+        """Handles the error of a refused commit. The member joins again or is FENCED; other codes change nothing."""
         if code in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation):
             self._on_refusal(code, "commit")
         elif code is ErrorCode.rebalance_in_progress and self.state is ClassicState.STABLE:
@@ -280,7 +282,7 @@ class ClassicMembership:
         raise error_for(code, f"group {self.group_id}: {self._reason(code) or during}")
 
     def _reason(self, code: ErrorCode) -> str:
-        """Explains a final error code and its remedy; empty if the code is clear by itself."""
+        """Returns the cause of an error that is not retried; empty if the code is clear by itself."""
         if code is ErrorCode.invalid_session_timeout:
             return (
                 f"session_timeout_ms={self._timeouts_ms[0]} is not between the broker's group.min.session.timeout.ms "

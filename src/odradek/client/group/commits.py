@@ -75,7 +75,7 @@ def commit_failure(
 
 
 def stored_by(reply: Any, offsets: Offsets) -> dict[TopicPartition, int]:
-    """The offsets of a commit that the coordinator has stored."""
+    """Returns the offsets that the coordinator has stored, according to its reply to a commit."""
     places = [
         TopicPartition(topic.name, row.partition_index)
         for topic in reply.topics
@@ -87,7 +87,7 @@ def stored_by(reply: Any, offsets: Offsets) -> dict[TopicPartition, int]:
 
 @dataclass(slots=True)
 class AutoCommit:
-    """The time of the next automatic commit. A poll commits, ``interval_ms`` after the previous commit."""
+    """The time of the next automatic commit. A poll makes the commit and sets the time of the next one."""
 
     enabled: bool
     interval_ms: int

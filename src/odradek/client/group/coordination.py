@@ -1,4 +1,4 @@
-"""A consumer's work with its group's coordinator that both protocols share: commits, callbacks, leaving."""
+"""The part of a group membership that both group protocols share: commits, callbacks, leaving."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OnPartitions = Callable[[list[TopicPartition]], Any]
 
 
 class Identity(NamedTuple):
-    """The member in a commit; ``generation`` is the member epoch under ``group_protocol=consumer``."""
+    """The identity of a member in its commits. ``generation`` is the member epoch under ``group_protocol=consumer``."""
 
     generation: int = -1
     member_id: str = ""
@@ -100,7 +100,7 @@ class Coordination(ABC):
     @property
     @abstractmethod
     def lost(self) -> bool:
-        """Whether the group has removed this member and it has not given up its partitions yet."""
+        """Whether this member is no longer in the group and has not given up its partitions yet."""
 
     @property
     @abstractmethod
@@ -108,8 +108,8 @@ class Coordination(ABC):
         """The error that has ended this membership; None otherwise."""
 
     def is_leaving(self) -> bool:
-        """Returns ``leaving``. It is a method, because a type checker assumes that an attribute does not change in an
-        ``await``."""
+        """Returns ``leaving``. It is a method, because a type checker assumes that an attribute does not change
+        during an ``await``."""
         return self.leaving
 
     @abstractmethod
@@ -168,7 +168,7 @@ class Coordination(ABC):
             await self._call_back(self.on_lost or self.on_revoked, lost)
 
     async def _assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Replaces the assignment, and gives up the ownership of the other partitions."""
+        """Replaces the assignment, and gives up the ownership of the partitions that are no longer assigned."""
         kept = list(partitions)
         gone = set(self._subscription.partitions) - set(kept)
         for tp in gone:
@@ -179,7 +179,7 @@ class Coordination(ABC):
 
     @property
     def has_lost_ownership(self) -> bool:
-        """Whether the next poll has to give partitions up, because this consumer no longer owns them in ZooKeeper."""
+        """Whether the next poll has to give up or reassign partitions that this consumer has lost in ZooKeeper."""
         return bool(self.storage.lost or self._to_reassign)
 
     def _check_ownership(self, offsets: Offsets) -> None:
@@ -239,7 +239,7 @@ class Coordination(ABC):
         )
 
     async def leave(self, reason: str, timeout_ms: int, *, commit: bool) -> None:
-        """Leaves the group: automatic commit, callbacks, request to leave."""
+        """Leaves the group: makes the automatic commit if ``commit``, calls ``on_revoked``, sends the request."""
         before, self.leaving = self.leaving, True
         try:
             await self._stop_joining()
@@ -267,7 +267,9 @@ class Coordination(ABC):
     # --- commits ----------------------------------------------------------------------------------------------
 
     async def _send_commit(self, offsets: Offsets, timeout_ms: int) -> None:
-        """Sends one commit, or stores it in ZooKeeper within ``timeout_ms``. Raises its error."""
+        """Sends one commit; with ``offsets_storage=zookeeper``, stores it there instead, within ``timeout_ms``.
+
+        Raises the error of the commit."""
         sent_as = Identity()
         if self._subscription.subscribed:
             if (end_error := self.end_error) is not None:
@@ -284,9 +286,9 @@ class Coordination(ABC):
         request = commit_request(
             self.group_id, offsets, generation=generation, member_id=member_id, instance_id=instance_id
         )
-        async with self._order:  # keeps the order of the calls while one looks up the coordinator
+        async with self._order:  # keeps the order of the calls while one call looks up the coordinator
             connection = await self._coordinator()
-        reply = await connection.call(OFFSET_COMMIT, request, ceiling=NAMES_CEILING)  # sends before its first await
+        reply = await connection.call(OFFSET_COMMIT, request, ceiling=NAMES_CEILING)  # ``call`` sends at once
         failure = commit_failure(
             reply, instance_id=instance_id, still_member=self.in_group,
             alone=not self._subscription.subscribed,
@@ -333,8 +335,8 @@ class Coordination(ABC):
     def _start_commit(self, offsets: Offsets, deadline: Deadline) -> asyncio.Task[None]:
         """Starts a commit in a task that continues after its caller is cancelled.
 
-        The reply is handled in any case. Without a reply, the request's timeout closes the connection, on which the
-        group's other requests would wait."""
+        So the reply is handled in any case. If the task ended with its caller, no timeout would close a connection
+        without a reply, and the group's later requests would wait on this connection."""
 
         def done(task: asyncio.Task[None]) -> None:
             self._commit_tasks.discard(task)
@@ -397,9 +399,10 @@ class Coordination(ABC):
         self.commit_async(self._subscription.positions(), answered)
 
     async def _auto_commit_now(self, timeout_ms: int) -> None:
-        """Commits before a revocation or close. Raises only Wakeup. After a Wakeup the next poll commits again.
+        """Makes the automatic commit before a rebalance or close.
 
-        Other errors are logged and do not stop the revocation or close."""
+        Raises only Wakeup. After a Wakeup the next poll commits again. Other errors are logged and do not stop the
+        rebalance or close."""
         offsets = self._subscription.positions()
         if not self.auto.enabled or not offsets or (self._subscription.subscribed and not self.in_group):
             return

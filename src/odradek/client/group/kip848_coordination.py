@@ -129,7 +129,7 @@ class Kip848Coordination(Coordination):
         self._start_names_task()
 
     async def _reconcile(self) -> None:
-        """Gives up partitions that are not in the target assignment, then takes its new ones.
+        """Gives up partitions that are not in the target assignment, then takes the partitions that are new in it.
 
         If a callback raises, the next poll calls it again."""
         member = self.membership
@@ -239,7 +239,8 @@ class Kip848Coordination(Coordination):
             CONSUMER_GROUP_HEARTBEAT, PATTERNS_FROM
         ):
             raise UnsupportedVersion(
-                "the coordinator cannot match patterns (Kafka 4.0 can): the client can, if the pattern is compiled"
+                "the coordinator cannot match patterns, which needs Kafka 4.0: pass a compiled pattern, so that the "
+                "client matches it"
             )
 
     # --- leaving ----------------------------------------------------------------------------------------------

@@ -9,15 +9,16 @@ JOINING        the next heartbeat, at once, has epoch 0                   ``on_h
 STABLE         owns its target assignment                                 ``on_heartbeat`` → RECONCILING
 RECONCILING    has a target assignment that it does not own yet           ``end_reconciliation`` → ACKNOWLEDGING
 ACKNOWLEDGING  the next heartbeat, at once, has the owned partitions      ``on_heartbeat`` → STABLE, RECONCILING
-LOST           removed; other members may own its partitions              ``on_lost_given_up`` → OUTSIDE
+LOST           no longer a member; others may own its partitions          ``on_lost_given_up`` → OUTSIDE
 FATAL          ended by the error ``failure``                             final
 
 A new member reconciles an empty target assignment, too, so that its callback runs. If the coordinator takes a target
 back before the member has begun to reconcile it, ``on_heartbeat`` leads from RECONCILING to ACKNOWLEDGING.
 
-A heartbeat has the changes since the last answered one; after an error or a missing reply it has all fields. The client
-makes the member id and keeps it over all joins. ``join_number`` rises with each join and each end of a membership. A
-reply to a heartbeat with an earlier number is ignored.
+A heartbeat has the fields that have changed since the last heartbeat with a reply. After an error or a missing reply
+the next heartbeat has all fields. The client makes the member id and keeps it over all joins. ``join_number`` rises
+with each join and each end of a membership. The reply to a heartbeat of an earlier ``join_number`` is
+ignored.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ class Kip848Membership:
             self.state = Kip848State.OUTSIDE
 
     def on_left(self, *, lost: bool) -> None:
-        """Notes that the member has left, with or without a reply. ``lost``: before it gave up its partitions."""
+        """Notes that the member has left, with or without a reply. ``lost``: it has not given up its partitions."""
         if self.state is Kip848State.FATAL:
             return
         self._remove()
@@ -210,7 +211,7 @@ class Kip848Membership:
         }
 
     def leave_request(self) -> dict[str, Any] | None:
-        """Returns the heartbeat that leaves the group. None: the member is not in the group."""
+        """Returns the heartbeat that leaves the group. None: the member has neither joined nor begun to join."""
         if not self.sends_heartbeats:
             return None
         unchanged = dict.fromkeys(
@@ -249,7 +250,7 @@ class Kip848Membership:
         elif self.state is Kip848State.RECONCILING:
             return NextHeartbeat.INTERVAL
         if self.state is Kip848State.ACKNOWLEDGING and not self._acknowledged:
-            return NextHeartbeat.AT_ONCE  # the reply to a heartbeat from before the reconciliation
+            return NextHeartbeat.AT_ONCE  # the reply is to a heartbeat from before the end of the reconciliation
         settled = self.target == self.owned and not self._is_reconciling and not self.is_new
         self.state = Kip848State.STABLE if settled else Kip848State.RECONCILING
         if settled and changed:

@@ -4,9 +4,10 @@
 |---|---|---|---|---|
 | kafka | false | Kafka's offset | Kafka | – |
 | kafka | true | the larger offset | Kafka, then the store | the consumer warns and goes on |
-| zookeeper | – | the store's offset, unless it is behind Kafka's | the store | the consumer waits |
+| zookeeper | – | the store's offset; if it is behind Kafka's, the start fails | the store | the consumer waits |
 
-With a store, a consumer becomes the owner of its partitions before it reads them.
+With a store, a consumer becomes the owner of its partitions before it reads them. With dual commit, it also reads
+without ownership while the store does not answer.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ Committed = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class OffsetStorage:
-    """Reads and commits the offsets of one consumer in Kafka, in the store, or in both, as the table above says.
+    """Owns, reads and commits the offsets of one consumer in the store, as the table above says. The caller reads and
+    commits those in Kafka.
 
     ``changed`` wakes a waiting poll. Raises ConfigError for a wrong setting of the store."""
 
@@ -41,11 +43,11 @@ class OffsetStorage:
         self._changed = changed
         self._topics: frozenset[str] = frozenset()
         self._unowned: frozenset[TopicPartition] = frozenset()
-        """Dual commit: partitions that are read without ownership: it was lost, or the store did not answer."""
+        """Dual commit: partitions that are read without ownership, which was lost or could not be taken."""
         self._unread: frozenset[TopicPartition] = frozenset()
         """Dual commit: partitions whose offset in the store has to be read before the next commit to it."""
         self._behind: dict[TopicPartition, int] = {}
-        """Dual commit: offsets that Kafka has taken and the store has not."""
+        """Dual commit: offsets that are committed in Kafka and not yet in the store."""
 
     @property
     def is_only_in_store(self) -> bool:
@@ -53,7 +55,7 @@ class OffsetStorage:
         return self.store is not None and not self.is_dual
 
     def check_transactions(self) -> None:
-        """Raises IllegalState if a transaction of Kafka cannot have this consumer's offsets."""
+        """Raises IllegalState if a Kafka transaction cannot commit this consumer's offsets."""
         if self.is_only_in_store:
             raise IllegalState(
                 "group_metadata() is for offsets in a transaction of Kafka, and offsets_storage=zookeeper keeps them "
@@ -69,7 +71,9 @@ class OffsetStorage:
     async def take_ownership(
         self, partitions: Iterable[TopicPartition], topics: Iterable[str]
     ) -> dict[TopicPartition, str]:
-        """Makes this consumer the owner of all partitions, or of none. Returns the other owners by partition."""
+        """Makes this consumer the owner of all partitions, or of none. Returns the other owners by partition.
+
+        Dual commit: if the store raises an error, the partitions may be read without ownership."""
         assert self.store is not None
         wanted = frozenset(partitions)
         self._topics = frozenset(topics)
@@ -95,7 +99,7 @@ class OffsetStorage:
             await self.store.release(given_up)
 
     def take_lost(self) -> frozenset[TopicPartition]:
-        """Returns the lost partitions once."""
+        """Returns ``lost`` and empties it."""
         taken, self.lost = self.lost, frozenset()
         return taken
 
@@ -115,7 +119,7 @@ class OffsetStorage:
     # --- reads ------------------------------------------------------------------------------------------------
 
     async def start_offsets(self, partitions: Iterable[TopicPartition], in_kafka: Committed) -> Committed:
-        """Returns the offsets at which partitions start. Raises OffsetStoreBehind."""
+        """Returns the offsets at which the consumer starts to read. Raises OffsetStoreBehind."""
         wanted = list(partitions)
         if self.store is None:
             return in_kafka
@@ -138,7 +142,7 @@ class OffsetStorage:
             return in_kafka
 
     async def committed(self, partitions: Iterable[TopicPartition], in_kafka: Committed) -> Committed:
-        """Returns the committed offsets of partitions; with dual commit the larger ones."""
+        """Returns the committed offsets in Kafka or in the store; with dual commit, the larger one of both."""
         if self.store is None:
             return in_kafka
         try:
@@ -170,7 +174,9 @@ class OffsetStorage:
     # --- commits ----------------------------------------------------------------------------------------------
 
     async def copy_commit(self, taken: Mapping[TopicPartition, int]) -> None:
-        """Dual commit: stores what Kafka has taken, with what the store has missed before. Warns of a failure."""
+        """Dual commit: stores the offsets that Kafka has accepted, and those that the store has missed before.
+
+        Logs a failure as a warning and does not raise it."""
         assert self.store is not None
         self._behind |= taken
         if not self.store.is_connected:
@@ -185,9 +191,11 @@ class OffsetStorage:
             self._behind = {tp: offset for tp, offset in self._behind.items() if chosen.get(tp) != offset}
 
     async def _writable(self) -> dict[TopicPartition, int]:
-        """Returns the offsets that the next commit to the store writes; none is below that of another writer.
+        """Returns the offsets that the next commit to the store writes.
 
-        First takes ownership of the partitions that this consumer does not own yet, and reads their offsets."""
+        First takes ownership of the partitions that this consumer does not own, and reads their offsets in the store.
+        Leaves out an offset if the store has a larger one. If another consumer owns one of the partitions that this
+        consumer does not own yet, leaves out all of these."""
         assert self.store is not None
         if unowned := self._unowned:
             owners = await self.store.take_ownership(unowned, self._topics)

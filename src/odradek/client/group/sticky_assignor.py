@@ -1,7 +1,7 @@
-"""The assignment of the sticky assignors: numbers of partitions that differ by at most one, with the fewest moves.
+"""The assignment of the sticky assignors: numbers of partitions as equal as possible, with few moves.
 
-The rules are those of Apache Kafka 4.3, also with racks. A member then keeps only partitions with a replica on its own
-rack. Free partitions go first to a member on a rack of a replica, then to any member with room. Equal numbers are more
+The rules are those of Apache Kafka 4.3. With racks, a member keeps only partitions with a replica on its own rack.
+Free partitions go first to a member on a rack of a replica, then to any member with room. Equal numbers are more
 important than racks. Java's order of members is that of a hash map; here it is the order of their ids.
 """
 
@@ -20,7 +20,7 @@ PartitionRacks = Mapping[TopicPartition, frozenset[str]]
 """The racks of all replicas of each partition, in sync or not; brokers without a rack do not count."""
 NO_RACKS: PartitionRacks = MappingProxyType({})
 Reported = Mapping[str, tuple[Sequence[TopicPartition], int]]
-"""By member id, the partitions that it reports as its own, with their generation."""
+"""Member ids to the partitions that the member reports as its own, and the generation of this report."""
 
 
 def sticky_assignments(
@@ -63,7 +63,7 @@ def newest_owners(
 
 def racks_matter(member_racks: Iterable[str], racks: Iterable[frozenset[str]]) -> bool:
     """Returns whether racks affect the assignment. They do if a member's rack has a replica, and a partition lacks a
-    replica on one of the racks."""
+    replica on one of the racks that have replicas."""
     racks = list(racks)
     everywhere = frozenset().union(*racks)
     return not everywhere.isdisjoint(member_racks) and any(one != everywhere for one in racks)
@@ -198,9 +198,9 @@ class _SameTopics:
 
 
 class _DifferentTopics:
-    """Free partitions go to the member with the fewest partitions among the subscribers of the topic, topics with the
-    fewest subscribers first. Then single partitions move while a move makes two members' numbers more equal; a former
-    owner is preferred."""
+    """Each free partition goes to the topic's subscriber with the fewest partitions. Topics with the fewest subscribers
+    come first. Then partitions move, one by one, as long as a move makes two members' numbers more equal. A partition
+    moves to its former owner if possible."""
 
     def __init__(
         self,
@@ -242,7 +242,7 @@ class _DifferentTopics:
         self._balance(in_order, set(free), is_bound=is_bound, was_empty=was_empty)
 
     def _former_owners(self, reported: Reported) -> dict[TopicPartition, str]:
-        """Returns the last owners of partitions, by reports of generations before the newest one."""
+        """Returns the last owner of each partition, according to the reports of generations before the newest one."""
         known = {member_id: report for member_id, report in reported.items() if member_id in self.assignment}
         newest = max((generation for _, generation in known.values()), default=-1)
         former: dict[TopicPartition, tuple[int, str]] = {}

@@ -2,12 +2,12 @@
 
 Rules, for idempotent producers those of Java's producer:
 - A batch gets its sequence when it is first sent and keeps it over all retries, so that a broker recognises it.
-- At most five batches of a partition are in flight, and only one until the first is appended: a broker that does not
-  know the producer accepts any sequence, so it could append a later batch before the first.
+- At most five batches of a partition are in flight, without idempotence one. Only one is in flight until the first is
+  appended: a broker that does not know the producer accepts any sequence, so it could append a later batch first.
 - After a failure no new batch is sent. The failed batches wait, in the order of their sequences, until none is in
-  flight; then they are sent one by one. Batches after the last failed one also wait for its reply. A broker recognises
-  only its last five batches: if it has the failed one already, it must not get five more before it has replied to that
-  one.
+  flight; then they are sent one by one. Batches after the last failed one also wait for its reply. The broker
+  may have appended a failed batch, and it recognises only the last five batches. So the broker has to reply to the
+  failed batch before it gets five later ones.
 - OUT_OF_ORDER_SEQUENCE_NUMBER proves that a batch was not appended. If no earlier batch is left, the broker's sequences
   have a gap (an earlier batch was given up, or the log was truncated). Then the remaining batches get the next epoch
   and sequences from 0.
@@ -52,7 +52,7 @@ class ProducerBatch:
     body: bytearray = field(default_factory=bytearray)
     count: int = 0
     deliveries: list[tuple[int, int, OnDelivery]] = field(default_factory=list)
-    silent: bool = False  # True if a record has no callback
+    silent: bool = False  # whether any record has no callback
     closed: bool = False
     sequence: int = -1
     epoch: int = -1
@@ -170,7 +170,7 @@ class PartitionQueue:
                 self._number(batch)
 
     def remove_answered(self, batch: ProducerBatch, *, appended: bool) -> None:
-        """Removes an answered batch. After ``appended``, refused batches can be retried with their sequences."""
+        """Removes a batch that is not sent again. If it was ``appended``, refused batches keep their sequences."""
         self.in_flight.remove(batch)
         if appended:
             self._is_known = True
@@ -191,11 +191,11 @@ class PartitionQueue:
 
     @staticmethod
     def _follows(one: ProducerBatch, other: ProducerBatch) -> bool:
-        """Returns whether ``one`` follows ``other``; after 2**31 - 1 sequences restart at 0."""
+        """Returns whether ``one`` follows ``other``; after 2**31 - 1, sequences restart at 0."""
         return (one.sequence - other.sequence) % _MAX_SEQUENCE < _MAX_SEQUENCE // 2
 
     def has_earlier(self, batch: ProducerBatch) -> bool:
-        """Returns whether a batch with an earlier sequence has no reply yet."""
+        """Returns whether a batch with an earlier sequence is in flight or waits for a retry."""
         others = [one for one in (*self.in_flight, *self.waiting) if one.sequence >= 0]
         return any(self._follows(batch, one) and one is not batch for one in others)
 
@@ -208,5 +208,5 @@ class PartitionQueue:
 
 
 def is_refused(code: Any) -> bool:
-    """Returns whether the code means that a batch was not appended because an earlier batch is missing."""
+    """Returns whether the code means that the broker refused a batch for its producer id, epoch or sequence."""
     return code in _REFUSED

@@ -20,7 +20,7 @@ from odradek.batches.varint_kernels import varint_size, write_varint
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-# The most bytes of a record's lengths, deltas and attributes.
+# An estimate of the bytes of a record's lengths, deltas and attributes, to fill sticky partitions.
 _OVERHEAD_BYTES = 16
 # A type in kernel signatures, which accepts writable arrays, too. Without an explicit signature numba would compile a
 # kernel again, for seconds, for each new mix of writable and readonly arrays.
@@ -48,7 +48,7 @@ class PackedColumns(NamedTuple):
 
 @kernel(types.int64[::1](_NUMBERS, _RO, _RO, _NUMBERS, _I64))
 def _partitions(keys: Any, valid: Any, data: Any, given: Any, count: int) -> Any:
-    """Returns each row's partition: the given one, else murmur2 of its key modulo ``count``, else -1."""
+    """Returns each row's partition: the given one; without one, murmur2(key) modulo ``count``; -1 without both."""
     m = np.uint32(0x5BD1E995)
     out = np.empty(len(given), np.int64)
     for row in range(len(given)):
@@ -77,7 +77,8 @@ def _partitions(keys: Any, valid: Any, data: Any, given: Any, count: int) -> Any
 
 
 # These kernels take flat arrays, not tuples of arrays: each call would count the references of arrays in a tuple, which
-# takes longer than a record. Unsigned positions need no check for negative ones, so that many bytes are copied at once.
+# takes longer than to encode a record. Unsigned positions need no check for negative numbers, so LLVM copies many bytes
+# at once.
 # Code that copies bytes is inlined as source: a call with arrays adds some percent to a record's time, even if LLVM
 # inlines it.
 
@@ -101,7 +102,7 @@ def _measure(  # noqa: PLR0917
     rows: Any, first: int, limit: int, times: Any, key_ends: Any, has_key: Any, value_ends: Any, has_value: Any,
     head_ends: Any, name_ends: Any, content_ends: Any, has_content: Any, sizes: Any,
 ) -> Any:  # fmt: skip
-    """Fills ``sizes`` with the sizes of records from row ``first`` on, up to ``limit`` bytes in total.
+    """Fills ``sizes`` with the sizes of records from row ``first`` on, up to ``limit`` bytes, but at least one.
 
     Returns the total, the row after the last one, and the latest timestamp."""
     base = latest = times[rows[first]]
@@ -240,7 +241,9 @@ def _chosen_partitions(batch: pa.RecordBatch, key: _BinaryColumn, partition_coun
 
 
 def target_partitions(batch: pa.RecordBatch, partition_count: int) -> Int64s:
-    """Returns each row's partition, by the column partition, else by the key; -1 without both. Raises ValueError."""
+    """Returns each row's partition: the given one; without one, the one of its key; -1 without both.
+
+    Raises ValueError."""
     return _chosen_partitions(batch, _binary_column(_column(batch, "key", pa.large_binary()), "key"), partition_count)
 
 
@@ -250,7 +253,7 @@ def pack_columns(
     """Encodes the rows of ``batch`` by partition, in batches of at most ``limit`` bytes (a larger record is alone).
 
     ``sticky(size)`` returns the partition for ``size`` bytes of rows without partition and key. Raises ValueError for
-    an unknown column or partition.
+    an unknown column or partition and for invalid values.
     """
     for name in batch.schema.names:
         if name not in WRITE_COLUMNS:

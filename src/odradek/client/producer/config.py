@@ -77,8 +77,8 @@ def split_settings(
 ) -> tuple[ProducerConfig, ClientConfig]:
     """Splits settings by Kafka's names, with dots or underscores, into those of the producer and of its connections.
 
-    As in Kafka, ``acks`` other than all disables idempotence unless that is set, and brokers may create missing topics
-    unless ``allow_auto_create_topics`` is false. Raises ConfigError.
+    As in Kafka, ``acks`` other than all disables idempotence unless ``enable_idempotence`` is set. Brokers may create
+    missing topics unless ``allow_auto_create_topics`` is false. Raises ConfigError.
     """
     given: dict[str, tuple[str, Any]] = {}
     more = servers if isinstance(servers, Mapping) else {}

@@ -31,7 +31,7 @@ from odradek.wire.api_keys import INIT_PRODUCER_ID, PRODUCE
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Later versions have topic ids instead of names.
+# Later versions of Produce have topic ids instead of names.
 PRODUCE_NAMES_CEILING = 12
 # The limit of one lookup of leaders or of a producer id. The sender then expires old batches and repeats the lookup.
 ASKING_MS = 5_000
@@ -49,7 +49,8 @@ _UNANSWERED = _NoReply()
 
 
 class BufferExhausted(OdradekError):
-    """``buffer_memory`` stayed full for ``max_block_ms``: the brokers store records more slowly than they are sent."""
+    """``buffer_memory`` stayed full for ``max_block_ms``: the brokers store records more slowly than the caller
+    sends them."""
 
     @property
     def retriable(self) -> bool:
@@ -57,7 +58,7 @@ class BufferExhausted(OdradekError):
 
 
 class DeliveryFailed(OdradekError):
-    """Records without a callback were not delivered; ``__cause__`` is the first error."""
+    """Records without a callback were not delivered, or a callback raised; ``__cause__`` is the first error."""
 
 
 class RecordMetadata(NamedTuple):
@@ -96,7 +97,7 @@ class ProducerEngine:
         self._on_loop = on_loop
         self._freed = freed
         self._transactional_id: str | None = None
-        self._attributes = 0  # of every batch, beside its codec
+        self._attributes = 0  # the attribute bits of every batch, without the codec
         self._epoch = 0
         self._ceiling = PRODUCE_NAMES_CEILING
         self._codec = CODES[config.compression_type]
@@ -135,7 +136,7 @@ class ProducerEngine:
 
     def fits(self, size: int) -> bool:
         """Returns whether the buffer has room for ``size`` bytes. More than ``buffer_memory`` fits only into an empty
-        one."""
+        buffer."""
         return self.buffered == 0 or self.buffered + size <= self.producer_config.buffer_memory
 
     def exhausted_error(self) -> BufferExhausted:
@@ -145,8 +146,9 @@ class ProducerEngine:
         )
 
     def size_of(self, record: RecordToSend) -> int:
-        """Returns the maximum size of a record in bytes. Raises MESSAGE_TOO_LARGE; TypeError, ValueError if it is
-        invalid."""
+        """Returns an upper limit of a record's encoded size in bytes.
+
+        Raises MESSAGE_TOO_LARGE; TypeError, ValueError if the record is invalid."""
         key, value, headers, timestamp = record
         _check_bytes("key", key)
         _check_bytes("value", value)
@@ -209,7 +211,9 @@ class ProducerEngine:
         self.buffered += batch.size
 
     def take_failure(self) -> DeliveryFailed | None:
-        """Returns the first error that no callback got, and clears it. Requires ``lock``."""
+        """Returns the first error that no callback got or that a callback raised, and clears it. None: no such error.
+
+        Requires ``lock``."""
         failure, self.failure = self.failure, None
         if failure is None:
             return None
@@ -253,8 +257,8 @@ class ProducerEngine:
                 continue
 
     def _pause_s(self) -> float:
-        """Returns the seconds until a batch has lingered or may be retried. A reply or a new record wakes the sender
-        earlier."""
+        """Returns the seconds until a batch has lingered or may be retried, at most 0.1. A reply or a new record wakes
+        the sender earlier."""
         now_ms, linger = _monotonic_ms(), self.producer_config.linger_ms
         with self.lock:
             times = [max(q.waiting[0].created_ms + linger, q.not_before_ms) for q in self._queues.values() if q.waiting]
@@ -290,7 +294,9 @@ class ProducerEngine:
                 task.add_done_callback(self._requests.discard)
 
     async def _leaders(self, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the known leaders; gives up the records of a partition after a non-retriable error."""
+        """Looks up the leaders; leaves out partitions without one.
+
+        Gives up a partition's records after an error that is not retried."""
         found: dict[TopicPartition, int] = {}
         for tp in wanted:
             try:
@@ -326,7 +332,7 @@ class ProducerEngine:
         for batch in list(batches):
             try:
                 sealed = batch.seal(self._codec, self._producer_id, self._attributes)
-            except Exception as error:  # reported for its records; the other batches are sent
+            except Exception as error:  # the batch fails with this error; the other batches are sent
                 batches.remove(batch)
                 self._settle(batch, None, error)
                 continue

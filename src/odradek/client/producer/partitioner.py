@@ -29,7 +29,7 @@ def partition_for_key(key: bytes, partition_count: int) -> int:
 
 
 class StickyPartitioner:
-    """The partitioner of records without a key: one partition for ``batch_size`` bytes, then another.
+    """The partitioner of records without a key. It chooses a random partition again after every ``batch_size`` bytes.
 
     ``choose(n)`` returns a random number below n.
     """

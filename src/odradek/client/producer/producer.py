@@ -1,4 +1,4 @@
-"""The synchronous ``Producer``: records or Arrow RecordBatches to a Kafka cluster; idempotent, in limited memory."""
+"""The synchronous ``Producer``: sends records or Arrow RecordBatches to a Kafka cluster, with limited memory."""
 
 from __future__ import annotations
 
@@ -138,8 +138,8 @@ class Producer(Closeable):
         """Queues the rows of a RecordBatch or Table with any of the columns key, value, headers, partition, timestamp.
 
         Rows get partitions by the rules of ``send`` and keep their order within a partition. ``on_delivery(partition,
-        offset, count, error)`` is called for each run of records that is stored together. Raises ValueError for other
-        columns, types and partitions.
+        offset, count, error)`` is called for each run of records that is stored together. Raises ValueError for unknown
+        columns, wrong types and partitions that do not exist.
         """
         engine = self._engine
         check_callbacks(on_delivery=on_delivery)
@@ -150,13 +150,15 @@ class Producer(Closeable):
             engine.notify()
 
     def partitions_for(self, topic: str) -> list[TopicPartition]:
-        """Returns the topic's partitions, by a lookup at most every ``metadata_max_age_ms``. Raises UnknownTopic."""
+        """Returns the topic's partitions; looks them up at most every ``metadata_max_age_ms``. Raises UnknownTopic."""
         return [TopicPartition(topic, number) for number in range(self._partition_count(topic))]
 
     def flush(self, timeout: float | None = None) -> None:
-        """Waits until all records so far are delivered or given up. ``timeout`` is in seconds, None means no limit.
+        """Waits until all records are delivered or given up, also those that other threads send meanwhile.
 
-        Raises RequestTimedOut, and DeliveryFailed for failed records without a callback.
+        ``timeout`` is in seconds, None means no limit.
+
+        Raises RequestTimedOut, and DeliveryFailed for failed records without a callback or a callback that raised.
         """
         engine = self._engine
         with engine.lock:
@@ -193,17 +195,17 @@ class Producer(Closeable):
     ) -> None:
         """Makes the offsets of a consumer's group part of the transaction; ``group`` is ``consumer.group_metadata()``.
 
-        An offset is the next to read. The consumer itself must not commit. Raises TransactionAbortable (for example if
-        the group has rebalanced), ProducerFenced, IllegalState."""
+        An offset is that of the next record to read. The consumer itself must not commit. Raises TransactionAbortable
+        (for example if the group has rebalanced), ProducerFenced, IllegalState."""
         loop.run(self._transactional().send_offsets(offsets, group))
 
     def share_transaction(self, partitions: Sequence[TopicPartition]) -> SharedTransaction:
         """Opens the current transaction to ``Producer(…, shared_transaction=…)`` in any process.
 
-        ``partitions`` are all partitions that the other producers write. Only one producer of a transaction may write a
-        partition. Before the commit, wait for the others' ``flush``. If no producer has added a record or offsets, the
-        commit raises TransactionAbortable at transaction.version 2. Raises the errors of ``send`` in a transaction,
-        RequestTimedOut."""
+        ``partitions`` are all partitions that the other producers write to. Only one producer of a transaction may
+        write to a partition. Before the commit, wait for the others' ``flush``. If no producer has added a record or
+        offsets, the commit raises TransactionAbortable at transaction.version 2. Raises the errors of ``send`` in a
+        transaction, RequestTimedOut."""
         return loop.run(self._transactional().share(partitions))
 
     def commit_transaction(self) -> None:
@@ -253,7 +255,7 @@ class Producer(Closeable):
         return self._engine
 
     def close(self, timeout: float | None = None) -> None:
-        """Delivers the remaining records, then closes the connections. Aborts an open transaction.
+        """Aborts an open transaction, delivers the remaining records, then closes the connections.
 
         ``timeout`` (seconds) limits the whole call. None: the abort waits for ``max_block_ms``, and the delivery has no
         limit. Raises the errors of ``flush``."""
@@ -285,7 +287,7 @@ class Producer(Closeable):
         return known if known is not None else loop.run(self._engine.look_up_count(topic))
 
     def _reserve(self, size: int) -> None:
-        """Waits, with the lock released, until ``size`` bytes fit. Raises BufferExhausted."""
+        """Waits until ``size`` bytes fit; releases the lock meanwhile. Raises BufferExhausted."""
         engine = self._engine
 
         def fits() -> bool:

@@ -31,7 +31,7 @@ class ProducerSettings(ClientSettings, total=False):
     buffer_memory: int
     """Memory for records that are not delivered yet. `send` waits while it is full."""
     max_request_size: int
-    """Largest request, and so the largest record."""
+    """Size of the largest record."""
     transactional_id: str | None
     """Name of a transactional producer. A new producer with the name ends the transaction of the earlier one and takes
     its place."""

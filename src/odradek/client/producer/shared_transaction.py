@@ -19,7 +19,7 @@ from odradek.client.producer.transaction import BROKER_ADDS_PARTITIONS
 from odradek.core.errors import ConfigError, ErrorCode
 from odradek.core.ids import ProducerIdentity, TopicPartition
 
-# The end of the previous transaction takes a few milliseconds at the broker. Java's producer waits as long.
+# The end of the previous transaction takes a few milliseconds at the broker. Java's producer waits for the same time.
 CONCURRENT_BACKOFF_MS = 20
 
 
@@ -35,8 +35,8 @@ class SharedTransaction(NamedTuple):
 def produce_ceiling(version: int) -> int:
     """Returns the highest version of Produce to use in a transaction of this transaction.version.
 
-    A broker that gets ``PRODUCE_NAMES_CEILING`` adds the partitions to the transaction by itself, which it may do only
-    from ``BROKER_ADDS_PARTITIONS`` on. Below that, the version before is the highest."""
+    From version ``PRODUCE_NAMES_CEILING`` of Produce on, the broker adds the partitions to the transaction. This is
+    allowed only from transaction.version ``BROKER_ADDS_PARTITIONS`` on."""
     return PRODUCE_NAMES_CEILING if version >= BROKER_ADDS_PARTITIONS else PRODUCE_NAMES_CEILING - 1
 
 

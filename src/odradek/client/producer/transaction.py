@@ -1,6 +1,6 @@
 """The state of a producer's transaction: the allowed calls, and the consequences of error codes. No clock, no socket.
 
-The engine asks it before each call and reports the replies. States and calls:
+The engine asks ``ProducerTransaction`` before each call, and reports the replies to it. States and allowed calls:
 
 | state | calls |
 |---|---|
@@ -12,9 +12,9 @@ The engine asks it before each call and reports the replies. States and calls:
 | FATAL | none: each call raises the error |
 
 Two protocols: at transaction.version 2 brokers add the partitions of Produce and TxnOffsetCommit to the transaction,
-and each EndTxn returns the producer's next epoch. Below, the producer adds them first, and after an abort it needs a
-new epoch, so that a late batch of the aborted transaction is refused. The version changes only between two
-transactions.
+and each EndTxn returns the producer's next epoch. Below version 2, the producer adds the partitions first, and after an
+abort the producer needs a new epoch, so that a late batch of the aborted transaction is refused. The version
+changes only between two transactions.
 """
 
 from __future__ import annotations
@@ -115,10 +115,11 @@ _ABORTABLE: dict[int, frozenset[ErrorCode]] = {
 
 
 def consequence_of(api_key: int, code: ErrorCode) -> Consequence:
-    """Returns the consequence of an error code in the reply of an API. As in Java's producer, an unknown code is
-    fatal."""
+    """Returns the consequence of an error code in the reply of an API. As in Java's producer, a code without a
+    rule is fatal, but abortable in the reply to Produce."""
     if api_key == PRODUCE:
-        # INVALID_PRODUCER_EPOCH may come from a transaction that timed out: the abort shows whether we are fenced.
+        # INVALID_PRODUCER_EPOCH may only mean that the transaction timed out: the abort shows whether the producer is
+        # fenced.
         if code is ErrorCode.producer_fenced:
             return Consequence.FENCED
         fatal = (ErrorCode.transactional_id_authorization_failed, ErrorCode.cluster_authorization_failed)
@@ -192,7 +193,7 @@ class ProducerTransaction:
 
     @property
     def may_send(self) -> bool:
-        """Whether batches may be sent, now or again."""
+        """Whether batches may be sent, for the first time or again."""
         return self.state is TransactionPhase.OPEN or (
             self.state is TransactionPhase.COMMITTING and not self._end_is_sent
         )
@@ -234,7 +235,7 @@ class ProducerTransaction:
 
     def needs_epoch_to_share(self) -> bool:
         """Returns whether other producers, which start at sequence 0, need a new epoch. At version 2 each
-        transaction has its own."""
+        transaction has its own epoch."""
         return self.version < BROKER_ADDS_PARTITIONS and self._epoch_was_shared and not self._is_shared
 
     def on_new_epoch(self, producer: ProducerIdentity) -> None:
@@ -243,10 +244,10 @@ class ProducerTransaction:
 
     def on_shared(self) -> None:
         self._is_shared = self._epoch_was_shared = True
-        self._is_begun = True  # other producers' records have to be ended, too
+        self._is_begun = True  # other producers' records need an EndTxn, too
 
     def on_send(self) -> None:
-        """Notes that a request is sent that adds to the transaction."""
+        """Notes a request that adds partitions, records or offsets to the transaction, before it is sent."""
         self._is_begun = self._has_sent = True
 
     def on_added(self, partitions: Iterable[TopicPartition] = (), group_id: str | None = None) -> None:
@@ -257,7 +258,8 @@ class ProducerTransaction:
     def end_request(self) -> bool:
         """Returns whether EndTxn has to be sent. After this call the transaction may have ended.
 
-        An answered EndTxn is not repeated: InitProducerId may have fenced its epoch, with a reply that was lost."""
+        EndTxn is not repeated after its reply: a later InitProducerId may have raised the epoch, even if the reply to
+        InitProducerId was lost."""
         if self._is_begun:
             self._end_is_sent = True
         return self._is_begun and not self._end_is_answered
@@ -270,14 +272,14 @@ class ProducerTransaction:
         return self._needs_epoch and self._is_begun
 
     def is_no_transaction(self, code: ErrorCode) -> bool:
-        """Returns whether an abort's error means that the coordinator had no transaction: no request to add
-        succeeded."""
+        """Returns whether an abort's error means that the coordinator had no transaction, because no request to add
+        partitions or offsets succeeded."""
         nothing = not self._added and not self._groups and self.version < BROKER_ADDS_PARTITIONS
         return code is ErrorCode.invalid_txn_state and self.state is TransactionPhase.ABORTING and nothing
 
     def is_empty_share(self, code: ErrorCode) -> bool:
         """Returns whether a commit's error means that no producer has added anything to the shared transaction. At
-        version 2 each transaction has its own epoch, so the code cannot be about another one."""
+        version 2 each transaction has its own epoch, so the code cannot be about another transaction."""
         alone = self._is_shared and not self._has_sent and self.version >= BROKER_ADDS_PARTITIONS
         return code is ErrorCode.invalid_txn_state and self.state is TransactionPhase.COMMITTING and alone
 
@@ -293,7 +295,8 @@ class ProducerTransaction:
     # --- failures ---------------------------------------------------------------------------------------------
 
     def fail(self, consequence: Consequence, code: ErrorCode, text: str, cause: Exception | None = None) -> KafkaError:
-        """Notes a failure and returns the error for the caller. The first failure of a transaction stays."""
+        """Notes a failure and returns the error for the caller. The first failure of a transaction stays, unless a
+        fatal one follows. Every failure of an initialization or an abort is fatal."""
         if consequence is Consequence.FENCED:
             error: KafkaError = ProducerFenced(self.transactional_id)
         elif consequence is Consequence.FATAL or self.state in (

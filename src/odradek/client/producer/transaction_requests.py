@@ -15,9 +15,9 @@ from odradek.wire.api_keys import (
     TXN_OFFSET_COMMIT,
 )
 
-# Later versions have requests for several transactions, which only brokers send.
+# Later versions of AddPartitionsToTxn have several transactions in a request; only brokers send them.
 ADD_PARTITIONS_CEILING = 3
-# Version 6 is that of two-phase commits (KIP-939).
+# Version 6 of InitProducerId is for two-phase commits (KIP-939).
 INIT_CEILING = 5
 
 
@@ -104,7 +104,7 @@ class PartitionError(NamedTuple):
 
 
 def refusals(api_key: int, reply: Any) -> Sequence[PartitionError]:
-    """Returns the error codes in a reply; none after a success."""
+    """Returns the error codes in a reply; empty after a success."""
     if api_key == ADD_PARTITIONS_TO_TXN:
         rows = [
             PartitionError(row.partition_error_code, f"{topic.name}-{row.partition_index}")

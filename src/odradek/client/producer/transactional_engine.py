@@ -68,7 +68,7 @@ class TransactionalEngine(ProducerEngine):
         self._drained = asyncio.Event()
         self._call_lock = asyncio.Lock()
         self._request_lock = asyncio.Lock()
-        self._last_refusal = ""  # of the request that is sent now, in words
+        self._last_refusal = ""  # the last refusal of the current request, in words
 
     # --- the caller's calls -----------------------------------------------------------------------------------
 
@@ -155,9 +155,10 @@ class TransactionalEngine(ProducerEngine):
                 self.failure = None
 
     async def abort_open(self, timeout_s: float | None) -> None:
-        """Aborts an open transaction, and drops the records of a failed one, before the producer is closed.
+        """Aborts an open transaction before the producer is closed. Drops the unsent records if a failure remains.
 
-        After ``timeout_s`` it leaves the transaction to the coordinator, which aborts it at its timeout."""
+        If the abort takes longer than ``timeout_s``, leaves the transaction to the coordinator, which aborts it after
+        ``transaction_timeout_ms``."""
         try:
             if self.transaction.is_open or self.transaction.state is TransactionPhase.ABORTING:
                 async with asyncio.timeout(timeout_s):
@@ -244,7 +245,7 @@ class TransactionalEngine(ProducerEngine):
     async def _call(self, request: requests.TransactionRequest, deadline: Deadline) -> Any:
         """Sends a request until it succeeds. None: the coordinator had no transaction to abort.
 
-        Raises RequestTimedOut, and the error that the transaction's state makes of a refusal."""
+        Raises RequestTimedOut, or the error of ``transaction.fail`` if the broker refuses the request."""
         async with self._request_lock:
             try:
                 async with asyncio.timeout(max(deadline.left_ms, 1) / 1000):
@@ -303,7 +304,8 @@ class TransactionalEngine(ProducerEngine):
         self.cluster.forget_coordinator(*_coordinator_of(request, self._id))
 
     async def _refresh_version(self) -> None:
-        """Asks for the cluster's features every ``metadata_max_age_ms``: a connection may outlive a change of them."""
+        """Asks for the cluster's features at most every ``metadata_max_age_ms``: they may change while a connection
+        is open."""
         if (time.monotonic() - self._version_learned_s) * 1000 < self.config.metadata_max_age_ms:
             return
         self._version_learned_s = time.monotonic()

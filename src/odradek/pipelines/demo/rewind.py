@@ -1,4 +1,4 @@
-"""A reset of a group's committed offsets before a run, as by any Kafka tool.
+"""Resets a group's committed offsets before a run, as any Kafka tool can.
 
 The target is the start or end of the log, a time, or N records back.
 
@@ -73,7 +73,9 @@ def parse_rewind(text: str) -> Rewind:
 
 
 def rewind_moves(admin: Admin, topic: str, rewind: Rewind, positions: Mapping[TopicPartition, int]) -> list[Move]:
-    """Returns the effect of the reset on each partition. A partition without a position is at its log start offset.
+    """Returns the effect of the reset on each partition.
+
+    A partition that is not in ``positions`` is at its log start offset.
 
     Raises UnknownTopic.
     """
@@ -92,7 +94,7 @@ def rewind_moves(admin: Admin, topic: str, rewind: Rewind, positions: Mapping[To
                 wanted = end
             case RewindKind.BACK:
                 wanted = before - rewind.amount
-            case RewindKind.TIME:  # no record is that new: use the end
+            case RewindKind.TIME:  # the log end offset, if no record is that new
                 wanted = end if found[tp].offset == NO_OFFSET else found[tp].offset
         moves.append(Move(tp.partition, before, wanted, min(max(wanted, start), end)))
     return moves

@@ -1,9 +1,10 @@
 """A rewind that is made once, even if the run that makes it is killed several times.
 
 The new offsets are first decided and saved in the demo's state. Then the group is reset. Then the query follows the
-reset. If a run dies in between, the decision remains. The next run carries it out if it is asked for the same rewind or
-for none, and makes no new decision: otherwise ``-100`` would be 200 after a kill. The reset can be repeated as long as
-the query has not followed it; the query's checkpoint shows whether it has.
+reset. If a run dies in between, the decision remains. If the next run is asked for the
+same rewind or for no rewind, it carries out this decision and makes no new one. After a kill, a new decision would make
+``-100`` go back 200 records. The reset can be repeated as long as the query has not followed it. The query's checkpoint
+shows whether the query has followed it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Reset:
-    """``asked``: the rewind in the user's words. ``continued``: whether an earlier run decided it."""
+    """``asked``: the rewind in the user's words. ``continued``: whether an earlier run decided the rewind."""
 
     asked: str
     moves: Sequence[Move]
@@ -41,6 +42,7 @@ class Reset:
 def reset_once(admin: Admin, query: Query, state: DemoState, asked: str | None) -> Reset | None:
     """Resets the group as requested, or as an earlier run had decided; returns None if there is nothing to reset.
 
+    If the query has already followed the earlier run's reset, returns that reset without repeating it.
     ``state.pending`` stays until ``DemoState.end_rewind`` is called. Raises ConfigError, StorageError.
     """
     pending, newest = state.pending, newest_batch(query.checkpoint)

@@ -1,7 +1,7 @@
 """The demo's state between runs, in one small file that is replaced atomically.
 
-``target``: the number of events that the topic should have. It is written before the first of them is published, so the
-next run completes a killed run. ``pending``: a rewind that is decided and not finished. The next run finishes it
+``target``: the number of events that the topic should have. It is saved before the first event is published, so
+the next run completes a killed run. ``pending``: a rewind that is decided and not finished. The next run finishes it
 instead of making a second one. ``skipped``: the ranges that a rewind skipped on purpose. Only these may be missing from
 the table.
 """
@@ -22,7 +22,7 @@ from odradek.pipelines.filesystems import sync_directory
 _FILE = "demo.json"
 _VERSION = 1
 
-# Half-open: the first skipped offset, and the first offset that is read again.
+# Half-open: the first skipped offset, and the first offset after the skipped ones.
 Range = tuple[int, int]
 
 
@@ -30,8 +30,8 @@ Range = tuple[int, int]
 class PendingRewind:
     """A rewind in the user's words, and its effect on each partition.
 
-    ``batch``: the newest micro-batch in the query's checkpoint when it was decided. A newer one means that the query
-    has followed the rewind.
+    ``batch``: the newest micro-batch in the query's checkpoint when the rewind was decided. A newer micro-batch
+    means that the query has followed the rewind.
     """
 
     asked: str
