@@ -57,7 +57,8 @@ def test_a_consumer_that_starts_while_no_node_runs_waits_for_its_offsets(
 ) -> None:
     harness.put({0: 7, 1: 9})
     kill()
-    with harness.consumer(zookeeper_session_timeout_ms=30_000) as one:
+    # A node that is starting may accept a connection and not reply. kazoo then waits for one session timeout, here 6 s.
+    with harness.consumer() as one:
         one.subscribe([harness.topic])
         eventually(lambda: one.poll(0.1) or one.assignment(), within_s=30)
         assert one.poll(0.5) == {}
