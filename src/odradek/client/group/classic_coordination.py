@@ -133,10 +133,9 @@ class ClassicCoordination(Coordination):
         """Prepares a join: makes the automatic commit, then gives up the partitions that the member does not keep."""
         if self._prepared:
             return
-        await self._auto_commit_now(self.config.default_api_timeout_ms)
+        is_member = await self._commit_before_revocation()
         self._prepared = True
-        if self.lost:  # the reply to the commit says that the group has removed this member
-            await self._give_up_lost()
+        if not is_member:
             return
         owned = sorted(self._subscription.partitions)
         topics = self._subscription.topics
@@ -161,9 +160,7 @@ class ClassicCoordination(Coordination):
         revoked = sorted(before - set(assigned))
         if revoked:  # cooperative: the next rebalance assigns these partitions to other members
             try:
-                await self._auto_commit_now(self.config.default_api_timeout_ms)
-                if self.lost:  # the reply to the commit says that the group has removed this member
-                    await self._give_up_lost()
+                if not await self._commit_before_revocation():
                     return
                 await self._call_back(self.on_revoked, revoked)
             except BaseException:

@@ -167,6 +167,17 @@ class Coordination(ABC):
         if lost:
             await self._call_back(self.on_lost or self.on_revoked, lost)
 
+    async def _commit_before_revocation(self) -> bool:
+        """Makes the automatic commit. Returns False if the group has removed this member by then.
+
+        The reply to the commit, or to a heartbeat during the commit, can say that. Then other members may own all
+        partitions, and this method gives them up as lost."""
+        await self._auto_commit_now(self.config.default_api_timeout_ms)
+        if self.lost:
+            await self._give_up_lost()
+            return False
+        return True
+
     async def _assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Replaces the assignment, and gives up the ownership of the partitions that are no longer assigned."""
         kept = list(partitions)

@@ -137,9 +137,7 @@ class Kip848Coordination(Coordination):
         if target == member.owned and target != member.target and not member.is_new:
             return  # the other topics' names are being looked up
         join_number = member.begin_reconciliation()
-        await self._auto_commit_now(self.config.default_api_timeout_ms)
-        if self.lost:  # the coordinator has removed this member during the commit: other members may own all partitions
-            await self._give_up_lost()
+        if not await self._commit_before_revocation():
             return
         kept = {topic_id: numbers & target.get(topic_id, frozenset()) for topic_id, numbers in member.owned.items()}
         if revoked := sorted(self._partitions(member.owned) - self._partitions(kept)):
