@@ -21,8 +21,8 @@ from bench.workload import create_topic, set_topic_config
 
 Values = dict[str, float]
 
-_CONSUMED_BATCH_RECORDS = 500
-"""Records in a batch of the measure ``consume``: as many as in ``consumer-perf`` with records of 100 bytes."""
+_BATCH_RECORDS = {100: 500, 1000: 100}
+"""The number of records in a batch that consumers read, by the bytes of a record."""
 
 
 @dataclass(frozen=True)
@@ -239,12 +239,17 @@ def measure_produce(side: Side, sizes: Sizes, started_s: float) -> Values:
     return {"produce": answer["per_s"], "produce_cpu": cpu_s / sizes.rows * 1e6}
 
 
+def _filled_topic(side: Side, topic: str, megabytes: float, record_bytes: int, batch_records: int) -> int:
+    """Creates a topic of 4 partitions and fills it with batches of equal size. Returns the number of records."""
+    create_topic(side.bootstrap, topic, 4)
+    shape = {"partitions": 4, "record_bytes": record_bytes, "batch_records": batch_records}
+    filled, _ = run_workload("fill", side, topic=topic, megabytes=megabytes, **shape)
+    return int(filled["count"])
+
+
 def measure_consume(side: Side, sizes: Sizes, started_s: float) -> Values:
     """Reads the same batches from both sides. A producer makes larger batches for a slower broker."""
-    create_topic(side.bootstrap, "consume", 4)
-    shape = {"partitions": 4, "record_bytes": 100, "batch_records": _CONSUMED_BATCH_RECORDS}
-    filled, _ = run_workload("fill", side, topic="consume", megabytes=sizes.consumed_mb, **shape)
-    rows = int(filled["count"])
+    rows = _filled_topic(side, "consume", sizes.consumed_mb, 100, _BATCH_RECORDS[100])
     run_workload("consume", side, rows=rows, topic="consume")
     answer, cpu_s = run_workload("consume", side, rows=rows, topic="consume")
     return {"consume": answer["per_s"], "consume_cpu": cpu_s / rows * 1e6}
@@ -279,13 +284,11 @@ def measure_producer_perf(side: Side, sizes: Sizes, started_s: float) -> Values:
 
 def measure_consumer_perf(side: Side, sizes: Sizes, started_s: float) -> Values:
     found: Values = {}
-    for size, records in ((100, 500), (1000, 100)):
+    for size, records in _BATCH_RECORDS.items():
         topic = f"consumer-perf-{size}"
-        create_topic(side.bootstrap, topic, 4)
-        shape = {"partitions": 4, "record_bytes": size, "batch_records": records}
         # Enough records for three seconds and more: shorter runs measure Java's start.
         megabytes = max(20, (300 if size == 100 else 1000) * sizes.scale)
-        rows = int(run_workload("fill", side, topic=topic, megabytes=megabytes, **shape)[0]["count"])
+        rows = _filled_topic(side, topic, megabytes, size, records)
         arguments = ("--topic", topic, "--num-records", str(rows), "--timeout", "20000", "--hide-header")
         out, _ = _java_tool(side, "ConsumerPerformance", *arguments)
         row = out.strip().splitlines()[-1].split(", ")
@@ -361,10 +364,7 @@ def log_bytes(side: Side, partition: str) -> int:
 
 
 def measure_restart(side: Side, sizes: Sizes, started_s: float) -> Values:
-    create_topic(side.bootstrap, "restart", 4)
-    megabytes = max(20, sizes.restart_gb * 1000 * min(sizes.scale, 1))
-    shape = {"partitions": 4, "record_bytes": 1000, "batch_records": 60}
-    run_workload("fill", side, topic="restart", megabytes=megabytes, **shape)
+    _filled_topic(side, "restart", max(20, sizes.restart_gb * 1000 * min(sizes.scale, 1)), 1000, 60)
     ends = raw.end_offsets(side.bootstrap, "restart", 4)
     side.kill()
     began = time.perf_counter()

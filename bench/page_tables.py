@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_SECTION = re.compile(r"<!-- (?:make )?bench writes ([^>]*?)from here -->\n(.*?)<!-- \1to here -->", re.DOTALL)
+_SECTION = re.compile(r"<!-- bench writes ([^>]*?)from here -->\n(.*?)<!-- \1to here -->", re.DOTALL)
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC")
 _SECOND_NAMES = ("client", "variant")
 """Titles of a second column whose cell is part of the row's name."""

@@ -17,11 +17,8 @@ from odradek.cli.terminal import counted
 
 
 def marks(name: str) -> tuple[str, str]:
-    """The lines before and after the section ``name`` of a page. "" is the section without a name."""
-    return (f"<!-- bench writes {name} from here -->", f"<!-- {name} to here -->") if name else (BEGIN, END)
-
-
-BEGIN, END = "<!-- make bench writes from here -->", "<!-- to here -->"
+    """The lines before and after the section ``name`` of a page."""
+    return f"<!-- bench writes {name} from here -->", f"<!-- {name} to here -->"
 
 
 def shown(value: float) -> str:
@@ -113,7 +110,7 @@ def section(ours: list[Values], theirs: list[Values], names: tuple[str, str], co
     return "\n".join(lines)
 
 
-def write(page: Path, text: str, name: str = "") -> None:
+def write(page: Path, text: str, name: str) -> None:
     """Replaces the section ``name`` of a page, or appends it. Creates a missing page."""
     begin, end = marks(name)
     text = f"{begin}\n\n{text}\n\n{end}"

@@ -90,10 +90,10 @@ def meanings(module: Any) -> dict[str, tuple[str, str]]:
         if not isinstance(node, ast.ClassDef):
             continue
         for one, text in zip(node.body, node.body[1:], strict=False):
-            is_text = isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
-            if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and is_text:
-                doc = " ".join(str(text.value.value).split())  # type: ignore[attr-defined]  # see ``is_text``
-                found[one.target.id] = ast.unparse(one.annotation), doc
+            if not isinstance(one, ast.AnnAssign) or not isinstance(one.target, ast.Name):
+                continue
+            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                found[one.target.id] = ast.unparse(one.annotation), " ".join(str(text.value.value).split())
     return found
 
 

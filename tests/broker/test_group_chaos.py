@@ -204,7 +204,7 @@ def change_members(
             members.start(rng)
         else:
             members.stop(rng)
-        time.sleep(rng.uniform(0, 2 * pause_s))
+        time.sleep(rng.uniform(0, 2 * pause_s))  # members join and leave at random times
 
 
 def history(bootstrap: str, group: str, topic: str) -> dict[int, list[int]]:

@@ -15,10 +15,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def test_a_run_replaces_only_its_own_section(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    report.write(page, "first run")
+    report.write(page, "first run", "start")
     report.write(page, "only fan-out", "fan-out")
     page.write_text(page.read_text() + "\nwritten by hand\n")
-    report.write(page, "second run")
+    report.write(page, "second run", "start")
     report.write(page, "fan-out again", "fan-out")
     text = page.read_text()
     assert text.startswith("# Benchmarks")

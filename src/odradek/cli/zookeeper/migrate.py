@@ -210,12 +210,11 @@ def _report(
     ready = [plan for plan in plans if _is_ready(plan)]
     if not plans:
         note("No groups.")
+    elif not ready and any(plan.refusals for plan in plans):
+        note("Nothing was written.")
     elif not ready:
-        if any(plan.refusals for plan in plans):
-            note("Nothing was written.")
-        else:
-            has_rows = any(plan.rows for plan in plans)
-            note("Nothing to write: the target has these offsets." if has_rows else "Nothing to write.")
+        has_rows = any(plan.rows for plan in plans)
+        note("Nothing to write: the target has these offsets." if has_rows else "Nothing to write.")
     elif undo is None:
         note("Nothing was written: add --execute.")
     else:
