@@ -10,6 +10,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.odradek-ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+UV := $(BIN)/uv pip install --quiet
+INSTALL := --python $(BIN)/python -c constraints.txt -e '.[test]'
 ARCHIVE := build/spark.jsa
 # Tests start hundreds of Python processes. Without bytecode each of them compiles all modules that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -19,12 +21,14 @@ unexport PYTHONDONTWRITEBYTECODE
 
 setup: $(STAMP)
 
-# uv takes half of pip's time. pip installs where uv cannot (another index, a platform without uv).
+# uv takes half of pip's time. pip installs where uv cannot (another index, a platform without uv). First uv tries its
+# cache alone: the versions are pinned, and an index that sends no Cache-Control (many mirrors) makes uv fetch and build
+# pyspark again for each environment, which adds 1.4 GB to the cache.
 $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "odradek needs Python 3.11 or newer with venv and ensurepip (Debian: apt install python3-venv); none was found. Set PYTHON=/path/to/python3" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade pip setuptools wheel uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[test]' || $(PIP) -e '.[test]'
+	$(UV) --offline $(INSTALL) 2>/dev/null || $(UV) $(INSTALL) || $(PIP) -e '.[test]'
 	@touch $(STAMP)
 
 demo: setup
@@ -73,13 +77,13 @@ test-long: setup
 test-lowest: setup
 	test -x build/lowest/bin/python || $(PYTHON) -m venv build/lowest
 	grep -E '^($(TOOLS))==' constraints.txt > build/tools.txt
-	$(BIN)/uv pip install --quiet --python build/lowest --resolution lowest-direct -c build/tools.txt -e '.[test]'
+	$(UV) --python build/lowest --resolution lowest-direct -c build/tools.txt -e '.[test]'
 	build/lowest/bin/python -m pytest tests/unit -n 2
 
 test-newest: setup
 	@test -n "$(NEWEST)" || { echo "make test-newest needs Python 3.13 or newer; none was found. Set NEWEST=/path/to/python3.13" >&2; exit 2; }
 	test -x build/newest/bin/python || $(NEWEST) -m venv build/newest
-	$(BIN)/uv pip install --quiet --python build/newest --upgrade -e '.[test]'
+	$(UV) --python build/newest --upgrade -e '.[test]'
 	build/newest/bin/python -m pytest tests/unit -n 2
 
 # Source, sink and ingest with each supported PySpark, in an environment of each; prints the table of docs/spark.md.
