@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from support.jvm import BUILD, KAFKA, SHORT_LIVED, SPARK, java_classes, kafka_co
 ROOT = Path(__file__).resolve().parents[2]
 _DUMP_S = 120
 _RECORDS = 100
+_SPACE_GIB = 1  # all tests use up to 0.4 GiB at a time
 # Two processes compile the kernels. Each half takes the same time.
 _HALVES = (
     ("odradek.pipelines.json_columns", "odradek.pipelines.avro_columns"),
@@ -30,6 +32,17 @@ _HALVES = (
     ),
 )
 KERNELS = tuple(itertools.chain(*_HALVES))
+
+
+def require_space() -> None:
+    """Ends the process with a message if the folder for temporary files has too little space for all tests."""
+    place = tempfile.gettempdir()
+    free = shutil.disk_usage(place).free / 2**30
+    if free < _SPACE_GIB:
+        sys.exit(
+            f"the tests need {_SPACE_GIB} GiB for temporary files; {place} has {free:.1f} GiB free. Delete files there,"
+            " or set TMPDIR to a folder with more space"
+        )
 
 
 def compile_kernels() -> None:
@@ -99,4 +112,8 @@ def _run_spark(bootstrap: str, table: Path) -> None:
 
 
 if __name__ == "__main__":
-    compile_kernels() if sys.argv[1:] == ["kernels"] else make_archives()
+    if sys.argv[1:] == ["kernels"]:
+        require_space()
+        compile_kernels()
+    else:
+        make_archives()
