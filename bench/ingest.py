@@ -89,7 +89,7 @@ Measure = Callable[[Bench], tuple[Rounds, str]]
 
 @dataclass(frozen=True)
 class Case:
-    """A case. ``rows``: the number of records at full size, for the placeholder in ``title``.
+    """A case. ``rows``: the number for the placeholder in ``title``, if it has one: the records at full size.
 
     ``is_command``: its figure ``s`` is that of a whole command, not of a query in a session.
     """

@@ -1,4 +1,4 @@
-"""Topics into tables by whole commands, from process start to process end, and a backlog with a kill of the driver."""
+"""Measures whole commands, from process start to end: topics into tables, and a backlog with a kill of the driver."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 ``python -m bench.revisions OTHER/src [ROUNDS] [CASE ...]``
 
 Three brokers run: "first" and "second" of the other revision, and "here" of this revision. In each round of a case, the
-brokers get the same requests one after another, in random order. The figure is the run time of all threads of a broker
-(from ``/proc``). The case "start" measures new brokers from their start until they are ready.
+brokers get the same requests. One broker follows another, in random order. The figure is the run time of all threads of
+a broker (from ``/proc``). The case "start" measures new brokers from their start until they are ready.
 
 The output has two ratios for each case: "here" to "first", and "second" to "first" ("itself"). Each is a median with
 its quartiles. The second ratio shows the spread between equal revisions. The last figure is the median time of "first"

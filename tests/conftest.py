@@ -21,7 +21,7 @@ from support.spark_session import spark  # noqa: F401  a fixture, one for the fo
 if TYPE_CHECKING:
     from odradek.testing.zookeeper import ZooKeeper
 
-gc.disable()  # until the collection is finished: nearly all of its objects are kept
+gc.disable()  # until pytest has collected the tests: nearly all objects made until then are kept
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # tests share bench/apache.py

@@ -1,4 +1,6 @@
-"""kill -9 at random moments under a mixed workload: no acknowledged record is lost, and no idempotent one exists twice.
+"""kill -9 at random moments under a mixed workload.
+
+No acknowledged record is lost, and no record of an idempotent producer exists twice.
 
 A run ends one broker five times, in the slow tests ten times: mostly with kill -9, sometimes with a clean stop. One
 seed determines all choices. A failure reports the seed and the number of the crash.

@@ -1,4 +1,4 @@
-"""Claims of the articles and behaviours of other implementations about transactions, shown with confluent-kafka."""
+"""The articles' claims about transactions, and numbered behaviours of transactions, shown with confluent-kafka."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ BOTH = pytest.mark.parametrize("in_thread", [False, True], ids=["process", "thre
 
 @pytest.fixture(scope="module", params=[False, True], ids=["process", "thread"])
 def shared(request: pytest.FixtureRequest) -> Iterator[odradek.Broker]:
-    """A broker that the tests share: first in its own process, then in a thread of this process.
+    """A broker that the tests share. The tests run with a broker in its own process, then with one in a thread.
 
     The tests must not damage it.
     """
@@ -263,7 +263,7 @@ def test_a_broker_that_cannot_start_reports_the_reason(in_thread: bool, tmp_path
             pass
 
 
-def test_a_stopped_broker_raises_a_clear_error(topic: str) -> None:
+def test_a_killed_broker_raises_a_clear_error(topic: str) -> None:
     with odradek.Broker() as broker:
         pid = broker.pid
         assert pid is not None
@@ -416,7 +416,10 @@ def test_an_injected_error_reaches_the_client(broker: odradek.Broker, topic: str
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_lost_connection_during_a_produce_repeats_no_record(broker: odradek.Broker, topic: str, when: Any) -> None:
-    """An idempotent producer repeats a batch without a reply. With ``when="after"`` the log has the batch already."""
+    """An idempotent producer sends a batch without a reply again. The log gets each batch once.
+
+    With ``when="after"`` the log has the batch before the connection is lost.
+    """
     servers = broker.bootstrap_servers
     create_topic(servers, topic)
     broker.faults.disconnect("Produce", times=3, topic=topic, when=when)

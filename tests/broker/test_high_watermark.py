@@ -126,7 +126,7 @@ async def serving(directory: Path) -> AsyncIterator[Setup]:
 def run_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Setup], Any]], None]:
     """Returns a function that runs a coroutine function with a ``Setup``.
 
-    A share of the loop lasts for an hour. So no request waits because the shares of others come first.
+    A share of the loop lasts for an hour. So no request waits for the shares of other requests.
     """
     for name in ("SHARE_S", "TICK_S"):
         monkeypatch.setattr(scheduler, name, 3600.0)

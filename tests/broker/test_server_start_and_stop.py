@@ -1,4 +1,4 @@
-"""Start, stop and kill of the broker, the owner of its directory, and the data that survives."""
+"""Start, stop and kill of the broker, the owner of its directory, the data that survives, and new topics."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ class Trial:
             self.noted += 1
 
     def segments(self) -> int:
-        """Returns the number of segments of all partitions of the transactions' topic."""
+        """Returns the number of segments in all partitions of ``TOPIC``."""
         return sum(1 for _ in self.broker.data_dir.glob(f"{TOPIC}-*/*.log"))
 
     # --- one round --------------------------------------------------------------------------------------------

@@ -115,9 +115,9 @@ RECORDS = {
 }
 
 
-def test_credentials_are_in_no_file_of_the_broker(own_broker: Callable[..., RunningBroker]) -> None:
+def test_a_salted_password_is_in_no_file_of_the_broker(own_broker: Callable[..., RunningBroker]) -> None:
     if os.environ.get("ODRADEK_TEST_ORACLE"):
-        pytest.skip("the test looks at the log of odradek's process")
+        pytest.skip("the test looks at the files of odradek's broker")
     running = own_broker()
     put(running, "alice", SHA_256, 4096, b"s3cr3t" * 6)
     put(running, "alice", SHA_256, 1, b"s3cr3t" * 6)

@@ -1,4 +1,4 @@
-"""``odradek groups``: the partition and coordinator of a group, its lost records, and deletion."""
+"""``odradek groups``: location, lost records, deletion, the settings file, narrow terminals, help."""
 
 from __future__ import annotations
 

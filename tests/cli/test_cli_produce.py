@@ -285,8 +285,8 @@ def test_a_csv_row_is_not_scanned_again_for_each_piece(monkeypatch: pytest.Monke
 
 @given(st.text('ab",\r\n', max_size=40), st.integers(1, 9))
 def test_csv_rows_end_at_the_same_positions_for_any_size_of_pieces(text: str, size: int) -> None:
-    """The pattern for whole rows matches the first part of the input. The end of this part is also the end of a row if
-    the input arrives in pieces."""
+    """The pattern for whole rows matches the complete rows at the start of the input. If the input arrives in pieces, a
+    row ends at the same position."""
 
     class Few(io.BytesIO):
         def read1(self, _size: int | None = -1) -> bytes:

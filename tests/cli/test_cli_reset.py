@@ -1,4 +1,7 @@
-"""``odradek groups reset`` compared with Apache Kafka's own tool: plans, CSV, undo files, refusals."""
+"""``odradek groups reset``: plans, CSV, undo files, refusals.
+
+Two tests compare its output with that of Apache Kafka's own tool.
+"""
 
 from __future__ import annotations
 

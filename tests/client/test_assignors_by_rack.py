@@ -80,7 +80,7 @@ def assignment_text(assignment: Assignments) -> str:
 
 
 def random_group(name: str, chance: random.Random) -> Group:
-    """Returns a group with and without racks. With a sticky assignor, members may report owned partitions."""
+    """Returns a random group, with or without racks. With a sticky assignor, members may report owned partitions."""
     known = [f"r{n}" for n in range(chance.choice([0, 1, 2, 3, 3, 4]))]
     topics = [f"t{n}" for n in range(chance.randint(1, 4))]
     alike = chance.randint(1, 8)

@@ -1,4 +1,7 @@
-"""Invalid arguments and settings raise at once, and the error names them. Interrupted calls leave no coroutine."""
+"""Invalid arguments and settings raise at once, and the error names them. Interrupted calls leave no coroutine.
+
+Also: custom assignors, values of numpy, and what a poll does before it waits.
+"""
 
 from __future__ import annotations
 
@@ -345,7 +348,7 @@ def test_a_numpy_timestamp_is_sent(bootstrap: str, admin: Admin, topic: str) -> 
 def test_the_poll_interval_begins_again_before_a_poll_waits(
     consumer: Make, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A poll begins the time of max_poll_interval_ms again at its start, before it waits."""
+    """Each poll restarts the time of max_poll_interval_ms before it waits."""
     admin.create_topics([NewTopic(topic, 1, 1)])
     one = consumer()
     one.assign([TopicPartition(topic, 0)])

@@ -150,7 +150,7 @@ def test_subscriptions_are_decoded_as_they_were_encoded() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_malformed_subscriptions_are_refused(data: bytes) -> None:
+def test_malformed_subscriptions_raise_only_value_error(data: bytes) -> None:
     for read in (decode_subscription, decode_sticky_memory):
         try:
             read(data)

@@ -282,8 +282,8 @@ def test_with_little_memory_brokers_are_asked_in_turn() -> None:
 
 
 def test_replies_for_an_old_position_change_nothing() -> None:
-    """The event loop and the caller's thread both set the position of a partition. The later one finds another version
-    of the position and changes nothing."""
+    """The event loop and the caller's thread both change a partition's position. Each passes the version that it has
+    seen. If the position has another version by then, the call changes nothing."""
     state, again = PartitionState(), PartitionState()
     state.set_position(5)
     again.set_position(5)
@@ -375,8 +375,8 @@ def test_an_iteration_returns_its_fetched_records_although_the_next_fetch_is_out
 
 @pytest.mark.claim(58, part=True)
 def test_returned_records_count_although_later_fetched_ones_are_dropped() -> None:
-    """An iteration or a failed block sets the position after the poll that took the records: to the records that really
-    were returned. This works after a new fetch, and has no effect after a seek."""
+    """After a poll has taken records, an iteration or a failed block sets the position to the end of the records that
+    were really returned. It does so even if fetched records were dropped meanwhile. After a seek it has no effect."""
     state = PartitionState()
     state.set_position(0)
     taken = state.version
@@ -469,7 +469,7 @@ def one_fetcher(state: PartitionState) -> Fetcher:
 
 @pytest.mark.behaviour(52, part=True)
 def test_a_position_set_during_a_divergence_lookup_is_not_confirmed_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    class AppendedBatch(PartitionState):
+    class SeekBeforeTruncation(PartitionState):
         """The caller's thread sets a position just before the truncation is applied."""
 
         def truncate(self, *args: int) -> bool:
@@ -486,7 +486,7 @@ def test_a_position_set_during_a_divergence_lookup_is_not_confirmed_by_it(monkey
 
     monkeypatch.setattr(offset_requests, "try_epoch_ends", ends)
     assert asyncio.run(go(PartitionState())) == 7
-    assert asyncio.run(go(AppendedBatch())) == -1
+    assert asyncio.run(go(SeekBeforeTruncation())) == -1
 
 
 def test_of_two_concurrent_resets_the_later_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,7 @@
-"""Failed ``with`` blocks, iterations that end early, wrong commits, and a worker that is killed at random moments."""
+"""Failed ``with`` blocks, iterations that end early, wrong commits, and a worker that is killed at random moments.
+
+Also the default assignors and lookups of topics.
+"""
 
 from __future__ import annotations
 

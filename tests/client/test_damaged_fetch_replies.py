@@ -50,7 +50,7 @@ class Item(NamedTuple):
 
 
 def batches() -> list[bytes]:
-    """Valid record sets that start at, before and after the fetch offset."""
+    """Record sets that start at the fetch offset or before it. Some are empty or end with an incomplete batch."""
     out = []
     for number, codec in enumerate(CODES):
         records = [Item(b"k%d" % n, b"value %d" % n * n) for n in range(9)]

@@ -1,4 +1,4 @@
-"""The directory in which numba stores compiled kernels."""
+"""The directory in which numba stores compiled kernels, and the changes that make it compile a kernel again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of a large reply is reused once no view of it exists, and not before."""
+"""The memory of a large reply is reused when no view of it exists any more, and not before."""
 
 from __future__ import annotations
 

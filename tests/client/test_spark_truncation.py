@@ -334,16 +334,16 @@ def test_lost_records_are_reported_although_their_cause_is_unknown(
     message = (
         r"t-0: offsets {} to 9 are lost \(its log starts at 10\), removed by retention or DeleteRecords \(the.*topic t"
     )
-    lenient = str(fails).lower()
-    committed = {"startingOffsets": "committed", "kafka.group.id": "g", "failOnDataLoss": lenient}
+    fail_on_data_loss = str(fails).lower()
+    committed = {"startingOffsets": "committed", "kafka.group.id": "g", "failOnDataLoss": fail_on_data_loss}
     if fails:
         with pytest.raises(DataLoss, match=message.format(0)):
-            read(cluster, failOnDataLoss=lenient)
+            read(cluster, failOnDataLoss=fail_on_data_loss)
         with pytest.raises(DataLoss, match=message.format(7)):
             Query(cluster, **committed).next({})
         return
     with caplog.at_level(logging.WARNING, "odradek.spark"):
-        assert read(cluster, failOnDataLoss=lenient) == list(range(10, 30))
+        assert read(cluster, failOnDataLoss=fail_on_data_loss) == list(range(10, 30))
         assert Query(cluster, **committed).next({})["$odradek"]["from"] == {"t": {"0": 10}}
     assert len(caplog.messages) == 2
     assert all(re.search(message.format(first), text) for first, text in zip((0, 7), caplog.messages, strict=True))

@@ -1,4 +1,4 @@
-"""The demo end to end with a few thousand events: first run, second run, more events, and every kind of rewind."""
+"""The demo end to end, with a few thousand events: two runs, more events, every kind of rewind, and a lost file."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ def dump(kafka_tools: KafkaTools, files: list[Path], *options: str) -> str:
 
 
 def write_log(path: Path) -> tuple[Log, list[tuple[int, int, int, int]]]:
-    """Writes overlapping transactions of three producers in three segments. One transaction stays open. Returns the log
-    and the entries that its indexes of aborted transactions must have."""
+    """Writes overlapping transactions of three producers in three segments. Two transactions stay open. Returns the
+    log and the entries that its indexes of aborted transactions must have."""
     log = open_log(path)
     epochs = dict.fromkeys((7, 8, 9), 0)
     aborted = []

@@ -52,8 +52,8 @@ def start(kafka_cp: str, servers: str) -> Iterator[Start]:
 @pytest.mark.slow
 @pytest.mark.claim(22)
 def test_the_sample_of_auto_commit_commits_every_two_seconds(servers: str, start: Start) -> None:
-    """The sample does not set ``auto.offset.reset``, so it starts at the log ends. The test sends the records after the
-    sample has joined."""
+    """The sample does not set ``auto.offset.reset``. So the test first commits offset 0 for the group, and the sample
+    reads all records."""
     for topic in ("foo", "bar"):
         create_topic(servers, topic)
         commit(servers, GROUP, {(topic, 0): 0})

@@ -220,7 +220,7 @@ def run(make: type[Confluent | KafkaPython]) -> None:
 
 
 class AioKafka:
-    """aiokafka sends no generation with the offsets of a transaction. So it ends a transaction before a rebalance."""
+    """aiokafka sends no generation with a transaction's offsets. A rebalance waits for the end of the transaction."""
 
     def __init__(self) -> None:
         from aiokafka import AIOKafkaConsumer, AIOKafkaProducer

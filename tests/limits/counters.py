@@ -1,4 +1,4 @@
-"""Counters of work and memory: the lines of the broker's code that a call runs, and the bytes that remain after it."""
+"""Counters of work and memory: the lines of odradek's code that a call runs, and the bytes that remain after it."""
 
 from __future__ import annotations
 

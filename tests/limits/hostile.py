@@ -151,7 +151,7 @@ def versions_of(api_key: int) -> list[int]:
 
 @cache
 def places_of(entity: Any, extreme: str) -> list[str]:
-    """Returns the paths of the fields where this extreme is possible. For other extremes, the list is empty."""
+    """Returns the paths of the fields where this extreme is possible. An extreme of the whole message has no paths."""
     wanted: Callable[[Field[Any]], bool] = {
         "longest": lambda field: field.metadata.get("kafka_type") in ("string", "bytes"),
         "widest": lambda field: classify_field(field).is_array,
@@ -174,7 +174,10 @@ def places_of(entity: Any, extreme: str) -> list[str]:
 
 @cache
 def dense_batch(count: int, codec: int, flavour: int) -> bytes:
-    """Returns a batch of the smallest records, of equal records, or of records with headers: the most work per byte."""
+    """Returns a batch of the smallest records, of records with and without a key in turn, or of records with headers.
+
+    These records are the most work per byte.
+    """
     now_ms = 1_750_000_000_000
     shapes = (
         (bytes((12, 0, 0, 0, 1, 1, 0)),),

@@ -199,8 +199,8 @@ def record(name: str, *types: Any) -> dict[str, Any]:
 
 
 def chain(length: int, width: int) -> dict[str, Any]:
-    """A schema of ``length`` record types. Each type contains the one before it ``width`` times. The JSON has only 6
-    levels, but the types have ``length`` levels."""
+    """A root record with ``length`` record types. Each type contains the one before it ``width`` times. The JSON has
+    only 6 levels, but the types have more than ``length`` levels."""
     return record("Root", record("R0", "int"), *(record(f"R{n}", *[f"R{n - 1}"] * width) for n in range(1, length)))
 
 

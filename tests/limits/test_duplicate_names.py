@@ -376,7 +376,7 @@ def test_a_wide_request_is_answered_in_steps(name: str, tmp_path: Path) -> None:
 
         def watched(*arguments: Any) -> Any:
             answer = call(*arguments)
-            assert isinstance(answer, GeneratorType), "the request is answered at once"
+            assert isinstance(answer, GeneratorType), "the handler works in steps"
             return counted(answer)
 
         def counted(answer: Any) -> Any:

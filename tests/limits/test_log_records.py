@@ -82,13 +82,13 @@ def test_a_host_name_set_at_run_time_is_shown_with_escapes(shown: io.StringIO) -
 
 def test_a_load_that_fails_shows_group_and_topic_with_escapes(shown: io.StringIO) -> None:
     harness = GroupHarness(partition_count=1)
-    machine = harness.shard("g")
+    shard = harness.shard("g")
 
     def fail(*_: object) -> None:
         raise ValueError(EVIL)
 
-    machine.replay_commits = fail
-    CommitRuns(machine, "log", print)._replay_commits((EVIL, "t"), {0: None}, offset_key_prefix(EVIL, "t"), {})
+    shard.replay_commits = fail
+    CommitRuns(shard, "log", print)._replay_commits((EVIL, "t"), {0: None}, offset_key_prefix(EVIL, "t"), {})
     _assert_harmless(shown.getvalue())
 
 

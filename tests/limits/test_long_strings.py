@@ -1,4 +1,6 @@
-"""Strings longer than 32,767 bytes: refused in requests, as by Kafka's parsers, but read in keys of older versions."""
+"""Strings longer than 32,767 bytes: refused in requests, as by Kafka's parsers, but read in keys that older versions
+of the broker wrote.
+"""
 
 from __future__ import annotations
 

@@ -328,7 +328,7 @@ def test_the_log_stays_small_after_many_changes_of_the_catalogue(monkeypatch: py
     assert len(replayed) < 400
 
 
-def test_old_snapshots_are_deleted_by_age_and_size_but_never_the_newest() -> None:
+def test_old_snapshots_are_deleted_by_age_but_never_the_newest() -> None:
     now_ms = T0
     files = MemoryFiles()
     config = MetadataConfig(retention_ms=1000, retention_bytes=-1)

@@ -1,7 +1,7 @@
 """The memory of a request is free after the reply, without a full garbage collection.
 
-An exception and a frame that still refers to it form a cycle. Such a cycle keeps a request of 90 MB in memory
-until the next full collection, which an idle broker runs rarely.
+An exception and a Python stack frame that still refers to the exception form a cycle. Such a cycle keeps a request of
+90 MB in memory until the next full collection, which an idle broker runs rarely.
 """
 
 from __future__ import annotations

@@ -226,7 +226,7 @@ def answer_with(broker: ScriptedBroker, body: bytes) -> Callable[[Any, int], Rep
 
 
 def test_metadata_of_too_many_topics_is_refused_unread(cluster: ScriptedCluster) -> None:
-    """The reply has 11 MB. A client without this limit needs four seconds to create the 1,300,000 topics."""
+    """The reply has 10 MB. A client without this limit needs four seconds to create the 1,300,000 topics."""
     broker = cluster.brokers[1]
     broker.ranges[METADATA] = (0, 0)
     broker.answers[METADATA] = answer_with(broker, metadata_bytes(cluster, 1_300_000))

@@ -1,4 +1,4 @@
-"""Untrusted values in workers: limits of JSON, and the cost of one value for the other values of its batch."""
+"""Untrusted values in workers: limits of JSON and Avro, and the cost of one value for the other values of its batch."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The effects of the attacks in `docs/limits.md` on a broker and on its other clients. The tests are in the long suite.
 
-The tests check that the broker survives, replies to the other clients, and starts again. Most also check that
-the broker returns its memory. They print the waits of the other clients, mostly as rows of the table in
-`docs/limits.md`. No test fails because of a long wait.
+The tests check that the broker survives and replies to the other clients. The tests of single attacks also check that
+it starts again, and most of them that it returns its memory. All print the waits of the other clients, mostly as rows
+of the table in `docs/limits.md`. No test fails because of a long wait.
 """
 
 from __future__ import annotations

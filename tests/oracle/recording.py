@@ -1,7 +1,7 @@
 """Scenarios that send requests to a broker, and the normalised trace of its replies.
 
 A scenario is a function of one ``Run``; a suite is a module of scenarios (``scenarios_<suite>.py``). ``record.py`` runs
-a suite against Apache Kafka and commits the trace; a test runs it against odradek and compares.
+a suite against Apache Kafka and stores the trace; a test runs it against odradek and compares.
 
 Values that may differ between two runs are replaced: names and ids by symbols (``<topic a>``, ``<id 1>``), times by
 ``<now>``, error messages by ``<text>``. So a comparison shows whether there is a message, and ignores its words. Record
@@ -486,7 +486,7 @@ def differences(expected: Any, found: Any, path: str = "") -> list[str]:
 
 @cache
 def load(suite: str) -> dict[str, list[Step]]:
-    """Returns a committed trace: scenario → steps. The result is cached, so a caller must not change it."""
+    """Returns a stored trace: scenario → steps. The result is cached, so a caller must not change it."""
     found: dict[str, list[Step]] = json.loads((TRACES / f"{suite}.json").read_text())
     return found
 

@@ -1,4 +1,4 @@
-"""Feature levels and credentials: allowed and refused changes, their effects, and the state after a restart."""
+"""Feature levels, credentials, voters and brokers: allowed and refused changes, and the state after a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Administration of groups: lists, descriptions, deletions of groups, and offsets that are reset or deleted."""
+"""Administration of groups: coordinators, lists, descriptions, deletions, and offsets that are reset or deleted."""
 
 from __future__ import annotations
 

@@ -21,7 +21,10 @@ _SPECIAL_TIMES = (-1, -2, -3, -4, -5)
 
 
 def transactions_interleaved(run: Run) -> None:
-    """Four transactions and plain records in one partition; each end moves the last stable offset."""
+    """Four transactions and plain records in one partition.
+
+    Each end moves the last stable offset, except the end of b: the transaction of a began earlier and is still open.
+    """
     topic = run.topic()
     run.create(topic)
     a, b, c, d = (initialised(run, label) for label in "abcd")
@@ -158,7 +161,7 @@ def markers_read(run: Run) -> None:
 
 
 def records_deleted_in_transactions(run: Run) -> None:
-    """DeleteRecords up to, into and beyond an open transaction, and into an aborted transaction."""
+    """DeleteRecords before, in and after the records of an open transaction, and in an aborted transaction."""
     topic = run.topic()
     run.create(topic)
     a = initialised(run, "a")

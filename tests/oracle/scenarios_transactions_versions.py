@@ -75,7 +75,7 @@ def levels_changed(run: Run) -> None:
 
 
 def transactions_at_each_level(run: Run) -> None:
-    """Transactions by the older protocol, and with the EndTxn of version 2."""
+    """Transactions with Produce 11 and 12, which end by EndTxn 4 and by EndTxn 5."""
     topic = run.topic()
     run.create(topic, 3)
 

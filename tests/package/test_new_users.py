@@ -52,7 +52,7 @@ def test_a_missing_package_is_named_with_its_extra(missing: str, line: str, expe
     assert last_line(WITHOUT % missing + line) == expected
 
 
-def test_a_missing_module_of_our_own_is_not_explained_away() -> None:
+def test_the_error_of_a_missing_package_of_no_extra_is_unchanged() -> None:
     program = WITHOUT % "kio" + "import odradek; odradek.Admin"
     assert last_line(program).startswith("No module named 'kio")
 

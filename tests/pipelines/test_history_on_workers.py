@@ -1,4 +1,5 @@
-"""The history of groups on Spark: workers find the same ranks in a column, and the same coverage, as one machine."""
+"""The history of groups on Spark: workers find the same values at ranks of a column, and the same coverage, as one
+machine."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from odradek.pipelines.quantiles import at_ranks
 
 
 @pytest.mark.parametrize("parts", [256, 1 << 16])
-def test_positions_in_an_unsorted_column_equal_those_in_the_sorted_one(spark: Any, parts: int) -> None:
+def test_values_at_ranks_of_an_unsorted_column_equal_those_of_the_sorted_one(spark: Any, parts: int) -> None:
     chance = np.random.default_rng(7)
     crowded = chance.integers(0, 50, 400) + 1_700_000_000_000_000
     values = np.concatenate((crowded, chance.integers(-1, 1 << 62, 50), [-1, -1, 1 << 62]))

@@ -1,5 +1,5 @@
-"""docs/pipelines.md: its commands and its Python run unchanged, except for the broker's address. Ingest also runs on a
-cluster."""
+"""docs/pipelines.md: its commands and its Python run unchanged, except for the broker's address. Ingest and the history
+also run on a cluster."""
 
 from __future__ import annotations
 

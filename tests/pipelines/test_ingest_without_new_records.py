@@ -1,4 +1,4 @@
-"""A run without new records commits the group without a start of Spark. Any other run starts Spark."""
+"""A run to the present end with nothing to read commits to its group and does not start Spark. Any other run does."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_run_without_records_to_read_ends_without_spark(
 ) -> None:
     checkpoint = tmp_path / "t" / "_odradek" / "checkpoint"
     with pytest.raises(SparkStarted):
-        run()  # the first run stores its start
+        run()  # the first micro-batch stores the start offsets in the checkpoint
     assert run(spark=spark).rows == 3
     done = run()
     assert (done.rows, done.batches, done.bad, done.files, done.size, done.slowest) == (0, 0, 0, 0, 0, None)

@@ -62,7 +62,7 @@ def test_a_killed_replay_is_completed_by_the_next(
     while first.poll() is None and not seen(output):
         time.sleep(0.001)
     assert first.poll() is None, f"the replay ended before the kill: {log_file.read_text()}"
-    if whole:  # if only Python is killed, Java notices the kill
+    if whole:  # else only Python is killed, and Java ends when it notices this
         first.send_signal(signal.SIGSTOP)  # the driver is stopped first, so it sees none of its children end
         kill_tree(first.pid)
     first.kill()

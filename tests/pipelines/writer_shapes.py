@@ -92,8 +92,8 @@ _NEW, _OLD, _UNKNOWN = 9, 3, 4
 
 @dataclass(frozen=True)
 class TableShape:
-    """``options`` are those of ``ingest``. ``fields``: the kinds of values by field name. ``written``: what fastavro
-    writes."""
+    """``options`` are those of ``ingest``. ``fields``: the kinds of values by field name. ``written``: the schema
+    with which fastavro writes values."""
 
     form: str
     options: dict[str, Any]

@@ -47,8 +47,8 @@ texts = st.one_of(
 
 
 def packed(codec: int, parts: list[bytes], *, kafka: bool) -> bytes:
-    """The parts as one stream. Several gzip members, zstd frames and lz4 frames may follow each other; snappy is one
-    block."""
+    """The parts as one stream. Several gzip members, zstd frames and lz4 frames may follow each other. Snappy has one
+    stream for all parts: xerial's blocks if ``kafka``, else one raw block."""
     if codec == SNAPPY:
         whole = b"".join(parts)
         return compress(SNAPPY, whole) if kafka else bytes(cramjam.snappy.compress_raw(whole))

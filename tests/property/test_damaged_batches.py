@@ -166,7 +166,8 @@ def test_half_a_million_damaged_batches_are_refused_or_read_alike(seed: int) -> 
 
 
 def test_decompression_bombs_are_refused_before_they_are_unpacked() -> None:
-    """A few kilobytes that unpack to more than the limit of a batch: every reader refuses them, with limited memory."""
+    """Less than 2 MiB that unpack to 320 MiB, more than the limit of a batch: every reader refuses them, with limited
+    memory."""
     head = encode_batch([Item(b"k", b"v")], now_ms=1)[:HEADER_BYTES]
     before = resident_mib()
     for codec in (1, 3, 4):

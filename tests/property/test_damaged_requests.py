@@ -36,7 +36,7 @@ from odradek.wire.schemas import Kind
 
 MAX_GROWTH_MIB = 48
 CYCLE = 5000
-"""The number of inputs for one broker. Then the broker is stopped, and its remaining objects are counted."""
+"""The number of inputs for one broker. Then the broker is stopped, and the memory of this process is measured."""
 FRAME_LIMIT = 100_000
 TOPICS = ("t", "g-topic", "other")
 

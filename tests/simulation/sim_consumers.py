@@ -199,7 +199,7 @@ class ConsumerProcess(Process):
         self.beat()
 
     def recover(self) -> None:
-        """Recovers from a callback that never returned, or from replies that were lost to late heartbeats."""
+        """Recovers from a callback that never returned, or from the loss of replies to late heartbeats."""
         self.patience_ms = min(self.patience_ms, CALM_MS)
         self._send_all_fields |= self._had_late_heartbeats
         if self.alive and self._revoking:

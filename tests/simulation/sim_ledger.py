@@ -58,7 +58,7 @@ NEVER = Change(-1, None, "none", None, Fate.DONE)
 
 
 class Ledger:
-    """``going_back_allowed``: an old request may still be in flight when a newer request gets its reply.
+    """``going_back_allowed``: a member may commit a lower offset than before, because an old request may arrive late.
 
     ``owns_of_deleted`` returns whether a member owns a partition of a deleted topic with the key's topic name. Names
     do not tell two topics apart, so a classic member may commit for the new topic until it joins again.

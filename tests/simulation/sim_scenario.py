@@ -434,7 +434,7 @@ class Scenario:
                 self._one_owner_in_generation(group, () if classic is None else classic.members)
 
     def _one_owner_now(self, group: Group, members: Any) -> None:
-        """Checks the assignments of the group's members, without revoked partitions."""
+        """Checks that no two members own one partition. Partitions of deleted topics are left out."""
         seen: dict[TopicPartition, str] = {}
         for process in group.processes:
             if process.alive and self._is_member(process, members):

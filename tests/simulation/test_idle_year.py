@@ -86,7 +86,7 @@ class IdleGroup:
 def test_an_idle_group_leaves_a_log_bounded_by_compaction(protocol: str) -> None:
     idle = IdleGroup(protocol)
     world, coordinator = idle.world, idle.coordinator
-    world.checks.clear()  # states are compared once a day: there are no other events
+    world.checks.clear()  # ``coordinator.check`` compares the states once a day, not after every event
     with coordinator:
         idle.enter()
         idle.beat()

@@ -1,9 +1,9 @@
 """A separate process for tests that kill it: starts Spark, works, and prints its progress, one line each.
 
 ``probe JAVA``: runs a query, a Python data source and foreachBatch, then waits until it is killed. ``kill JAVA
-BOOTSTRAP TOPIC GROUP CHECKPOINT``: reads a topic as a stream, and kills itself with signal 9 when a micro-batch is
-processed but Spark has not marked it as complete. ``once JAVA BOOTSTRAP TOPIC GROUP CHECKPOINT``: reads a topic with
-trigger once, and ends with the query.
+BOOTSTRAP TOPIC GROUP CHECKPOINT``: reads a topic as a stream, and kills itself with signal 9 when the second
+micro-batch is processed but Spark has not marked it as complete. ``once JAVA BOOTSTRAP TOPIC GROUP CHECKPOINT``: reads
+a topic with trigger once, and ends with the query.
 """
 
 from __future__ import annotations

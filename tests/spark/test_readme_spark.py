@@ -1,4 +1,4 @@
-"""The README's Python runs unchanged, except for the broker's address."""
+"""The README's program with a stream runs unchanged, except for the broker's address."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A source with ``commitOffsets=transaction``: its planner commits nothing; the transaction of each micro-batch commits
-the group's offsets.
+"""A source with ``commitOffsets=transaction``: its planner commits no micro-batch; the transaction of each
+micro-batch commits the group's offsets.
 
 Without Spark: a planner, and a producer in the place of the driver.
 """
@@ -165,7 +165,7 @@ def test_the_planner_waits_for_the_end_of_the_transaction(query: Query) -> None:
     thread.start()
     query.plan()
     thread.join()
-    assert time.monotonic() > ended[0], "the plan has seen offsets that the open transaction was about to replace"
+    assert time.monotonic() > ended[0], "the plan waits, because the open transaction is about to replace offsets"
     query.planner.reader = query.planner.made(commitOffsets="transaction", **{"kafka.default.api.timeout.ms": "1000"})
     query.add_to_transaction()
     with pytest.raises(RequestTimedOut, match="offsets of an open transaction of another query: wait for its timeout"):
@@ -179,7 +179,7 @@ def test_a_reset_is_followed_also_if_it_comes_while_a_micro_batch_runs(query: Qu
     query.planner.reset(7)
     query.add_to_transaction()
     query.commit()
-    assert query.offset() == 7, "the micro-batch's transaction has overwritten a reset"
+    assert query.offset() == 7, "the micro-batch's transaction does not overwrite the reset"
     assert query.plan() == span(0, 7, 9)
     query.add_to_transaction()
     query.commit()
@@ -215,7 +215,7 @@ def test_a_reset_between_the_drivers_request_and_the_end_of_the_transaction_is_f
     query.plan()
     query.add_to_transaction()
     query.commit()
-    assert query.offset() == 7, "the micro-batch's transaction has overwritten a reset"
+    assert query.offset() == 7, "the micro-batch's transaction does not overwrite the reset"
     assert query.plan() == span(0, 7, 9)
 
 

@@ -121,7 +121,7 @@ def test_the_defaults_suit_a_history() -> None:
 
 
 def test_the_analysis_on_spark_equals_that_on_one_machine(spark: Any, admin: Admin, bootstrap: str) -> None:
-    """Workers and this machine compute the same findings, expiry and lag for each group."""
+    """Workers and this machine compute the same findings, expiry and tables for a group."""
     topic, group = committed(admin, bootstrap)
     rules = FindingRules(expires_within_ms=8 * 86_400_000)
     frames = analyse_on_spark(spark, bootstrap, rules=rules)

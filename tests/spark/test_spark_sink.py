@@ -59,7 +59,7 @@ def test_keys_values_headers_and_partitions_arrive_unchanged(spark: Any, bootstr
         assert partition in (message.partition(), None)
 
 
-def test_rows_go_to_the_topics_that_their_column_names_unless_the_option_is_set(spark: Any, bootstrap: str) -> None:
+def test_each_row_goes_to_the_topic_in_its_column_unless_the_option_is_set(spark: Any, bootstrap: str) -> None:
     one, two, three = (unique("spark-sink") for _ in range(3))
     for name in (one, two, three):
         create_topic(bootstrap, name)

@@ -73,7 +73,7 @@ def test_register_does_nothing_in_a_declarative_pipeline() -> None:
 
 
 def test_spark_discovers_the_source_with_few_imports() -> None:
-    """Every session that uses any Python data source imports this package."""
+    """Every session that uses any Python data source imports these two packages."""
     program = (
         "import sys; from pyspark.sql.worker import lookup_data_sources; before = set(sys.modules);"
         "import pyspark_odradek, pyspark_odradek_offsets;"

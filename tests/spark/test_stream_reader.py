@@ -1,4 +1,4 @@
-"""The stream reader as Spark's planner calls it, without Spark: with a broker, in milliseconds."""
+"""The stream reader, called as Spark's planner calls it. The tests use a broker, but start no Spark."""
 
 from __future__ import annotations
 

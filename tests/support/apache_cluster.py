@@ -21,7 +21,7 @@ CONFIG = {
     "offsets.topic.replication.factor": "3",
     "offsets.topic.num.partitions": "6",
     "auto.leader.rebalance.enable": "false",
-    # Long enough that a busy machine does not fence a node.
+    # Long enough that the controller fences no node on a busy machine.
     "broker.session.timeout.ms": "9000",
     "broker.heartbeat.interval.ms": "1000",
     "replica.lag.time.max.ms": "10000",

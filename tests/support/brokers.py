@@ -1,4 +1,5 @@
-"""Shared code of the broker tests: brokers under test, unique names, waits with a deadline, a raw connection."""
+"""Shared code of the broker tests: brokers under test, changes of their logs and catalogue, unique names, waits with a
+deadline, a raw connection."""
 
 from __future__ import annotations
 

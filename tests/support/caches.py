@@ -1,8 +1,9 @@
 """Prepares files once before the tests: compiled kernels, and archives of Java's classes.
 
 Each Spark that a test starts loads and verifies some 15,000 classes, and each of Kafka's tools loads 4,000. With an
-archive ("class data sharing") this takes half the time. ``make test`` makes the archives beside the bytecode of the
-tests. The tests also run without archives, only slower. There are none without Java, or if Java can make none.
+archive ("class data sharing") this takes half the time. ``make test`` makes the archives while it compiles the
+bytecode of the tests. The tests also run without archives, only slower. There are none without Java, or if Java can
+make none.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ CODES = list(ErrorCode)
 
 
 class Instances:
-    """Builds instances of kio's dataclasses: over many instances every field has its extreme values, and arrays have 0
-    to 3 elements."""
+    """Builds instances of kio's dataclasses: over many instances every field has its extreme values, and arrays have 0,
+    1 or 3 elements."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

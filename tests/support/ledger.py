@@ -52,8 +52,8 @@ class Open:
 
 @dataclass(slots=True)
 class Await:
-    """Waits until the account's balance is at least ``amount``. The reply is the balance, or REQUEST_TIMED_OUT after
-    ``WAIT_MS``."""
+    """Waits until a deposit makes the account's balance at least ``amount``. The reply is the balance, or
+    REQUEST_TIMED_OUT after ``WAIT_MS``."""
 
     batched: ClassVar[bool] = True
     account: str

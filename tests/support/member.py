@@ -65,7 +65,7 @@ def settled(members: list[Member], partitions: int, *, within_s: float = 30) -> 
         sets = [member.assigned for member in members]
         return all(sets) and sum(map(len, sets)) == partitions and set().union(*sets) == set(range(partitions))
 
-    what = f"{partitions} partitions over {len(members)}"
+    what = f"{partitions} partitions over {len(members)} members"
     eventually(shared, within_s=within_s, what=what)
 
 

@@ -1,4 +1,4 @@
-"""A broker on this process's loop, and clients without sockets, some of which read no replies."""
+"""A broker on this process's loop, and clients with a socket or without one. Some clients read no replies."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ class Client:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Waits for a condition. Checks it in each turn of the loop at first, then each millisecond: threads can run."""
+    """Waits for a condition. Checks it in each turn of the loop at first, then each millisecond, so
+    that threads can run."""
     async with asyncio.timeout(60):
         looks = 0
         while not condition():

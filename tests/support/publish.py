@@ -1,4 +1,7 @@
-"""Prepares topics, records and committed offsets with confluent-kafka. Every acknowledgement is checked."""
+"""Creates topics; writes and reads records and committed offsets, with confluent-kafka or raw requests.
+
+Every acknowledgement is checked.
+"""
 
 from __future__ import annotations
 
@@ -178,7 +181,10 @@ def commit_on(wire: Wire, group: str, topic: str, rows: Mapping[int, tuple[int, 
 
 
 def commit_raw(bootstrap: str, group: str, topic: str, rows: Mapping[int, tuple[int, int, str]]) -> None:
-    """Calls ``commit_on`` with a new connection, once the coordinator is available. This creates the offsets topic."""
+    """Calls ``commit_on`` with a new connection, once the coordinator is available.
+
+    The search for the coordinator creates the offsets topic.
+    """
     with Wire(bootstrap) as wire:
         asked = {"key_type": 0, "coordinator_keys": [group]}
 

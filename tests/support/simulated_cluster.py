@@ -127,7 +127,7 @@ class Log:
         self.high_watermark = min(self.high_watermark, self.end)
 
     def bounds(self, low: int, high: int) -> list[int]:
-        """The offsets from ``low`` to ``high`` that are batch boundaries."""
+        """``low``, ``high`` and the batch boundaries between them."""
         return [
             at for at in dict.fromkeys([low, *(batch.last + 1 for batch in self.batches), high]) if low <= at <= high
         ]
@@ -286,7 +286,7 @@ class Node:
 
 
 class ChanceCluster:
-    """The condition ``changed`` guards the whole state, and is notified of every change."""
+    """The condition ``changed`` guards the whole state. Changes of logs and of brokers' views notify it."""
 
     def __init__(self, seed: int, partitions: dict[str, int], versions: dict[int, int]) -> None:
         self.changed = threading.Condition(threading.RLock())

@@ -150,7 +150,7 @@ class LogAudit:
         commit = control.kind == COMMIT
         begun, values = self._open.pop(producer_id, (None, []))
         if begun is None:
-            assert epoch >= self._epochs.get(producer_id, -1), f"{what} is older than its records"
+            assert epoch >= self._epochs.get(producer_id, -1), f"{what} is older than the previous marker"
         else:
             assert epoch == min(begun + 1, MAX_EPOCH), f"{what} ends the transaction of epoch {begun}"
         assert self.ends.setdefault((producer_id, epoch), commit) == commit, f"{what} contradicts an earlier one"

@@ -1,14 +1,15 @@
 """A process with one transactional producer, for the checker of transactions, which ends it with ``kill -9``.
 
 ``python -m support.transaction_worker HOST:PORT NAME SEED``. A line on stdin, ``first count``, asks for the
-transactions with the numbers first to first + count - 1; the process then prints ``done``. Before each step a line of
-JSON on stdout says what is about to happen, so that the ledger of the test survives this process:
+transactions with the numbers first to first + count - 1. The process prints a line of JSON before each step and after
+each reply, so that the ledger of the test survives this process:
 
 | line | meaning |
 |---|---|
 | ``{"plan": n, "counts": {partition: records}, "offset": n or null}`` | the transaction begins |
 | ``{"committing": n}``, ``{"aborting": n}`` | the producer asks for this end |
 | ``{"committed": n}``, ``{"aborted": n}`` | the producer has the reply |
+| ``{"done": true}`` | these transactions are over |
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A transactional producer and a reader as raw requests, in each version of the protocol."""
+"""Raw requests for transactions: a producer, a reader, descriptions and lists. Also the restart of a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Settings that type checkers refuse, one in each line that ends with ``# refused`` (test_settings_types)."""
+"""Settings and arguments that type checkers refuse, one in each line that ends with ``# refused``.
+
+``test_settings_types`` reads this file.
+"""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_pyright_reports_each_wrong_setting_and_nothing_else() -> None:
         cwd=ROOT, capture_output=True, text=True, timeout=600, check=False, env=os.environ | {"CI": "1"},
     )  # fmt: skip
     if not done.stdout.lstrip().startswith("{"):
-        pytest.skip(f"pyright cannot be had: {done.stderr.strip().splitlines()[-1:]}")
+        pytest.skip(f"pyright cannot be installed: {done.stderr.strip().splitlines()[-1:]}")
     report = json.loads(done.stdout)["generalDiagnostics"]
     errors = [
         (Path(one["file"]).name, one["range"]["start"]["line"] + 1) for one in report if one["severity"] == "error"

@@ -154,7 +154,7 @@ def test_a_search_skips_segments_that_were_replaced_during_it(path: Path) -> Non
     assert log.offline is None
 
 
-def test_a_lookup_ends_when_its_log_is_closed(path: Path) -> None:
+def test_a_lookup_in_a_closed_log_is_an_error(path: Path) -> None:
     log = open_log(path, segment_bytes=60_000)
     for number in range(3):
         put(log, irregular(at_ms=T0 - number * 10_000))

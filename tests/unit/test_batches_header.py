@@ -107,7 +107,7 @@ def test_a_batch_larger_than_max_message_bytes_is_refused() -> None:
         (16, "b", 3, ErrorCode.corrupt_message),
         (21, "h", 5, ErrorCode.invalid_record),  # no such codec
         (21, "h", 0x20, ErrorCode.invalid_record),  # control batch
-        (23, "i", 1, ErrorCode.invalid_record),  # gaps: 3 records over 2 offsets
+        (23, "i", 1, ErrorCode.invalid_record),  # 3 records over 2 offsets
         (23, "i", -1, ErrorCode.invalid_record),
         (57, "i", 0, ErrorCode.invalid_record),
         (57, "i", -1, ErrorCode.invalid_record),

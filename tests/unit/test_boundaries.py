@@ -216,7 +216,7 @@ ACTS = {
     "on_metadata_update", "on_notice", "on_topics_changed", "on_topics_deleted", "open_topic", "publish",
     "reconfigure", "replay", "set_dynamic", "steps_of", "unload",
 }  # fmt: skip
-"""Methods that change state which follows from the catalogue. No handler calls a method of this name on any object."""
+"""Methods that change state which follows from the catalogue. No handler uses one of these names on any object."""
 
 
 def is_broker(node: ast.expr) -> bool:
@@ -225,7 +225,7 @@ def is_broker(node: ast.expr) -> bool:
 
 def own_acts(source: str) -> list[str]:
     """Returns what no handler's source may have, because a publisher does it after a record is committed: imports of
-    publishers, unknown services, calls, and assignments to the broker."""
+    publishers, services or their members that are not allowed, methods in ``ACTS``, assignments to the broker."""
     tree = ast.parse(source)
     found = []
     services = {  # names for a service, such as ``quotas = broker.quotas``
@@ -303,7 +303,7 @@ GENERAL = ["broker/connection.py", "broker/router.py", "broker/middleware.py", "
 
 def api_names() -> set[str]:
     """``OFFSET_COMMIT`` and ``OffsetCommit``, and so on. Names like ``Fetch``, of one word, are left out, because they
-    also occur in other code; ``FETCH`` is not."""
+    also occur in other code; ``FETCH`` is included."""
     constants = {name for name, value in vars(api_keys).items() if isinstance(value, int)}
     return constants | {"".join(map(str.capitalize, name.split("_"))) for name in constants if "_" in name}
 

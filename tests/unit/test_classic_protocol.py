@@ -1,4 +1,4 @@
-"""The classic protocol: joins, syncs, leaves, expired sessions, static members."""
+"""The classic protocol: joins, rebalances, syncs, leaves, expired sessions, static members, restarts, states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: help, version, one-line errors, exit codes."""
+"""The command line: version, help, one-line errors, exit codes, completion, environment variables, ``info``."""
 
 from __future__ import annotations
 

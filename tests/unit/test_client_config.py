@@ -28,7 +28,7 @@ def test_an_address_is_parsed_and_formatted(text: str, address: Address) -> None
 @pytest.mark.parametrize(
     "text", ["", "localhost", "localhost:", ":9092", "a:0", "a:65536", "a:-1", "a:b", "a:９０９２"]
 )
-def test_error_messages_quote_bad_addresses(text: str) -> None:
+def test_a_bad_address_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ConfigError, match="expected HOST:PORT, for example 127"):
         parse_address(text)
 

@@ -1,4 +1,7 @@
-"""Fetch replies and assignments decoded from bytes, for every version, also from damaged bytes. No sockets."""
+"""Fetch replies of every version and assignments, decoded from bytes, also from damaged bytes. The client's errors.
+
+No sockets.
+"""
 
 from __future__ import annotations
 

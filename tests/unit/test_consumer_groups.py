@@ -1,4 +1,4 @@
-"""KIP-848 groups: joining, epochs, reconciliation, fencing, static members, patterns, topics that change."""
+"""KIP-848 groups: joins, reconciliation, fencing, timeouts, static members, topics, patterns, records, offsets."""
 
 from __future__ import annotations
 

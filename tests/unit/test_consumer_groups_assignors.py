@@ -1,5 +1,5 @@
 """The coordinator's assignors, compared with the rules for any assignment and, for small groups, with all possible
-assignments."""
+assignments. Also Kafka's hashes, and patterns for topics."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Durable state of groups changes only in ``replay``. After a failure at any line, a shard has the state of its log.
 
-The scenarios below cover every kind of request, timer and event of a shard. One test compares the shard before and
-after the replay of the records that a handler wrote. Another test repeats each scenario with many different lines of
-``groups/`` that raise an error.
+The scenarios below cover every kind of request, timer and event of a shard, except commits in transactions. One test
+compares the shard before and after the replay of the records that a handler wrote. Another test repeats each scenario
+with many different lines of ``groups/`` that raise an error.
 """
 
 from __future__ import annotations

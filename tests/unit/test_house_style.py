@@ -402,8 +402,8 @@ def test_every_module_has_a_docstring() -> None:
     assert silent == []
 
 
-def test_each_rule_finds_its_offenders() -> None:
-    """Each pattern matches its offenders, and does not match other words."""
+def test_the_rules_find_their_offenders() -> None:
+    """These patterns match their offenders, and do not match other words."""
     assert BANNED_NAMES.search("GroupManager")
     assert BANNED_NAMES.search("LogImpl")
     assert not BANNED_NAMES.search("ImplicitDefault")

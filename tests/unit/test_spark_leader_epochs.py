@@ -124,7 +124,8 @@ def test_a_commit_above_the_high_watermark_is_no_loss() -> None:
 
 @pytest.mark.parametrize("end", [500, 700])
 def test_the_answer_of_a_deposed_leader_is_ignored(end: int) -> None:
-    """The log of a deposed leader may be shorter than the read position, and its records beyond may be truncated."""
+    """The log of a deposed leader may end before the read position. Its records after this position may be truncated
+    later."""
     start = at(positions={P0: 620, P1: 10}, epochs={P0: 6, P1: 4}, ids={"flights": OLD})
     log = GROWN | {P0: LogRange(0, end, leader_epoch=5)}
     batch = plan.plan_batch(start, log, GroupOffsets(resets={P0: (100, "r")}), TopicStates(ids={"flights": OLD}))

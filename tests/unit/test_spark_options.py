@@ -196,7 +196,7 @@ def test_by_default_a_group_id_enables_commits_and_reset_handling() -> None:
         ("kafka.request.timeout.ms", "soon"),
     ],
 )
-def test_errors_name_values_that_cannot_be_parsed(name: str, value: str) -> None:
+def test_errors_name_the_options_whose_values_cannot_be_parsed(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name.removeprefix("kafka.").split(".")[0]):
         parse_options(BASE | {name: value}, streaming=True)
 
@@ -227,6 +227,6 @@ def test_sizes_have_sparks_format(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "many", "1.5m", "1x"])
-def test_errors_name_invalid_sizes(text: str) -> None:
+def test_errors_name_the_option_of_an_invalid_size(text: str) -> None:
     with pytest.raises(ConfigError, match="maxBytesPerTrigger: expected a size"):
         stream(maxBytesPerTrigger=text)

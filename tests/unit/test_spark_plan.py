@@ -417,7 +417,7 @@ def test_a_recreated_topic_of_the_same_name_is_data_loss() -> None:
         ({"flights": OLD}, {"flights": OLD}, {"flights": OLD}),
     ],
 )
-def test_without_two_topic_ids_a_query_continues(
+def test_a_query_continues_unless_the_topic_has_another_id(
     known: dict[str, UUID], now: dict[str, UUID | None], then: dict[str, UUID]
 ) -> None:
     start = at(positions={P0: 500, P1: 20}, ids=known)

@@ -89,7 +89,7 @@ def filters(draw: st.DrawFn) -> Filter:
 
 
 @given(st.lists(filters(), max_size=4), st.data())
-def test_skipped_rows_match_no_filter_and_fully_pushed_filters_hold(asked: list[Filter], data: st.DataObject) -> None:
+def test_pushed_filters_select_the_same_rows_as_spark(asked: list[Filter], data: st.DataObject) -> None:
     disorder = 2
     rows: list[Row] = []
     for partition in (TopicPartition("a", 0), TopicPartition("ab", 1), TopicPartition("b", 2)):
@@ -161,7 +161,7 @@ def test_microseconds_are_rounded_to_the_milliseconds_that_match() -> None:
         ({"message.timestamp.difference.max.ms": "60000"}, 120_000),
     ],
 )
-def test_the_allowed_age_of_timestamps_follows_the_broker_settings(
+def test_the_disorder_of_timestamps_follows_the_topic_settings(
     settings: dict[str, str | None], disorder: int | None
 ) -> None:
     assert disorder_ms(settings) == disorder

@@ -1,4 +1,7 @@
-"""The log of one partition: reads, lookups, deletion, producers, disk failures."""
+"""The log of one partition: reads, lookups by time, refused batches, segments and their deletion, producers.
+
+Also leader epochs, disk failures and wrong headers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The offsets of one partition's log: the first offset, and reads by offset."""
+"""The offsets of one partition's log, its reads by offset, and its appends."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from odradek.storage.producers import decode_snapshot, encode_snapshot
 
 DATA = Path(__file__).parent.parent / "data"
 KAFKAS = DATA / "kafka-transactions-0"
-"""Written by Apache Kafka 4.3.0 with transaction.version 2 and stopped cleanly: four transactional producers with
-overlapping transactions in three segments. One transaction is open at the end; index.interval.bytes=200."""
+"""A log directory of Apache Kafka 4.3.0 after a clean stop, with transaction.version 2 and index.interval.bytes=200.
+Four transactional producers have overlapping transactions in three segments. One transaction is open at the end."""
 FETCHES = json.loads((DATA / "kafka-transactions-fetches.json").read_text())
 """The replies of this Apache Kafka to read_committed fetches of each offset, by partition_max_bytes: the last stable
 offset, the bytes of records, the aborted transactions."""

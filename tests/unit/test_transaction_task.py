@@ -81,7 +81,7 @@ def test_a_name_of_another_task_is_not_accepted() -> None:
 
 
 @pytest.mark.parametrize("given", [[], [[5, 3]], [[], [0], [2, 2]]])
-def test_each_writing_task_gets_a_marker_first_and_every_row_keeps_its_partition(
+def test_each_writing_task_gets_a_task_row_first_and_every_row_keeps_its_partition(
     monkeypatch: pytest.MonkeyPatch, given: list[list[int]]
 ) -> None:
     run_as(monkeypatch, 0)

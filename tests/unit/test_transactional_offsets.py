@@ -65,7 +65,7 @@ def test_the_records_have_no_topic_id_as_in_kafka(harness: TransactionHarness) -
     assert (header.is_transactional, header.producer_id, header.producer_epoch) == (True, *PRODUCER)
 
 
-def test_too_long_metadata_fails_its_partition_only(harness: TransactionHarness) -> None:
+def test_partitions_with_too_long_metadata_are_refused(harness: TransactionHarness) -> None:
     promise = harness.begin_txn_commit("g", "t", {0: 1, 1: 2}, metadata="x" * 4097)
     assert promise.value.refused == {("t", p): ErrorCode.offset_metadata_too_large for p in (0, 1)}
     assert harness.partition_of("g").batches == []

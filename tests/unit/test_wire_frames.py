@@ -150,6 +150,6 @@ def test_any_bytes_are_a_reply_or_a_value_error(data: bytes, which: tuple[int, i
 
 
 @pytest.mark.parametrize(("api_key", "version", "tags"), [(8, 7, 0), (8, 8, 1), (18, 3, 0), (18, 0, 0)])
-def test_response_headers_are_read_back(api_key: int, version: int, tags: int) -> None:
+def test_a_reply_header_has_the_form_of_its_version(api_key: int, version: int, tags: int) -> None:
     # A response header of ApiVersions never has tags: a client reads it before it knows any version.
     assert frames.reply_head(api_key, version, -2) == b"\xff\xff\xff\xfe" + bytes(tags)

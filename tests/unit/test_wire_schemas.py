@@ -134,7 +134,7 @@ def test_a_request_of_too_many_elements_is_refused_before_it_is_read() -> None:
     assert decode(9, 1, request, head + struct.pack(">i", 249) + topic * 249)
     with pytest.raises(ValueError, match="more than 250,000 elements"):
         decode(9, 1, request, head + struct.pack(">i", 250) + topic * 250)
-    # A reply to a client's request may have any length.
+    # A reply may have more elements than a request.
     reply = b"".join(b"\0\1g" + b"\0\0" for _ in range(MAX_ELEMENTS + 1))
     listed, _ = decode(16, 0, Kind.RESPONSE, bytes(2) + struct.pack(">i", MAX_ELEMENTS + 1) + reply)
     assert len(listed.groups) == MAX_ELEMENTS + 1

@@ -1,4 +1,4 @@
-"""What a killed consumer with offsets in ZooKeeper repeats, and what happens to its commits when nodes are killed."""
+"""Offsets in ZooKeeper: what a killed consumer repeats, and a consumer's commits while ZooKeeper's nodes are killed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def more(harness: GroupHarness, first: int, count: int = 10) -> None:
 
 
 def next_run_begins_at(harness: GroupHarness) -> int:
-    """The offset of the first record that the next consumer gets, after the session of the killed owner has ended."""
+    """The offset of the first record that the next consumer gets, after the session of the earlier owner has ended."""
     with harness.consumer(max_poll_records=1) as heir:
         heir.assign([harness.a])
         return read(heir, 1)[0]
@@ -68,7 +68,7 @@ def next_run_begins_at(harness: GroupHarness) -> int:
 def test_the_next_consumer_repeats_what_came_since_the_last_commit(
     harness: GroupHarness, zookeeper: odradek.ZooKeeper
 ) -> None:
-    """The session of the first consumer ends without a commit, as after a crash."""
+    """The first consumer commits 4 of 10 records. Then its session ends without a further commit, as after a crash."""
     with harness.consumer() as crashed:
         crashed.assign([harness.a])
         assert read(crashed, 10) == list(range(10))

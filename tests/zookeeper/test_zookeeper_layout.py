@@ -1,4 +1,4 @@
-"""Paths and values of offsets, files of ExportZkOffsets, and settings: without a server."""
+"""Paths and values of offsets, files of ExportZkOffsets, settings, and registrations of consumers: no server."""
 
 from __future__ import annotations
 

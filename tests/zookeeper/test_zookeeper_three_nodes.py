@@ -1,4 +1,4 @@
-"""The tests of expired sessions, lost answers, two writers, missing permission and outages, on three nodes.
+"""The tests of sessions, lost answers, two writers, owners, logins, permissions and outages, on three nodes.
 
 Clients of an ensemble may be connected to different nodes, and a follower may be behind the leader."""
 

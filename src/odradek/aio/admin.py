@@ -1,4 +1,4 @@
-"""The asyncio ``Admin``: topics, offsets and groups of a Kafka cluster, on the caller's event loop."""
+"""The asyncio ``Admin``: topics, offsets, groups, transactions and settings, on the caller's event loop."""
 
 from __future__ import annotations
 

@@ -142,9 +142,9 @@ class Consumer:
                     yield record
 
     async def poll(self, timeout: float = 1.0) -> Polled:
-        """Like ``odradek.Consumer.poll``. A thread decodes compressed data and more than 16 KiB, so that the loop stays
-        free. Other tasks may commit, seek or pause meanwhile. The records count as returned when the call returns.
-        Raises IllegalState if another task polls.
+        """Like ``odradek.Consumer.poll``. A thread decodes compressed data, and other data of more than 16 KiB, so that
+        the loop stays free. Other tasks may commit, seek or pause meanwhile. The records count as returned when the
+        call returns. Raises IllegalState if another task polls.
         """
         return await self._poll(timeout, None)
 

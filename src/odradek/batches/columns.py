@@ -9,7 +9,7 @@ COLUMNS = (*DEFAULT_COLUMNS, "headers")
 WRITE_COLUMNS = ("key", "value", "headers", "partition", "timestamp")
 """The columns that a producer accepts."""
 MAX_MS = (1 << 63) // 1000 - 1
-"""The largest time in milliseconds that a column of microseconds can hold."""
+"""The largest time in milliseconds that a column of microseconds gets; any larger time becomes this one."""
 
 
 def check_columns(columns: tuple[str, ...]) -> None:

@@ -1,7 +1,7 @@
 """Validation of a producer's records before the append, so that the log has no unreadable record.
 
 The checks are those of Kafka's broker: the lengths and the total size of the records. The result says which timestamps
-the records have, and whether one has no key; the caller checks this. The bytes of keys, values and headers are skipped,
+the records have, and whether one has no key; the caller checks both. The bytes of keys, values and headers are skipped,
 so the check takes a third of the time of a decode.
 """
 

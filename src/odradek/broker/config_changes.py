@@ -81,7 +81,7 @@ def _alter_all(
     *,
     validate_only: bool,
 ) -> Steps[list[KafkaError | None]]:
-    """Returns for each resource its error or None. Raises KafkaError if all of them are refused."""
+    """Returns for each resource its error or None. Raises KafkaError if the whole request is refused."""
     times = yield from count_in_steps((resource.resource_type, resource.resource_name) for resource in resources)
 
     def alter_all(change: Change) -> Steps[list[KafkaError | None]]:

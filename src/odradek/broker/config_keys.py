@@ -1,7 +1,7 @@
 """Kafka's settings by name: type, default and limits of each, and the parser of their values.
 
-The tables are ``config_table``, ``groups/config`` and ``transactions/config`` (settings with an effect) and
-``config_ignored`` (settings without an effect).
+The tables are ``config_table``, ``groups/config``, ``transactions/config`` and ``config_ignored``. The settings
+in ``config_ignored`` and ``config_table.TOPIC_INERT`` have no effect.
 """
 
 from __future__ import annotations

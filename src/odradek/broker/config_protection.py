@@ -2,8 +2,8 @@
 
 The broker must not accept and ignore such a setting: an operator would rely on it. Therefore the start,
 AlterConfigs and IncrementalAlterConfigs refuse it. They accept Kafka's default, and values that protect nothing in
-Kafka either: an empty value, or listeners that are all PLAINTEXT. The other settings of ``config_ignored`` concern
-speed, sizes or missing features; a broker without them is as safe.
+Kafka either: an empty value of a setting without a default, or listeners that are all PLAINTEXT. The other settings of
+``config_ignored`` concern speed, sizes or missing features; a broker without them is as safe.
 """
 
 from __future__ import annotations
@@ -147,7 +147,9 @@ def _find_protection(name: str, text: str, texts: Mapping[str, str]) -> Protecti
 
 
 def _is_default(name: str, text: str) -> bool:
-    """Returns whether a value is Kafka's default, empty, or a map of PLAINTEXT listeners only.
+    """Returns whether a value is Kafka's default, or protects nothing.
+
+    An empty value of a setting without a default protects nothing. The same is true for a map of PLAINTEXT listeners.
 
     Raises ConfigError for an invalid value.
     """

@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
         self.local_host = str(local[0]) if local else ""
         is_one_too_many = takes_spare(transport)
         if is_one_too_many:
-            log.info("refused a connection from %s: the last file descriptors are kept for logs", self.client_host)
+            log.info("refused a connection from %s: no file descriptor is left for connections", self.client_host)
         if is_one_too_many or not self._host.admit(self, peer_host):
             self._closing = True
             transport.abort() if isinstance(transport, asyncio.WriteTransport) else transport.close()

@@ -314,7 +314,7 @@ class Controller:
             log.error("%s cannot be created: %s", name, error)
 
     def raise_epochs(self, epochs: Iterable[tuple[tuple[str, int], int]]) -> Steps[None]:
-        """Begins new leader epochs for partitions with damaged logs. Raises KafkaError."""
+        """Begins new leader epochs for partitions that may have lost records. Raises KafkaError."""
         rest = list(epochs)
         while rest:
             batch, rest = rest[:MAX_CHANGE_RECORDS], rest[MAX_CHANGE_RECORDS:]

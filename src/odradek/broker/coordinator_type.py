@@ -46,7 +46,7 @@ class CoordinatorType(Protocol[R]):
 
     @property
     def name(self) -> str:
-        """The word for its clients in log lines, like ``groups``."""
+        """What the coordinator serves, for log lines: ``groups``, ``transactional ids``."""
 
     @property
     def topic(self) -> str:

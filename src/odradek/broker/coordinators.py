@@ -111,7 +111,7 @@ class Coordinators:
         return self.runtime(GROUPS)
 
     def loaders(self) -> Iterator[Callable[[], object]]:
-        """Yields functions that import the state machines that will soon be used."""
+        """Yields functions that make the runtimes that will soon be used, and so import their state machines."""
         return (partial(self.runtime, each.type) for each in self if each.type.is_frequent or each.has_topic)
 
     def stop(self) -> None:

@@ -352,7 +352,7 @@ class BrokerLogCleaner:
 
         The broker calls this method after the deletion or creation of topics, before it replies to the request.
         """
-        self._drops += 1  # a thread that writes an older list now discards it
+        self._drops += 1  # a thread that is about to write an older list discards that list
         with self._file:
             if not self._written:
                 return

@@ -85,7 +85,7 @@ def in_order(broker: PublishedBroker) -> list[Publisher]:
         LogCleaner(directory, config, broker),
         # After the logs and the image: a coordinator reads its topic, and looks up changed topics in the image.
         *(CoordinatorElections(coordinator, directory) for coordinator in broker.coordinators),
-        # At any place: requests that wait for a producer id continue later.
+        # At any place: requests that wait for a producer id continue in a later round of the event loop.
         broker.producer_ids,
     ]
 

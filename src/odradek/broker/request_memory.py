@@ -1,9 +1,9 @@
 """The memory for incomplete requests: a limit for all connections together (``queued.max.request.bytes``).
 
 The received bytes of a request count. Above the limit, connections that receive a large request stop reading. The first
-one that had to wait continues to read, so one request may exceed the limit. While connections wait, a connection whose
-request has not grown for ``STALL_S`` is closed: a client that sends half of a request must not block the requests of
-others.
+one that had to wait continues to read, so one request may exceed the limit. While connections wait, a connection that
+may read is closed if its request has not grown for ``STALL_S``: a client that sends half of a request must not block
+the requests of others.
 
 Requests up to ``SMALL_REQUEST_BYTES`` do not count, so heartbeats and commits are never blocked.
 """

@@ -31,7 +31,7 @@ REFUSED_RETRY_MS = 10_000
 """The time before the next attempt after a refusal. Until the transaction is overdue, only a deletion of the topic or
 the expiry of the producer changes a refusal."""
 REFUSALS = (ErrorCode.invalid_producer_epoch, ErrorCode.transaction_coordinator_fenced)
-"""Refusals of a marker: the partition has a marker with a newer epoch of the producer or of the coordinator."""
+"""Refusals of a marker: its epoch of the producer or of the coordinator is too old for the partition."""
 _REMEDIES = {
     ErrorCode.invalid_producer_epoch: "after transaction.max.timeout.ms the id is complete if its transaction is not "
     "open in the partition; otherwise abort that transaction with `odradek transactions abort`",
@@ -131,7 +131,7 @@ class PendingMarkers:
 
     ``is_delayed``: the coordinator knows that markers are late.
 
-    A partition with a newer marker refuses this marker, and the transaction stays prepared. In Kafka it stays prepared
+    A partition that knows newer epochs refuses this marker, and the transaction stays prepared. In Kafka it stays so
     for ever. Here the transaction is overdue from ``overdue_ms`` on. Then the partition counts as done if the
     transaction is not open there. If the transaction is open there, the marker gets the coordinator epoch that the
     partition knows.

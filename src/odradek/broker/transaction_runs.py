@@ -19,7 +19,7 @@ LONG_BYTES = 8192
 
 
 class TransactionRuns:
-    """The long records of one log; a ``coordinator.loader.Runs`` of one record at a time."""
+    """The long records of one log, as ``coordinator.loader.RecordRuns`` of one record each."""
 
     def __init__(self, shard: TransactionShard, name: str, replay: Callable[[int, bytes, bytes | None], None]) -> None:
         self._shard = shard

@@ -1,7 +1,7 @@
 """Completion of command lines in bash, zsh and fish.
 
-``odradek --show-completion SHELL`` prints a script. The shell reads it when it starts; at each Tab it runs ``odradek``
-with the variable ``_ODRADEK_COMPLETE``, and Typer prints the words.
+``odradek --show-completion SHELL`` prints a script. A shell that starts reads the script. At each Tab, the script runs
+``odradek`` with the variable ``_ODRADEK_COMPLETE``, and Typer prints the words.
 """
 
 from __future__ import annotations

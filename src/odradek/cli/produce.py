@@ -255,7 +255,10 @@ def _line_of(rows: bytes, number: int, line: int) -> int:
 
 
 def _cells(names: list[str], rows: bytes, line: int) -> pa.RecordBatch:
-    """Returns cells as text, whatever their content: 007 stays 007. An empty cell is null, "" is an empty text."""
+    """Returns the cells. Keys and values are text, whatever their content: 007 stays 007.
+
+    An empty cell is null, "" is an empty text.
+    """
     with needs_columns("--format csv"):
         import pyarrow as pa
         import pyarrow.csv as pc

@@ -1,4 +1,4 @@
-"""Checks of call arguments: the error for an invalid one has its name and is raised before a request is sent."""
+"""Checks of call arguments. An error names the argument or shows its value, and is raised before a request is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of a client connection, with Kafka's names and defaults."""
+"""Settings of a client connection, most with Kafka's names and defaults."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ LOOKUP_REFUSED = (
 
 
 class RequestTimedOut(OdradekError):
-    """A call with its retries did not succeed in time; the message has the reason of the last retry."""
+    """A call with its retries did not succeed in time; the message has the reason of the last retry, if any."""
 
     @property
     def retriable(self) -> bool:

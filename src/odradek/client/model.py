@@ -60,7 +60,8 @@ class NewTopic:
 
 
 class ConfigEntry(NamedTuple):
-    """A setting in effect. ``source`` is the level that sets it: topic, broker, cluster, static broker or default.
+    """A setting in effect. ``source`` is the level that sets it: topic, group, client metrics, broker logger, broker,
+    cluster, static broker or default.
 
     ``value`` is None for a secret.
     """

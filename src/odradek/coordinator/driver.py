@@ -150,7 +150,7 @@ class Driver(Generic[S]):
         self._take(result, origin)
 
     def _run_work(self, work: Work, shard: S) -> Generator[None, None, None]:
-        """Runs a shard's background work and gives it the result."""
+        """Runs a shard's background work and gives the shard the result."""
         value = None
         try:
             value = yield from work.steps

@@ -1,4 +1,4 @@
-"""Origins of results, and work in steps, for the driver of a shard."""
+"""Origins of results, two kinds of requests, and work in steps, for the driver of a shard."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from odradek.core.errors import ErrorCode, KafkaError, StorageError
 log = logging.getLogger("odradek.broker")
 
 MAX_AT_ONCE = 100
-"""The number of replies that are sent at once."""
+"""The most replies that ``ReplyQueue.send`` sends at once."""
 PER_STEP = 10
 """The number of replies in one step if there are more than ``MAX_AT_ONCE``. A step packs and sends each of them."""
 

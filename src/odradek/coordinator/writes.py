@@ -16,7 +16,8 @@ RECORDS_AT_ONCE = 250
 """The number of records that are packed in one step. If a request has more records, its write is done in steps."""
 REPLAY_WORK = 8
 """The work to replay a record with an empty value, in elements of a step (``core/pace``)."""
-BYTES_LIKE_ONE = 16  # each this number of bytes of a value adds one element
+BYTES_LIKE_ONE = 16
+"""The number of bytes of a value that adds one element to this work."""
 
 
 class Write(NamedTuple):

@@ -1,1 +1,2 @@
-"""Identifiers, errors, effects and record codecs, without a clock, sockets, files or randomness."""
+"""Identifiers, errors, effects, record codecs and helpers, without a clock, sockets or randomness. Only
+``properties_file`` reads a file."""

@@ -51,13 +51,13 @@ class StorageError(OdradekError):
 
 
 class Refusal(Exception):
-    """An exception that is the reply to a request. It may be stored, and its frames are never logged."""
+    """An exception that is the reply to a request. It may be stored, and its traceback is never logged."""
 
     def kept(self) -> Self:
         """Returns this exception without its traceback, for storage.
 
-        A frame that stores an exception it caught forms a cycle with the exception's traceback. Then all objects of the
-        frame, e.g. a request of megabytes, stay until the next full garbage collection.
+        A Python stack frame that stores an exception it caught forms a cycle with the exception's traceback. Then all
+        objects of the stack frame, e.g. a request of megabytes, stay until the next full garbage collection.
         """
         return self.with_traceback(None)
 

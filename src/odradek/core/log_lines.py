@@ -1,4 +1,4 @@
-"""The log format of brokers and commands: one line for each log record, whatever text it contains."""
+"""The log format of brokers and commands: one line for each log record, and indented lines for a traceback."""
 
 from __future__ import annotations
 

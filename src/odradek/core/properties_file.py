@@ -27,7 +27,7 @@ def read_properties_file(path: Path, source: str) -> dict[str, Property]:
     """Reads the settings of a Java properties file: ``name=value`` or ``name: value`` lines, # and ! for comments, and
     lines that continue after a backslash. ``source``: the option or variable that names the file, for messages.
 
-    Raises ConfigError with file and line.
+    Raises ConfigError. The message names the file, and the line if a line is invalid.
     """
     try:
         text = path.read_text(encoding="utf-8")

@@ -3,8 +3,9 @@
 A schema is a line of ``name:type`` fields. Types: the fixed ones (``int8`` … ``int64``, ``uint16``, ``uuid``),
 ``string`` and ``bytes``, ``long_string`` (with an unsigned length, only for reads), ``[T]`` an array, ``{…}`` a
 structure. ``?`` after a type makes it nullable. ``#n`` before a field makes it tagged. The line of a flexible version
-starts with ``~``: its lengths are compact, and every structure ends with tagged fields. Flexible are
-OffsetCommitValue and GroupMetadataValue from v4 on, and the values of all record types that KIP-848 and later added.
+starts with ``~``: its lengths are compact, and every structure ends with tagged fields. OffsetCommitValue and
+GroupMetadataValue are flexible from v4 on. The values of the record types that KIP-848 and later KIPs added are always
+flexible.
 """
 
 from __future__ import annotations

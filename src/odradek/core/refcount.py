@@ -10,7 +10,7 @@ def _count(thing: object) -> int:
 
 
 def _alone() -> int:
-    """Returns the reference count that ``_count`` reports for an object with one other reference.
+    """Returns the reference count that ``_count`` reports for an object with one reference besides those of the call.
 
     The number depends on the version of Python. Returns -1 if reference counts are not reliable, e.g. without a GIL.
     """

@@ -38,7 +38,7 @@ __all__ = [
 
 
 class TransactionState(IntEnum):
-    """The states of a transactional id that its records have. ``title`` is Kafka's name in replies and tools."""
+    """The states that a record of a transactional id can have. ``title`` is Kafka's name in replies and tools."""
 
     EMPTY = 0
     ONGOING = 1

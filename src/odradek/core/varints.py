@@ -1,6 +1,7 @@
 """Kafka's varints: seven bits a byte, the lowest bits first. Messages have unsigned ones, records zigzag ones.
 
-All Python code reads and writes them with these functions, all kernels with those of ``batches.varint_kernels``.
+All Python code uses these functions, all kernels those of ``batches.varint_kernels``. Some code reads small numbers
+inline, for speed.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def group_record(group: ClassicGroup, pace: Pace) -> Generator[None, None, Class
 def assignment_record(
     group: ClassicGroup, assignment: Mapping[str, bytes], pace: Pace
 ) -> Generator[None, None, ClassicChange]:
-    """Returns the group's record with the leader's assignment. A member without an entry gets an empty one."""
+    """Returns the group's record with the leader's assignment. A member without an entry gets an empty assignment."""
     rows = ((member, assignment.get(member.member_id, b"")) for member in group.members.values())
     return (yield from _record(group, rows, group.leader, pace))
 

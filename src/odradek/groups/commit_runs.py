@@ -2,7 +2,8 @@
 
 Most records of the topic are commits with the same layout and different offsets. One compiled ``struct`` cuts all
 records of such a run. The constant parts are compared, not decoded. Only the last commit of each group, topic and
-partition becomes an object (``GroupShard.replay_commits``). Every other record is replayed separately.
+partition becomes an object (``GroupShard.replay_commits``); it replaces the earlier commits of its run. Records that
+are not plain commits or their tombstones are replayed one by one.
 """
 
 from __future__ import annotations

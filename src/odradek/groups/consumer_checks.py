@@ -1,4 +1,4 @@
-"""Checks of a ConsumerGroupHeartbeat: its fields, the identity of its member, the member epoch."""
+"""Checks of a ConsumerGroupHeartbeat: its fields, the identity of its member, the member epoch, its records' size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek.groups.consumer_member import ConsumerMember
 from odradek.groups.consumer_messages import ConsumerHeartbeat
 
 MAX_NAMES = 10_000
-"""The largest number of topic names in a heartbeat: more than a broker of Odradek can have."""
+"""The largest number of topic names in a heartbeat."""
 
 
 def check_request(request: ConsumerHeartbeat, known: tuple[str, ...]) -> None:

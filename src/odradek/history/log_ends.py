@@ -1,4 +1,4 @@
-"""Past log end offsets and record timestamps of the committed partitions.
+"""Past log end offsets and record timestamps of the committed partitions, and the retention of offsets.
 
 ListOffsets by time gives the past log end offsets: the first record that is not older than a moment has the log end
 offset of that moment. This holds as far as record timestamps are the times of arrival.

@@ -163,8 +163,8 @@ def _notes(analysis: Analysis) -> str:
     ]
     if analysis.incomplete_below:
         notes.append(
-            f"{incompleteness(analysis)} Rewinds, jumps and stalls among these are not visible. Findings from that "
-            "time have the tag <i>history incomplete</i>."
+            f"{incompleteness(analysis)} Rewinds, jumps and stalls among these are not visible. Findings from the "
+            "time of the removed records have the tag <i>history incomplete</i>."
         )
     if not analysis.retention_is_known:
         notes.append(

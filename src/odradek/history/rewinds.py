@@ -11,8 +11,8 @@ A commit shows the new offset of a group, not the client that moved it. These ru
   regardless of the group's offset.
 * The topic has another id: its offsets are unrelated to the earlier ones, and there is no finding.
 * A reader itself can seek. A move back is always a rewind. A move forward is a jump only if the reader cannot have read
-  all records that it passed: the move was more than ``jump_factor`` times faster than nearly all steps whose records
-  were all waiting.
+  all records that it passed: the move was more than ``jump_factor`` times faster than nearly all steps with a backlog,
+  that is, steps whose records all existed when the step began.
 Consecutive resets count as one move, from the offset before the first one to the offset of the last one.
 """
 

@@ -1,6 +1,6 @@
 """The mark in a commit that makes a streaming query continue from the committed offset. Pure functions.
 
-An OffsetCommit does not name the client that sent it, and an OffsetFetch reply has no commit time. So a group reset for
+A stored commit does not name the client that sent it, and an OffsetFetch reply has no commit time. So a group reset for
 a streaming query has a mark in the commit's metadata: ``odradek-reset:1:<offset>:<topic id>``. The offset and the id
 distinguish the original commit from a copy: MirrorMaker copies the metadata to another cluster, where the topic has
 another id. The id is optional, since brokers before 2.8 have no topic ids.

@@ -33,7 +33,7 @@ class NodeConnections:
 
     async def get(self, node_id: int) -> BrokerConnection:
         """Returns the open connection to the broker, or opens one. Raises what ``open_connection`` raises."""
-        async with self._locks.setdefault(node_id, asyncio.Lock()):  # a lock per broker: a silent one delays no other
+        async with self._locks.setdefault(node_id, asyncio.Lock()):  # per broker: a silent broker delays no others
             if (known := self.known(node_id)) is not None:
                 return known
             self._open[node_id] = await self._opener.open_connection(node_id)

@@ -22,7 +22,7 @@ DICTIONARY_BYTES = 4 << 20
 _WORTH_A_DICTIONARY = 0.8
 _INCOMPRESSIBLE = 0.95
 _MUCH_SMALLER = 0.6
-# A smaller sample says too little about the column.
+# A column with fewer values in the sample gets a dictionary and snappy: the sample says too little about it.
 _FEW_ROWS = 100
 
 

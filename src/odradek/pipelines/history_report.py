@@ -36,7 +36,7 @@ def report_history(options: ReportOptions) -> Analysis:
     """Reads the offsets topic, or the records of one group, on Spark and reports what happened to the groups.
 
     The tables are written to ``output`` and the page to ``report``; ``ReportOptions`` describes the options. Raises
-    ConfigError, StorageError, BrokerUnreachable, PlotlyMissing, QueryFailed.
+    ConfigError, SessionError, StorageError, BrokerUnreachable, PlotlyMissing, QueryFailed, FilesNotSeen.
     """
     page = None if options.report is None else Path(options.report)
     if page is not None:

@@ -206,7 +206,7 @@ def _erase(  # noqa: PLR0917  kernels take flat arrays
 
 @kernel(_PAIR(_BYTES, _I64, _I64, _I64, _I64))
 def _to_next(data: Any, at: int, end: int, closing: int, is_fresh: int) -> Any:
-    """Returns (start of the next element, 0), or (end of the open value, 1); the position -1 if neither follows."""
+    """Returns (start of the next element, 0), or (position of ``closing``, 1); the position -1 if neither follows."""
     at = _past_blanks(data, at, end)
     if at >= end:
         return -1, 0

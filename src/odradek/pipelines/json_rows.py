@@ -406,8 +406,8 @@ def _quoted(text: str) -> str:
 
 
 def java_double(value: float) -> str:
-    """Returns a double in the form of Java 19 and later: the shortest digits, at least two, with an exponent below
-    0.001 and from 10^7 on."""
+    """Returns a double in the form of Java 19 and later: the shortest digits, at least two. Absolute values below 0.001
+    and from 10^7 on have an exponent."""
     if math.isinf(value):
         return '"Infinity"' if value > 0 else '"-Infinity"'
     sign, digits, exponent = Decimal(repr(value)).as_tuple()

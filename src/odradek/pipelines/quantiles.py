@@ -1,8 +1,8 @@
 """Exact quantiles: the values at given ranks of a column, without a sort.
 
 Each pass divides intervals of values into parts and counts the values in each part. The next pass divides only the
-parts with a requested rank. Two or three passes find sixty ranks among a hundred million timestamps. A worker's task
-returns about ten thousand counts.
+parts with a requested rank. Two or three passes find sixty ranks among a hundred million timestamps. In each pass, a
+worker's task returns at most ``PARTS`` counts.
 """
 
 from __future__ import annotations

@@ -163,8 +163,8 @@ def _check_unsent(run: _ReplayRun) -> None:
         raise ReplayRefused(
             f"group {run.name}, which keeps the progress of this replay, has expired (offsets.retention.minutes after "
             f"the last transaction) or was deleted, and the target has records of this replay, for example {tp} at "
-            f"offset {offset}: it would send them twice. Replay what is missing by other ranges (the records' headers "
-            f"{REPLAYED_FROM} name what is there), or use 'again' to send all of it once more"
+            f"offset {offset}: this run would send them twice. Replay what is missing by other ranges (the records' "
+            f"headers {REPLAYED_FROM} name what is there), or use 'again' to send all of it once more"
         )
 
 

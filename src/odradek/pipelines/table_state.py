@@ -60,8 +60,8 @@ def check_table(table: Location, shape: TableLayout, log_has_records: Callable[[
 
 
 def check_not_foreign(table: Location, shape: TableLayout) -> None:
-    """Raises ConfigError if the folder holds anything but a table of ours (begun or not) or a Delta table to add to.
-    Writes nothing.
+    """Raises ConfigError if the folder holds anything but a table of ours or a Delta table to add to. An empty folder
+    is allowed. Writes nothing.
     """
     names = table.children()
     is_delta = shape.table_format == "delta" and _DELTA in names

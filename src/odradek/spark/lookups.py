@@ -338,7 +338,7 @@ class Lookups:
 
     def _refusal_of(self, error: Exception) -> CommitRefusal:
         if not isinstance(error, GroupNotEmpty):
-            return CommitRefusal(str(error), "Remove the cause, then run it again")
+            return CommitRefusal(str(error), "Remove the cause")
         named = ", ".join(f"{m.client_id} at {m.host.lstrip('/')} ({m.member_id})" for m in self._members())
         return CommitRefusal(
             f"it has live members, and only they may commit: {named or 'unknown, or they have left'}",

@@ -201,8 +201,9 @@ class TransactionalWriter:
         return run
 
     def _is_number_deleted(self, admin: Admin, query: str) -> bool:
-        """Returns whether an earlier driver has committed a number that the group does not have. Raises
-        MicroBatchRefused, unless the user says by ``first_batch`` what is in the topic.
+        """Returns whether an earlier driver has committed a number that the group does not have.
+
+        If this is so, and the user does not say by ``first_batch`` what is in the topic, raises MicroBatchRefused.
 
         Call it before InitProducerId, which hides the outcome of the last transaction.
         """

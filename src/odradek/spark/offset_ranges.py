@@ -73,8 +73,8 @@ def share_bytes(
     """Returns how many offsets of each range fit into ``limit`` bytes in total.
 
     Each range gets the same fraction of its offsets, so that all ranges end in the same micro-batch.
-    If no offset fits, the largest range gets one offset. A range without a sample counts with the largest bytes per
-    offset of the others.
+    If this fraction is below one offset for every range, the largest range gets one offset. A range without a sample
+    counts with the largest bytes per offset of the others.
     """
     sizes = {item.partition: item.size for item in wanted}
     unknown = max(bytes_per_offset.values(), default=UNKNOWN_BYTES)

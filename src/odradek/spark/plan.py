@@ -11,8 +11,8 @@ Rules
 * ``ids`` are the topic ids: an offset has no meaning in another topic of the same name, whatever its length. Brokers
   before 2.8 and checkpoints of Spark's own source have no ids; without them only a shorter log shows a new topic.
 * ``epochs`` are, per partition, the epoch of the leader whose log reached the position when the micro-batch was planned
-  (KIP-320). To know this epoch, the planner reads no record; the epoch of the last record is not higher. If the current
-  leader has a later epoch, the planner requests the end offset of the stored epoch. An end offset below the position
+  (KIP-320). The planner reads no record for it: the epoch of the last record is not higher. If the current leader has
+  a later epoch, the planner requests the end offset of the stored epoch. An end offset below the position
   means that the log was truncated, even if the log has grown again. Without a stored epoch, only a shorter log shows
   truncation.
 * When Spark requests the micro-batch that begins at a source offset, all records up to this source offset are done. So

@@ -1,7 +1,7 @@
 """Progress reports that the tasks of a read send while they run.
 
-Spark knows the record count of a task only when the task ends (in local mode; on a cluster every ten seconds), and one
-task reads a whole range. So workers send the driver a datagram after each batch. Nothing waits for a datagram, and the
+In local mode, Spark learns the record count of a task only when the task ends, on a cluster every ten seconds. One task
+reads a whole range. So workers send the driver a datagram after each Arrow batch. Nothing waits for a datagram, and the
 next one includes the count of a lost one. If none arrives, the progress bar does not move and the read continues.
 """
 

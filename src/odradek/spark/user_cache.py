@@ -7,7 +7,8 @@ from pathlib import Path
 
 
 def user_cache() -> Path:
-    """Returns odradek's folder in the user's cache directory (``XDG_CACHE_HOME``). Raises RuntimeError without one."""
+    """Returns odradek's folder in ``XDG_CACHE_HOME``, by default ``~/.cache``. Raises RuntimeError if the user has no
+    home directory."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "odradek"
 
 

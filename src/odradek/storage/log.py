@@ -306,8 +306,8 @@ class Log(LogTransactions):
     def read(self, offset: int, max_bytes: int, *, max_offset: int | None = None, min_one: bool = True) -> Slice:
         """Returns record batches from the first that ends at or after ``offset`` (behaviour 51), up to ``max_bytes``.
 
-        They end at ``max_offset``, by default the high watermark. If the first batch is larger than ``max_bytes``, the
-        slice has this batch with ``min_one`` and is empty without it. The last batch may be cut off, as in Kafka.
+        They end at ``max_offset``, by default the high watermark. If the first batch is larger than ``max_bytes``,
+        ``min_one`` decides: True returns this batch, False an empty slice. The last batch may be cut off, as in Kafka.
         Raises KafkaError: OFFSET_OUT_OF_RANGE outside of [log start, log end], KAFKA_STORAGE_ERROR.
         """
         self._check_online()

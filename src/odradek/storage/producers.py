@@ -351,7 +351,8 @@ class Producers:
         """Returns the steps that write the snapshot at the present ``end_offset``, without a sync.
 
         Batches and markers may change the states between two steps. ``clear``, ``save`` and ``end_snapshot`` end the
-        steps. Returns None if the snapshot exists or another one is under way. The steps raise OSError.
+        steps. Returns None if the log is empty, the snapshot exists or another one is under way. The steps raise
+        OSError.
         """
         if self._snapshot is not None or self.end_offset <= self._last_snapshot or not self.end_offset:
             return None

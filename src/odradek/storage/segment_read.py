@@ -19,7 +19,7 @@ def read_slice(
     """Returns batches of one segment from ``offset`` on and below ``limit``, up to ``max_bytes``. Raises OSError.
 
     The first of ``segments`` is the one that may have the offset. The last batch may be cut off. If the first batch is
-    larger than ``max_bytes``, the slice has this batch with ``min_one`` and is empty without it. ``on_failure`` is
+    larger than ``max_bytes``, ``min_one`` decides: True returns this batch, False an empty slice. ``on_failure`` is
     called if a later read of the slice fails.
     """
     for segment in segments:

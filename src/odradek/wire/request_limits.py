@@ -40,8 +40,8 @@ Walk = Callable[[Any, int, int], int]
 CountingWalk = Callable[[Any, int, int, list[int]], int]
 
 MAX_ELEMENTS = 250_000
-"""The largest number of elements and tagged fields in one request: more than ten times the number of partitions that a
-broker can have."""
+"""The largest number of elements and tagged fields in one request: 25 times the number of partitions that one request
+may create."""
 MAX_REPLY_ELEMENTS = 1_000_000
 """The largest number of elements and tagged fields in one reply. Metadata and Fetch replies can have more; ``client/``
 reads these without kio."""

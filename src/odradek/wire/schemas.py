@@ -452,7 +452,7 @@ _Arrays = tuple[tuple[str, Any], ...]
 
 @cache
 def _arrays_of(entity: Any) -> _Arrays:
-    """Returns the names of a structure's arrays of structures, each with the result for the class of its elements."""
+    """Returns the names of a structure's arrays of structures, each with ``_arrays_of`` the class of its elements."""
     return tuple((field.name, _arrays_of(field.inner)) for field in _fields_of(entity)[0] if field.inner is not None)
 
 

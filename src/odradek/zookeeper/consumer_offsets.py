@@ -1,8 +1,8 @@
 """An offset store in ZooKeeper (``client/consumer/offset_store``), which a consumer uses from its event loop.
 
 One thread does the blocking work, one call after another. A task opens the first connection; afterwards kazoo connects
-again by itself. kazoo reports that a session has expired before it begins the next session. So the store gives up the
-partitions of the expired session before the next session owns any.
+again by itself. If a session expires, kazoo first reports this and then begins the next session. So the store gives up
+the partitions of the expired session before the next session owns any.
 """
 
 from __future__ import annotations

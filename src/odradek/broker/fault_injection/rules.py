@@ -48,7 +48,8 @@ class Fault:
 
 
 class FaultHit(NamedTuple):
-    """A fault that hit a request. ``topics``: the topics of the request. ``at_ms``: the broker's time."""
+    """A fault that hit a request. ``topics``: the topics of the request; empty if it is for all topics. ``at_ms``:
+    the broker's time."""
 
     fault: int
     kind: str

@@ -13,11 +13,11 @@
 
 With read_committed, a reply ends at the last stable offset and lists the aborted transactions of its records.
 
-The broker replies at once if the reply holds ``min_bytes``, an error or a diverging epoch, or if ``max_wait`` is 0. It
-also replies at once if a reader is not at the active segment yet (with read_committed: at the segment with the last
-stable offset). Otherwise it parks the request (broker/purgatory) until enough bytes have arrived or the time is over,
-and then reads again if a partition has changed. The first non-empty partition returns at least one batch of any size,
-so that a reader always makes progress.
+The broker replies at once if the reply holds ``min_bytes``, an error or a diverging epoch, or if ``max_wait`` is 0 or
+the fetch has no partition. It also replies at once if a reader is not at the active segment yet (with read_committed:
+at the segment with the last stable offset). Otherwise it parks the request (broker/purgatory) until enough bytes have
+arrived or the time is over. Then it reads again if a partition has changed; a large fetch always reads again. The first
+non-empty partition returns at least one batch of any size, so that a reader always makes progress.
 """
 
 from __future__ import annotations

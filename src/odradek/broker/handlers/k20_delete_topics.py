@@ -67,7 +67,7 @@ def _keys(version: int, message: DeleteTopicsRequest) -> Iterator[Key]:
 
 
 def _delete_all(broker: BrokerServices, context: Context, times: Counter[Key]) -> Steps[Elements]:
-    """Returns a row for each requested topic. Raises KafkaError if all of them are refused."""
+    """Returns a row for each requested topic. Raises KafkaError if the whole request is refused."""
     permits = Permits(broker.quotas, context, strict=context.version >= 5)
     rows = elements(context, "responses")
 

@@ -3,7 +3,7 @@
 * 2: the error PRODUCER_FENCED, until then INVALID_PRODUCER_EPOCH.
 * 3: flexible.
 * 4: many transactions in one request, each with partitions to add or to verify. Apache Kafka's brokers send it.
-* 5: the error TRANSACTION_ABORTABLE.
+* 5: the error TRANSACTION_ABORTABLE. As in Kafka, a verification of version 4 can get this error, too.
 
 If one of the partitions for a transaction does not exist, none of them is added or verified: the others get
 OPERATION_NOT_ATTEMPTED. Up to version 3, a partition of an internal topic has this effect, too. A client adds a

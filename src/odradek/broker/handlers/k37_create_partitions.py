@@ -39,7 +39,7 @@ def handle(broker: BrokerServices, context: Context, message: CreatePartitionsRe
 def _create_all(
     broker: BrokerServices, context: Context, message: CreatePartitionsRequest, times: Mapping[str, int]
 ) -> Steps[Elements]:
-    """Returns a row for each topic that the request has once. Raises KafkaError if all of them are refused."""
+    """Returns a row for each topic that the request has once. Raises KafkaError if the whole request is refused."""
     permits = Permits(broker.quotas, context, strict=context.version >= 3)
     rows = elements(context, "results")
 

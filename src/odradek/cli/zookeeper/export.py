@@ -42,7 +42,7 @@ def export(line: ExportLine) -> None:
     from odradek.zookeeper.export_file import format_offsets
 
     if line.as_json and line.output is None:
-        raise CommandError("--json reports on the file of --output: without it, the output is the file")
+        raise CommandError("--json reports on the file of --output: give --output, or leave out --json")
     with line.store() as store:
         names = chosen_groups(store, line.group, line.all_groups)
         with progress("Reading", len(names), "groups") as advance:

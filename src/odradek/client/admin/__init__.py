@@ -1,4 +1,4 @@
-"""``Admin`` and its requests: topics, offsets, groups and settings of a cluster."""
+"""``Admin`` and its requests: topics, offsets, groups, transactions and settings of a cluster."""
 
 from typing import TYPE_CHECKING
 

@@ -193,7 +193,7 @@ def _resource(kind: str) -> int:
 
 
 def _by_node(kind: str, names: Sequence[str]) -> dict[int | None, list[str]]:
-    """Groups the names by the broker to ask; None is any broker. A broker reports its own settings only."""
+    """Groups the names by the broker to ask; None is any broker. Only a broker itself reports its settings."""
     found: dict[int | None, list[str]] = {}
     for name in names:
         own = kind == "broker" and name != ""

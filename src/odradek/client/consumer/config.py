@@ -50,8 +50,8 @@ class ConsumerConfig:
     classic protocol.
 
     ``offsets_storage`` zookeeper keeps the committed offsets in ZooKeeper, as Kafka's consumers up to 1.1 did. With
-    ``dual_commit_enabled`` they are in Kafka and in ZooKeeper. Both settings need ``zookeeper_connect``:
-    ``host:port,…/chroot``. ``zookeeper_config`` names a properties file with a login and TLS.
+    ``dual_commit_enabled`` and ``offsets_storage`` kafka they are in Kafka and in ZooKeeper. Offsets in ZooKeeper need
+    ``zookeeper_connect``: ``host:port,…/chroot``. ``zookeeper_config`` names a properties file with a login and TLS.
     """
 
     bootstrap_servers: str

@@ -294,7 +294,9 @@ class Consumer:
         self._engine.wakeup()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Makes polls return no records of these partitions until ``resume``. The membership continues."""
+        """Makes polls return no records of these partitions until ``resume``. The membership continues.
+
+        Raises IllegalState for a partition that is not assigned."""
         self._check()
         self._engine.pause(as_partitions(partitions))
 

@@ -1,6 +1,7 @@
 """The interface of a store of committed offsets outside Kafka.
 
-``odradek/zookeeper`` implements it. ``odradek/__init__`` registers that package, because clients may not import it.
+``odradek/zookeeper`` implements it. ``odradek/__init__`` registers that package, because ``odradek/client`` may
+not import it.
 """
 
 from __future__ import annotations

@@ -325,7 +325,7 @@ class PositionLookups:
     ) -> LogTruncated | None:
         """Handles a truncated log: records from the divergence on are read again. Usually returns None.
 
-        Under ``auto_offset_reset=none``, if a poll has already returned such records, the caller has to decide. Then
+        Under ``auto_offset_reset=none``, if a poll has already returned such records, the user has to decide. Then
         the result is LogTruncated, which each poll raises until a seek."""
         version, position = state.version, state.position
         if position > epoch_end.end_offset and self.config.auto_offset_reset == "none":

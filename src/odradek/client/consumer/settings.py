@@ -1,4 +1,4 @@
-"""The types of a consumer's settings, for editors and type checkers; ``client/settings`` checks the values."""
+"""The types of a consumer's settings, for editors and type checkers; ``ConsumerConfig`` checks the values."""
 
 from __future__ import annotations
 

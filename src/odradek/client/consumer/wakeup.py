@@ -9,9 +9,10 @@ from contextlib import suppress
 
 
 class WakeupSignal:
-    """Wakes a task of the event loop, or a thread without a tick of the loop.
+    """Wakes a task of the event loop, or a thread.
 
-    A tick would take most of the time between the arrival of a record and its return by poll.
+    A thread is woken without a tick of the loop. A tick would take most of the time between the arrival of a record and
+    its return by poll.
     """
 
     def __init__(self) -> None:

@@ -140,7 +140,7 @@ class _Topic:
                     self.give(member_id, chosen)
 
     def _in_order(self, rack: str | None) -> Iterator[int]:
-        """Yields the free partitions; with ``rack``, only those with a replica there. Its members share an iterator."""
+        """Yields the free partitions; with ``rack``, only those with a replica there. A rack's members share one."""
         for partition, racks in enumerate(self.racks):
             if partition in self._left and (rack is None or rack in racks):
                 yield partition

@@ -227,7 +227,8 @@ class ClassicMembership:
         return self._on_refusal(code, "heartbeat")
 
     def on_commit_refused(self, code: ErrorCode) -> None:
-        """Handles the error of a refused commit. The member joins again or is FENCED; other codes change nothing."""
+        """Handles the error of a refused commit. After some codes the member joins again or is FENCED; the other codes
+        change nothing."""
         if code in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation):
             self._on_refusal(code, "commit")
         elif code is ErrorCode.rebalance_in_progress and self.state is ClassicState.STABLE:

@@ -211,7 +211,7 @@ class Kip848Membership:
         }
 
     def leave_request(self) -> dict[str, Any] | None:
-        """Returns the heartbeat that leaves the group. None: the member has neither joined nor begun to join."""
+        """Returns the heartbeat that leaves the group. None: the member is outside the group and does not join."""
         if not self.sends_heartbeats:
             return None
         unchanged = dict.fromkeys(

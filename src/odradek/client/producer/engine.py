@@ -126,7 +126,8 @@ class ProducerEngine:
     async def look_up_count(self, topic: str) -> int:
         """Looks up the topic's number of partitions.
 
-        Raises UnknownTopic, RequestTimedOut after ``max_block_ms``, TypeError unless the topic is a str."""
+        Raises UnknownTopic, LEADER_NOT_AVAILABLE, RequestTimedOut after ``max_block_ms``, TypeError unless the topic is
+        a str."""
         as_name(topic, "topic")
         count = await partition_count(self.cluster, topic, self.producer_config.max_block_ms)
         if not count:
@@ -177,7 +178,9 @@ class ProducerEngine:
     def pack(
         self, topic: str, count: int, rows: pa.RecordBatch | pa.Table, on_delivery: RunDelivered | None
     ) -> Iterator[ProducerBatch]:
-        """Encodes the rows of a RecordBatch or Table by partition. Raises ValueError, MESSAGE_TOO_LARGE."""
+        """Encodes the rows of a RecordBatch or Table by partition.
+
+        Raises TypeError for other objects, ValueError, MESSAGE_TOO_LARGE."""
         with needs_columns("send_batch()"):
             import pyarrow as pa
 

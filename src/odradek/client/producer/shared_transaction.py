@@ -69,8 +69,8 @@ class JoinedEngine(ProducerEngine):
         return await super()._leaders(wanted)
 
     def _is_worth_retrying(self, batch: ProducerBatch, code: ErrorCode | None, error: Exception) -> bool:
-        """Returns whether a batch is sent again. A batch in a gap of the sequences is lost, because only the owner can
-        get another epoch."""
+        """Returns whether a batch is sent again. A batch after a gap in the sequences is lost, because only the owner
+        can get another epoch."""
         if self._first_failure is not None:
             return False
         if is_refused(code):

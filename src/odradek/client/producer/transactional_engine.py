@@ -367,8 +367,10 @@ class TransactionalEngine(ProducerEngine):
                 self.transaction.on_added(partitions)
 
     def _is_worth_retrying(self, batch: ProducerBatch, code: ErrorCode | None, error: Exception) -> bool:
-        """Returns whether a batch is sent again. A batch in a gap of the sequences is lost: its transaction cannot get
-        new sequences."""
+        """Returns whether a batch is sent again.
+
+        A batch that the broker refused for its sequence is sent again only if an earlier batch is left. Otherwise the
+        sequences have a gap, and the batch is lost: a transaction cannot get new sequences."""
         if not self.transaction.may_send:
             return False
         if is_refused(code):

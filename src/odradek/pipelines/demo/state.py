@@ -1,9 +1,9 @@
 """The demo's state between runs, in one small file that is replaced atomically.
 
 ``target``: the number of events that the topic should have. It is saved before the first event is published, so
-the next run completes a killed run. ``pending``: a rewind that is decided and not finished. The next run finishes it
-instead of making a second one. ``skipped``: the ranges that a rewind skipped on purpose. Only these may be missing from
-the table.
+the next run completes a killed run. ``pending``: a rewind that is decided and not finished. The next run finishes
+it, unless that run is asked for another rewind. ``skipped``: the ranges that a rewind skipped on purpose. Only these
+may be missing from the table.
 """
 
 from __future__ import annotations
