@@ -1,7 +1,7 @@
 """Members of one group join and leave at random while records are written: each record is read by some member.
 
-Members of two clients run in a few processes. One process is killed during the test; the long version kills two, and
-the broker.
+Members that use odradek and members that use aiokafka run in a few processes. One process is killed during the test;
+the long version kills two, and the broker.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def history(bootstrap: str, group: str, topic: str) -> dict[int, list[int]]:
         for entry in offsets_topic.entries(admin, group):
             record = decode(entry.key, entry.value)
             if isinstance(record, OffsetCommitRecord):
-                assert record.value is not None, "no offset was deleted"
+                assert record.value is not None, "an offset was deleted"
                 assert record.key.topic == topic
                 found.setdefault(record.key.partition, []).append(record.value.offset)
     return found

@@ -25,7 +25,7 @@ from odradek.client import (
     TopicPartition,
     loop,
 )
-from odradek.client.arguments import as_offset, as_offsets, as_partition, as_times, check_timeout
+from odradek.client.arguments import as_offset, as_offsets, as_partition, as_seek_target, as_times, check_timeout
 from odradek.client.config import as_config
 from odradek.client.consumer import Consumer
 from odradek.client.consumer.config import reset_timestamp
@@ -318,6 +318,12 @@ def test_a_custom_assignor_distributes_by_weight(consumer: Make, admin: Admin, t
     del members[0]
     eventually(lambda: shares() == [8])
     assert (weights[0].given[-1], weights[1].given[-1]) == (6, 8)
+
+
+def test_a_seek_keeps_the_epoch_of_its_tuple() -> None:
+    tp = TopicPartition("t", 0)
+    assert as_seek_target(5, 7, tp) == OffsetAndMetadata(5, 7)
+    assert as_seek_target((5, 2), 7, tp) == as_seek_target(OffsetAndMetadata(5, 2), 7, tp) == OffsetAndMetadata(5, 2)
 
 
 def test_numpy_numbers_are_accepted() -> None:

@@ -78,7 +78,7 @@ def test_the_examples_need_what_the_page_says() -> None:
 
 
 def test_the_picture_of_the_four_offsets_is_correct(follower_behind: Any) -> None:
-    """As in the picture, the leader has ten records and the follower has seven. Unlike in the picture, no record is
+    """As in the picture, the leader's log ends at 10 and the follower's at 7. Unlike in the picture, no record is
     deleted, so a consumer gets offsets 0 to 6 until the follower has caught up."""
 
     def values(polled: Polled) -> list[int]:

@@ -182,7 +182,7 @@ def dense_batch(count: int, codec: int, flavour: int) -> bytes:
     shapes = (
         (bytes((12, 0, 0, 0, 1, 1, 0)),),
         (bytes((12, 0, 0, 0, 1, 1, 0)), bytes((14, 0, 0, 0, 2, 0, 1, 0))),
-        (bytes((22, 0, 0, 0, 1, 1, 4, 0, 1, 0, 1, 0)),),
+        (bytes((20, 0, 0, 0, 1, 1, 4, 0, 1, 0, 1)),),
     )[flavour]
     body = b"".join(shapes) * (count // len(shapes))
     return seal_records(body, count // len(shapes) * len(shapes), (now_ms, now_ms), codec)

@@ -298,7 +298,7 @@ def test_a_large_group_is_converted_in_steps() -> None:
 # --- what happens between two steps -----------------------------------------------------------------------------
 
 
-def _in_mid_step(large_group: LargeGroup) -> None:
+def _between_steps(large_group: LargeGroup) -> None:
     """Stops between two steps of the completion of a rebalance."""
     answers = [large_group.join(number) for number in range(len(large_group.ids))]
     while not large_group.harness.runtime._drivers[0]._current:
@@ -310,7 +310,7 @@ def _in_mid_step(large_group: LargeGroup) -> None:
 
 def test_requests_for_the_group_wait_for_the_last_step() -> None:
     large_group = LargeGroup(counts=False)
-    _in_mid_step(large_group)
+    _between_steps(large_group)
     described = large_group.ask(DescribeGroup("g"))
     beating = large_group.ask(Heartbeat("g", large_group.ids[5], 1))
     leaving = large_group.ask(LeaveGroup("g", [LeavingMember(large_group.ids[6])]))
@@ -330,7 +330,7 @@ def test_each_member_is_answered_once_when_the_partition_is_unloaded(
     steps: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     large_group = LargeGroup(topics=10, counts=False)
-    _in_mid_step(large_group)
+    _between_steps(large_group)
     for _ in range(steps):
         large_group.tick()
     described = large_group.ask(DescribeGroup("g"))
@@ -363,7 +363,7 @@ def test_the_last_member_to_join_is_answered_once_when_the_partition_is_unloaded
 
 def test_answers_are_sent_at_once_when_the_broker_stops() -> None:
     large_group = LargeGroup(topics=1, counts=False)
-    _in_mid_step(large_group)
+    _between_steps(large_group)
     while large_group.harness.runtime._drivers[0]._current:
         large_group.tick()
     large_group.harness.runtime.stop()
@@ -373,7 +373,7 @@ def test_answers_are_sent_at_once_when_the_broker_stops() -> None:
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
 def test_sessions_continue_when_the_time_jumps_between_two_steps(jump_ms: int) -> None:
     large_group = LargeGroup(topics=1, counts=False)
-    _in_mid_step(large_group)
+    _between_steps(large_group)
     large_group.harness.world.jumped_ms += jump_ms
     large_group.harness.runtime.clock()
     large_group.settle()

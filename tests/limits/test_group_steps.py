@@ -166,7 +166,7 @@ def test_small_heartbeats_take_one_step() -> None:
 # --- what happens between two steps -----------------------------------------------------------------------------
 
 
-def _in_mid_step(steps: Steps, message: dict[str, Any]) -> Any:
+def _between_steps(steps: Steps, message: dict[str, Any]) -> Any:
     """Begins a heartbeat with many topics, and stops between two of its steps."""
     full = {
         "group_id": "g", "instance_id": None, "rack_id": None, "rebalance_timeout": 60_000,
@@ -183,7 +183,7 @@ def test_topics_that_change_between_two_steps_are_read_again() -> None:
     steps = Steps(2000)
     harness = steps.harness
     names = steps.names()
-    pending = _in_mid_step(steps, {"member_id": "m", "member_epoch": 0, "subscribed_topic_names": names})
+    pending = _between_steps(steps, {"member_id": "m", "member_epoch": 0, "subscribed_topic_names": names})
     harness.catalog.remove(names[0])
     harness.catalog._topics[names[1]].partition_count = 4
     harness.runtime.on_topics_changed([names[0], names[1]])
@@ -201,8 +201,8 @@ def test_topics_that_change_between_two_steps_are_read_again() -> None:
 
 def test_a_member_can_join_between_the_steps_of_another_member() -> None:
     steps = Steps(1500)
-    first = _in_mid_step(steps, {"member_id": "m", "member_epoch": 0, "subscribed_topic_names": steps.names()})
-    second = _in_mid_step(steps, {"member_id": "n", "member_epoch": 0, "subscribed_topic_names": steps.names()})
+    first = _between_steps(steps, {"member_id": "m", "member_epoch": 0, "subscribed_topic_names": steps.names()})
+    second = _between_steps(steps, {"member_id": "n", "member_epoch": 0, "subscribed_topic_names": steps.names()})
     while steps._tick():
         pass
     assert (first.reply.error_code, second.reply.error_code) == (ErrorCode.none, ErrorCode.none)

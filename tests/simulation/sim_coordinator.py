@@ -253,7 +253,7 @@ class Coordinator:
         self.ends_of_groups: dict[str, int] = {}
         """The number of times that each classic group has ended. After each end, generations start again."""
         self.emptied_ms: dict[str, int | None] = {}
-        """For each classic group, by its last record: the time since which the group is empty; None: it has members."""
+        """For each classic group, as its last record says: the time since which it is empty; None: it has members."""
         self.on_connections_lost: Callable[[], None] = lambda: None
         self.is_read: Callable[[str, str], bool] = lambda group_id, topic: False
         """Returns whether any present member of the group subscribes to the topic."""

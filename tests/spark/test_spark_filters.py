@@ -53,7 +53,7 @@ CONDITIONS = (
     (f"timestamp >= {time(50)} AND timestamp < {time(60)} AND partition > 2", [(3, n) for n in LATE], 1),
     ("offset IN (3, 97) AND partition = 0 AND CAST(value AS string) = '97'", [(0, 97)], 1),
     ("partition = 1 OR offset = 0", span(0, 0, 1) + span(1, 0, 100) + span(2, 0, 1) + span(3, 0, 1), 4),
-    ("topic = 'nothing'", [], 1),  # Spark makes one empty task for no partition
+    ("topic = 'nothing'", [], 1),  # if no partition is left, Spark makes one empty task
 )
 
 
@@ -157,7 +157,7 @@ def between(first: int, last: int) -> list[Filter]:
 def test_a_range_of_time_becomes_a_range_of_offsets(
     bootstrap: str, config: dict[str, str], options: dict[str, str], expected: tuple[int, int]
 ) -> None:
-    """The end becomes an offset only if the allowed age of timestamps is known."""
+    """The end becomes an offset only if the disorder of timestamps is known, from the option or the topic's limits."""
     topic = unique("spark-pushdown")
     create_topic(bootstrap, topic)
     publish(bootstrap, topic, numbers(100), timestamps_ms=[T0 + 1000 * n for n in range(100)])

@@ -161,8 +161,8 @@ def test_a_stream_copies_a_topic_to_a_topic(spark: Any, bootstrap: str, topic: s
 
 
 def test_a_repeated_micro_batch_is_written_again(stream: StreamingRun, bootstrap: str) -> None:
-    """The sink writes at least once. The kill comes after the rows were sent and before Spark marks the micro-batch as
-    complete."""
+    """The sink writes at least once. The test puts the checkpoint into the state of a kill between the last sent row
+    and Spark's mark that the micro-batch is complete."""
     into = stream.topic + "-out"
     create_topic(bootstrap, stream.topic)
     create_topic(bootstrap, into)

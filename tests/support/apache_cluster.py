@@ -68,8 +68,8 @@ class ApacheCluster:
         return admin.describe_topics([topic])[topic].partitions[number]
 
     def reassign(self, admin: Admin, topic: str, replicas: Sequence[int], number: int = 0) -> None:
-        """Moves a partition, and waits until the first of ``replicas`` is the leader and no other broker has a
-        replica."""
+        """Moves a partition, and waits until exactly ``replicas`` have it, all are in sync, and the first of them
+        is the leader."""
         rows = [{"partition_index": number, "replicas": list(replicas)}]
         message = {"timeout": 30_000, "topics": [{"name": topic, "partitions": rows}]}
         self._change(ALTER_PARTITION_REASSIGNMENTS, message)

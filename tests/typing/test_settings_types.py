@@ -1,4 +1,4 @@
-"""The types of settings: equal to what is checked at run time, and what mypy and pyright report."""
+"""The types of settings are those that are checked at run time. mypy and pyright report each wrong setting."""
 
 from __future__ import annotations
 

@@ -224,8 +224,9 @@ def is_broker(node: ast.expr) -> bool:
 
 
 def own_acts(source: str) -> list[str]:
-    """Returns what no handler's source may have, because a publisher does it after a record is committed: imports of
-    publishers, services or their members that are not allowed, methods in ``ACTS``, assignments to the broker."""
+    """Returns what no handler's source may have, because a publisher does it after a record is committed: an import
+    of a publisher, the use of a service or of a service's member that is not allowed, a method in ``ACTS``, an
+    assignment to the broker."""
     tree = ast.parse(source)
     found = []
     services = {  # names for a service, such as ``quotas = broker.quotas``

@@ -55,7 +55,7 @@ def test_columns_that_are_kept_do_not_change(monkeypatch: pytest.MonkeyPatch) ->
             del kept[chance.randrange(len(kept))]
         del batch
     assert len(kept) >= 5
-    assert len(made) < 12, "blocks were reused"
+    assert len(made) < 12, "blocks were not reused"
     for number, rows, batch in kept:
         assert batch.column("key").to_pylist() == [b"%d/%d" % (number, row) for row in range(rows // 2, rows)]
         assert batch.column("value").to_pylist() == [b"%d:%d" % (number, row) * 20 for row in range(rows // 2, rows)]
@@ -137,4 +137,4 @@ def test_without_exact_reference_counts_no_block_is_reused(monkeypatch: pytest.M
     for _ in range(20):
         space.take(2 << 20, np.uint8)
     assert len(made) == 5, "twenty columns of two megabytes fill five blocks"
-    assert not blocks._spare, "no block is kept as a spare"
+    assert not blocks._spare, "a block was kept as a spare"

@@ -3,6 +3,7 @@ errors."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import random
 import weakref
@@ -20,7 +21,10 @@ from odradek.batches.arrow import RecordSet
 from odradek.batches.columns import COLUMNS, DEFAULT_COLUMNS
 from odradek.batches.compression import NAMES
 from odradek.batches.encode import encode_batch
+from odradek.client.consumer.ahead_decoder import AheadDecoder
+from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.fetch_buffer import FREE, RESERVED, TAKEN, CompletedFetch, FetchBuffer
+from odradek.client.consumer.subscription import SubscriptionState
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import CorruptRecord
 from odradek.core.ids import TopicPartition
@@ -167,6 +171,28 @@ def test_only_fetches_after_the_next_one_are_reserved() -> None:
     assert reserve(buffer, paused=[T1])() is None
     buffer.drop(T1)
     assert (buffer.bytes_of(T1), buffer.size) == (0, len(data))
+
+
+@pytest.mark.parametrize("on_loop", [False, True])
+def test_an_error_of_the_decoder_itself_reaches_a_poll(on_loop: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: list[Exception] = []
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise MemoryError("no memory")
+
+    async def decode() -> None:
+        buffer = FetchBuffer(1 << 20)
+        monkeypatch.setattr(buffer, "reserve_for_decoding", fail)
+        config = ConsumerConfig(bootstrap_servers="localhost:1")
+        decoder = AheadDecoder(config, buffer, SubscriptionState(config), changed=lambda: None, fail=failures.append)
+        decoder.on_loop = on_loop
+        decoder.schedule()
+        async with asyncio.timeout(10):
+            while not failures:
+                await asyncio.sleep(0.001)
+
+    asyncio.run(decode())
+    assert [str(one) for one in failures] == ["no memory"]
 
 
 @pytest.mark.parametrize("returned", [0, 2, 3])

@@ -237,8 +237,10 @@ num.network.threads | int | 3 | 1..
 producer.purgatory.purge.interval.requests | int | 1000
 queued.max.requests | int | 500 | 1..
 """,
-    "The operating system sizes socket buffers, and the broker opens no connections.": """
+    "The broker has no limit on the total of new connections per second, only one for each address: a quota.": """
 max.connection.creation.rate | int | 2147483647 | 0..
+""",
+    "The operating system sizes socket buffers, and the broker opens no connections.": """
 request.timeout.ms | int | 30000
 socket.connection.setup.timeout.max.ms | long | 30000
 socket.connection.setup.timeout.ms | long | 10000

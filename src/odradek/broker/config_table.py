@@ -39,7 +39,7 @@ log.cleanup.policy | list | delete | list compact,delete | Deletion or compactio
 log.segment.bytes | int | 1073741824 | 1048576.. | Size in bytes at which a new segment begins.
 log.roll.ms | long | - | 1.. | Age at which a new segment begins.
 log.roll.hours | int | 168 | 1.. | log.roll.ms in hours, if log.roll.ms is unset.
-log.roll.jitter.ms | long | - | 0.. | Largest random reduction of log.roll.ms, different for each segment.
+log.roll.jitter.ms | long | - | 0.. | Largest random reduction of the age for a new segment, drawn for each segment.
 log.roll.jitter.hours | int | 0 | 0.. | log.roll.jitter.ms in hours, if log.roll.jitter.ms is unset.
 log.retention.ms | long | - | | Age at which segments are deleted; -1 is no limit.
 log.retention.minutes | int | - | | log.retention.ms in minutes, if log.retention.ms is unset.

@@ -13,7 +13,7 @@ commands, and the end of the stream shows that the parent has died. A broker in 
 | ``clear_faults`` | | |
 | ``cleaner`` | | the state of the log cleaner: the fields of ``testing.broker.CleanerHealth`` |
 | ``collect`` | | the number of objects that a full garbage collection freed |
-| ``memory`` | | after a full garbage collection: ``blocks``, objects in the interpreter; ``bytes``, used bytes of the C heap |
+| ``memory`` | | after a full garbage collection: ``blocks``, the interpreter's objects; ``bytes``, used in the C heap |
 | ``create_topic`` | ``name``, ``partition_count`` (-1: the broker's default), ``configs`` | |
 """
 

@@ -490,14 +490,16 @@ class _CleanerProcess:
 
 
 async def _discard(target: Log) -> None:
-    """Removes the files of an unfinished cleaning. If this fails, the next start of the broker removes them."""
+    """Removes the files of an unfinished cleaning. If this fails, the next cleaning of this log removes them, or
+    the next start of the broker."""
     if target.offline is not None:
         return
     try:
         await asyncio.to_thread(target.discard_cleaned)
     except OSError as error:
         log.warning(
-            "%s: files of an unfinished cleaning could not be removed; the next start removes them: %s",
+            "%s: files of an unfinished cleaning could not be removed; the next cleaning of this log or the next start"
+            " removes them: %s",
             target.path,
             error,
         )

@@ -199,7 +199,7 @@ def serve(
         typer.Option(
             "--delete-config",
             metavar="NAME",
-            help="Delete the value that clients set for this broker setting while it ran, for example if"
+            help="Delete the value that clients have set for this setting of the broker, for example if"
             " max.connections.per.ip.overrides refuses all clients. Repeatable.",
         ),
     ] = None,

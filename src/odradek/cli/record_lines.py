@@ -1,14 +1,15 @@
 """Records as lines, one RecordBatch at a time: only values, or JSON that ``odradek produce`` reads back.
 
-In JSON, keys, values and header values are texts if they are UTF-8, otherwise ``{"base64": "…"}``. A timestamp is null
-if the record has none, and milliseconds outside the years 1 to 9999, the range of ``datetime``.
+In JSON, keys, values and header values are texts if they are UTF-8, otherwise ``{"base64": "…"}``. A timestamp is a
+text in ISO format. It is null if the record has none, and a number of milliseconds if it is outside the years 1 to
+9999, the range of ``datetime``.
 """
 
 from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -25,7 +26,7 @@ Batch: TypeAlias = "pa.RecordBatch | RowBatch"
 """Records of one partition, with or without pyarrow."""
 
 VALUE_COLUMNS = ("value", "offset")
-"""The columns to read for lines of values. A group's member needs the offset to return unused records."""
+"""The columns to read for lines of values. A group's member needs the offset to seek to its first unused record."""
 JSON_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 BASE64 = "base64"
 NO_TIME = -1000
@@ -148,7 +149,9 @@ def _texts(values: Iterable[bytes | None]) -> list[str]:
 
 
 def _times(times: Iterable[int]) -> list[str]:
-    """Converts microseconds since 1970 to JSON, in the form of ``datetime.isoformat``, called once for each second."""
+    """Converts microseconds since 1970 to JSON, in the form of ``datetime.isoformat``.
+
+    Timestamps in the same second share one call of ``isoformat``."""
     seconds = {-1: ""}  # the last second before 1970 contains the value for no timestamp
     found = []
     for time in times:
@@ -188,10 +191,6 @@ def _headers(column: pa.ListArray) -> list[str]:
     return [
         f"[{', '.join(texts[begin - first : end - first])}]" if begin < end else "null" for begin, end in pairwise(ends)
     ]
-
-
-def _header_list(pairs: Sequence[tuple[str, bytes | None]]) -> str:
-    return f"[{', '.join(_header_texts(*zip(*pairs, strict=True)))}]"
 
 
 def _header_texts(names: Iterable[str], values: Iterable[bytes | None]) -> list[str]:

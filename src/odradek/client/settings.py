@@ -1,4 +1,4 @@
-"""The types of the settings of every client, for editors and type checkers.
+"""The types of the settings of all clients but ``Consumer``, for editors and type checkers.
 
 ``client/config.ClientConfig`` has the defaults and checks the values at run time. A test holds both to the same names
 and types.

@@ -326,9 +326,9 @@ def run_ingest(
     after all checks that need no Spark, and not at all if a run to the present end has nothing to read.
     """
     job.check()
-    started = time.monotonic()
     with contextlib.ExitStack() as stack:
         table, started_spark = stack.enter_context(open_table(job.target, get_spark))
+        started = time.monotonic()
         table.check_checkpoint()
         group = idle_state(job.source, table.checkpoint) if job.trigger is None else None
         if group is None:
@@ -493,7 +493,7 @@ def _refuse_bad(staged: DataFrame) -> None:
     if first is not None:
         raise BadRecords(
             f"{first.topic}-{first.partition}, offset {first.offset}: its value cannot be read: {first.error}"
-            " ('keep' for on bad puts it into column raw)"
+            " (to keep such values in the column raw, set on bad to 'keep')"
         )
 
 

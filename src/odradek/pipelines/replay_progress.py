@@ -2,7 +2,8 @@
 
 Each transaction commits, for each source partition, the ranges that the replay plans and those that are done. The
 ranges are in the metadata of the commit. A later run may have other ranges, for example because the topic has grown or
-because older commits of a group are gone. Even then the commits tell the later run which records are in the target.
+because older commits are gone of the group whose reads are replayed. Even then the commits tell the later run which
+records are in the target.
 """
 
 from __future__ import annotations

@@ -153,8 +153,8 @@ def run_transform(
     a run to the present end has nothing to read.
     """
     job.check()
-    started = time.monotonic()
     spark = get_spark() if is_uri(job.checkpoint) else None
+    started = time.monotonic()
     checkpoint = location_of(job.checkpoint, spark)
     group = idle_state(job.source, checkpoint) if job.trigger is None else None
     if group is None:

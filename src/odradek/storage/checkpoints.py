@@ -102,10 +102,11 @@ def read_partition_metadata(directory: Path, files: Files) -> uuid.UUID | None:
     """Returns the topic's id, or None without a file. Raises StorageError for an invalid file."""
     path = directory / PARTITION_METADATA
     try:
-        fields = _fields(files.read(path).decode(), ":")
+        content = files.read(path)
     except FileNotFoundError:
         return None
     try:
+        fields = _fields(content.decode(), ":")
         if fields["version"] != "0":
             raise StorageError(f"{path} has version {fields['version']}; only version 0 is supported")
         return decode_uuid(fields["topic_id"])

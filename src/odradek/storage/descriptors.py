@@ -146,7 +146,9 @@ class Descriptors:
         return closed
 
     def close_unused(self) -> int:
-        """Closes the files that were not used since the last call. Returns the number of closed files."""
+        """Closes the files that were not used since the last call. Returns their number.
+
+        Files that have been closed since then count, too."""
         closed = 0
         with self._lock:
             for key, reference in tuple(self._open.items()):

@@ -28,7 +28,7 @@ _RESULTS = {
 
 class Action(Enum):
     END = auto()
-    """The decision is written."""
+    """The coordinator has to write the decision."""
     REPEATED = auto()
     """The transaction has ended with this result: success, without a new record."""
 

@@ -71,7 +71,7 @@ def reset(line: ZooKeeperResetLine) -> None:
     """Set new offsets for a group without live members.
 
     Shows the offsets before and after. With --execute, writes an undo file, then all offsets in one transaction. An
-    offset outside the log becomes the nearest end of the log.
+    offset outside the log becomes the log start offset or the log end offset, whichever is nearer.
     """
     (group,) = _only_group(group_names(line.group))
     given = targets_of(line)

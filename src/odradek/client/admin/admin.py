@@ -1,4 +1,4 @@
-"""The synchronous ``Admin``: topics, offsets and groups of a Kafka cluster."""
+"""The synchronous ``Admin``: topics, offsets, groups, transactions and settings of a Kafka cluster."""
 
 from __future__ import annotations
 

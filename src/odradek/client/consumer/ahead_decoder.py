@@ -59,7 +59,12 @@ class AheadDecoder:
     def _decode_on_loop(self) -> None:
         """Decodes one RecordBatch in each tick, since other work waits for the loop."""
         self._is_scheduled = False
-        if self._decode_one():
+        try:
+            decoded = self._decode_one()
+        except Exception as error:  # the loop would only log it, and no poll would learn of it
+            self._fail(error)
+            return
+        if decoded:
             self._changed()
             self._decode_soon()
 

@@ -92,7 +92,6 @@ _REMEDY = {
     TransactionPhase.FAILED: "call abort_transaction() first",
 }
 _FENCED = frozenset({ErrorCode.invalid_producer_epoch, ErrorCode.producer_fenced})
-_FATAL_PHASES = (TransactionPhase.INITIALIZING, TransactionPhase.ABORTING)
 _COORDINATOR = frozenset({ErrorCode.coordinator_not_available, ErrorCode.not_coordinator})
 _ABORTABLE: dict[int, frozenset[ErrorCode]] = {
     INIT_PRODUCER_ID: frozenset(),
