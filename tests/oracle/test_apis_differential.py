@@ -97,7 +97,7 @@ def test_each_advertised_version_has_an_empty_and_a_meaningful_request(
     assert (not nothing) == ((key, version) in WITHOUT_FIELDS)
     seen = set()
     for step in trace[f"k{key:02}_{name}"]:
-        # ListGroups is recorded as a note, with only the groups of the scenario. The note's request has the API version.
+        # ListGroups is recorded as a note with only the scenario's groups. The note's request has the API version.
         if step["api"] == name and step["request"].get("version", step["version"]) == version:
             said = {field: value for field, value in step["request"].items() if field in nothing}
             if said == nothing:
