@@ -86,6 +86,7 @@ class Bench:
             "spark.odradek.log.file": log,
             "spark.driver.memory": "2g",
             "spark.sql.streaming.numRecentProgressUpdates": "1000",
+            "spark.sql.python.filterPushdown.enabled": "true",
         }
         self.spark = session("bench", config=config)
         register(self.spark)
