@@ -47,7 +47,7 @@ check-here: setup
 
 # The archive of Spark's classes, once, so that the tests do not make one each.
 $(ARCHIVE): $(STAMP) | kernels
-	PYTHONPATH=tests $(BIN)/python -m support.caches
+	PYTHONPATH=tests $(BIN)/python -m support.caches archives
 
 # The compiled kernels come before the archive and the bytecode: both use them, and each would compile all of them.
 kernels: setup
@@ -60,6 +60,7 @@ bytecode: kernels
 
 # Tests begin when the archive and the bytecode are there. The checks run beside all of that.
 test: setup
+	@PYTHONPATH=tests $(BIN)/python -m support.caches space
 	$(MAKE) -j3 check-here run-tests
 
 run-tests: bytecode $(ARCHIVE)

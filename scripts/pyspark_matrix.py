@@ -203,10 +203,7 @@ def run_cases(out: Path) -> None:
 
 
 def _uv(*arguments: str) -> None:
-    """Runs uv with its cache alone, and with the index only if the cache lacks something (as the Makefile does)."""
-    command = [str(Path(sys.executable).parent / "uv"), *arguments, "--quiet"]
-    if subprocess.run([*command, "--offline"], cwd=ROOT, capture_output=True, check=False).returncode:
-        subprocess.run(command, check=True, cwd=ROOT)
+    subprocess.run([str(Path(sys.executable).parent / "uv"), *arguments, "--quiet"], check=True, cwd=ROOT)
 
 
 def environment(version: str) -> Path:

@@ -322,7 +322,7 @@ def test_a_custom_assignor_distributes_by_weight(consumer: Make, admin: Admin, t
 
 def test_a_seek_keeps_the_epoch_of_its_tuple() -> None:
     tp = TopicPartition("t", 0)
-    assert as_seek_target(5, 7, tp) == OffsetAndMetadata(5, 7)
+    assert as_seek_target(5, 7, tp) == as_seek_target((5,), 7, tp) == OffsetAndMetadata(5, 7)
     assert as_seek_target((5, 2), 7, tp) == as_seek_target(OffsetAndMetadata(5, 2), 7, tp) == OffsetAndMetadata(5, 2)
 
 

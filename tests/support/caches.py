@@ -113,8 +113,4 @@ def _run_spark(bootstrap: str, table: Path) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["kernels"]:
-        require_space()
-        compile_kernels()
-    else:
-        make_archives()
+    {"space": require_space, "kernels": compile_kernels, "archives": make_archives}[sys.argv[1]]()

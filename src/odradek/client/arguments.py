@@ -93,9 +93,13 @@ def as_offset(given: Any, tp: TopicPartition) -> OffsetAndMetadata:
 
 
 def as_seek_target(given: Any, leader_epoch: int, tp: TopicPartition) -> OffsetAndMetadata:
-    """Returns the target of a seek; ``leader_epoch`` applies to a plain offset only. Raises TypeError, ValueError."""
+    """Returns the target of a seek. ``leader_epoch`` applies unless ``given`` has a place for an epoch of its own.
+
+    Raises TypeError, ValueError."""
     target = as_offset(given, tp)
-    return target if isinstance(given, tuple) else as_offset(target._replace(leader_epoch=leader_epoch), tp)
+    if isinstance(given, tuple) and len(given) > 1:
+        return target
+    return as_offset(target._replace(leader_epoch=leader_epoch), tp)
 
 
 def as_offsets(given: Any) -> dict[TopicPartition, OffsetAndMetadata]:
