@@ -623,7 +623,7 @@ def test_the_watch_for_new_topics_pauses_between_lookups_and_survives_errors(
             looks.append(time.monotonic())
             raise RuntimeError("the user's assignor failed")
 
-        engine._match = match  # type: ignore[method-assign]
+        engine._match = match  # type: ignore[method-assign]  # a step that fails, as with a broken assignor
         engine._watch_task = asyncio.ensure_future(engine._watch())
         while len(looks) < 4:
             await asyncio.sleep(0.001)
