@@ -71,6 +71,7 @@ package: setup
 	$(BIN)/python scripts/package_check.py $(UNIT)
 
 test-long: setup
+	@PYTHONPATH=tests $(BIN)/python -m support.caches space
 	$(MAKE) -j2 check $(ARCHIVE)
 	$(BIN)/python -m pytest
 

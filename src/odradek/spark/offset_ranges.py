@@ -72,18 +72,25 @@ def share_bytes(
 ) -> dict[TopicPartition, int]:
     """Returns how many offsets of each range fit into ``limit`` bytes in total.
 
-    Each range gets the same fraction of its offsets, so that all ranges end in the same micro-batch.
-    If this fraction is below one offset for every range, the largest range gets one offset. A range without a sample
-    counts with the largest bytes per offset of the others.
+    Each range gets the same fraction of its offsets, so that all ranges end in the same micro-batch. Ranges for which
+    this fraction is below one offset get one offset each, the largest ranges first, as long as it fits. If no offset
+    fits, the largest range gets one. A range without a sample counts with the largest bytes per offset of the others.
     """
     sizes = {item.partition: item.size for item in wanted}
     unknown = max(bytes_per_offset.values(), default=UNKNOWN_BYTES)
-    total = sum(size * bytes_per_offset.get(tp, unknown) for tp, size in sizes.items())
+    each = {tp: bytes_per_offset.get(tp, unknown) for tp in sizes}
+    total = sum(size * each[tp] for tp, size in sizes.items())
     if total <= limit:
         return sizes
     shares = {tp: int(size * limit / total) for tp, size in sizes.items()}
+    left = limit - sum(count * each[tp] for tp, count in shares.items())
+    by_size = sorted(sizes, key=lambda tp: (-sizes[tp], tp))
+    for tp in by_size:
+        if not shares[tp] and each[tp] <= left:
+            shares[tp] = 1
+            left -= each[tp]
     if not any(shares.values()):
-        shares[max(sizes, key=lambda tp: (sizes[tp], tp))] = 1
+        shares[by_size[0]] = 1
     return shares
 
 
