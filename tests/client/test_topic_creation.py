@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -168,16 +169,25 @@ def test_the_lookup_is_repeated_until_the_topic_exists(cluster: ScriptedCluster,
     assert asked == 4
 
 
-def test_the_lookup_ends_with_max_block_ms(cluster: ScriptedCluster) -> None:
+@pytest.mark.parametrize("ends_during_a_request", [False, True])
+def test_the_lookup_ends_with_max_block_ms(cluster: ScriptedCluster, ends_during_a_request: bool) -> None:
+    asked = 0
+    ended = threading.Event()
+
     def answer(message: Any, version: int) -> Any:
+        nonlocal asked
         reply = cluster.metadata(message)
+        if not message.topics:
+            return reply
+        asked += 1
+        if ends_during_a_request and asked > 1:
+            ended.wait(30)
         missing = ErrorCode.unknown_topic_or_partition
         return reply | {"topics": [one | {"error_code": missing, "partitions": []} for one in reply["topics"]]}
 
     for broker in cluster.brokers.values():
         broker.answers[METADATA] = answer
-    with (
-        Producer(cluster.bootstrap, max_block_ms=300, retry_backoff_ms=10) as producer,
-        pytest.raises(RequestTimedOut, match=r"did not create it within max_block_ms=300 .*odradek topics create"),
-    ):
-        producer.send("t", b"v")
+    with Producer(cluster.bootstrap, max_block_ms=1500, retry_backoff_ms=10) as producer:
+        with pytest.raises(RequestTimedOut, match=r"did not create it within max_block_ms=1500 .*topics create"):
+            producer.send("t", b"v")
+        ended.set()

@@ -121,6 +121,32 @@ def test_the_demo_waits_for_a_stopping_broker_and_keeps_its_log(tmp_path: Path) 
     eventually(lambda: not stopping[0].is_alive(), what="the end of the first broker")
 
 
+def _as_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> None:
+    """Runs a shell script in place of Python, so in place of a broker."""
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+
+
+def test_a_broker_that_ends_long_after_its_output_has_its_own_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _as_broker(monkeypatch, tmp_path, "echo 'odradek: no space left' >&2; exec >&- 2>&-; sleep 1; exit 1")
+    with pytest.raises(CommandError, match=r"did not start: no space left \(see ") as raised:
+        DemoBroker(tmp_path / "broker", tmp_path / "log").start()
+    assert raised.value.exit_code == 1
+
+
+def test_a_broker_that_does_not_get_ready_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo_broker, "_READY_S", 0.2)
+    _as_broker(monkeypatch, tmp_path, "exec sleep 1000")
+    broker = DemoBroker(tmp_path / "broker", tmp_path / "log")
+    with pytest.raises(CommandError, match=r"did not start: not ready after 0 s \(see "):
+        broker.start()
+    assert broker._process is None
+
+
 def test_a_long_broker_log_is_replaced(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"x" * (demo_broker._LOG_KEPT_BYTES + 1))

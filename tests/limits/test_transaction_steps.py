@@ -15,6 +15,7 @@ from support.world_log import WorldLog
 from odradek.broker.handlers import k65_describe_transactions
 from odradek.broker.transaction_markers import MarkerWriter
 from odradek.broker.transaction_runtime import TransactionRuntime
+from odradek.coordinator import runtime
 from odradek.core.deferred import Deferred
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode
@@ -109,7 +110,8 @@ class Coordinator:
 
 
 @pytest.fixture
-def coordinator() -> Coordinator:
+def coordinator(monkeypatch: pytest.MonkeyPatch) -> Coordinator:
+    monkeypatch.setattr(runtime, "LOAD_STEP_S", 0)  # each callback runs one step of a load
     return Coordinator()
 
 

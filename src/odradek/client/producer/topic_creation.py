@@ -32,12 +32,15 @@ async def partition_count(cluster: Cluster, topic: str, max_block_ms: int) -> in
 
 async def _created(cluster: Cluster, topic: str, max_block_ms: int) -> int:
     deadline, grace = cluster.deadline(max_block_ms), cluster.deadline(min(UNKNOWN_TOPIC_GRACE_MS, max_block_ms))
-    is_missing = is_checked = False
+    is_missing = is_checked = False  # is_missing: by the last reply; it holds if the time ends before the next reply
 
     async def attempt() -> int:
         nonlocal is_missing, is_checked
-        is_missing = False
-        code = (await cluster.refresh([topic])).get(topic)
+        try:
+            code = (await cluster.refresh([topic])).get(topic)
+        except OdradekError:
+            is_missing = False
+            raise
         known = cluster.known_topic(topic)
         if code is None and known is not None:
             return len(known.partitions)
