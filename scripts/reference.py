@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import itertools
 import re
 import sys
 from collections import Counter
@@ -34,6 +35,7 @@ from odradek.client.producer import settings as producer_settings
 from odradek.client.producer.config import ProducerConfig
 from odradek.core.errors import OdradekError
 from odradek.pipelines.options import declared_options
+from odradek.zookeeper import config as zookeeper_config
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
@@ -312,9 +314,17 @@ def commands_page() -> str:
             _options_table(command),
         ]
         if command.epilog:
-            lines = [line.strip() for line in command.epilog.replace("\b", "").splitlines()]
-            parts.append("```text\n" + "\n".join(line for line in lines if line.startswith("odradek")) + "\n```")
+            parts.append("```text\n" + "\n".join(_examples(command.epilog)) + "\n```")
     return _page([part for part in parts if part])
+
+
+def _examples(epilog: str) -> Iterator[str]:
+    """The lines of a help's end that begin a command or continue the one before."""
+    continues = False
+    for line in map(str.strip, epilog.replace("\b", "").splitlines()):
+        if continues or line.startswith("odradek"):
+            yield f"    {line}" if continues else line
+            continues = line.endswith("\\")
 
 
 def _help(text: str | None) -> str:
@@ -364,11 +374,12 @@ def _cell_code(text: str) -> str:
 
 
 def _environment_table() -> str:
+    """The variables of the command line and of ZooKeeper: constants with a docstring."""
     rows = ["| variable | meaning |", "| --- | --- |"]
-    for one, text in zip(*(iter(ast.parse(inspect.getsource(environment)).body[2:]),) * 2, strict=True):
-        assert isinstance(one, ast.Assign)
-        assert isinstance(text, ast.Expr)
-        rows.append(f"| `{ast.literal_eval(one.value)}` | {_cell(_rst(ast.literal_eval(text.value)))} |")
+    for module in (environment, zookeeper_config):
+        for one, text in itertools.pairwise(ast.parse(inspect.getsource(module)).body):
+            if isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant) and isinstance(text, ast.Expr):
+                rows.append(f"| `{one.value.value}` | {_cell(_rst(ast.literal_eval(text.value)))} |")
     return "\n".join(rows)
 
 

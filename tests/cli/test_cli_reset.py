@@ -157,14 +157,22 @@ def test_the_change_is_shown_and_must_be_confirmed(
     assert sorted(undo.read_text().splitlines()) == [f"{filled},0,5", f"{filled},1,7"]
 
 
-def test_without_a_terminal_the_error_names_the_options_to_add(
-    bootstrap: str, admin: Admin, group_with_offsets: str, filled: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+@pytest.mark.parametrize(("options", "cause"), [([], "no terminal to ask at"), (["--json"], "--json asks no question")])
+def test_without_a_question_the_error_names_the_options_to_add(
+    bootstrap: str,
+    admin: Admin,
+    group_with_offsets: str,
+    filled: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capture,
+    options: list[str],
+    cause: str,
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    assert (
-        run(["groups", "reset", "--group", group_with_offsets, "--topic", filled, "--to-latest", "-b", bootstrap]) == 2
-    )
-    assert "add --execute to reset, or --dry-run to only show the offsets" in capsys.readouterr().err
+    line = ["groups", "reset", "--group", group_with_offsets, "--topic", filled, "--to-latest", "-b", bootstrap]
+    assert run([*line, *options]) == 2
+    error = capsys.readouterr().err
+    assert f"{cause}: add --execute to reset, or --dry-run to only show the offsets" in error
     assert offsets(admin, group_with_offsets) == {0: 5, 1: 7}
 
 

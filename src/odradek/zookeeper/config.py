@@ -18,7 +18,9 @@ from odradek.core.properties_file import read_properties_file
 from odradek.zookeeper.layout import name_problem
 
 LOGIN_VARIABLE = "ODRADEK_ZOOKEEPER_LOGIN"
+"""``user:password`` for ZooKeeper, if no file has ``zookeeper.login``."""
 CONFIG_VARIABLE = "ODRADEK_ZOOKEEPER_CONFIG"
+"""A properties file for ZooKeeper, in place of ``--zookeeper-config``."""
 _DEFAULT_PORT = 2181
 _HOST = re.compile(r"[^\s:/?#@\[\]\\]+|\[[0-9A-Fa-f:.]+\]")
 

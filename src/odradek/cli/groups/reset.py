@@ -306,15 +306,14 @@ def _warn_of_clamps(plan: GroupResetPlan) -> None:
 
 
 def _is_confirmed(ready: list[GroupResetPlan], line: ResetLine) -> bool:
-    """Returns whether an option or the user allows the reset. Raises CommandError if there is no terminal to ask at."""
+    """Returns whether an option or the user allows the reset. Raises CommandError if the command cannot ask."""
     if line.execute:
         return True
     if line.dry_run or line.export:
         return False
     if line.as_json or not sys.stdin.isatty():
-        raise CommandError(
-            "groups reset: no terminal to ask at: add --execute to reset, or --dry-run to only show the offsets"
-        )
+        cause = "--json asks no question" if line.as_json else "no terminal to ask at"
+        raise CommandError(f"groups reset: {cause}: add --execute to reset, or --dry-run to only show the offsets")
     return ask(f"Reset {_group_names([plan.group for plan in ready])}?")
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Groups = Annotated[list[str] | None, typer.Option("--group", metavar="GROUP", help="The group. Repeatable.")]
 AllGroups = Annotated[bool, typer.Option("--all-groups", help="All groups.")]
 Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic. Repeatable.")]
-Execute = Annotated[bool, typer.Option("--execute", help="Write. Without it, offsets before and after are shown.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Write. Without it, the command only shows the offsets.")]
 UndoFile = Annotated[Path | None, typer.Option("--undo-file", metavar="FILE", help="File for the previous offsets.")]
 Bootstrap = Annotated[
     str | None,
