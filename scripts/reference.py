@@ -379,7 +379,7 @@ def _environment_table() -> str:
     for module in (environment, zookeeper_config):
         for one, text in itertools.pairwise(ast.parse(inspect.getsource(module)).body):
             if isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant) and isinstance(text, ast.Expr):
-                rows.append(f"| `{one.value.value}` | {_cell(_rst(ast.literal_eval(text.value)))} |")
+                rows.append(f"| `{one.value.value!s}` | {_cell(_rst(ast.literal_eval(text.value)))} |")
     return "\n".join(rows)
 
 

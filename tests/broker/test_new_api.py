@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 import uvloop
@@ -17,16 +18,17 @@ from odradek.broker import handlers
 from odradek.broker.config import BrokerConfig
 from odradek.broker.server import BrokerServer
 from odradek.wire import frames
-from odradek.wire.api_keys import API_VERSIONS, LIST_TRANSACTIONS
+from odradek.wire.api_keys import API_VERSIONS
 
+# No version of the broker serves this API yet. If one does, choose another API here.
+NEW_API = 71
+NEW_FILE = "k71_get_telemetry_subscriptions"
 HANDLER = '''
-"""ListTransactions 0: none."""
+"""GetTelemetrySubscriptions 0: no metrics."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-
-from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
@@ -35,7 +37,11 @@ VERSIONS = (0, 0)
 
 
 def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any]:
-    return {"error_code": ErrorCode.none, "unknown_state_filters": message.state_filters, "transaction_states": ()}
+    return {
+        "throttle_time": 0, "error_code": 0, "client_instance_id": message.client_instance_id, "subscription_id": 7,
+        "accepted_compression_types": (), "push_interval": 300_000, "telemetry_max_bytes": 1,
+        "delta_temporality": False, "requested_metrics": (),
+    }
 '''
 
 
@@ -43,13 +49,14 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, 
 def new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Lets the broker use a copy of the handlers' directory, with one more file: ``HANDLER``."""
     directory = tmp_path / "handlers"
+    assert NEW_API not in {api.key for api in handlers.handler_files()}
     shutil.copytree(handlers.__path__[0], directory, ignore=shutil.ignore_patterns("__pycache__"))
-    (directory / "k66_list_transactions.py").write_text(HANDLER)
+    (directory / f"{NEW_FILE}.py").write_text(HANDLER)
     monkeypatch.setattr(handlers, "__path__", [str(directory)])
     handlers.handler_files.cache_clear()
     yield
     handlers.handler_files.cache_clear()
-    sys.modules.pop("odradek.broker.handlers.k66_list_transactions", None)
+    sys.modules.pop(f"odradek.broker.handlers.{NEW_FILE}", None)
 
 
 def test_an_api_in_a_new_file_is_advertised_and_served(tmp_path: Path, new_file: None) -> None:
@@ -65,11 +72,10 @@ def test_an_api_in_a_new_file_is_advertised_and_served(tmp_path: Path, new_file:
 
         try:
             listed = await ask(API_VERSIONS, 0, {})
-            assert (LIST_TRANSACTIONS, 0, 0) in [
-                (row.api_key, row.min_version, row.max_version) for row in listed.api_keys
-            ]
-            reply = await ask(LIST_TRANSACTIONS, 0, {"state_filters": ("a-state",), "producer_id_filters": ()})
-            assert reply.unknown_state_filters == ("a-state",)
+            assert (NEW_API, 0, 0) in [(row.api_key, row.min_version, row.max_version) for row in listed.api_keys]
+            instance = UUID(int=5)
+            reply = await ask(NEW_API, 0, {"client_instance_id": instance})
+            assert (reply.client_instance_id, reply.subscription_id) == (instance, 7)
         finally:
             writer.close()
             await broker.stop()
