@@ -27,8 +27,8 @@ _NEXT_RUN = "The next run commits it"
 
 @dataclass(frozen=True)
 class CommitState:
-    """Whether a group's offsets are those of the table's last micro-batch. ``why``: the reason if they are
-    not. ``remedy``: what the user can do, or what the next run does."""
+    """Whether a group's offsets are those of the query's last finished micro-batch. ``why``: the reason if they are
+    not, or if that is unknown. ``remedy``: what the user can do, or what the next run does."""
 
     is_committed: bool
     why: str = ""
@@ -115,7 +115,7 @@ def commit_group(source: Source, checkpoint: Location) -> CommitState:
 
     If the query commits its offsets in transactions, this function only compares the offsets. If another client has
     reset the group meanwhile, the next run follows that reset. If the cluster refuses the commit or does not reply, the
-    returned state says so: the table has the rows, and the next run commits. Raises StorageError.
+    returned state says so: the output is complete, and the next run commits. Raises StorageError.
     """
     options = parse_options(source.all_options(), streaming=True)
     if not (options.commit_offsets or options.offsets_in_transaction) or options.group_id is None:
@@ -133,6 +133,9 @@ def commit_group(source: Source, checkpoint: Location) -> CommitState:
             decision = lookups.commit_decision(end, lookups.committed(end.positions))
             return _commit(lookups, decision, existing, end.query)
         except (OdradekError, OSError) as error:
+            if options.offsets_in_transaction:
+                why = f"its offsets cannot be read: {error}"
+                return CommitState(False, why, "Each transaction has committed its records and their offsets")
             lookups.note_refusal(error)
             return _refused_state(lookups)
 
@@ -203,7 +206,7 @@ def _reset_state(decision: CommitDecision) -> CommitState | None:
 
 def _refused_state(lookups: Lookups) -> CommitState:
     why, remedy = lookups.refusal or ("", "")
-    return CommitState(False, why, f"{remedy}: the table has its rows, and the next run commits")
+    return CommitState(False, why, f"{remedy}: the output is complete, and the next run commits")
 
 
 def _numbers(checkpoint: Location, log: str) -> list[int]:

@@ -1,0 +1,64 @@
+"""``commit_group`` when the cluster refuses: the returned state has the reason and what the next run does."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import TopicPartition
+from odradek.pipelines.checkpoint import commit_group
+from odradek.pipelines.filesystems import location_of
+from odradek.pipelines.sources import Source
+from odradek.spark.lookups import Lookups
+from odradek.spark.source_offset import SourceOffset
+
+
+def _checkpoint(tmp_path: Path) -> Any:
+    """A checkpoint whose only micro-batch is finished at offset 5."""
+    end = SourceOffset(positions={TopicPartition("t", 0): 5})
+    for log in ("offsets", "commits"):
+        (tmp_path / log).mkdir()
+        (tmp_path / log / "0").write_text("v1\n{}\n" + json.dumps(end.to_json()))
+    return location_of(str(tmp_path), None)
+
+
+@pytest.mark.parametrize(
+    ("options", "why", "remedy", "warnings"),
+    [
+        (
+            {},
+            "GROUP_AUTHORIZATION_FAILED",
+            "Remove the cause: the output is complete, and the next run commits",
+            1,
+        ),
+        (
+            {"commitOffsets": "transaction"},
+            "its offsets cannot be read: GROUP_AUTHORIZATION_FAILED",
+            "Each transaction has committed its records and their offsets",
+            0,
+        ),
+    ],
+)
+def test_a_refused_commit_names_the_reason_and_what_is_already_done(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    options: dict[str, str],
+    why: str,
+    remedy: str,
+    warnings: int,
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise KafkaError(ErrorCode.group_authorization_failed)
+
+    monkeypatch.setattr(Lookups, "committed", refuse)
+    monkeypatch.setattr(Lookups, "partitions", refuse)
+    with caplog.at_level(logging.WARNING):
+        state = commit_group(Source("127.0.0.1:9", "g", ("t",), options=options), _checkpoint(tmp_path))
+    assert (state.is_committed, state.why, state.remedy) == (False, why, remedy)
+    assert len([text for text in caplog.messages if "are not committed to group g yet" in text]) == warnings
