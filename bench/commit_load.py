@@ -1,6 +1,6 @@
 """A workload of commits with a fixed number in flight: ``python -m bench.commit_load '{"bootstrap": …}'``.
 
-The program first makes one commit on each connection, to find the coordinator. Then it prints "ready" and starts the
+The program first repeats a commit on each connection until the broker accepts it. Then it prints "ready" and starts the
 workload. It prints "begin" and "end" around the measured time, and at the end the result as JSON. Every reply is
 checked, and the committed offsets are read back. bench/java/ZooKeeperCommits.java prints the same lines.
 """

@@ -3,8 +3,8 @@
 A test names the claims that it shows: ``@pytest.mark.claim(43, 49)``, ``@pytest.mark.behaviour(7)``. The texts of some
 claims have sides, marked (a), (b), …; ``part="ab"`` names the sides that a test shows. ``part=True`` is for a test that
 belongs to a claim and shows no whole side of it. How a test shows a claim follows from the test (see ``way_of``) or
-from ``by="measured"`` in the mark. ``python scripts/proofs.py`` collects all tests and rewrites both tables; a test
-compares the tables with the tests that pytest has collected.
+from the mark: ``by`` is one of ``WAYS``. ``python scripts/proofs.py`` collects all tests and rewrites both tables; a
+test compares the tables with the tests that pytest has collected.
 """
 
 from __future__ import annotations

@@ -238,7 +238,7 @@ def test_appends_wake_fetches_but_only_moved_high_watermarks_are_reported(tmp_pa
     log.close()
 
 
-def test_bytes_are_counted_across_segments(tmp_path: Path) -> None:
+def test_only_bytes_in_the_active_segment_are_counted(tmp_path: Path) -> None:
     """A fetch of a segment before the last one never waits, for any min_bytes."""
     log = open_log(tmp_path, segment_bytes=3 * SIZE)
     partition = Partition("t", 0, log, lambda: T0)

@@ -472,7 +472,9 @@ def test_a_partition_that_cannot_be_cleaned_is_skipped_and_the_others_are_cleane
     assert messages[0].startswith("table-0 cannot be cleaned; the next attempt is in 10 minutes: ")
 
 
-def test_a_killed_cleaner_process_only_causes_a_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_cleaner_process_is_reported_and_loses_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(log_cleaner, "SMALL_JOB_BYTES", 0)
     monkeypatch.setattr(log_cleaner._CleanerProcess, "run", _kill_at_once)
 

@@ -95,7 +95,7 @@ def test_signals_stop_the_broker_cleanly(tmp_path: Path, number: int) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_clean_stop_is_marked_after_all_files_are_closed(
+def test_a_clean_stop_is_marked_after_the_catalogue_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     """The broker marks and unlocks the directory only after it has closed the catalogue. If the close fails, it does

@@ -1,4 +1,5 @@
-"""Topics, settings and lookups over the wire. The expected replies are those of Apache Kafka 4.3."""
+"""Topics, settings, reads, writes and the offsets topic over the wire. The expected replies are those of Apache Kafka
+4.3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions on a real broker, with raw requests at the levels 0 and 2 of ``transaction.version``."""
+"""Transactions on a real broker, with raw requests at the levels of ``transaction.version``, mostly 0 and 2."""
 
 from __future__ import annotations
 

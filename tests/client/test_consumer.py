@@ -527,7 +527,7 @@ def test_the_error_of_a_refused_commit_names_the_reason(consumer: Make, filled: 
     with pytest.raises(FencedInstance):
         first.commit()
     with pytest.raises(FencedInstance):
-        first.commit()  # still fenced; missing polls are not the reason
+        first.commit()  # the same error again, not one about missing polls
     with pytest.raises(FencedInstance):
         first.poll(1)
 

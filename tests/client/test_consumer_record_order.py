@@ -376,7 +376,7 @@ def test_an_iteration_returns_its_fetched_records_although_the_next_fetch_is_out
 @pytest.mark.claim(58, part=True)
 def test_returned_records_count_although_later_fetched_ones_are_dropped() -> None:
     """After a poll has taken records, an iteration or a failed block sets the position to the end of the records that
-    were really returned. It does so even if fetched records were dropped meanwhile. After a seek it has no effect."""
+    were really returned, even if fetched records were dropped meanwhile. After a seek it leaves the position alone."""
     state = PartitionState()
     state.set_position(0)
     taken = state.version

@@ -1,7 +1,8 @@
 """Apache Kafka's cleaner and ours on the same segments, and Kafka's DumpLogSegments on the segments of our cleaner.
 
-Kafka 4.3 fills two topics and cleans them. Before each cleaning the test copies the partition's files, and our cleaner
-works on the copy. Without compression, both leave the same bytes in all segments but the active one.
+The test fills two topics of Kafka 4.3, and Kafka cleans them. Before each cleaning the test copies the partition's
+files, and our cleaner works on the copy. Without compression, both leave the same bytes in all segments but the active
+one.
 """
 
 from __future__ import annotations

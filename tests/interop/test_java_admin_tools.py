@@ -1,4 +1,4 @@
-"""Apache Kafka's administrative tools with the broker: topics, configs, quotas, log directories, leaders, quorum."""
+"""Apache Kafka's administrative tools with the broker, and its tool that reads our metadata log."""
 
 from __future__ import annotations
 

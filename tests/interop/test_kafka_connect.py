@@ -2,7 +2,7 @@
 
 Both workers and the broker are killed with -9 while lines are copied.
 
-Apache Kafka 4.3 passes it (ODRADEK_TEST_ORACLE=1).
+Apache Kafka 4.3 passes this test, too (ODRADEK_TEST_ORACLE=1).
 """
 
 from __future__ import annotations

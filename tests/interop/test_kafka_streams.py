@@ -2,7 +2,7 @@
 
 An instance is killed with ``kill -9`` and another one takes its place with an empty directory; the broker is killed
 with ``kill -9`` and started again. The committed output has each count of each word once, in order, and the changelog
-ends with the same counts. Apache Kafka 4.3 passes it (ODRADEK_TEST_ORACLE=1).
+ends with the same counts. Apache Kafka 4.3 passes this test, too (ODRADEK_TEST_ORACLE=1).
 """
 
 from __future__ import annotations

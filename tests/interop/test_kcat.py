@@ -1,6 +1,6 @@
 """kcat with the broker, which is killed with -9 while two kcat processes share a group.
 
-Apache Kafka 4.3 passes all of it (ODRADEK_TEST_ORACLE=1).
+Apache Kafka 4.3 passes these tests (ODRADEK_TEST_ORACLE=1).
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def check_reset(tool: Kcat, topic: str, group: str, committed: Callable[[], list
 
 
 def test_kcat_has_no_commands_for_settings_acls_and_groups() -> None:
-    """The scenario has no such steps, because kcat only produces, consumes, lists and looks up offsets."""
+    """The test above has no such steps, because kcat only produces, consumes, lists topics and looks up offsets."""
     help_text = subprocess.run([program(), "-h"], capture_output=True, text=True, timeout=60, check=False)
     modes = re.findall(r"^ +(-.*) +Mode: (.*)", help_text.stdout + help_text.stderr, re.MULTILINE)
     assert [(mode.strip(), title) for mode, title in modes] == [

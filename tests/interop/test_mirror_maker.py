@@ -1,6 +1,6 @@
 """MirrorMaker 2 between two brokers, in both directions: translated offsets, and kills with -9 during the mirroring.
 
-Apache Kafka 4.3 passes it (ODRADEK_TEST_ORACLE=1).
+Apache Kafka 4.3 passes these tests (ODRADEK_TEST_ORACLE=1).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from odradek.client.producer import Producer
 pytestmark = pytest.mark.slow
 WITHIN_S = 180
 WRITTEN = 300
-"""The minimum of mirrored records before a kill."""
+"""The minimum of records that are mirrored before the first kill, and after each kill."""
 
 
 def settings_of(one: RunningBroker, two: RunningBroker) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """One classic group with up to six clients at once: confluent-kafka, kafka-python, aiokafka, Java, franz-go, odradek.
 
 Whichever client leads the group, the members own all partitions without overlap. Members leave, die and return, and
-continue at the group's commits. Apache Kafka 4.3 passes all of it (ODRADEK_TEST_ORACLE).
+continue at the group's commits. Apache Kafka 4.3 passes these tests (ODRADEK_TEST_ORACLE).
 """
 
 from __future__ import annotations

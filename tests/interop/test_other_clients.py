@@ -1,8 +1,8 @@
 """kafkajs, sarama and kafka-go with the broker, which is killed with -9 in the middle.
 
 Each program has the same steps: topics and settings, every codec of the client, a group whose second member joins
-later, commits, a restart, a seek, a reset of offsets, deletion of groups, ACLs. Apache Kafka 4.3 passes all of it
-(ODRADEK_TEST_ORACLE=1).
+later, commits, a restart, a seek, a reset of offsets, deletion of groups, ACLs. Apache Kafka 4.3 passes all
+steps, too (ODRADEK_TEST_ORACLE=1).
 """
 
 from __future__ import annotations

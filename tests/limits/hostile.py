@@ -2,8 +2,8 @@
 
 A message is written field by field as its class declares. Each request has one of `EXTREMES`: the longest strings, the
 widest array, one element many times, nested arrays, batches that unpack to the most bytes, tagged fields. A plain
-request has none of these. Names are those of existing topics and groups, or new ones. Numbers are in the range of their
-field. No message changes a setting that would lock out the test.
+request has none of these. A further extreme, "parked", makes a request wait. Names are those of existing topics and
+groups, or new ones. Numbers are in the range of their field. No message changes a setting that would lock out the test.
 """
 
 from __future__ import annotations

@@ -258,7 +258,7 @@ def test_a_commit_as_large_as_a_batch_is_written_in_one_batch() -> None:
     assert all(shard.committed("g", "t", index).offset == 7 + index for index in range(0, 14_000, 999))
 
 
-def test_a_commit_with_a_retention_time_is_served_in_steps() -> None:
+def test_a_long_commit_with_a_retention_time_is_stored_if_it_fits_in_a_batch() -> None:
     broker = Broker()
     reply = broker.commit(message("g", 6000) | {"retention_time": 60_000}, 3)
     assert broker.errors(reply) == {0}

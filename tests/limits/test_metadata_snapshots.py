@@ -149,7 +149,7 @@ def test_a_start_from_only_a_snapshot_has_the_state_of_the_log() -> None:
     files.crash()
     again = opened(files, TIGHT)
     assert state(again) == before
-    assert again.log_end_offset == end, "the log continues at its end"
+    assert again.log_end_offset == end, "the log continues at the snapshot's end"
     changed(again, CreateTopic("later", UUID(int=50), 1, 1))
     files.crash()
     assert state(opened(files, TIGHT)) == state(again)
@@ -295,8 +295,8 @@ def test_a_snapshot_of_kafkas_storage_tool_is_skipped_and_one_of_its_controller_
 
 @pytest.mark.usefixtures("rolls_early")
 def test_the_log_stays_small_after_many_changes_of_the_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A setting that changes all the time makes neither the log nor the next start longer (row 13 of
-    docs/limits.md)."""
+    """A setting that changes all the time makes neither the log nor the next start longer (row "Records since
+    the last snapshot of the metadata log" in docs/limits.md)."""
     files = MemoryFiles()
     config = MetadataConfig(bytes_between_snapshots=20_000, segment_bytes=10_000, retention_bytes=60_000)
     catalog = opened(files, config)

@@ -105,7 +105,7 @@ class WorkloadRun:
         return pid
 
     def _prepared(self) -> Known:
-        """Topics with records and groups with commits. Creates those that are missing."""
+        """Topics, and groups with commits. Creates those that are missing."""
         with Target(self.broker.bootstrap, patience_s=PATIENCE_S) as target:
             target.quietly(
                 19, 7, {"topics": [new_topic(n, 4) for n in _TOPICS], "timeout": 10_000, "validate_only": False}

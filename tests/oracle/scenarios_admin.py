@@ -542,7 +542,7 @@ def clients_are_throttled(run: Run) -> None:
     run.call(1, 11, fetch_message(topic, 0), client=reader)
     time.sleep(0.2)
     run.call(1, 11, fetch_message(topic, 9), client=reader)
-    # a session cannot begin with this request
+    # throttled, so this request begins no session
     run.call(1, 11, fetch_message(topic, 18, session_epoch=0), client=reader)
     message = {"topics": [new_topic(run.topic("b"), 13, 1)], "timeout": 10_000, "validate_only": False}
     how = {"client": maker, "unordered": ("topics", "configs")}

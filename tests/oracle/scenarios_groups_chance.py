@@ -33,7 +33,7 @@ class Chance:
         self.topic = self.requests.known_topic("a", PARTITIONS)
         self.ghost = run.topic("ghost")
         self.members = [Consumer(self.requests, name) for name in NAMES]
-        # A member has the same instance id in all its joins: Kafka would look for it under the old instance id.
+        # A member keeps its instance id over all joins: if it changed, Kafka would look for it under the old one.
         for member in self.members:
             member.instance = self.random.choice(INSTANCES)
 

@@ -1,4 +1,4 @@
-"""The replies to Produce, Fetch, ListOffsets and OffsetForLeaderEpoch to valid and invalid requests."""
+"""The replies of Produce, Fetch, ListOffsets and OffsetForLeaderEpoch to valid and invalid requests."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ def transactions_with_codecs_and_append_times(run: Run) -> None:
 
 
 def a_topic_of_a_transaction_is_deleted(run: Run) -> None:
-    """The transaction ends without the deleted topic. A new topic with its name is not part of the transaction."""
+    """The topic stays in the transaction, by its name. A new topic with this name gets only the marker."""
     for commit in (True, False):
         gone, stays = run.topic(f"gone{commit:d}"), run.topic(f"stays{commit:d}")
         run.create(gone)

@@ -100,8 +100,8 @@ def transactions_at_each_level(run: Run) -> None:
 
 
 def partitions_added_by_the_broker_at_each_level(run: Run) -> None:
-    """A client that does not look up the level: it sends Produce 12 and TxnOffsetCommit 5 without AddPartitionsToTxn
-    and AddOffsetsToTxn."""
+    """Requests of clients that do not look up the level: Produce 12 without AddPartitionsToTxn, TxnOffsetCommit 5
+    without AddOffsetsToTxn, and AddPartitionsToTxn 5."""
     requests = GroupRequests(run)
     topic = requests.topic(partitions=2)
     run.wait_until_led(topic, 2)

@@ -1,4 +1,4 @@
-"""If a package is missing or a setting is wrong, a new user gets one line with the reason."""
+"""If a package is missing, Python is too old or a setting is wrong, a new user gets one line with the reason."""
 
 from __future__ import annotations
 

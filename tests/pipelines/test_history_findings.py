@@ -107,7 +107,7 @@ def test_findings_have_their_cause(played: Played) -> None:
 @pytest.mark.claim(54, part=True)
 @pytest.mark.behaviour(14, 16, part=True)
 def test_the_forecast_of_expiry_follows_the_brokers_rules(played: Played) -> None:
-    """Offsets expire seven days, the broker's retention, after the commit or after the group became empty."""
+    """The broker's retention is seven days. It counts from the commit, or from the time when the group became empty."""
     found = finding(played, "expiring")
     commit = found["proof"][0]["commit_timestamp"]
     assert (found["to_timestamp"] - commit).days == 7

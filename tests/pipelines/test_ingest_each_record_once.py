@@ -290,7 +290,7 @@ def watched(group: str) -> list[micro_batch_commits._Run]:
     return [run for run in runs if any(lookups.group_id == group for lookups in run.sources.values())]
 
 
-def test_members_that_join_during_the_run_are_a_warning_at_its_end(
+def test_live_members_prevent_the_commit_after_a_run_until_they_leave(
     spark: Any,
     admin: Admin,
     bootstrap: str,
@@ -394,7 +394,8 @@ def test_invalid_columns_are_reported_before_the_query(
 def test_a_first_run_with_a_mistake_begins_no_table(
     table_format: str, spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
-    """After any mistake, the corrected run starts as if it were the first."""
+    """After any mistake, the corrected run starts as if it were the first. A mistake that only a micro-batch shows
+    begins a table without rows."""
     output = tmp_path / "t"
     (tmp_path / "of-another" / "offsets").mkdir(parents=True)
 

@@ -1,4 +1,4 @@
-"""A run to the present end with nothing to read commits to its group and does not start Spark. Any other run does."""
+"""A run to the present end with nothing to read commits to its group without Spark. Any other run starts Spark."""
 
 from __future__ import annotations
 

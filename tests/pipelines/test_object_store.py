@@ -1,4 +1,4 @@
-"""ingest into an object store (MinIO) on a standalone cluster of two workers that share no folder with the driver."""
+"""ingest into an object store (MinIO) on a standalone cluster of two workers."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def test_random_bytes_raise_corrupt_record(noise: bytes) -> None:
 
 
 def hostile_records() -> dict[str, bytes]:
-    """One batch for each error: its only record has one wrong value."""
+    """For each error, the bytes after the header of a batch. The header says that the batch has one record."""
     largest = b"\xfe\xff\xff\xff\x0f"  # 2^31 - 1 as a zigzag varint
     good = b"\x10\x00\x00\x00\x02k\x02v\x00"
     return {

@@ -1,5 +1,5 @@
-"""For any sequence of appends, rolls, deletions, truncations, retention, crashes and reopenings, the log equals a plain
-list."""
+"""For any sequence of appends, rolls, deletions, truncations, retention, crashes, reopenings and lost indexes, the log
+equals a plain list."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The directly encoded replies of OffsetCommit and OffsetFetch equal those of the schemas, for every version with
-such replies: OffsetCommit 2 to 10, OffsetFetch 6 to 10."""
+such replies: OffsetCommit 2 to 10, OffsetFetch 6 to 10. A commit or a deletion ends the cache of fetched rows."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The queue of an idempotent producer and a broker that checks sequences, on connections that break at the worst
-moments.
+"""The queue of an idempotent producer and a broker that checks sequences, on connections that break at random moments.
 
 The broker replies to the requests of one connection in order. When a connection breaks, some requests are lost, some
 are appended but their replies are lost, and some arrive later than their retries. In each case

@@ -1,4 +1,4 @@
-"""A log with any transactions, truncations, deletions, stops and crashes, compared with a list.
+"""A log with any transactions, truncations, deletions, stops and crashes, compared with a list of batches.
 The log may also crash while it writes the marker of an abort.
 
 The last stable offset, the index of aborted transactions and the records of a read_committed reader equal those that

@@ -1,4 +1,4 @@
-"""Batch reads: the rows equal the produced records, for all ways to give starts and ends."""
+"""Batch reads: their rows, their starts and ends, their tasks and their errors."""
 
 from __future__ import annotations
 

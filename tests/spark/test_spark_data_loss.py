@@ -1,5 +1,4 @@
-"""``failOnDataLoss`` end to end, with tests of each cause: the broker loses records, and the query reports which and
-why.
+"""``failOnDataLoss`` end to end: the broker loses records, and the query reports which and why.
 
 The deletion of a topic is tested in test_spark_stream.py: ``test_a_recreated_topic_is_data_loss``.
 """

@@ -1,5 +1,5 @@
-"""Comparison with Spark's own Kafka connector, in one session, on one topic: the same options give the same rows and
-schema.
+"""Comparison with Spark's own Kafka connector, in one session, on the same topics: the same options give the same rows
+and schema.
 
 The connector's jars come from Maven. Without the jars these tests skip with the reason. The tests run with odradek's
 broker, and with the Kafka broker of ODRADEK_TEST_BOOTSTRAP.

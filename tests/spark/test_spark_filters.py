@@ -90,8 +90,8 @@ def test_register_changes_no_setting_that_affects_other_sources(spark: Any) -> N
     assert settings_of(fresh) == before
 
     class FilterPusher:
-        """Spark calls this object only if Spark's setting allows filters. Otherwise all rows are read. The same
-        applies to ``pushFilters`` of our own reader."""
+        """Spark calls this object only if Spark's setting allows filters. Otherwise all rows are read. Without the
+        option ``pushFilters``, our own reader does the same."""
 
         def __init__(self, reader: Any) -> None:
             self.reader = reader

@@ -71,7 +71,7 @@ def test_datagrams_of_others_do_not_count() -> None:
 
 
 class EndlessSocket:
-    """A socket that always has data. The first read stops the receiver."""
+    """A socket that always has data. At the first read it asks the receiver to stop."""
 
     def __init__(self, stop: threading.Event) -> None:
         self.stop = stop

@@ -1,10 +1,10 @@
-"""A driver that a test kills: a query with ``transactional_writer``, and one planned fault in each micro-batch.
+"""A driver that a test kills: a query with ``transactional_writer``, and at most one fault in a micro-batch.
 
 Arguments: BOOTSTRAP TOPIC TARGET GROUP DIRECTORY. ``DIRECTORY/faults.json`` has the fault of each micro-batch by its
 number. A fault happens once: the file ``DIRECTORY/done-N`` is written before it. A fault of the driver kills Java and
-this process by signal 9. A fault of workers kills the Python process of one task, or all of them. For a fault of the
-broker, the driver asks the test to kill the broker, and waits until the broker serves again. At ``wait`` the driver
-waits until the test continues it.
+this process by signal 9. A fault of workers kills the Python process of one task, or all Python workers. For a fault
+of the broker, the driver asks the test to kill the broker, and waits until the broker serves again. At ``wait`` the
+driver waits until the test creates the file ``DIRECTORY/go-on``.
 """
 
 from __future__ import annotations

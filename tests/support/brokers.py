@@ -44,7 +44,7 @@ class RunningBroker(Protocol):
 
 begins_epochs = pytest.mark.skipif(
     os.environ.get("ODRADEK_TEST_ORACLE", "").startswith("3."),
-    reason="Apache Kafka 3 begins no leader epoch when its only broker is back before its session has ended",
+    reason="Apache Kafka 3 begins no leader epoch if the only broker is back before the broker's session has ended",
 )
 
 

@@ -1,8 +1,8 @@
 """A process with one transactional producer, for the checker of transactions, which ends it with ``kill -9``.
 
 ``python -m support.transaction_worker HOST:PORT NAME SEED``. A line on stdin, ``first count``, asks for the
-transactions with the numbers first to first + count - 1. The process prints a line of JSON before each step and after
-each reply, so that the ledger of the test survives this process:
+transactions with the numbers first to first + count - 1. The process prints these lines of JSON without a buffer,
+so that the ledger of the test survives this process:
 
 | line | meaning |
 |---|---|

@@ -1,4 +1,4 @@
-"""A ledger with transactions: deposits of a producer take effect when its transaction commits."""
+"""A ledger with transactions: the balances that a producer sets take effect when its transaction commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks of a producer's batch before the log stores it, and the header fields that stamping changes."""
+"""The checks of a producer's batch before the log stores it, and the header fields that the log stamps on it."""
 
 from __future__ import annotations
 

@@ -278,8 +278,8 @@ def test_quota_windows_follow_their_settings() -> None:
     ],
 )
 def test_values_that_kafka_refuses_at_the_start_are_refused_at_run_time(setting: str, complaint: str) -> None:
-    """The broker refuses such a value before it stores the change. A stored invalid value would prevent new topics and
-    a restart of the broker."""
+    """The broker refuses such a value before it stores the change. A stored value that is invalid only for topics
+    would prevent new topics and a restart of the broker."""
     with pytest.raises(ConfigError, match=complaint):
         BrokerConfig.parse([setting])
     name, _, value = setting.partition("=")

@@ -1,4 +1,5 @@
-"""The demo's parts without a broker or Spark: the remaining events, rewinds, state, table, check."""
+"""The demo's parts without a broker or Spark: the remaining events, rewinds, state, table, check, and the cause of a
+failed query."""
 
 from __future__ import annotations
 
@@ -565,7 +566,7 @@ def test_the_cause_of_a_failed_query_is_our_error_if_there_is_one() -> None:
     assert cause_of(RuntimeError(text)) == "AttributeError: no such thing"
     home = "Query failed\nTraceback\n  File x\npyspark.errors.exceptions.captured."
     text = f"{home}SparkRuntimeException: [USER_RAISED_EXCEPTION] t-0: bad SQLSTATE: P0001\n\n"
-    assert cause_of(RuntimeError(text)) == "t-0: bad", "of SQL's raise_error, in a function for foreachBatch"
+    assert cause_of(RuntimeError(text)) == "t-0: bad", "the message of SQL's raise_error in a function for foreachBatch"
     text = f"{home}ArithmeticException: [DIVIDE_BY_ZERO] Division by zero.\n"
     assert cause_of(RuntimeError(text)) == "[DIVIDE_BY_ZERO] Division by zero."
     assert cause_of(RuntimeError("first line\nsecond")) == "first line"

@@ -1,4 +1,4 @@
-"""Committed offsets: checks of commits, stored values, fetches, expiry."""
+"""Committed offsets: checks of commits, stored values, fetches, expiry and deletion."""
 
 from __future__ import annotations
 

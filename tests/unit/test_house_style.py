@@ -192,7 +192,7 @@ def test_functions_outside_src_fit_on_a_screen() -> None:
     def long(tree: ast.Module) -> Iterator[object]:
         return (node.name for node in functions(ast.walk(tree)) if lines_of(node) > TEST_FUNCTION_LINES)
 
-    # Only this test reads these files, so their trees are not cached.
+    # Only this test parses these files, so their trees are not cached.
     found = {name_of(path): list(long(ast.parse(path.read_text()))) for path in EVERYTHING if path not in MODULES}
     assert {name: what for name, what in found.items() if what} == {}
 

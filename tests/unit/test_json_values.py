@@ -194,7 +194,7 @@ def test_a_time_is_read_in_the_time_zone_of_the_session() -> None:
 
 def test_floats_are_rounded_only_once() -> None:
     kind = pa.struct([("f", pa.float32())])
-    # As a double it is in the middle of two floats; by its digits it is above the middle.
+    # The first two numbers, as doubles, are in the middle of two floats. Their digits are above the middle.
     values, _, _ = read(kind, b'{"f":1.00000005960464477540}', b'{"f":1.0000000596046448}', b'{"f":16777217}')
     assert [value["f"] for value in values] == [1.0000001192092896, 1.0000001192092896, 16777216.0]
 

@@ -153,7 +153,7 @@ def test_a_damaged_checkpoint_is_rebuilt_from_the_batches(broker: Broker, conten
 
 
 def test_the_checkpoint_is_on_disk_before_the_recovery_point_moves(broker: Broker, tmp_path: Path) -> None:
-    """A killed broker left the checkpoint unsynced. The next broker must sync it, although it does not change it."""
+    """A killed broker left the checkpoint unsynced. The next broker must sync it, even if it stays the same."""
     with broker.run() as (one, _):
         append(one, 2)
     with broker.run(clean=True):

@@ -80,8 +80,7 @@ def test_a_middleware_may_refuse_a_request() -> None:
 
 
 def test_without_middleware_the_router_calls_the_handler_directly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the first middleware is added, and after the last middleware is removed, no clock is read and nothing
-    else is called."""
+    """After the last middleware is removed, no clock is read and nothing else is called."""
     server = serving(lambda *_: REPLY)
     counter, wrapper = Counter(), Wrapper("one", [])
     for middleware in (counter, wrapper):

@@ -56,7 +56,7 @@ def all_of(made: PartitionQueue) -> list[ProducerBatch]:
     return found
 
 
-def test_a_batch_is_sent_when_it_is_full_old_or_flushed() -> None:
+def test_a_batch_is_sent_when_it_is_old_or_flushed() -> None:
     made = PartitionQueue(TP, idempotent=True)
     made.append(0, 1_000, (b"k", b"v", (("h", None),), 7), None)
     assert made.take(4, 5, flushing=False, limit=1_000) is None

@@ -561,7 +561,7 @@ def test_splits_cover_the_ranges_exactly(
     if max_records is not None:
         assert all(piece.size <= max_records for piece in pieces)
     if min_partitions is not None and whole:
-        # at least one piece for each range, and all min_partitions if each range has as many records
+        # at least one piece for each range, and at least min_partitions if each range has that many records
         assert len(pieces) >= min(min_partitions, sum(min(item.size, 1) for item in whole))
         if all(item.size >= min_partitions for item in whole):
             assert len(pieces) >= min_partitions

@@ -25,7 +25,7 @@ KAFKAS = DATA / "kafka-transactions-0"
 Four transactional producers have overlapping transactions in three segments. One transaction is open at the end."""
 FETCHES = json.loads((DATA / "kafka-transactions-fetches.json").read_text())
 """The replies of this Apache Kafka to read_committed fetches of each offset, by partition_max_bytes: the last stable
-offset, the bytes of records, the aborted transactions."""
+offset, the number of bytes of records, the aborted transactions."""
 END, STABLE = 42, 37
 
 
@@ -409,7 +409,7 @@ def test_a_full_disk_at_the_index_takes_the_log_offline_and_loses_nothing() -> N
 
 
 def test_many_transactions_end_in_the_order_in_which_they_began(path: Path) -> None:
-    """While up to 2,000 transactions are open, each end moves the last stable offset to the next one."""
+    """While up to 2,000 transactions are open, each end moves the last stable offset to the next transaction."""
     log = open_log(path)
     for producer_id in range(2_000):
         send(log, producer_id, 1)

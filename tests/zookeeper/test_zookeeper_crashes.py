@@ -1,4 +1,5 @@
-"""Offsets in ZooKeeper: what a killed consumer repeats, and a consumer's commits while ZooKeeper's nodes are killed."""
+"""Offsets in ZooKeeper: what the successor of a killed consumer reads again, the interval of automatic commits, and
+commits while ZooKeeper's nodes are killed."""
 
 from __future__ import annotations
 

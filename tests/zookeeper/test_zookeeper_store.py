@@ -1,4 +1,5 @@
-"""Offsets in a real ZooKeeper: reads and lists, one transaction for each write, two writers, lost replies."""
+"""Offsets in a real ZooKeeper: reads, one transaction for each write, two writers, lost replies, errors, members,
+deletion."""
 
 from __future__ import annotations
 

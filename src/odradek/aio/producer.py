@@ -230,8 +230,8 @@ class Producer(AsyncCloseable):
     async def close(self, timeout: float | None = None) -> None:
         """Aborts an open transaction, delivers the remaining records, and closes the connections.
 
-        ``timeout`` (seconds) limits the whole call. None: the abort waits for ``max_block_ms``, and the delivery has no
-        limit. Raises the errors of ``flush``."""
+        ``timeout`` (seconds) limits the whole call. None: the abort takes at most ``max_block_ms``, and the delivery
+        has no limit. Raises the errors of ``flush``."""
         if self._closed:
             return
         deadline = None if timeout is None else time.monotonic() + timeout

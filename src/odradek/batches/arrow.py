@@ -40,7 +40,7 @@ class BatchSpans(NamedTuple):
 
 
 class RecordSet:
-    """The whole batches in the bytes of a fetch reply for one partition.
+    """The complete batches in the bytes of a fetch reply for one partition.
 
     The constructor reads only the batch headers. ``next_offset`` is the offset after the last batch, ``leader_epoch``
     the epoch of the last batch. Both are -1 if there is no batch. Raises CorruptRecord, and KafkaError

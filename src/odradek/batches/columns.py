@@ -1,4 +1,4 @@
-"""The columns of decoded records, which are those of Spark's Kafka source."""
+"""The columns of decoded records, which are those of Spark's Kafka source, and the columns that a producer accepts."""
 
 from __future__ import annotations
 

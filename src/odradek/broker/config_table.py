@@ -10,7 +10,7 @@ values, ``list x,y`` a list of them. ``replicas`` is ``*`` or a list of partitio
 
 ``offsets.topic.segment.bytes`` and ``transaction.state.log.segment.bytes`` have the lower limit of ``segment.bytes``.
 The numbers of partitions of these topics have the upper limit of a request (``MAX_PARTITIONS_PER_REQUEST``). Kafka
-starts with any number of bytes and partitions, but its controller refuses to create the topic then, so there is no
+also starts with values outside these limits, but then its controller refuses to create the topic, so there is no
 coordinator.
 
 ``BROKER`` has only settings with an effect; rows of the same form are in ``groups/config`` and ``transactions/config``.

@@ -1,4 +1,4 @@
-"""Protocols of a kind of coordinator and of its broker. Imported for type checks only."""
+"""The interfaces (``typing.Protocol``) of a kind of coordinator and of its broker. Imported for type checks only."""
 
 from __future__ import annotations
 

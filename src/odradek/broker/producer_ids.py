@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class ProducerIds:
     """The ids of the producer id blocks that the controller allocates to this broker.
 
-    The remaining ids of a block are never used after the broker ends.
+    The remaining ids of a producer id block are never used after the broker ends.
     """
 
     def __init__(self, node_id: int, allocator: Allocator) -> None:
@@ -34,12 +34,12 @@ class ProducerIds:
         self._allocation: Deferred[None] | None = None
 
     def next(self) -> Steps[int]:
-        """Returns the next id. Raises KafkaError if no block can be allocated."""
+        """Returns the next id. Raises KafkaError if no producer id block can be allocated."""
         yield from self.ready()
         return self._pop()
 
     def ready(self) -> Steps[None]:
-        """Waits until ``take`` has an id. Raises KafkaError if no block can be allocated."""
+        """Waits until ``take`` has an id. Raises KafkaError if no producer id block can be allocated."""
         while not self._ids:
             yield from value_of(self._allocate())
 

@@ -46,7 +46,7 @@ class _HeldReplies:
 
     def __init__(self) -> None:
         self.size = 0
-        self.reply = 0  # the part of the reply in progress
+        self.reply = 0  # the bytes so far of the reply in progress
         self.unsent = -1  # at the last check
         self.moved_s = 0.0
 

@@ -88,8 +88,9 @@ class Scheduler:
     def end_share(self) -> None:
         """Adds the time since ``begin_share`` to the tick.
 
-        The event loop does not report the end of a tick. A callback does, but it costs a check of the sockets. So it is
-        scheduled only when half of a tick's time is spent. Until then, the spent time may belong to several ticks.
+        The event loop does not report the end of a tick, so a scheduled callback marks it. This callback costs a check
+        of the sockets. So it is scheduled only when half of a tick's time is spent. Until then, the spent time may
+        belong to several ticks.
         """
         self._spent_s += self.clock() - self._began_s
         if self._spent_s > TICK_S / 2 and not self._tick_end_due:

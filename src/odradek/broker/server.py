@@ -492,7 +492,7 @@ class BrokerServer:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request takes more than one tick of the loop."""
+        """Whether work longer than one tick of the loop is in progress, for a request or for the broker itself."""
         return self.scheduler.busy or any(connection.is_making_reply for connection in self.connections)
 
     async def run_due_alarms(self) -> None:

@@ -30,7 +30,7 @@ OUTLIVING_BYTES = 64 << 20
 
 
 class Memory:
-    """A budget of ``size`` bytes for reservations in their order. A larger reservation gets the whole budget."""
+    """A budget of ``size`` bytes. Reservations get parts of it in their order; a larger one gets the whole budget."""
 
     def __init__(self, size: int) -> None:
         self.size = size

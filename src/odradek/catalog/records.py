@@ -29,7 +29,7 @@ REMOVE_USER_SCRAM_CREDENTIAL = 22
 
 
 class TopicId(Protocol):
-    """A topic's id of 16 bytes, in practice a ``uuid.UUID``. The caller makes it."""
+    """A topic's id of 16 bytes, in practice a ``uuid.UUID``. ``decode`` gets the function that makes it."""
 
     @property
     def bytes(self) -> builtins.bytes: ...

@@ -79,7 +79,7 @@ def default_data_dir() -> Path:
 
 
 def run_demo(options: DemoOptions) -> int:
-    """Runs the demo. Returns the exit code: 0 if all checks hold, else 1.
+    """Runs the demo. Returns the exit code: 0 if all checks hold and the group's lag is 0, else 1.
 
     Raises OdradekError for any error that ends the demo early.
     """

@@ -1,4 +1,4 @@
-"""The common options of all commands for a cluster, and the connection that they define."""
+"""The common options of commands for a cluster, the connection that they define, and the layout of tables."""
 
 from __future__ import annotations
 

@@ -94,8 +94,8 @@ def transform(request: TransformLine) -> None:
     Each micro-batch is one transaction of the rows and the group's offsets: consumers with read_committed see all of it
     or nothing, also after a kill. The next run completes a run that was killed. --sql reads the view 'records', with
     the columns key, value, headers, topic, partition, offset and timestamp; the result needs a column value and may
-    have key, headers and partition. --function gets the same as a DataFrame. With --trigger, Ctrl-C and SIGTERM end the
-    run after the current micro-batch, otherwise at once.
+    have key, headers and partition. --function gets 'records' as a DataFrame. With --trigger, Ctrl-C and SIGTERM end
+    the run after the current micro-batch, otherwise at once.
     """
     from odradek.cli.pipeline_transform import run_transform_command
 

@@ -82,7 +82,7 @@ def span_ms(option: str, text: str) -> int:
 
 
 def parse_since(text: str) -> int:
-    """Returns a moment, or a time before now, in microseconds since 1970. Raises CommandError."""
+    """Returns a time in microseconds since 1970. A span such as ``7d`` is that long before now. Raises CommandError."""
     from odradek.core.errors import ConfigError
     from odradek.lag.reset import datetime_ms
 

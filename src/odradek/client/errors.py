@@ -116,9 +116,10 @@ class OffsetOutOfRange(KafkaError):
 
 
 class LogTruncated(KafkaError):
-    """The leader's log diverges from the log that was read: an unclean election lost records below ``offset``.
+    """The leader's log diverges from the log that was read, for example after an unclean election or a power loss.
 
-    ``divergence_offset`` is the first offset at which the two logs differ.
+    Records below ``offset``, the reader's offset, are lost. ``divergence_offset`` is the first offset at which the two
+    logs differ.
     """
 
     def __init__(self, partition: TopicPartition, offset: int, divergence_offset: int) -> None:

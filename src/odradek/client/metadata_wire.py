@@ -80,7 +80,7 @@ _NUMBERS = [struct.Struct(f">{count}i") for count in range(8)]
 
 
 class _Reader:
-    """Each method reads one element at the position ``at`` and returns it with the position after it."""
+    """Most methods read at the position ``at``. They return the position after the read bytes, most with a value."""
 
     def __init__(self, version: int, data: memoryview, now_s: float, asked: Collection[str | UUID] | None) -> None:
         self._version, self._data, self._now_s, self._asked = version, data, now_s, asked

@@ -37,7 +37,7 @@ async def is_compacted(cluster: Cluster, topic: str, deadline: Deadline) -> bool
             failure = error_for(row.error_code, f"settings of topic {topic}: {row.error_message or ''}")
             if worth_retrying(failure):
                 raise failure
-            return False  # TOPIC_AUTHORIZATION_FAILED: this client may have the right to read the topic
+            return False  # e.g. TOPIC_AUTHORIZATION_FAILED: a client that may read the topic may not see its settings
         return any("compact" in (config.value or "") for config in row.configs if config.name == "cleanup.policy")
 
     return await cluster.retry(f"settings of topic {topic}", attempt, deadline)

@@ -77,7 +77,7 @@ class ShardJob(NamedTuple):
 
 
 def without_records(change: Callable[[S], None]) -> Callable[[S, int], Result]:
-    """Returns a call of the shard that has no result."""
+    """Returns a call of the shard with an empty result."""
 
     def make(shard: S, now_ms: int) -> Result:
         change(shard)

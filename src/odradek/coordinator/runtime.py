@@ -71,7 +71,7 @@ class Environment:
 
     ``start`` runs a generator in shares of the loop; without it, each tick runs one step. ``long_work`` runs the
     decompression of large batches. ``share_clock`` returns seconds and limits each share of a load to ``LOAD_STEP_S``.
-    It is not ``clock``: a simulated world must not depend on the speed of the machine.
+    A simulator passes a clock that stands still, so that its result does not depend on the speed of the machine.
     """
 
     call_soon: Callable[[Callable[[], None]], object]

@@ -9,7 +9,8 @@ A shard never waits, writes or sends. Its interface is in ``coordinator/shard``.
 The runtime appends ``Result.records`` to the shard's partition (all or none) and passes each to ``replay``. It sends
 ``reply`` when the high watermark has passed these records. So operation and load change durable state in the same way.
 Other state (parked requests, sessions) changes inside the handlers. If a handler raises, or its records are not
-written, the shard is rebuilt from its log.
+written, the shard is rebuilt from its log. The shard may stay if only refused records could have changed its state
+(``Request.batched``, ``Result.producer``).
 
 For long work these methods may return ``ResultSteps``: a generator that returns the result. Until it ends, the runtime
 calls only ``replay`` and ``replay_block`` of the shard. Steps without a request may yield records that are written

@@ -33,7 +33,7 @@ _parts: dict[str, str] = {}
 
 
 def register_part(name: str, home: str) -> None:
-    """Names the function that makes a part of the package, as ``module:function``; ``part`` imports it.
+    """Registers the function that makes a part of the package, as ``module:function``. ``part`` imports the function.
 
     So a lower package can use a part of a higher one without an import of it: ``odradek/__init__`` connects both."""
     _parts[name] = home

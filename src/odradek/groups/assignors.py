@@ -4,7 +4,8 @@ uniform  Members get equal numbers of partitions, as far as their topics allow, 
          this allows. If all members read the same topics, one pass makes the assignment. Otherwise each unassigned
          partition goes to the least loaded member that reads its topic. Then partitions move from the most to the
          least loaded member, topic by topic.
-range    The members of each topic get consecutive partitions, in order of their ids, static members first.
+range    The members of each topic get consecutive partitions: first the static members, in order of their instance ids,
+         then the other members, in order of their ids.
 
 Where these rules allow several plans, the result is that of Apache Kafka 4.3, which iterates over Java hash maps.
 ``hash_order`` returns their order.

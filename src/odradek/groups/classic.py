@@ -354,7 +354,7 @@ class ClassicGroup:
         return (yield from _count_votes(self.members.values(), candidates, pace))
 
     def select_protocol_with(self, new: Member, pace: Pace) -> Generator[None, None, str]:
-        """Returns the protocol with the most votes if the static member with its instance id rejoins as ``new``."""
+        """Does the same as ``select_protocol``, with ``new`` in place of the static member with this instance id."""
         before = self.members[self.static_members[new.group_instance_id or ""]].protocol_names
         others = len(self.members) - 1
         candidates = {name for name in new.protocol_names if self.supporters[name] - (name in before) == others}

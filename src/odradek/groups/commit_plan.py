@@ -148,8 +148,8 @@ class CommitPlan:
 def _value_parts(metadata: str, topic_id: bytes | None) -> tuple[bytes, tuple[bytes, bytes], int]:
     """Returns three things about the value of a record.
 
-    They are its length and version in bytes, the bytes from the metadata to the commit time and those after this time,
-    and the size of the value without the version.
+    They are the packed length and version of the value, its bytes from the metadata to the commit time and those after
+    this time, and the size of the value without the version.
     """
     value = offset_value(OffsetCommitValue(0, 0, metadata, 0, -1, topic_id))
     time_at = _METADATA_AT + 1 + len(value) - len(offset_value(OffsetCommitValue(0, 0, "", 0, -1, topic_id)))

@@ -1,9 +1,9 @@
 """Runs of commits in ``__consumer_offsets``, which a load replays without a decode of each record.
 
 Most records of the topic are commits with the same layout and different offsets. One compiled ``struct`` cuts all
-records of such a run. The constant parts are compared, not decoded. Only the last commit of each group, topic and
-partition becomes an object (``GroupShard.replay_commits``); it replaces the earlier commits of its run. Records that
-are not plain commits or their tombstones are replayed one by one.
+records of such a run. The constant parts are compared, not decoded. ``drain`` makes an object only of the last commit
+of each group, topic and partition since the drain before it (``GroupShard.replay_commits``), and skips the earlier
+commits. Records that are not plain commits or their tombstones are replayed one by one.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 MAX_ELEMENTS = 50_000
-"""The largest number of topics and partitions of one member. They are read in one step; no broker has as many."""
+"""The largest number of topics and partitions of one member. They are read in one step. Other clients wait for it."""
 
 
 class EmbeddedSubscription(NamedTuple):

@@ -1,6 +1,7 @@
 """Timeouts of the members of KIP-848 groups: session and revocation, and for classic members also join and sync.
 
-A heartbeat moves the deadline of a session but not its timer. If the timer fires before the deadline, it is set again.
+A heartbeat moves the deadline of a session, but moves its timer only to an earlier time. If the timer fires before the
+deadline, it is set again.
 ``PATTERNS`` is a group's timer: ``groups/pattern_resolution`` sets it to resolve the group's patterns.
 """
 

@@ -8,9 +8,10 @@ Rules
   when its rebalance timeout ends.
 * If the newest group epoch has no target, a heartbeat of any member computes the target. This can be the heartbeat that
   starts the epoch. But the assignment interval must have passed since the last target.
-* A heartbeat with a new pattern sets a timer that is due at once, and the timer resolves the group's patterns. A
-  heartbeat also sets the timer if topics were created or the refresh interval (by default ten minutes) has passed. No
-  heartbeat sets it in the ten seconds after a resolution. A match of many topics runs in the background.
+* A heartbeat with a new pattern sets a timer that is due at once, and the timer resolves the group's patterns. Any
+  heartbeat sets the timer if a pattern is not resolved yet, if topics were created, or if the refresh interval (by
+  default ten minutes) has passed. No heartbeat sets it in the ten seconds after a resolution. A match of many topics
+  runs in the background.
 """
 
 from __future__ import annotations

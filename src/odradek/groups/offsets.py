@@ -11,7 +11,8 @@ Rules
   ``offsets.retention.minutes`` have passed. For a classic group that has had members, this time starts when the group
   becomes Empty. For simple and KIP-848 groups, and for topics that a Stable group no longer reads, it starts at the
   commit.
-* No offset expires while its group rebalances. No offset of a topic expires while the group reads the topic.
+* No offset of a classic group expires while the group rebalances. No offset of a topic expires while the group reads
+  the topic.
 """
 
 from __future__ import annotations

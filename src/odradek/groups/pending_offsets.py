@@ -3,7 +3,7 @@
 Rules
 * The commit of a transaction makes the producer's pending offsets committed offsets. An abort drops them.
 * The later record in the log wins, as in Kafka and in a compaction. A later plain commit of the partition overtakes a
-  pending offset. It is also overtaken when another transaction commits and has a later record for the partition. An
+  pending offset. A commit of another transaction with a later record for the partition overtakes it, too. An
   overtaken offset stays pending, because readers still wait for its transaction, but its value is dropped. So
   committed offsets need not keep the offsets of their records.
 * A tombstone drops the pending offsets of its partition.

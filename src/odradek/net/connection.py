@@ -1,7 +1,7 @@
 """One connection to one broker: requests are pipelined, replies are matched by correlation id.
 
-Small replies are copied out of one scratch buffer. The socket reads a large reply (a fetch) directly into a buffer of
-its own. The connection uses this buffer again when no other code has a view of it.
+Small replies are copied out of one scratch buffer. A large reply (a fetch) is read from the socket directly into a
+buffer of its own. The connection uses this buffer again when no other code has a view of it.
 """
 
 from __future__ import annotations

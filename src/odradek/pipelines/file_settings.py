@@ -3,8 +3,8 @@
 A dictionary helps if values repeat. If values hardly repeat, a dictionary costs time and saves nothing. The number of
 different values in a column is estimated from the sample, and the dictionary must fit into its page. Integers and
 timestamps without a dictionary are stored as differences: record offsets and timestamps then need one or two bytes
-each. Texts and bytes that snappy cannot compress are stored uncompressed. Texts and bytes that zstd makes much smaller
-than snappy does use zstd. All other columns use snappy.
+each. A column of texts or bytes is uncompressed if snappy cannot compress it, and uses zstd if zstd makes it much
+smaller than snappy does. All other columns use snappy.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def _tables(frames: HistoryFrames, since_us: int | None) -> dict[str, DataFrame]
 
 
 def _replace(location: Location, name: str, staged: Location, files: Sequence[StagedFile]) -> None:
-    """Replaces the folder ``name`` of the location (without Spark it was a file) with a folder of the staged files."""
+    """Replaces the folder ``name`` of the location, or the file of a run without Spark, with the staged files."""
     if isinstance(location, LocalLocation) and (location.path / name).is_file():
         location.delete(name)
     table = location.child(name)

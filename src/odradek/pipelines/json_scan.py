@@ -1,4 +1,5 @@
-"""JSON scanners for bytes, in numba: strings, numbers, dates and timestamps. ``json_columns.py`` uses them.
+"""JSON scanners for bytes, in numba: names, values of any kind, strings, numbers, dates and timestamps.
+``json_columns.py`` uses them.
 
 Bytes are accessed by pointers: an array would cost reference counting in each call, and a sign check of each index.
 A ``_past_…`` function returns the position after the text that it has read, or -1 if it refuses the text

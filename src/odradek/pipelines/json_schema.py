@@ -11,7 +11,7 @@ from odradek.pipelines.value_columns import KernelSchema
 def kernel_schema(kind: pa.DataType, time_zone: str) -> KernelSchema:
     """Returns the kernel's plan for a type.
 
-    If ``time_zone`` is not UTC, ``json_rows.py`` reads texts without a zone. This concerns timestamps with a time zone.
+    For a timestamp type with a time zone, ``json_rows.py`` reads the texts without a zone if ``time_zone`` is not UTC.
     """
     plan = KernelSchema(json_columns.read_columns, has_doubles=True, scratch=json_columns.SKIPPED)
     _add(plan, kind, 0, b"", 2 if time_zone in java_times.UTC_NAMES else 1)

@@ -1,4 +1,4 @@
-"""Reads JSON values into Arrow columns in a worker: a kernel reads whole batches; Python reads the rest.
+"""Reads JSON values into Arrow columns in a worker: a kernel reads columns, and Python reads what it refuses.
 
 Types and values are those of Spark's ``from_json``, with one exception: if Spark would change a number or a text, the
 value is unreadable here (``docs/pipelines.md``).

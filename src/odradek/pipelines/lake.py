@@ -3,9 +3,9 @@
 How a micro-batch is added:
 
 1. The micro-batch is written beside the table (``staging``), and its files are synced.
-2. A manifest, ``batches/batch-000012-1a2b3c4d.json`` (the last part is the query's id), lists these files and their
-   names in the table. The manifest appears atomically. From then on the micro-batch is in the table, even if a process
-   dies.
+2. A manifest, ``batches/batch-000012-1a2b3c4d.json`` (the last part is the start of the query's id), lists these
+   files and their names in the table. The manifest appears atomically. From then on the micro-batch is in the table,
+   even if a process dies.
 3. The files are moved into the table, as ``month=7/batch-000012-1a2b3c4d-part-00001.parquet``.
 
 A micro-batch is repeated if the process died before Spark noted it as done. If it has a manifest, it is not computed

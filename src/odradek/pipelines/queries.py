@@ -72,7 +72,7 @@ def spark_failures(what: str) -> Iterator[None]:
 
     try:
         yield
-    except (PySparkException, Py4JError, OSError) as error:  # the latter two: mostly, Java has ended
+    except (PySparkException, Py4JError, OSError) as error:  # Py4JError, OSError: usually Java has ended
         raise QueryFailed(f"{what}: {cause_of(error)}") from error
 
 

@@ -33,8 +33,8 @@ _ISOLATION = "kafka.isolation.level"
 def run_replay(
     job: Replay, get_spark: Callable[[], SparkSession], advance: Callable[[int], None] = lambda offsets: None
 ) -> Replayed:
-    """Runs a replay. ``advance`` is called from another thread with the number of offsets read since its last call; at
-    the end the sum is ``job.found.offsets``.
+    """Runs a replay. ``advance`` is called with the number of offsets read since its last call, also from another
+    thread. At the end the sum of these numbers is ``job.found.offsets``.
 
     Raises ConfigError, StorageError, UnknownTopic, BadRecords, QueryFailed. If a topic gets each record exactly
     once, also ReplayRefused, ReplayFenced.

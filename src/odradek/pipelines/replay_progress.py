@@ -1,8 +1,8 @@
 """The progress of an exactly-once replay, stored as commits of the replay's own group.
 
 Each transaction commits, for each source partition, the ranges that the replay plans and those that are done. The
-ranges are in the metadata of the commit. A later run may have other ranges, for example because the topic has grown or
-because older commits are gone of the group whose reads are replayed. Even then the commits tell the later run which
+ranges are in the metadata of the commit. A later run may have other ranges, for example because the topic has grown, or
+because the group whose reads are replayed has lost older commits. Even then the commits tell the later run which
 records are in the target.
 """
 

@@ -1,4 +1,4 @@
-"""The progress of a run of ``ingest``: records read by its tasks and added to the table, with rate and lag."""
+"""The progress of a run of ``ingest`` or ``transform``: records read and rows added, with rate and lag."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Watch(Protocol):
         ...
 
     def on_micro_batch(self, added: Added, offsets: int, lag: int | None) -> None:
-        """Notes that a micro-batch of this many offsets is in the table. ``lag``: unread offsets of the topics, or None
-        if not known."""
+        """Notes that a micro-batch of this many offsets is in the table or topic that the run writes. ``lag``: unread
+        offsets of the source's topics, or None if not known."""
         ...
 
     def on_end(self, group: CommitState) -> None:

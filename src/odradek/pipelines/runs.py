@@ -6,8 +6,8 @@ renewed the record.
 A run first writes its record and then reads the others. If another run is alive, the new run is refused with the name
 of the other run. A run of this machine is alive while its process runs. A run of another machine is alive while it
 renews its record. The leftovers of a dead run, beside or in the table, are removed at once if the run was on this
-machine, else after a day. The record of a dead run stays for that day. During that day each run looks for leftovers of
-the dead run at its own begin and end, because a task of the dead run may still be writing.
+machine, else after a day. In both cases the record of a dead run stays for a day. During this day each run looks for
+leftovers of the dead run at its own begin and end, because a task of the dead run may still be writing.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Source:
 
 
 class TopicLag:
-    """The number of offsets in the topics that a query has not read. Asks the cluster at most every two seconds: the
+    """The number of offsets that a query has not read in its topics. Asks the cluster at most every two seconds: the
     value is only for display.
     """
 

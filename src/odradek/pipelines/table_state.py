@@ -41,8 +41,8 @@ class TableLayout:
 
 def check_table(table: Location, shape: TableLayout, log_has_records: Callable[[], bool] = lambda: True) -> str | None:
     """Returns the table's id; None if no table was begun. ``log_has_records``: whether the log of a Delta table has
-    micro-batches of ours. Raises ConfigError if the location has a table of another layout that is not empty, or
-    anything but a table of ours; StorageError.
+    table commits of ours. Raises ConfigError if the location has a table of another layout that is not empty, or
+    anything that ``check_not_foreign`` refuses; StorageError.
     """
     text = table.child(STATE).read_text(_FILE)
     if text is None:
@@ -109,7 +109,7 @@ def _has_records(
 ) -> bool:
     """Returns whether the table has data files, manifests of micro-batches or a Delta log.
 
-    If the table was begun as Delta and ``wanted`` is Delta, only our own micro-batches count, because other writers may
+    If the table was begun as Delta and ``wanted`` is Delta, only our own table commits count, because other writers may
     have added rows.
     """
     if held.get("table_format") == wanted["table_format"] == "delta":

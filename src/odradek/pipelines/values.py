@@ -1,4 +1,4 @@
-"""The columns of a table for a record: its position, its key as bytes, and its value in the format of the options.
+"""The columns of a table for a record: its offset, its key as bytes, and its value in the format of the options.
 
 Columns: ``topic``, ``partition``, ``offset``, ``timestamp``, ``key``, ``headers`` if requested, ``value``. Formats json
 and avro add ``raw`` and ``error``. For an unreadable value, ``value`` is null, ``error`` has the reason and ``raw`` has

@@ -4,8 +4,8 @@ Rules
 -----
 * The checkpoint decides what the query has read. Spark stores a *source offset* per micro-batch, JSON that is opaque to
   it: ``{"flights": {"0": 500}, "$odradek": {"from": {…}, "followed": {…}, "ids": {…}, "epochs": {…}}}``. The topics, by
-  name, have the next offset to read after the micro-batch. ``from`` has the start offsets of partitions whose
-  micro-batch does not start at the end of the previous micro-batch: all partitions of a query's first micro-batch, new
+  name, have the next offset to read after the micro-batch. ``from`` has the start offset of each partition
+  that does not start at the end of the previous micro-batch: all partitions in a query's first micro-batch, new
   partitions, and partitions that a reset or a loss moved. So a retry reads the same range, even if the group or the log
   has changed. ``$`` occurs in no topic name.
 * ``ids`` are the topic ids: an offset has no meaning in another topic of the same name, whatever its length. Brokers
@@ -372,7 +372,7 @@ def losses_of_committed(
 
 
 def resume_offset(offset: int, epoch_end: int | None, bounds: LogRange) -> int:
-    """Returns the offset at which reading continues. If ``epoch_end`` is below ``offset``, the log diverges there.
+    """Returns the offset at which reading continues. The log diverges at ``epoch_end`` if it is below ``offset``.
 
     The result may be above the offsets that can be read yet: the records below it exist and were read, so they must not
     be read again.

@@ -14,7 +14,9 @@ LISTENER_TIMEOUT_MS = 10_000
 
 
 def source_options(execution: Any, timeout_ms: int | None = None) -> list[ReadOptions | None]:
-    """Returns the options of a query's sources in the order of its progress reports; None for foreign sources.
+    """Returns the options of a query's sources, in the order of the sources in progress reports.
+
+    None stands for a foreign source, or for one with invalid options.
 
     ``execution`` is Java's StreamExecution. ``timeout_ms``: the longest time of the client's calls. Raises Py4JError.
     """

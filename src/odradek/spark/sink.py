@@ -1,10 +1,10 @@
 """The sink of ``format("odradek")``: writes rows to topics, in batch and streaming queries.
 
 With the default ``acks`` delivery is at least once. All in-sync replicas acknowledge a task's rows before the task
-ends. Within one attempt the producer is idempotent: a row that it sends again after a lost reply is stored once.
-``kafka.acks`` 1 and 0 give up both. A task that Spark tries
-again, and a micro-batch that runs again after a restart, send their rows again, with another producer id. Consumers
-that must not process a row twice have to detect duplicates by content.
+ends. Within one attempt the producer is idempotent: a row that it sends again after a lost reply is stored once. With
+``kafka.acks`` 1 or 0, neither is guaranteed. A task that Spark tries again, and a micro-batch that runs again after a
+restart, send their rows again, with another producer id. Consumers that must not process a row twice have to detect
+duplicates by content.
 """
 
 from __future__ import annotations

@@ -83,7 +83,8 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         return "odradek"
 
     def schema(self) -> StructType:
-        # Spark does not say here whether a batch query or a stream is read. The readers' methods check the rest.
+        # Spark does not say here whether a batch query or a stream is read. ``reader`` and ``streamReader`` check the
+        # rest.
         return source_schema(parse_options(self.options, streaming=None).include_headers)
 
     def reader(self, schema: StructType) -> OdradekReader:

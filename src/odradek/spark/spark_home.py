@@ -25,7 +25,8 @@ def spark_home(master: str) -> Path:
     """Returns the home that Spark is started with: Spark's own one, or a home without ``pyspark.zip``.
 
     Spark's own home is used in four cases: for a cluster, because its machines have homes of their own; if the user has
-    set ``SPARK_HOME``; if PySpark is not a package of this Python; if the user's cache folder cannot be used.
+    set ``SPARK_HOME``; if PySpark is not a package of this Python; if the other home cannot be made in the user's cache
+    folder.
     """
     from pyspark.find_spark_home import _find_spark_home
 

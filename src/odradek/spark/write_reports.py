@@ -38,7 +38,7 @@ class WriteReport(NamedTuple):
 
 
 def is_each_row_written_once(reports: Iterable[WriteReport], tasks: int) -> bool:
-    """Returns whether the reports are those of the only senders. ``tasks``: the number of writing tasks."""
+    """Returns whether each of the ``tasks`` writing tasks has one report, from the attempt that may send."""
     found = list(reports)
     if all(report.stage_attempt == UNKNOWN_ATTEMPT for report in found):
         return True  # the micro-batch has no rows, and Spark has made no partitions for it

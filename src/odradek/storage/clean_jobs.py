@@ -1,4 +1,4 @@
-"""The choice of logs for cleaning and the job of one cleaning, by Kafka's rules. Pure functions.
+"""The choice of logs for cleaning and the job of one cleaning, by Kafka's rules. The functions change no log.
 
 The dirty section starts at the end of the last cleaning. It ends before the first of these segments: the active one,
 the one with the last stable offset, and the first one with a record younger than ``min.compaction.lag.ms``. A log is
@@ -25,7 +25,8 @@ class LogToClean:
     """The clean and dirty bytes of a log. Whole segments count, so a partly clean segment counts twice, as in Kafka.
 
     ``is_overdue``: the first batch of a dirty segment is older than ``max.compaction.lag.ms``.
-    ``reset``: the reason why the end of the last cleaning is no longer valid; "" if it is valid.
+    ``reset``: the reason why the end of the last cleaning is no longer valid; "" if it is valid, or if retention
+    has raised the log start offset above it.
     """
 
     first_dirty_offset: int

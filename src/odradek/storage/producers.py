@@ -7,6 +7,7 @@ Rules for each producer id:
 * A new epoch starts with sequence 0. Within an epoch each batch continues the sequence of the previous one (0 follows
   2^31-1). Otherwise the error is OUT_OF_ORDER_SEQUENCE_NUMBER.
 * A producer without state may start with any sequence, because retention or expiry may have removed its state.
+  Exception: with transaction.version 2, a transactional producer starts with sequence 0 (``Verifications``).
 * The first offset of an open transaction limits the last stable offset until the transaction's marker. Open
   transactions are in the order of their first offsets, because appends begin them in this order.
 

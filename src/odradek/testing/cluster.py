@@ -139,7 +139,9 @@ class BrokerProcess:
         return line.decode().strip()
 
     def command(self, do: str, **arguments: Any) -> Any:
-        """Sends a command of broker/control_channel. Raises ValueError; BrokerFailed if the broker sends no reply."""
+        """Sends a command of broker/control_channel. Raises ValueError if the broker refuses the command.
+
+        Raises BrokerFailed if the broker sends no reply, and in a fork of the process that made this object."""
         if self._owner != os.getpid():
             raise BrokerFailed("only the process that started the broker can send it commands, not a fork of it")
         with self._command_lock:

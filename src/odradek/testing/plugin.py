@@ -37,7 +37,7 @@ def odradek_broker_config(pytestconfig: pytest.Config) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def odradek_broker(odradek_broker_config: dict[str, str], pytestconfig: pytest.Config) -> Iterator[Broker]:
-    """The broker of all tests. After each test, its faults are cleared, and a broker that has ended is restarted."""
+    """The broker of all tests. After each test, the plugin clears the broker's faults, and restarts an ended broker."""
     from odradek.testing.broker import Broker
 
     with Broker(config=odradek_broker_config) as broker:

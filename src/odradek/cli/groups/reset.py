@@ -306,7 +306,9 @@ def _warn_of_clamps(plan: GroupResetPlan) -> None:
 
 
 def _is_confirmed(ready: list[GroupResetPlan], line: ResetLine) -> bool:
-    """Returns whether an option or the user allows the reset. Raises CommandError if the command cannot ask."""
+    """Returns whether an option or the user allows the reset.
+
+    If it has to ask, raises CommandError with --json or without a terminal."""
     if line.execute:
         return True
     if line.dry_run or line.export:

@@ -37,7 +37,8 @@ class ExportLine(ZooKeeperLine):
 def export(line: ExportLine) -> None:
     """Write the offsets of groups to a file that `odradek zookeeper import` and Kafka's ImportZkOffsets read.
 
-    A znode without a valid offset is listed on standard error and is not in the file; then the exit code is 1.
+    A znode without a valid offset is not in the file. It is listed on standard error, or in the output of --json, and
+    the exit code is 1.
     """
     from odradek.zookeeper.export_file import format_offsets
 

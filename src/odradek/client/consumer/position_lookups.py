@@ -1,4 +1,4 @@
-"""Lookups that fetches wait for: leaders, committed offsets, resets, and truncation after a change of leader."""
+"""Lookups that fetches wait for: leaders, owners in ZooKeeper, committed offsets, resets, truncation, a log's range."""
 
 from __future__ import annotations
 

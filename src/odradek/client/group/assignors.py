@@ -140,7 +140,10 @@ class _Topic:
                     self.give(member_id, chosen)
 
     def _in_order(self, rack: str | None) -> Iterator[int]:
-        """Yields the free partitions; with ``rack``, only those with a replica there. A rack's members share one."""
+        """Yields the free partitions; with ``rack``, only those with a replica there.
+
+        The members on a rack share one iterator.
+        """
         for partition, racks in enumerate(self.racks):
             if partition in self._left and (rack is None or rack in racks):
                 yield partition

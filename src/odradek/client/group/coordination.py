@@ -250,7 +250,9 @@ class Coordination(ABC):
         )
 
     async def leave(self, reason: str, timeout_ms: int, *, commit: bool) -> None:
-        """Leaves the group: makes the automatic commit if ``commit``, calls ``on_revoked``, sends the request."""
+        """Leaves the group: makes the automatic commit if ``commit``, calls ``on_revoked``, sends the request.
+
+        A lost member makes no commit, and calls ``on_lost`` instead."""
         before, self.leaving = self.leaving, True
         try:
             await self._stop_joining()

@@ -230,7 +230,7 @@ class Kip848Coordination(Coordination):
         self._start_names_task()
 
     def _check_version(self, connection: BrokerConnection) -> None:
-        """Raises UnsupportedVersion if the coordinator does not support the protocol or patterns."""
+        """Raises UnsupportedVersion if the coordinator lacks the protocol, or the support for a pattern in use."""
         if not connection.supports(CONSUMER_GROUP_HEARTBEAT):
             raise UnsupportedVersion(NO_PROTOCOL)
         if self._subscription.server_pattern is not None and not connection.supports(

@@ -292,7 +292,7 @@ class TransactionalEngine(ProducerEngine):
             backoff_ms = min(backoff_ms * 2, self.config.retry_backoff_max_ms)
 
     async def _ask(self, request: requests.TransactionRequest) -> Any:
-        """Sends a request once. Returns the reply, or the list of its error codes."""
+        """Sends a request once. Returns the reply, or the list of the errors in it."""
         key, key_type = _coordinator_of(request, self._id)
         node = await self.cluster.coordinator(key, key_type)
         connection = await self.cluster.connection(node.node_id)
