@@ -1,6 +1,6 @@
 """franz-go with the broker: a Go program prints what it sees, and the tests check its output.
 
-Apache Kafka 4.3 passes all of it (ODRADEK_TEST_BOOTSTRAP).
+Apache Kafka 4.3 passes these tests (ODRADEK_TEST_BOOTSTRAP).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A second instance joins, the broker is killed with ``kill -9``, the first instance is killed with ``kill -9`` in an open
 transaction, and a third one takes the id of the first. Every fourth transaction is aborted and repeated. Each input
-record is in the committed output once. Apache Kafka 4.3 passes all of it (ODRADEK_TEST_ORACLE=1).
+record is in the committed output once. Apache Kafka 4.3 passes these tests (ODRADEK_TEST_ORACLE=1).
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ from odradek.wire.api_keys import (
     UPDATE_FEATURES,
 )
 
-STEPS_BETWEEN = 40
-"""The allowed number of steps between two replies to the other client. An iteration of the loop has 17 steps of 0.3 ms
-by the scheduler's clock, and the other client's next request arrives one or two iterations later."""
+STEPS_BETWEEN = 20
+"""The allowed number of steps between two replies to the other client. An iteration of the loop (``TICK_S``) has about
+7 steps of 0.3 ms by the scheduler's clock. The other client's next request arrives one or two iterations later."""
 
 
 def users(*names: str, salt: bytes = b"salt", salted_password: bytes = b"x" * 32) -> dict[str, Any]:

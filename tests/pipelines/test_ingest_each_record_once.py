@@ -275,7 +275,7 @@ def test_a_rewound_group_is_followed(
     run()
     moved = TopicPartition(topic, 0)
     admin.alter_group_offsets(group, {moved: OffsetAndMetadata(20)})
-    assert run().rows == 0, "a commit without a reset mark moves no pipeline"
+    assert run().rows == 0, "a commit that no reset plan made moves no pipeline"
     admin.alter_group_offsets(
         group, reset.plan(admin, group, reset.Scenario("to-offset", 30), partitions=[moved]).commits()
     )

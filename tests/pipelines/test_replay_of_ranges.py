@@ -105,12 +105,12 @@ def test_exactly_one_selection_is_required() -> None:
         (Selection(), "say what to read"),
         (Selection(("t",), start="5", read_by="g"), "choose one way"),
         (Selection(("t",), offsets='{"t":{"0":[1,2]}}'), "omit topics"),
-        (Selection(("t",), since="2026-01-01"), "need read by"),
+        (Selection(("t",), since="2026-01-01"), r"name the group, too \(read by\)"),
         (Selection(read_by="g", since="then"), "since 'then' is not a time"),
         (Selection(("t",), start="soon"), "neither earliest, latest, an offset nor a time"),
         (Selection(read_by=""), "cannot be empty"),
-        (Selection(("t",), start="10", end="9"), "from 10 is after to 9"),
-        (Selection(("t",), start="2026-01-02", end="2026-01-01T23:00"), "from 2026-01-02 is after to 2026-01-01T23"),
+        (Selection(("t",), start="10", end="9"), "the start 10 is after the end 9"),
+        (Selection(("t",), start="2026-01-02", end="2026-01-01T23:00"), "the start 2026-01-02 is after the end 2026-01-01T23"),
         (Selection(read_by="g", since="2026-01-02", until="2026-01-01"), "since 2026-01-02 is after until 2026-01"),
     ):
         with pytest.raises(ConfigError, match=says):

@@ -1,6 +1,6 @@
 """KIP-848 groups with any mix of KIP-848 and classic members: joins, crashes, restarts, topic changes.
 
-Invariants (behaviours 36 and 38):
+Invariants (36 and 38 of docs/offset-behaviours.md):
 
 * No two members own a partition at the same time, as the members see it.
 * A restarted coordinator reads from the log the state that it had before.
@@ -217,7 +217,7 @@ class Groups(RuleBasedStateMachine):
                         assert seen.get((topic.id.bytes, number), client.member_id) == client.member_id
 
     @invariant()
-    def replay_gives_the_live_state(self) -> None:  # behaviour 36
+    def replay_gives_the_live_state(self) -> None:  # 36 of docs/offset-behaviours.md
         lived = self.harness.shard(GROUP)
         replayed = GroupShard(self.harness.config, self.harness.image)
         for offset, (key, value) in enumerate(self.harness.partition_of(GROUP).raw()):

@@ -38,7 +38,7 @@ def keyed(*pairs: tuple[bytes | None, bytes | None], at_ms: int = T0, **options:
 
 
 def put(log: Log, *pairs: tuple[bytes | None, bytes | None], now_ms: int = T0, **options: object) -> int:
-    """Appends a batch like a coordinator: only CRC and lengths are checked. Returns its base offset."""
+    """Appends a batch like a coordinator, without the checks of a client's batch. Returns its base offset."""
     data = keyed(*pairs, at_ms=now_ms, **options)
     return log.append(data, now_ms=now_ms, leader_epoch=0, origin="coordinator").base_offset
 

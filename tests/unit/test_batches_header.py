@@ -1,4 +1,4 @@
-"""The checks of a producer's batch before the log stores it, and the header fields that the log stamps on it."""
+"""The checks of a producer's batch before the log stores it, and the header fields that the log sets."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_clients_may_send_one_batch_and_coordinators_several() -> None:
     assert [pos for pos, _ in validate(two, client=False)] == [0, len(batch())]
 
 
-def test_stamping_does_not_change_the_crc() -> None:
+def test_a_new_base_offset_and_epoch_do_not_change_the_crc() -> None:
     data = bytearray(batch())
     before = read_header(data)
     set_base_offset(data, 0, base_offset=1 << 40, leader_epoch=3)
@@ -145,7 +145,7 @@ def test_stamping_does_not_change_the_crc() -> None:
     assert [row.offset for row in iter_records(data)] == [(1 << 40) + number for number in range(3)]
 
 
-def test_a_stamped_log_append_time_is_the_time_of_all_records() -> None:
+def test_the_log_append_time_is_the_time_of_all_records() -> None:
     data = bytearray(batch(compression="lz4"))
     set_base_offset(data, 0, base_offset=7, leader_epoch=1, log_append_time_ms=NOW + 5000)
     header = read_header(data)
@@ -155,7 +155,7 @@ def test_a_stamped_log_append_time_is_the_time_of_all_records() -> None:
     assert {row.timestamp for row in iter_records(data)} == {NOW + 5000}
 
 
-def test_stamping_clears_a_timestamp_type_that_the_producer_set() -> None:
+def test_the_log_clears_a_timestamp_type_that_the_producer_set() -> None:
     data = bytearray(patched(batch(), 21, "h", 0x08))
     set_base_offset(data, 0, base_offset=0, leader_epoch=0)
     header = read_header(data)

@@ -111,7 +111,7 @@ def test_quotas_do_not_apply_to_other_clients(clock: Clock) -> None:
     assert found.record(REQUEST_PERCENTAGE, "u", "c", 1e9) == 0
 
 
-def test_clients_of_a_user_share_one_rate_and_each_client_id_has_its_own(clock: Clock) -> None:
+def test_a_user_quota_is_one_rate_for_all_clients_and_a_client_id_quota_one_for_each_id(clock: Clock) -> None:
     shared = quotas(clock, {(("user", "u"),): {PRODUCER_BYTE_RATE: 1000.0}})
     assert shared.record(PRODUCER_BYTE_RATE, "u", "a", 9000) == 0
     assert shared.record(PRODUCER_BYTE_RATE, "u", "b", 9000) == 8000

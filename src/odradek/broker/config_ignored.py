@@ -94,15 +94,17 @@ ssl.truststore.location | string | -
 ssl.truststore.password | password | -
 ssl.truststore.type | string | JKS
 """,
-    "The broker replies to EndTxn when the transaction is complete, so the next transaction never waits for it.": """
+    "The broker replies to EndTxn when all online partitions have their markers, and does not repeat AddPartitionsToTxn.": """
 add.partitions.to.txn.retry.backoff.max.ms | int | 100 | 0..
 add.partitions.to.txn.retry.backoff.ms | int | 20 | 1..
 """,
     "Two-phase commit needs InitProducerId 6, which Apache Kafka 4.3 does not serve by default either.": """
 transaction.two.phase.commit.enable | boolean | false
 """,
-    NO_SUCH_GROUPS: """
+    "Classic and KIP-848 groups are always enabled. The broker has no share or streams groups yet.": """
 group.coordinator.rebalance.protocols | list | classic,consumer,streams | list consumer,classic,share,streams
+""",
+    NO_SUCH_GROUPS: """
 group.share.assignment.interval.ms | int | 1000 | 0..
 group.share.assignors | list | simple
 group.share.delivery.count.limit | int | 5 | 2..10
@@ -237,7 +239,7 @@ num.network.threads | int | 3 | 1..
 producer.purgatory.purge.interval.requests | int | 1000
 queued.max.requests | int | 500 | 1..
 """,
-    "The broker has no limit on the total of new connections per second, only one for each address: a quota.": """
+    "The only limit on new connections per second is the quota of each address.": """
 max.connection.creation.rate | int | 2147483647 | 0..
 """,
     "The operating system sizes socket buffers, and the broker opens no connections.": """

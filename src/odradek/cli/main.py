@@ -205,7 +205,7 @@ def serve(
     ] = None,
     exit_with_parent: Annotated[
         bool,
-        typer.Option("--exit-with-parent", hidden=True, help="Stop when the starting process ends."),
+        typer.Option("--exit-with-parent", hidden=True, help="Stop when the process that started it ends."),
     ] = False,
 ) -> None:
     """Run a broker. Prints `ready HOST:PORT` when it accepts requests. Stops cleanly on SIGTERM and Ctrl-C."""

@@ -33,7 +33,7 @@ ToDatetime = Annotated[
 ]
 ByDuration = Annotated[
     str | None,
-    typer.Option("--by-duration", metavar="PnDTnHnMnS", help="To the first record after now minus this duration."),
+    typer.Option("--by-duration", metavar="PnDTnHnMnS", help="To the first record from now minus this duration on."),
 ]
 
 

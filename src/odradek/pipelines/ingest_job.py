@@ -111,8 +111,8 @@ class Target:
 class Ingested:
     """The result of a run. ``rows``: rows added to the table in ``batches`` micro-batches. ``bad``: the rows among
     them with an unreadable value. ``seconds``: the duration without the start of Spark. ``files`` and ``size``: number
-    and bytes of the added files. Both are None if the table already had a micro-batch without one of these counts, from
-    an earlier version of odradek.
+    and bytes of the added files. Both are None if this run repeated a micro-batch that an earlier version of odradek had
+    added to the table without these counts.
     ``slowest``: the partition that took the workers the most time; None if Spark writes. ``group``: whether the group's
     offsets are those of the table."""
 
@@ -299,7 +299,7 @@ class Ingest:
 
 @with_keywords(IngestOptions)
 def ingest(options: IngestOptions) -> Ingested:
-    """Reads the records of the topics that the group has not read into a table, each record once.
+    """Reads into a table the topics' records that the group has not read yet, each record once.
 
     The options are those of ``odradek pipeline ingest``; its ``--help`` explains them, and ``IngestOptions`` describes
     the differences. Raises ConfigError, StorageError, UnknownTopic, GroupNotEmpty, BrokerUnreachable, and QueryFailed

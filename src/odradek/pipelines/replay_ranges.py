@@ -65,7 +65,7 @@ class Selection:
         if sum(ways) > 1:
             raise ConfigError("choose one way to say what to read: offsets, from and to, or what a group read")
         if self.read_by is None and (self.since is not None or self.until is not None):
-            raise ConfigError("since and until are times of a group's commits: they need read by")
+            raise ConfigError("since and until are times of a group's commits: name the group, too (read by)")
         if self.offsets is not None:
             if self.topics:
                 raise ConfigError("offsets contain the names of the topics: omit topics")
@@ -81,7 +81,7 @@ class Selection:
         if start is None and end is None:
             start, end = time_ms(self.start, "from"), time_ms(self.end, "to")
         if isinstance(start, int) and isinstance(end, int) and start > end:
-            raise ConfigError(f"from {self.start} is after to {self.end}")
+            raise ConfigError(f"the start {self.start} is after the end {self.end}")
 
     def words(self) -> list[object]:
         """Returns the selection in a form that is equal for equal selections. ``allow_missing`` is no part of it, so
@@ -134,8 +134,8 @@ class Replayed:
     """The result of a replay. ``offsets``: the size of its ranges. ``rows``: the written rows. ``bad``: the rows among
     them with an unreadable value. ``already``: whether an earlier run had already done this replay. ``by_names``:
     whether that run's version identified topics only by name, so the topics may have been created again since then.
-    ``transactions``: the number of transactions of this run. ``earlier``: how many of the ``offsets`` earlier runs have
-    done. Both are None unless the replay writes into a topic exactly once.
+    ``transactions``: the number of transactions of this run. ``earlier``: how many of the ``offsets`` were already
+    done by earlier runs. Both are None unless the replay writes into a topic exactly once.
     """
 
     offsets: int
@@ -317,7 +317,7 @@ class Replay:
         return options, PlannedBatch(self.found.ranges, ids, epochs)
 
     def _read_options(self, ranges: Sequence[Range], headers: bool, more: Mapping[str, str]) -> dict[str, str]:
-        """Returns the options of one batch read with at most one range of each partition."""
+        """Returns the options of a batch query that reads at most one range of each partition."""
         names = sorted({piece.partition.topic for piece in ranges})
         starts, ends = (
             {name: {str(p.partition.partition): p[at] for p in ranges if p.partition.topic == name} for name in names}

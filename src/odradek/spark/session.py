@@ -98,7 +98,8 @@ def session(
     ``spark.odradek.log.file`` names a permanent file.
 
     Under ``spark-submit`` Java already runs: ``master``, ``java`` and the log are those of ``spark-submit``. Its
-    settings, like those of a running session, apply unless ``config`` has them.
+    settings, like those of a running session, apply unless ``config`` has them. ``app_name`` replaces the name of
+    their application.
 
     Raises ConfigError for a master that Spark does not know, and SessionError if no Java is found or Spark does not
     start. If Spark refuses ``config`` for a running session, that session is not changed and Spark's exception is

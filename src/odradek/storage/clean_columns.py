@@ -421,7 +421,8 @@ def _fitting(portion: bytes, table: Int64s) -> tuple[Int64s, dict[int, Buffer]]:
     """Returns the first batches, at least one, whose decompressed records fit into ``UNPACKED_BYTES``, and the
     decompressed records by row.
 
-    A batch that cannot be decompressed is skipped here. ``_unpack`` raises the error if the batch's records are needed.
+    A batch that cannot be decompressed is among the first batches, without its records. ``_unpack`` raises the error if
+    the records are needed.
     """
     view = memoryview(portion)
     parts: dict[int, Buffer] = {}

@@ -36,7 +36,7 @@ from odradek.wire.api_keys import (
 _PARTITIONS_AT_ONCE = 500
 _ENDED = ("CompleteCommit", "CompleteAbort", "Empty")
 _FENCE_TIMEOUT_MS = 1
-"""The transaction timeout of a fence request, below each broker's transaction.max.timeout.ms. No transaction begins
+"""The transaction timeout of a fence request, not above any broker's transaction.max.timeout.ms. No transaction begins
 with this timeout, because the next producer sends its own timeout."""
 
 

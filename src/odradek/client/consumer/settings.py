@@ -64,7 +64,7 @@ class ConsumerSettings(TypedDict, total=False):
     default_api_timeout_ms: int
     """Longest time of a call with its retries, unless the call has a `timeout`."""
     bootstrap_timeout_ms: int
-    """Not in Kafka. Longest time until the first address answers; 0: each address gets one attempt."""
+    """Not in Kafka. Longest time until the first connection opens; 0: each address gets one attempt."""
     socket_connection_setup_timeout_ms: int
     """Longest time of each attempt to open a connection."""
     retry_backoff_ms: int

@@ -72,8 +72,8 @@ class RangeAssignor(Assignor):
     """The assignor ``range``.
 
     It is rack-aware (KIP-881) for a topic with a replica on a member's rack, unless every partition has a replica on
-    each rack that has replicas of the topic. Then each member first gets partitions with a replica on its rack, up to
-    its share of each topic. A member without a rack gets any partitions. The other partitions follow in order.
+    each rack that has replicas of the topic. For such a topic each member first gets partitions with a replica on its
+    rack, up to its share. A member without a rack gets any partitions. The other partitions follow in order.
 
     Topics with the same number of partitions and the same members are co-partitioned. The first member with room whose
     rack has a replica of partition n of each of these topics gets partition n of all of them.

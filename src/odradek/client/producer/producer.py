@@ -200,7 +200,7 @@ class Producer(Closeable):
         loop.run(self._transactional().send_offsets(offsets, group))
 
     def share_transaction(self, partitions: Sequence[TopicPartition]) -> SharedTransaction:
-        """Opens the current transaction to ``Producer(…, shared_transaction=…)`` in any process.
+        """Lets other producers (``Producer(…, shared_transaction=…)``, in any process) write in this transaction.
 
         ``partitions`` are all partitions that the other producers write to. Only one producer of a transaction may
         write to a partition. Before the commit, wait for the others' ``flush``. If no producer has added a record or

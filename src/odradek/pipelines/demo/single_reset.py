@@ -42,7 +42,8 @@ class Reset:
 def reset_once(admin: Admin, query: Query, state: DemoState, asked: str | None) -> Reset | None:
     """Resets the group as requested, or as an earlier run had decided; returns None if there is nothing to reset.
 
-    If the query has already followed the earlier run's reset, returns that reset without repeating it.
+    If ``asked`` is None or the reset of an earlier run, and the query has already followed that reset, returns it
+    without repeating it.
     ``state.pending`` stays until ``DemoState.end_rewind`` is called. Raises ConfigError, StorageError.
     """
     pending, newest = state.pending, newest_batch(query.checkpoint)
