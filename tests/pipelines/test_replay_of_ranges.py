@@ -110,7 +110,10 @@ def test_exactly_one_selection_is_required() -> None:
         (Selection(("t",), start="soon"), "neither earliest, latest, an offset nor a time"),
         (Selection(read_by=""), "cannot be empty"),
         (Selection(("t",), start="10", end="9"), "the start 10 is after the end 9"),
-        (Selection(("t",), start="2026-01-02", end="2026-01-01T23:00"), "the start 2026-01-02 is after the end 2026-01-01T23"),
+        (
+            Selection(("t",), start="2026-01-02", end="2026-01-01T23:00"),
+            "the start 2026-01-02 is after the end 2026-01-01T23",
+        ),
         (Selection(read_by="g", since="2026-01-02", until="2026-01-01"), "since 2026-01-02 is after until 2026-01"),
     ):
         with pytest.raises(ConfigError, match=says):

@@ -211,27 +211,6 @@ def test_asked_follows_marks_that_ask_for_or_acknowledge_a_reset(commit: OffsetA
     assert not plan.decide_commits(at(positions={P0: commit.offset}), {P0: commit}, ASKED, "new").overwritten
 
 
-def test_a_range_without_a_sample_is_assumed_to_have_the_largest_records() -> None:
-    wanted = [Range(P0, 0, 100), Range(P1, 0, 100), Range(P2, 0, 100)]
-    assert offset_ranges.share_bytes(wanted, {P0: 10.0, P1: 40.0}, 900) == {P0: 10, P1: 10, P2: 10}
-    assert offset_ranges.share_bytes(wanted, {}, 30 * 2**20) == {P0: 10, P1: 10, P2: 10}, (
-        "without samples: 1 MiB for each offset"
-    )
-
-
-def test_small_ranges_share_the_bytes_that_the_proportional_shares_leave() -> None:
-    """Half a share is no offset, but as many ranges as fit get one offset, and a large range keeps its share."""
-    small = [Range(TopicPartition("trickle", n), 0, 1) for n in range(100)]
-    shares = offset_ranges.share_bytes(small, dict.fromkeys([item.partition for item in small], 10.0), 500)
-    assert sorted(shares.values()) == [0] * 50 + [1] * 50
-    beside = offset_ranges.share_bytes([Range(P0, 0, 100), *small], {P0: 10.0}, 500)
-    assert beside.pop(P0) == 25
-    assert sum(beside.values()) == 25
-    assert offset_ranges.share_bytes([Range(P0, 0, 1), Range(P1, 0, 2)], {P0: 10.0}, 5) == {P0: 0, P1: 1}, (
-        "no offset fits: the largest range advances"
-    )
-
-
 @pytest.mark.parametrize(("commit", "followed", "expected", "reset"), DECISIONS)
 def test_a_query_that_fails_on_resets_names_partition_and_offsets(
     commit: OffsetAndMetadata | None,

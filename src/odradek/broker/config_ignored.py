@@ -94,7 +94,7 @@ ssl.truststore.location | string | -
 ssl.truststore.password | password | -
 ssl.truststore.type | string | JKS
 """,
-    "The broker replies to EndTxn when all online partitions have their markers, and does not repeat AddPartitionsToTxn.": """
+    "The broker replies to EndTxn when all online partitions have their markers. It does not repeat AddPartitions.": """
 add.partitions.to.txn.retry.backoff.max.ms | int | 100 | 0..
 add.partitions.to.txn.retry.backoff.ms | int | 20 | 1..
 """,

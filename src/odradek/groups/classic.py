@@ -13,7 +13,8 @@ Rules
 * A member that sends no heartbeat within its session timeout is removed, unless its join or sync is parked (the parked
   join of a new member times out, too).
 * A static member (a member with a group instance id) rejoins after a restart under a new member id and takes over
-  its assignment. In a Stable group this causes no rebalance, unless the vote selects another protocol now. Its old id is fenced.
+  its assignment. In a Stable group this causes no rebalance, unless the vote selects another protocol now. Its old id
+  is fenced.
 
 ==================== ========================================= ===============================================
 State                meaning                                   next states

@@ -1,8 +1,8 @@
 """Leftover files in a Delta table's folder: our failed or killed attempts wrote them, and the log never had them.
 
 A file's name has the number of its micro-batch and the id of its run. The leftovers of a dead run are found by the
-run's id, as long as the folder ``_odradek/runs`` has the record of that run. A user may have removed the record. So once a day, all files
-with such names that are older than a day are compared with the log.
+run's id, as long as the folder ``_odradek/runs`` has the record of that run. A user may have removed the record. So
+once a day, all files with such names that are older than a day are compared with the log.
 
 A file is kept if the newest version or any existing commit of the log has it. Delta removes the oldest commits of a log
 after some time. So a file is also kept if a removed commit may have had it.
@@ -104,7 +104,7 @@ class _Commits:
     def may_have(self, file: FileStatus, batch: BatchFiles, *, is_whole: bool) -> bool:
         """Returns whether a commit has or may have this file, or a removed commit may have had it.
 
-        A commit may have the file if the commit is of the same micro-batch and run and the commit's JSON file is missing.
+        A commit may have the file if it is of the same micro-batch and run and the commit's JSON file is missing.
         A removed commit may have had the file only if commits were removed (not ``is_whole``) and if the file is older
         than all existing commits, with a tolerance of ``_SKEW_S``.
         """

@@ -111,8 +111,8 @@ class Target:
 class Ingested:
     """The result of a run. ``rows``: rows added to the table in ``batches`` micro-batches. ``bad``: the rows among
     them with an unreadable value. ``seconds``: the duration without the start of Spark. ``files`` and ``size``: number
-    and bytes of the added files. Both are None if this run repeated a micro-batch that an earlier version of odradek had
-    added to the table without these counts.
+    and bytes of the added files. Both are None if this run repeated a micro-batch that an earlier version of odradek
+    had added to the table without these counts.
     ``slowest``: the partition that took the workers the most time; None if Spark writes. ``group``: whether the group's
     offsets are those of the table."""
 

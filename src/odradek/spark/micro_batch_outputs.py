@@ -1,4 +1,4 @@
-"""The topics that a query's function has written in a micro-batch: each topic has one transaction. State in memory only.
+"""The topics that a query's function has written in a micro-batch: each topic has one transaction. No I/O.
 
 One function may call several writers. Each transaction commits the number of the micro-batch for its topic. A second
 call for the same topic would find this number and send nothing, so its rows would be lost. And the offsets of a source

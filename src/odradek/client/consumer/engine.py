@@ -188,8 +188,7 @@ class ConsumerEngine:
     # --- polling ----------------------------------------------------------------------------------------------
 
     def begin_poll(self) -> None:
-        """Marks the previous poll's records as processed. The rest of an unfinished
-        ``record_by_record`` is fetched again."""
+        """Marks the previous poll's records as processed. The rest of an iteration over records is fetched again."""
         if self._end_iteration is not None:
             self._end_iteration()
         self.fetcher.in_iteration.clear()
@@ -264,7 +263,7 @@ class ConsumerEngine:
     def take(self, columns: tuple[str, ...] | None = None) -> Polled:
         """Takes up to ``max_poll_records`` buffered records and decodes them on the calling thread.
 
-        ``columns`` is given if the caller iterates over records (``record_by_record``). Raises CorruptRecord, unless there are other records to return."""
+        ``record_by_record`` sets ``columns``. Raises CorruptRecord, unless there are other records to return."""
         wanted = columns or self.config.columns
         polled = Polled(wanted)
         self._taken = {}
@@ -312,8 +311,7 @@ class ConsumerEngine:
         return state.position_version > version or self.subscription.partitions.get(tp) is not state
 
     def _fetch_again(self, fetch: CompletedFetch, state: PartitionState) -> None:
-        """Fetches corrupt records again. If they are corrupt on the broker's disk, a later poll raises the error
-        again."""
+        """Fetches corrupt records again. If the broker's disk has them so, a later poll raises the error again."""
         self.fetcher.buffer.remove_returned(fetch)  # the next line makes the fetches behind it outdated
         state.fetch_again(fetch.version)
         self._schedule_fetches_soon()
