@@ -103,7 +103,7 @@ def imported_file(node: ast.ImportFrom, path: Path) -> Path | None:
 
 def uses_a_foreign_client(path: Path, names: Iterable[str]) -> bool:
     """Whether a test uses a client of another project. ``names`` are the test and its fixtures in the module ``path``.
-    The functions, classes and constants that they use count, too, except those that only prepare topics and records.
+    The functions, classes and constants that they use count, too, except those in ``PREPARATIONS``.
     """
     left = [(path, name) for name in names]
     seen: set[tuple[Path, str]] = set()
@@ -234,7 +234,7 @@ def shown_by(proofs: Sequence[Proof], sides: Sequence[str]) -> list[str]:
 
 
 def filled(kind: str, page: str, proofs: Mapping[int, list[Proof]]) -> str:
-    """The page with the present counts and last two columns.
+    """The whole page, with new counts and new contents of the last two columns.
 
     Raises ValueError for a mark whose claim or side is not on the page.
     """

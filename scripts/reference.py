@@ -378,8 +378,10 @@ def _environment_table() -> str:
     rows = ["| variable | meaning |", "| --- | --- |"]
     for module in (environment, zookeeper_config):
         for one, text in itertools.pairwise(ast.parse(inspect.getsource(module)).body):
-            if isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant) and isinstance(text, ast.Expr):
-                rows.append(f"| `{one.value.value!s}` | {_cell(_rst(ast.literal_eval(text.value)))} |")
+            value = one.value.value if isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant) else None
+            if isinstance(value, str) and re.fullmatch("_?ODRADEK_[A-Z_]+", value):
+                assert isinstance(text, ast.Expr), f"{value} has no docstring"
+                rows.append(f"| `{value}` | {_cell(_rst(ast.literal_eval(text.value)))} |")
     return "\n".join(rows)
 
 

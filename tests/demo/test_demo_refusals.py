@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.brokers import eventually
@@ -121,30 +124,65 @@ def test_the_demo_waits_for_a_stopping_broker_and_keeps_its_log(tmp_path: Path) 
     eventually(lambda: not stopping[0].is_alive(), what="the end of the first broker")
 
 
-def _as_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> None:
-    """Runs a shell script in place of Python, so in place of a broker."""
-    program = tmp_path / "python"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
+@pytest.fixture
+def as_broker(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Callable[[str], list[subprocess.Popen[bytes]]]]:
+    """Runs a shell script in place of a broker. Returns the list of the processes; the test's end kills them."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Noted(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            started.append(self)
+
+    def script(text: str) -> list[subprocess.Popen[bytes]]:
+        program = tmp_path / "python"
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(program))
+        monkeypatch.setattr(demo_broker.subprocess, "Popen", Noted)
+        return started
+
+    yield script
+    for process in started:
+        process.kill()
+        process.wait()
 
 
 def test_a_broker_that_ends_long_after_its_output_has_its_own_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, as_broker: Callable[[str], list[subprocess.Popen[bytes]]]
 ) -> None:
-    _as_broker(monkeypatch, tmp_path, "echo 'odradek: no space left' >&2; exec >&- 2>&-; sleep 1; exit 1")
+    as_broker("echo 'odradek: no space left' >&2; exec >&- 2>&-; sleep 1; exit 1")
     with pytest.raises(CommandError, match=r"did not start: no space left \(see ") as raised:
         DemoBroker(tmp_path / "broker", tmp_path / "log").start()
     assert raised.value.exit_code == 1
 
 
-def test_a_broker_that_does_not_get_ready_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_broker, "_READY_S", 0.2)
-    _as_broker(monkeypatch, tmp_path, "exec sleep 1000")
-    broker = DemoBroker(tmp_path / "broker", tmp_path / "log")
-    with pytest.raises(CommandError, match=r"did not start: not ready after 0 s \(see "):
-        broker.start()
-    assert broker._process is None
+@pytest.mark.parametrize(
+    ("script", "setting", "error"),
+    [
+        ("exec sleep 1000", "_READY_S", r"did not start: not ready after 0 s \(see "),
+        (
+            "exec >&- 2>&-; exec sleep 1000",
+            "_STOP_S",
+            r"did not start: it closed its output and did not end within 0 s \(",
+        ),
+    ],
+)
+def test_a_broker_that_neither_gets_ready_nor_ends_is_stopped(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    as_broker: Callable[[str], list[subprocess.Popen[bytes]]],
+    script: str,
+    setting: str,
+    error: str,
+) -> None:
+    monkeypatch.setattr(demo_broker, setting, 0.2)
+    started = as_broker(script)
+    with pytest.raises(CommandError, match=error):
+        DemoBroker(tmp_path / "broker", tmp_path / "log").start()
+    assert [process.poll() is not None for process in started] == [True]
 
 
 def test_a_long_broker_log_is_replaced(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A separate process with a Spark session that got secrets, as ``odradek pipeline … --conf`` starts it.
 
-``spark_secrets_child.py JAVA NAME=VALUE…``: prints as JSON where the machine and Spark show these values.
+``spark_secrets_child.py JAVA NAME=VALUE…``: prints as JSON what the machine and Spark show: the command line, the
+settings, names of files and more. The test looks for the values.
 """
 
 from __future__ import annotations

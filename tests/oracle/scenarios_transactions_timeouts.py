@@ -130,7 +130,7 @@ def readers_go_on_after_a_timeout(run: Run) -> None:
 
 
 def a_timeout_of_each_transaction(run: Run) -> None:
-    """Each of several transactions of one producer times out. The trace shows the epochs."""
+    """Two transactions of one producer time out, and a third one commits. The trace shows the epochs."""
     topic = run.topic()
     run.create(topic)
     producer = initialised(run, timeout_ms=_SHORT_MS)

@@ -1,6 +1,6 @@
 """``python -m tests.simulation SEED`` runs one seed and prints what happened; ``FIRST-LAST`` runs many.
 
-python -m tests.simulation 4711               the result of seed 4711 in one line, and its trace
+python -m tests.simulation 4711               the result of seed 4711, its scenario and its trace
 python -m tests.simulation 4711 --all         the complete trace
 python -m tests.simulation 4711 --shrink      without the faults that are not needed for the failure
 python -m tests.simulation 0-199 --jobs 2     seeds 0 to 199 in two processes; the first failure is printed
@@ -74,9 +74,11 @@ def fails(seed: int) -> bool:
 def many(first: int, last: int, jobs: int, keep_going: bool) -> int:
     begun, cpu = time.perf_counter(), time.process_time()
     failed: list[int] = []
+    ran = 0
     seeds = range(first, last + 1)
     if jobs == 1:
         for seed in seeds:
+            ran += 1
             if fails(seed):
                 failed.append(seed)
                 if not keep_going:
@@ -84,13 +86,14 @@ def many(first: int, last: int, jobs: int, keep_going: bool) -> int:
     else:
         with ProcessPoolExecutor(jobs) as pool:
             for seed, bad in zip(seeds, pool.map(fails, seeds, chunksize=10), strict=True):
+                ran += 1
                 if bad:
                     failed.append(seed)
                     if not keep_going:
                         pool.shutdown(cancel_futures=True)
                         break
     took = f"{time.perf_counter() - begun:.1f} s, {time.process_time() - cpu:.1f} s of CPU here"
-    print(f"{len(seeds)} seeds, {len(failed)} failed {failed[:50]}: {took}")
+    print(f"{ran} of {len(seeds)} seeds, {len(failed)} failed {failed[:50]}: {took}")
     if failed:
         print(run_seed(failed[0])[1])
         print(f"\nagain: python -m tests.simulation {failed[0]}")

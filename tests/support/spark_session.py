@@ -14,7 +14,7 @@ import pytest
 from odradek.client.admin import Admin
 from support.fork_server import SPARK, ForkServer
 
-# Without new records a query asks for offsets every 10 ms, which keeps a processor busy while a test waits.
+# By default, a query without new records asks for offsets every 10 ms, which keeps a processor busy while a test waits.
 CONFIG = {"spark.sql.streaming.pollingDelay": "50ms"}
 
 
@@ -33,7 +33,9 @@ def spark(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @contextlib.contextmanager
 def _forks(place: Path) -> Iterator[None]:
-    """Within the block, Spark's Python processes are forks of a ``ForkServer``. Processes that tests start are not."""
+    """A session that starts within the block has forks of a ``ForkServer`` as Python processes, also after the block.
+
+    Processes that tests start are no forks."""
     if sys.platform != "linux":
         yield
         return

@@ -172,7 +172,7 @@ class Process:
     def environment(self) -> Environment:
         """The environment for a runtime of coordinators.
 
-        Its ``share_clock`` stands still: one share has no end, so a load ends in the call that starts it. With
-        ``LOAD_STEP_S`` 0 each share is one step.
+        Its ``share_clock`` stands still: one share has no end, so a load ends in the call that starts it, unless it has
+        to wait. With ``LOAD_STEP_S`` 0 each share is one step.
         """
         return Environment(self.call_soon, self.call_at, self.world.clock, self.world.steady, share_clock=lambda: 0.0)

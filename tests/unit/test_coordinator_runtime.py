@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import Any
 
@@ -12,6 +13,7 @@ from support.world_log import WorldLog
 
 from odradek.batches.header import scan
 from odradek.coordinator import runtime
+from odradek.coordinator.driver import Driver
 from odradek.core import records
 from odradek.core.crc import crc32c
 from odradek.core.deferred import Deferred, gather
@@ -402,6 +404,30 @@ def test_groups_are_not_served_while_their_log_is_loaded(
     assert harness.submit(16, 5, {"states_filter": [], "types_filter": []}).reply.error_code is loading
     harness.world.settle()
     assert harness.offset("g", "t", 0) == 39
+
+
+def test_each_share_of_a_load_ends_after_its_time(harness: GroupHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(50):
+        harness.commit("g", "t", {0: number})
+    step, steps, reads = Driver.load_step, 0, itertools.count()
+
+    def counted(driver: Driver[GroupShard]) -> bool:
+        nonlocal steps
+        steps += 1
+        return step(driver)
+
+    monkeypatch.setattr(Driver, "load_step", counted)
+    monkeypatch.setattr(harness.runtime, "_share_clock", lambda: next(reads) / 2048)  # each read is 0.49 ms later
+    index = harness.runtime.partition_of("g")
+    harness.runtime.load(index, harness.partitions[index])
+    shares = [steps]
+    while harness.runtime.load_end(index) is not None:
+        steps = 0
+        assert harness.world.step()
+        shares.append(steps)
+    assert runtime.LOAD_STEP_S == 0.002
+    assert set(shares[:-1]) == {5}, "after the fifth step, 2 ms have passed"
+    assert len(shares) >= 10
 
 
 def test_the_end_of_a_load_is_reported(harness: GroupHarness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,8 +186,8 @@ def _commit(cluster: _Cluster, positions: list[int], mark: str = "odradek-spark:
 
 
 class _Demo:
-    """A group that has read its three partitions up to 30, 300 and 0, with its checkpoint. A killed run keeps only the
-    files on disk."""
+    """A group that has read its three partitions up to 30, 300 and 0, with its checkpoint. After a kill, only the
+    files on disk and the group's commits remain."""
 
     def __init__(self, root: Path) -> None:
         self.cluster: Any = _Cluster({})
@@ -295,7 +295,7 @@ def test_a_rewind_without_a_topic_does_nothing(killed: _Demo) -> None:
     assert killed.state().pending is None
 
 
-def test_an_invalid_checkpoint_is_one_error(killed: _Demo) -> None:
+def test_an_invalid_checkpoint_raises_a_storage_error(killed: _Demo) -> None:
     (killed.query.checkpoint / "offsets" / "5").write_text("v1\n{}\n-")
     with pytest.raises(StorageError, match="offsets/5 is not an offset of this query"):
         killed.run("-20")
@@ -343,7 +343,7 @@ def test_a_file_that_is_not_a_state_file_is_refused(tmp_path: Path, text: str) -
         DemoState.load(tmp_path)
 
 
-def test_state_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
+def test_state_that_cannot_be_written_raises_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot be written"):
         DemoState(1).save(tmp_path / "missing")
 
@@ -382,7 +382,8 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def _add_batch(lake: Lake, root: Path, tables: Mapping[str, pa.Table], prefix: str) -> int:
-    """The same steps as ``ParquetTable.add`` after Spark has written the micro-batch."""
+    """Stages and adds files like ``ParquetTable.add``, without its check of the offsets. Does nothing if there is a
+    manifest."""
     table = lake._table
     if table._manifests.read_text(f"{prefix}.json") is None:
         _stage(root / "staging" / "run", tables)

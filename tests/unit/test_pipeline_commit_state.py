@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from odradek.cli.ingest_progress import reasons
+from odradek.cli.query_runs import group_line
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.checkpoint import commit_group
@@ -28,18 +30,21 @@ def _checkpoint(tmp_path: Path) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("options", "why", "remedy", "warnings"),
+    ("options", "is_committed", "line", "warnings"),
     [
         (
             {},
-            "GROUP_AUTHORIZATION_FAILED",
-            "Remove the cause: the output is complete, and the next run commits",
+            False,
+            "group g is not committed: GROUP_AUTHORIZATION_FAILED. Remove the cause: the output is complete, and the"
+            " next run commits.",
             1,
         ),
         (
             {"commitOffsets": "transaction"},
-            "its offsets cannot be read: GROUP_AUTHORIZATION_FAILED",
-            "Each transaction has committed its records and their offsets",
+            None,
+            "it is unknown whether group g is committed: its offsets cannot be read: GROUP_AUTHORIZATION_FAILED. Each"
+            " transaction commits its records and their offsets. Remove the cause, and compare with 'odradek groups"
+            " describe'.",
             0,
         ),
     ],
@@ -49,8 +54,8 @@ def test_a_refused_commit_names_the_reason_and_what_is_already_done(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     options: dict[str, str],
-    why: str,
-    remedy: str,
+    is_committed: bool | None,
+    line: str,
     warnings: int,
 ) -> None:
     def refuse(*_: Any) -> Any:
@@ -60,5 +65,7 @@ def test_a_refused_commit_names_the_reason_and_what_is_already_done(
     monkeypatch.setattr(Lookups, "partitions", refuse)
     with caplog.at_level(logging.WARNING):
         state = commit_group(Source("127.0.0.1:9", "g", ("t",), options=options), _checkpoint(tmp_path))
-    assert (state.is_committed, state.why, state.remedy) == (False, why, remedy)
+    assert state.is_committed is is_committed
+    assert group_line("g", state) == line
+    assert reasons(state) == {"why_not_committed": state.why, "remedy": state.remedy}
     assert len([text for text in caplog.messages if "are not committed to group g yet" in text]) == warnings

@@ -82,7 +82,7 @@ def test_a_log_that_diverges_from_the_read_records_is_data_loss(
     assert batch is not None
     assert batch.end.origins == {P0: begins}
     assert batch.end.positions == {P0: max(begins, 600), P1: 20}
-    assert len(batch.lost) == 1, "for the log"
+    assert len(batch.lost) == 1, "one warning: of the diverged partition"
 
 
 def test_records_that_retention_removed_from_a_diverged_log_are_not_read_again() -> None:
@@ -124,8 +124,8 @@ def test_a_commit_above_the_high_watermark_is_no_loss() -> None:
 
 @pytest.mark.parametrize("end", [500, 700])
 def test_the_answer_of_a_deposed_leader_is_ignored(end: int) -> None:
-    """The log of a deposed leader may end before the read position. Its records after this position may be truncated
-    later."""
+    """The log of a deposed leader may end before the read position (500). Or it has records after this position (700),
+    which may be truncated later."""
     start = at(positions={P0: 620, P1: 10}, epochs={P0: 6, P1: 4}, ids={"flights": OLD})
     log = GROWN | {P0: LogRange(0, end, leader_epoch=5)}
     batch = plan.plan_batch(start, log, GroupOffsets(resets={P0: (100, "r")}), TopicStates(ids={"flights": OLD}))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from odradek.core.ids import TopicPartition
 from odradek.spark import offset_ranges
 from odradek.spark.offset_ranges import Range
@@ -28,3 +30,19 @@ def test_small_ranges_share_the_bytes_that_the_proportional_shares_leave() -> No
     assert offset_ranges.share_bytes([Range(P0, 0, 1), Range(P1, 0, 2)], {P0: 10.0}, 5) == {P0: 0, P1: 1}, (
         "no offset fits: the largest range advances"
     )
+
+
+@pytest.mark.parametrize("new", [1, 10])
+def test_records_above_the_limit_are_read_beside_a_trickle(new: int) -> None:
+    """A backlog of 100 records of 1,200 bytes, beside a partition that gets small records all the time."""
+    waiting = {P0: 100, P1: 0}
+    for _ in range(400):
+        waiting[P1] += new
+        wanted = [Range(tp, 0, size) for tp, size in waiting.items() if size]
+        shares = offset_ranges.share_bytes(wanted, {P0: 1200.0, P1: 10.0}, 1000)
+        total = sum(count * {P0: 1200, P1: 10}[tp] for tp, count in shares.items())
+        assert total <= 1000 or sum(shares.values()) == 1
+        for tp, count in shares.items():
+            waiting[tp] -= count
+    assert waiting[P0] == 0
+    assert waiting[P1] < 100 * new

@@ -1,8 +1,8 @@
 """Settings of the broker and its topics: parsing, checks, defaults, and the source of each value.
 
-A text is a setting in Kafka's form (``retention.ms=86400000``). ``BrokerConfig`` has the parsed values as typed
-attributes (``config.num_partitions``). A topic's effective value is its own. If that is unset, it
-is the broker's; if that is unset, too, it is the default.
+A text is a value as Kafka writes it (``86400000`` in ``retention.ms=86400000``). ``BrokerConfig`` has the parsed values
+as typed attributes (``config.num_partitions``). A topic's effective value is its own. If that is unset, it is the
+broker's; if that is unset, too, it is the default.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ class BrokerConfig:
         self.cluster_wide: Mapping[str, str] = {}
         """Dynamic settings of all brokers. They override ``texts``."""
         self.ignored: dict[str, str] = {}
-        """Stored dynamic settings that are invalid, with the fault: an earlier version of the broker accepted them."""
+        """Stored dynamic settings that are invalid, with the fault. An earlier version of the broker accepted
+        them, or the settings of the start have changed."""
         if "broker.id" in self.texts:
             self.texts.setdefault("node.id", self.texts["broker.id"])
         self._check_each()
@@ -113,7 +114,7 @@ class BrokerConfig:
 
     @classmethod
     def parse(cls, settings: Iterable[str]) -> BrokerConfig:
-        """Parses ``name=value`` texts. Raises ConfigError."""
+        """Parses settings of the form ``name=value``. Raises ConfigError."""
         texts = {}
         for setting in settings:
             name, equals, value = setting.partition("=")
@@ -144,7 +145,8 @@ class BrokerConfig:
             self.queued_max_request_bytes = max(self.queued_max_request_bytes, self.socket_request_max_bytes)
 
     def _check_together(self) -> None:
-        """Checks that involve several settings: limits of topics, and settings that depend on each other.
+        """Checks that involve several settings: values that topics inherit must be valid for topics, and some settings
+        depend on each other.
 
         Raises ConfigError.
         """

@@ -147,7 +147,8 @@ def _owner_answers(refusal: str) -> bool:
 
 
 def _ready_address(process: subprocess.Popen[bytes]) -> str | None:
-    """Waits for ``ready HOST:PORT``; returns None if the output ends before that. Raises TimeoutError after 60 s."""
+    """Waits for ``ready HOST:PORT``; returns None if the output ends before that. Raises TimeoutError after
+    ``_READY_S`` seconds."""
     assert process.stdout is not None
     handle = process.stdout.fileno()
     give_up = time.monotonic() + _READY_S

@@ -55,4 +55,7 @@ def group_line(group: str, state: CommitState) -> str:
     """Returns the end of a summary: whether the group is committed."""
     if state.is_committed:
         return f"group {group} is committed."
-    return f"group {group} is not committed: {'. '.join(filter(None, (state.why, state.remedy)))}."
+    begin = f"group {group} is not committed"
+    if state.is_committed is None:
+        begin = f"it is unknown whether group {group} is committed"
+    return f"{begin}: {'. '.join(filter(None, (state.why, state.remedy)))}."

@@ -1,4 +1,7 @@
-"""Strict reader and writer of classic consumers' subscriptions and assignments for KIP-848 groups, with size limits."""
+"""Strict reader and writer of classic consumers' subscriptions and assignments for KIP-848 groups, with size limits.
+
+``topics_in_steps`` reads subscriptions for classic groups, without a limit of topics.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ __all__ = [
 ]
 
 MAX_ELEMENTS = 50_000
-"""The largest number of topics and partitions of one member. They are read in one step. Other clients wait for it."""
+"""The largest number of topics and partitions that ``read_subscription`` and ``read_assignment`` accept for a member.
+They are read in one step, and other clients wait for this step."""
 
 
 class EmbeddedSubscription(NamedTuple):

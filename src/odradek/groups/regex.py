@@ -39,7 +39,7 @@ _FOLDED = 4  # instructions of a letter that matches both cases
 _WIDE = 10  # instructions of a dot, an escape or a negated class
 _UNICODE = 1000  # instructions of a Unicode class: about 600 ranges, each of several bytes
 
-# RE2's errors, with the text that RE2/J has for each.
+# RE2's errors with RE2/J's text for each. RE2/J has none for a pattern that is too large; that text is ours.
 _WORDS = {
     "missing ]": "missing closing ]",
     "unexpected )": "regexp/syntax: internal error",

@@ -27,10 +27,10 @@ _NEXT_RUN = "The next run commits it"
 
 @dataclass(frozen=True)
 class CommitState:
-    """Whether a group's offsets are those of the query's last finished micro-batch. ``why``: the reason if they are
-    not, or if that is unknown. ``remedy``: what the user can do, or what the next run does."""
+    """Whether a group's offsets are those of the query's last finished micro-batch; None: unknown. ``why``: the reason
+    if they are not, or if that is unknown. ``remedy``: what the user can do, or what the next run does."""
 
-    is_committed: bool
+    is_committed: bool | None
     why: str = ""
     remedy: str = ""
 
@@ -115,7 +115,8 @@ def commit_group(source: Source, checkpoint: Location) -> CommitState:
 
     If the query commits its offsets in transactions, this function only compares the offsets. If another client has
     reset the group meanwhile, the next run follows that reset. If the cluster refuses the commit or does not reply, the
-    returned state says so: the output is complete, and the next run commits. Raises StorageError.
+    returned state says so: the output is complete, and the next run commits. If the offsets of transactions cannot be
+    read, the state is unknown. Raises StorageError.
     """
     options = parse_options(source.all_options(), streaming=True)
     if not (options.commit_offsets or options.offsets_in_transaction) or options.group_id is None:
@@ -134,8 +135,8 @@ def commit_group(source: Source, checkpoint: Location) -> CommitState:
             return _commit(lookups, decision, existing, end.query)
         except (OdradekError, OSError) as error:
             if options.offsets_in_transaction:
-                why = f"its offsets cannot be read: {error}"
-                return CommitState(False, why, "Each transaction has committed its records and their offsets")
+                why = f"its offsets cannot be read: {error}. Each transaction commits its records and their offsets"
+                return CommitState(None, why, "Remove the cause, and compare with 'odradek groups describe'")
             lookups.note_refusal(error)
             return _refused_state(lookups)
 

@@ -127,7 +127,7 @@ class RunProgress:
         """Returns the rate of the last seconds; None before anything is read."""
         if not self._records:
             return None
-        # Nothing was read before the first sample. A run that is shorter than the window is measured from its start.
+        # The first sample includes the first report, so a run shorter than the window is measured from its start.
         at, records = self._samples[0] if now - self._begun_s > WINDOW_S else (self._begun_s, 0)
         return max(0, self._records - records) / (now - at) if now > at else None
 

@@ -1,8 +1,8 @@
 """A table's folder for writes by Spark's workers: on a local disk, or in an object store through pyarrow.
 
-The driver has Spark's settings and makes the folder; the workers get it in a pickle. The credentials are those that the
-user has set for Spark (``spark.hadoop.fs.s3a.*``, ``fs.azure.account.key.*``). Without them, pyarrow uses those in the
-environment of the process.
+The driver has Spark's settings and makes the ``TableFolder``. The workers get this object in a pickle. The credentials
+are those that the user has set for Spark (``spark.hadoop.fs.s3a.*``, ``fs.azure.account.key.*``). Without them, pyarrow
+uses those in the environment of the process.
 """
 
 from __future__ import annotations

@@ -73,8 +73,10 @@ def share_bytes(
     """Returns how many offsets of each range fit into ``limit`` bytes in total.
 
     Each range gets the same fraction of its offsets, so that all ranges end in the same micro-batch. Ranges for which
-    this fraction is below one offset get one offset each, the largest ranges first, as long as it fits. If no offset
-    fits, the largest range gets one. A range without a sample counts with the largest bytes per offset of the others.
+    this fraction is below one offset get one offset each, those with the most bytes first, as long as it fits. If an
+    offset of the range with the most bytes does not fit, this range alone gets one offset; otherwise smaller records of
+    other ranges could delay it without end. A range without a sample counts with the largest bytes per offset of the
+    others.
     """
     sizes = {item.partition: item.size for item in wanted}
     unknown = max(bytes_per_offset.values(), default=UNKNOWN_BYTES)
@@ -84,13 +86,14 @@ def share_bytes(
         return sizes
     shares = {tp: int(size * limit / total) for tp, size in sizes.items()}
     left = limit - sum(count * each[tp] for tp, count in shares.items())
-    by_size = sorted(sizes, key=lambda tp: (-sizes[tp], tp))
-    for tp in by_size:
+    by_bytes = sorted(sizes, key=lambda tp: (-sizes[tp] * each[tp], tp))
+    largest = by_bytes[0]
+    if not shares[largest] and each[largest] > left:
+        return dict.fromkeys(sizes, 0) | {largest: 1}
+    for tp in by_bytes:
         if not shares[tp] and each[tp] <= left:
             shares[tp] = 1
             left -= each[tp]
-    if not any(shares.values()):
-        shares[by_size[0]] = 1
     return shares
 
 

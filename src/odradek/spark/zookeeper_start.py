@@ -65,7 +65,7 @@ def offsets_in_zookeeper(
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Reads the offsets of partitions; those without a znode are left out.
 
-    Raises ConfigError for a znode without a valid offset, ZooKeeperErrors."""
+    Raises ConfigError for a znode without a valid offset, and ZooKeeperErrors of the session."""
     # Imported here, because workers need only the options of this module.
     from odradek.zookeeper.connection import ZooKeeperConnection
     from odradek.zookeeper.store import OffsetStore

@@ -70,7 +70,7 @@ def offset_commit_reply(version: int, topics: Iterable[CommittedTopic]) -> bytes
 
 
 def offset_commit_reply_in_steps(version: int, topics: Sequence[CommittedTopic]) -> Generator[None, None, list[bytes]]:
-    """Packs the message in steps of a few rows and returns its pieces."""
+    """Packs the message in steps of at most ``_ROWS_AT_ONCE`` rows and returns its pieces."""
     out = Pieces()
     flexible = version >= 8
     if version >= 3:
