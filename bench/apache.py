@@ -17,6 +17,8 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+from odradek.testing.ports import PortReservation
+
 VERSION = "4.3.0"
 FETCH_TIMEOUT_S = 300
 _POM = """\
@@ -217,11 +219,12 @@ class ApacheBroker:
         self._cp = cp or class_path()
         self._heap = heap
         self._java_options = java_options
-        self.port = free_port()
+        self._reservations = PortReservation(), PortReservation()
+        self.port, controller = (reservation.port for reservation in self._reservations)
         self.bootstrap = f"127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)
-        lines = _PROPERTIES.format(port=self.port, controller=free_port(), data=directory / "data")
+        lines = _PROPERTIES.format(port=self.port, controller=controller, data=directory / "data")
         lines += "".join(f"{name}={value}\n" for name, value in config.items())
         (directory / "server.properties").write_text(lines)
 

@@ -17,6 +17,7 @@ from support.brokers import RunningBroker, eventually, unique
 
 from odradek.client import LATEST, Admin, NewTopic, PartitionReader, TopicPartition
 from odradek.client.config import as_config
+from odradek.testing.ports import PortReservation
 
 pytestmark = pytest.mark.slow
 WITHIN_S = 150
@@ -30,10 +31,9 @@ class Workers:
     """Two workers of one Connect cluster."""
 
     def __init__(self, bootstrap: str, directory: Path) -> None:
-        from bench.apache import free_port
-
         name = unique("connect")
-        self.ports = [free_port(), free_port()]
+        self._reservations = PortReservation(), PortReservation()
+        self.ports = [reservation.port for reservation in self._reservations]
         self.processes = []
         for number, port in enumerate(self.ports):
             settings = {

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from odradek.core.errors import OdradekError
+from odradek.testing.ports import PortReservation, reserved_port
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
@@ -65,6 +66,7 @@ class BrokerProcess:
         self._control: socket.socket | None = None
         self._command_lock = threading.Lock()
         self._owner = os.getpid()
+        self._reservation: PortReservation | None = None
 
     @property
     def log_path(self) -> Path:
@@ -97,6 +99,9 @@ class BrokerProcess:
         if self.process is not None:  # the broker ended by itself
             self._release(self.process)
         self.directory.mkdir(parents=True, exist_ok=True)
+        if not self.port:
+            self._reservation = reserved_port(self.host)
+            self.port = 0 if self._reservation is None else self._reservation.port
         ours, theirs = socket.socketpair()
         with self.log_path.open("ab") as log, theirs:
             self.process = self._start_process(theirs.fileno(), log.fileno())

@@ -14,6 +14,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.control_channel import Control
 from odradek.broker.server import BrokerServer
 from odradek.testing.cluster import COMMAND_TIMEOUT_S, START_TIMEOUT_S, STOP_TIMEOUT_S, BrokerFailed, bracketed
+from odradek.testing.ports import PortReservation, reserved_port
 
 
 class BrokerThread:
@@ -30,6 +31,7 @@ class BrokerThread:
         self.port = port
         self.clock_ahead_ms = 0
         self._thread: threading.Thread | None = None
+        self._reservation: PortReservation | None = None
         self._loop: asyncio.AbstractEventLoop
         self._control: Control
         self._end: asyncio.Future[bool]
@@ -56,6 +58,9 @@ class BrokerThread:
         """Starts the broker and waits until it accepts requests. Raises the exception that prevented the start."""
         if self.running:
             raise BrokerFailed("the broker is running already")
+        if not self.port:
+            self._reservation = reserved_port(self.host)
+            self.port = 0 if self._reservation is None else self._reservation.port
         ready: Future[int] = Future()
         self._thread = threading.Thread(target=self._run, args=(ready,), name="odradek broker", daemon=True)
         self._thread.start()

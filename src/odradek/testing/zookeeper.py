@@ -21,6 +21,7 @@ from typing import Any, Self
 
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.operating_system import require_posix
+from odradek.testing.ports import PortReservation
 
 HOST = "127.0.0.1"
 WATCH = Path(__file__).with_name("parent_watch.py")
@@ -199,6 +200,7 @@ class ZooKeeper:
         _command(Path("zoo.cfg"))
         self._home = Path(tempfile.mkdtemp(prefix="odradek-zookeeper-"))
         self.nodes = tuple(ZooKeeperNode(n, self._home / str(n), self._home) for n in range(1, nodes + 1))
+        self._reservations: list[PortReservation] = []
         self._end = weakref.finalize(self, _end, self.nodes, self._home, os.getpid())
 
     @property
@@ -268,7 +270,8 @@ class ZooKeeper:
             node.wait()
 
     def _choose_ports(self) -> None:
-        ports = free_ports(3 * len(self.nodes))
+        self._reservations = [PortReservation(HOST) for _ in range(3 * len(self.nodes))]
+        ports = [reservation.port for reservation in self._reservations]
         lines = [f"{name}={value}\n" for name, value in self._config.items()]
         if len(self.nodes) > 1:
             lines += [
