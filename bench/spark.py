@@ -319,7 +319,7 @@ def table(rounds: dict[str, list[Figures]]) -> str:
     shown = dict(FIGURES)
     for key in rounds[OURS][0]:
         if key.startswith("part "):
-            shown[key] = Figure(f"… of the micro-batch of a backlog: {key.removeprefix('part ')}", "ms", False)
+            shown[key] = Figure(f"phase of the micro-batch of a backlog: {key.removeprefix('part ')}", "ms", False)
     for key, figure in shown.items():
         mine, other = ([values[key] for values in rounds[kind] if key in values] for kind in SIDES)
         if not mine:
@@ -327,7 +327,7 @@ def table(rounds: dict[str, list[Figures]]) -> str:
         times = report.ratios(mine, other, higher_is_better=figure.higher_is_better)
         aim = ""
         if figure.aim:
-            wanted = f"≥ {figure.aim:g} ×" if figure.aim >= 1 else f"≤ {1 / figure.aim:.2g} × its time"
+            wanted = f"≥ {figure.aim:g} ×" if figure.aim >= 1 else f"≤ {1 / figure.aim:.2g} × the connector's time"
             aim = f"{wanted} ({'met' if median(times) >= figure.aim else 'missed'})"
         ratio = f"{report.spread(times)} ×" if times else "–"
         lines.append(

@@ -146,6 +146,14 @@ def test_an_unknown_host_name_is_reported() -> None:
         admin.topics()
 
 
+def test_a_broker_that_advertises_an_invalid_port_is_reported() -> None:
+    async def connect() -> None:
+        await BrokerConnection.open(Address("127.0.0.1", 70_000), client_id="c")
+
+    with pytest.raises(BrokerUnreachable, match=r"cannot reach 127\.0\.0\.1:70000: the port number is out of range$"):
+        asyncio.run(connect())
+
+
 def test_a_silent_address_has_its_own_message() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"

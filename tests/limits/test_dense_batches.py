@@ -113,7 +113,7 @@ class Producer(Client):
 
 @asynccontextmanager
 async def serving(directory: Path, **topic: str) -> AsyncIterator[BrokerServer]:
-    """A broker with topic ``t`` of two partitions. With every third read, the scheduler's clock moves by a millisecond,
+    """A broker with topic ``t`` of two partitions. The scheduler's clock moves by a millisecond at every third call,
     so that a share has at most 15 steps on any machine."""
     broker = BrokerServer(BrokerConfig.parse([]), directory, ("127.0.0.1", 0))
     await broker.start()
@@ -311,6 +311,8 @@ def test_the_memory_of_a_closed_connection_is_freed(tmp_path: Path, acks: int) -
 
 
 def test_requests_without_acks_beyond_the_limit_end_with_their_connection(tmp_path: Path) -> None:
+    """Requests with acks=0 outlive their connection up to a number of bytes (``workers.outliving``)."""
+
     async def scenario() -> None:
         async with serving(tmp_path) as broker:
             client = await connect(broker)

@@ -190,7 +190,7 @@ def aborted_index(path: Path, count: int) -> tuple[AbortedIndex, list[AbortedEnt
 
 
 def wanted(rows: list[AbortedEntry], start: int, end: int) -> tuple[list[AbortedTransaction], bool]:
-    """Returns the aborted transactions of a fetch, and whether the search found their end, by Apache Kafka's rule.
+    """Returns the aborted transactions of a fetch, and whether the search is complete, by Apache Kafka's rule.
 
     The transactions begin before ``end`` and have a marker at ``start`` or later. The search ends at the first entry
     whose last stable offset is at ``end`` or later.

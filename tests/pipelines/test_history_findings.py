@@ -56,7 +56,7 @@ def played() -> Iterator[Played]:
 @pytest.mark.claim(54, 58, part=True)
 @pytest.mark.behaviour(14, 16, part=True)
 def test_the_findings_are_those_of_the_scenario(played: Played) -> None:
-    """Resets and expiry follow from the offsets topic alone."""
+    """The analysis finds resets and expiry from the offsets topic alone."""
     found = findings_of(played.analysis, "h")
     assert sorted(found, key=str) == sorted([*TRUTH, ExpectedFinding("expiring", "expiring", 900, None)], key=str)
 

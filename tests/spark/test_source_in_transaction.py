@@ -7,6 +7,7 @@ Without Spark: a planner, and a producer in the place of the driver.
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,11 +21,15 @@ from stream_planner import Offset, Planner
 from support.brokers import eventually, unique
 from support.publish import create_topic, numbers, publish
 
+import odradek
 from odradek import Consumer, Producer
+from odradek.broker.transaction_markers import MarkerWriter
+from odradek.cli.main import run
 from odradek.client.admin import Admin
 from odradek.client.errors import RequestTimedOut
-from odradek.core.errors import ConfigError
-from odradek.core.ids import TopicPartition
+from odradek.core.deferred import Deferred
+from odradek.core.errors import ConfigError, ErrorCode
+from odradek.core.ids import OFFSETS_TOPIC, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from odradek.lag.reset_mark import mark_reset
 from odradek.spark.commit_marks import mark_of
 from odradek.spark.lookups import Lookups
@@ -32,6 +37,7 @@ from odradek.spark.micro_batch_groups import MicroBatchGroups, _check_cluster
 from odradek.spark.micro_batch_number import MicroBatchRefused
 from odradek.spark.options import OnGroupReset, parse_options
 from odradek.spark.plan import GroupReset
+from odradek.spark.stable_offsets import stable_offsets
 
 
 class Option:
@@ -46,8 +52,9 @@ class Option:
 class Checkpoint:
     """A fake of Java's StreamExecution for ``MicroBatchGroups``: the offsets of the micro-batches in the checkpoint."""
 
-    def __init__(self) -> None:
+    def __init__(self, sources: int = 1) -> None:
         self.batches: list[Offset] = []
+        self.sources = sources
 
     def offsetLog(self) -> Any:
         return SimpleNamespace(get=self._entry)
@@ -56,7 +63,7 @@ class Checkpoint:
         if batch >= len(self.batches):
             return Option()
         offset = Option(SimpleNamespace(json=lambda: json.dumps(self.batches[batch])))
-        offsets = SimpleNamespace(size=lambda: 1, apply=lambda number: [offset][number])
+        offsets = SimpleNamespace(size=lambda: self.sources, apply=lambda number: offset)
         kind = SimpleNamespace(getSimpleName=lambda: "OffsetSeq")
         return Option(SimpleNamespace(offsets=lambda: offsets, getClass=lambda: kind))
 
@@ -168,8 +175,51 @@ def test_the_planner_waits_for_the_end_of_the_transaction(query: Query) -> None:
     assert time.monotonic() > ended[0], "the plan waits, because the open transaction is about to replace offsets"
     query.planner.reader = query.planner.made(commitOffsets="transaction", **{"kafka.default.api.timeout.ms": "1000"})
     query.add_to_transaction()
-    with pytest.raises(RequestTimedOut, match="offsets of an open transaction of another query: wait for its timeout"):
+    with pytest.raises(
+        RequestTimedOut,
+        match="of an open transaction, of another query or of this query's last micro-batch: wait for its timeout",
+    ):
         query.planner.next(query.done)
+
+
+def test_two_sources_with_one_group_are_refused(query: Query) -> None:
+    """The lookup of the second source would wait for the query's own transaction."""
+    query.plan()
+    query.checkpoint.sources = 2
+    options = query.planner.reader.options
+    query.groups.close()
+    query.groups = MicroBatchGroups(query.checkpoint, {0: Lookups(options), 1: Lookups(options)}, 2)
+    with pytest.raises(MicroBatchRefused, match=r"two sources of the query commit offsets of .*-0 to group .*: load"):
+        query.add_to_transaction()
+    query.producer.abort_transaction()
+
+
+def test_offsets_of_a_transaction_that_no_coordinator_knows_have_their_own_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The remedy of the error works. Apache Kafka 4.3.0 can leave such a transaction (KAFKA-20734)."""
+    write, place = MarkerWriter.write_marker, TopicPartition("t", 0)
+
+    def without_offsets(self: MarkerWriter, partition: tuple[str, int], marker: Any) -> Deferred[ErrorCode]:
+        return Deferred.of(ErrorCode.none) if partition[0] == OFFSETS_TOPIC else write(self, partition, marker)
+
+    with odradek.Broker(in_thread=True) as broker:
+        create_topic(broker.bootstrap_servers, "t")
+        with Admin(broker.bootstrap_servers, default_api_timeout_ms=1000) as admin:
+            admin.alter_group_offsets("g", {place: OffsetAndMetadata(1)})
+            with Producer(broker.bootstrap_servers, transactional_id="lost") as producer:
+                producer.init_transactions()
+                producer.begin_transaction()
+                producer.send("t", b"v")
+                producer.send_offsets_to_transaction({place: OffsetAndMetadata(2)}, ConsumerGroupMetadata("g"))
+                with monkeypatch.context() as patch:
+                    patch.setattr(MarkerWriter, "write_marker", without_offsets)
+                    producer.commit_transaction()
+            with pytest.raises(RequestTimedOut, match="no timeout ends it") as refused:
+                stable_offsets(admin, "g", [place])
+            (command,) = re.findall(r"`odradek (transactions abort [^`]*)`", str(refused.value))
+            assert run([*command.split(), "--yes", "-b", broker.bootstrap_servers]) == 0
+            assert stable_offsets(admin, "g", [place]) == {place: OffsetAndMetadata(1)}
 
 
 def test_a_reset_is_followed_also_if_it_comes_while_a_micro_batch_runs(query: Query) -> None:

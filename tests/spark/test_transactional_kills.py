@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from support.brokers import RunningBroker, eventually
 from support.publish import create_topic, numbers, publish
+from support.transactions import restart
 
 from odradek import Consumer
 from odradek.client.admin import Admin
@@ -73,10 +74,14 @@ class DrivenQuery:
         deadline = time.monotonic() + RUN_S
         while True:
             process = self.start("driver.log")
-            while process.poll() is None:
-                assert time.monotonic() < deadline, self.log()
-                self.replace_broker_if_asked()
-                time.sleep(0.02)
+            try:
+                while process.poll() is None:
+                    assert time.monotonic() < deadline, self.log()
+                    self.replace_broker_if_asked()
+                    time.sleep(0.02)
+            finally:  # also if the broker's restart skips the test
+                process.kill()
+                process.wait()
             if process.returncode == 0:
                 break
             assert process.returncode == -signal.SIGKILL, self.log()
@@ -85,8 +90,7 @@ class DrivenQuery:
 
     def replace_broker_if_asked(self) -> None:
         for path in self.place.glob("kill-*"):
-            self.broker.kill()
-            self.broker.start()
+            restart(self.broker)
             path.unlink()
             (self.place / f"back-{path.name.removeprefix('kill-')}").touch()
 

@@ -44,7 +44,7 @@ def odradek_command() -> list[str]:
 
 
 def start_member(*arguments: str) -> Fork | subprocess.Popen[bytes]:
-    """Starts ``python -m`` with these arguments, for a module that uses Kafka's Python clients."""
+    """Starts ``python -m`` with these arguments, for a module that uses a Python client."""
     if not _AVAILABLE:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         return subprocess.Popen([sys.executable, "-m", *arguments], stdout=subprocess.PIPE, env=environment)

@@ -196,7 +196,8 @@ def read(wire: Wire, topic: str, partition: int = 0, *, committed: bool = True) 
 
 
 class Described(NamedTuple):
-    """A row of DescribeTransactions. ``start_ms`` is -1 without a transaction; kio cannot read such a time."""
+    """A row of DescribeTransactions. ``start_ms`` is -1 without a transaction; the decoder of the package ``kio``
+    cannot read such a time."""
 
     error: str
     state: str
@@ -228,7 +229,8 @@ def restart(broker: RunningBroker) -> None:
     """Kills the broker with kill -9 and starts it. Waits for the end of the transactions that were decided at the kill.
 
     Apache Kafka 4.3.0 may write CompleteCommit at its start without the markers. Such a transaction stays open in its
-    partitions and holds back all readers. A test with Apache Kafka cannot continue then, and skips."""
+    partitions and holds back all readers with read_committed. A test with Apache Kafka cannot continue then, and
+    skips."""
     broker.kill()
     broker.start()
 

@@ -112,7 +112,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
             reason = _plain_reason(error)
         except ConnectionLost as error:
             reason = f"{error} (is it a Kafka listener without TLS?)"
-        except (ValueError, OverflowError) as error:  # OverflowError: the port number is out of range
+        except OverflowError:
+            reason = "the port number is out of range"
+        except ValueError as error:
             reason = f"its reply is not that of a Kafka broker: {error}"
         except BaseException:
             if connection is not None:

@@ -76,7 +76,7 @@ def _add(plan: KernelSchema, schema: Any, kind: pa.DataType, named: dict[str, An
 
 
 def _leaf(schema: dict[str, Any], kind: pa.DataType) -> tuple[int, int, int]:
-    """Returns a node's fields KIND, LOW and HIGH (see ``json_columns``)."""
+    """Returns the fields KIND, LOW and HIGH of a node; ``avro_columns`` explains those of leaves."""
     match schema["type"]:
         case "record" | "error":
             return json_columns.STRUCT, 0, 0

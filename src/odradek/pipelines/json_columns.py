@@ -1,9 +1,9 @@
 """The numba kernels that read JSON texts into columns of numbers and positions, for ``json_values.py``.
 
-The kernel reads each text once and writes the fields of the schema. It refuses a text as soon as the text is not a
-simple value of the schema, erases what it has written for the text, and continues with the next text. ``json_rows.py``
-then reads the refused texts one by one and decides whether they are valid. So the kernel may refuse too much, but it
-never accepts too much.
+In one pass the kernel reads each text and writes the fields of the schema. It refuses a text as soon as the text is not
+a simple value of the schema, erases what it has written for the text, and continues with the next text.
+``json_rows.py`` then reads the refused texts one by one and decides whether they are valid. So the kernel may refuse
+too much, but it never accepts too much.
 
 A schema is a table of nodes. Nodes with one value for each text are in domain 0. The elements of an array or a map are
 in a domain of their own, which grows by one for each element. Each node owns a section of ``slots``, ``lengths`` and
@@ -59,7 +59,8 @@ from odradek.pipelines.json_scan import (
 # the next search by name begins.
 KIND, DOMAIN, LOW, HIGH, CHILD, NEXT, NAME, NAME_SIZE, BASE, INNER, HINT, COUNT = range(12)
 NODE_FIELDS = 12
-"""A node's id is the position of its first field. COUNT: the number of nodes; only the first node has it."""
+"""A node's id is the position in the table at which its numbers begin. COUNT: the number of nodes; only the first node
+has it."""
 # Kinds.
 STRUCT, LIST, MAP, BOOL, INT, DOUBLE, FLOAT, STRING, DATE, TIMESTAMP, DECIMAL, ODD = range(12)
 """ODD: all values of this kind except null are left to ``json_rows.py``."""

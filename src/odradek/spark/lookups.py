@@ -10,9 +10,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from odradek.client.admin import Admin
-from odradek.client.errors import LOOKUP_REFUSED, GroupIdNotFound, GroupNotEmpty, RequestTimedOut, UnknownTopic
+from odradek.client.errors import LOOKUP_REFUSED, GroupIdNotFound, GroupNotEmpty, UnknownTopic
 from odradek.client.model import EpochEnd, ListedOffset, MemberDescription, TopicDescription
-from odradek.core.errors import ErrorCode, KafkaError, OdradekError
+from odradek.core.errors import KafkaError, OdradekError
 from odradek.core.ids import EARLIEST, LATEST, NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
 from odradek.spark import data_loss, plan
 from odradek.spark.data_loss import UNKNOWN_CAUSES
@@ -21,6 +21,7 @@ from odradek.spark.options import OnGroupReset, ReadOptions
 from odradek.spark.patterns import java_pattern
 from odradek.spark.plan import CommitDecision, Commits, NoCommittedOffset, disorder_ms
 from odradek.spark.source_offset import Offsets, SourceOffset
+from odradek.spark.stable_offsets import stable_offsets
 from odradek.spark.zookeeper_start import offsets_in_zookeeper
 
 log = logging.getLogger("odradek.spark.commits")
@@ -263,16 +264,9 @@ class Lookups:
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns the group's commits. With commitOffsets=transaction, first waits for the end of open transactions."""
-        is_stable = self.options.offsets_in_transaction
-        try:
-            return self.admin.list_group_offsets(self.group_id, partitions, require_stable=is_stable)
-        except RequestTimedOut as error:
-            if getattr(error.__cause__, "code", None) is not ErrorCode.unstable_offset_commit:
-                raise
-            raise RequestTimedOut(
-                f"group {self.group_id} has offsets of an open transaction of another query: wait for its timeout, or "
-                "find it with `odradek transactions list` and end it with `odradek transactions force-terminate`"
-            ) from error
+        if self.options.offsets_in_transaction:
+            return stable_offsets(self.admin, self.group_id, partitions)
+        return self.admin.list_group_offsets(self.group_id, partitions)
 
     def in_zookeeper(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns the offsets of startingOffsets=zookeeper. Partitions without an offset in ZooKeeper are left out.

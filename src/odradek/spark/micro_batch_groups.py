@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,7 +114,9 @@ class MicroBatchGroups:
         """
         self._overwritten = []
         if self._sources:
-            for lookups, end in self._ends(batch):
+            ends = self._ends(batch)
+            _check_distinct(ends)
+            for lookups, end in ends:
                 self._add(producer, lookups, end)
 
     def warn_of_overwritten(self) -> None:
@@ -180,6 +182,21 @@ def check_members(admin: Admin, group: str, what: str) -> None:
     if members:
         named = ", ".join(f"{one.client_id} at {one.host.lstrip('/')}" for one in members)
         raise MicroBatchRefused(f"group {group} {what} and has live members ({named}): stop them")
+
+
+def _check_distinct(ends: Iterable[tuple[Lookups, SourceOffset]]) -> None:
+    """Raises MicroBatchRefused if two sources would commit the same partition to one group: a transaction can commit
+    only one of the two offsets, and the lookup of the second source would wait for the end of this transaction."""
+    seen: set[tuple[str, TopicPartition]] = set()
+    for lookups, end in ends:
+        for tp in end.positions:
+            if (lookups.group_id, tp) in seen:
+                raise MicroBatchRefused(
+                    f"two sources of the query commit offsets of {tp} to group {lookups.group_id} in one transaction:"
+                    " load the topic once, or give one source another kafka.group.id or commitOffsets=false. A stream"
+                    " that is joined with itself has two sources"
+                )
+            seen.add((lookups.group_id, tp))
 
 
 def _check_cluster(lookups: Lookups, admin: Admin) -> None:

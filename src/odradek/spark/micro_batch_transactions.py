@@ -38,6 +38,7 @@ from odradek.spark.micro_batch_number import (
 )
 from odradek.spark.micro_batch_outputs import MicroBatchOutputs, Output
 from odradek.spark.session_activation import is_connect
+from odradek.spark.stable_offsets import stable_offsets
 from odradek.spark.transaction_attempts import TasksRepeated, TransactionTimedOut, place, write_once
 from odradek.spark.write_options import TRANSACTION_TIMEOUT_MS, WriteOptions, parse_write_options
 
@@ -219,7 +220,7 @@ class TransactionalWriter:
         """Returns the commit with the number of the last micro-batch."""
         # Kafka's reply for all partitions leaves out those with a pending offset, so the request names the partition.
         first_partition = TopicPartition(self.topic, 0)
-        return admin.list_group_offsets(_group(query), [first_partition], require_stable=True).get(first_partition)
+        return stable_offsets(admin, _group(query), [first_partition]).get(first_partition)
 
     def _is_written(self, run: _WriterRun, batch: int, plan: str | None) -> bool:
         if run.last is not None:  # a later driver would fence this one, so no other number can be in the group

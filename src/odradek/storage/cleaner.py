@@ -1,7 +1,8 @@
 """One cleaning of one log, as in Kafka's Log Cleaner.
 
-1. Survey: batch headers give the number of dirty records, which limits the number of keys. They also give the aborted
-   transactions; for these, later segments are read while a transaction is open.
+1. Survey: batch headers give the number of dirty records, which limits the number of keys. Headers and markers give the
+   aborted transactions. If a transaction has no marker in the segments to clean, the survey continues in the segments
+   after them.
 2. Map: the offset map gets the newest offset of every key in the dirty section, until it is full.
 3. Copy: every segment from the log's start to the end of the mapped section is rewritten by the rules of
    ``clean_rules``. Neighbours become one segment while they fit into ``segment.bytes`` and the index size.
@@ -156,7 +157,8 @@ class _Cleaning:
         end_offset = yield from self._map(aborted)
         if end_offset <= job.first_dirty_offset:
             raise MapFull(
-                f"the offset map has room for {job.max_keys} keys, too few for the batch at offset {end_offset}"
+                f"the offset map has room for {job.max_keys} keys, too few for the first batch at or after offset"
+                f" {job.first_dirty_offset}"
             )
         self.counts.keys = self.engine.keys
         rules = CleaningRules(
