@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from odradek.testing.ports import PortReservation
+from odradek.testing.ports import reserve_ports
 
 VERSION = "4.3.0"
 FETCH_TIMEOUT_S = 300
@@ -219,7 +219,7 @@ class ApacheBroker:
         self._cp = cp or class_path()
         self._heap = heap
         self._java_options = java_options
-        self._reservations = PortReservation(), PortReservation()
+        self._reservations = reserve_ports(2)
         self.port, controller = (reservation.port for reservation in self._reservations)
         self.bootstrap = f"127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None

@@ -7,11 +7,12 @@ import itertools
 import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
 import pytest
+import uvloop
 from support.scripted import (
     API_VERSIONS,
     DESCRIBE_CONFIGS,
@@ -146,12 +147,16 @@ def test_an_unknown_host_name_is_reported() -> None:
         admin.topics()
 
 
-def test_a_broker_that_advertises_an_invalid_port_is_reported() -> None:
-    async def connect() -> None:
-        await BrokerConnection.open(Address("127.0.0.1", 70_000), client_id="c")
-
-    with pytest.raises(BrokerUnreachable, match=r"cannot reach 127\.0\.0\.1:70000: the port number is out of range$"):
-        asyncio.run(connect())
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_port_out_of_range_is_reported(host: str, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """A loop may connect to the port modulo 65536, on which another server may listen."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = Address(host, listener.getsockname()[1] + (1 << 16))
+        connect = BrokerConnection.open(address, client_id="c")
+        refused = pytest.raises(BrokerUnreachable, match=rf"cannot reach {address}: the port number is out of range$")
+        with asyncio.Runner(loop_factory=new_loop) as runner, refused:
+            runner.run(connect)
 
 
 def test_a_silent_address_has_its_own_message() -> None:

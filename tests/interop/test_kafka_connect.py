@@ -17,7 +17,7 @@ from support.brokers import RunningBroker, eventually, unique
 
 from odradek.client import LATEST, Admin, NewTopic, PartitionReader, TopicPartition
 from odradek.client.config import as_config
-from odradek.testing.ports import PortReservation
+from odradek.testing.ports import reserve_ports
 
 pytestmark = pytest.mark.slow
 WITHIN_S = 150
@@ -32,7 +32,7 @@ class Workers:
 
     def __init__(self, bootstrap: str, directory: Path) -> None:
         name = unique("connect")
-        self._reservations = PortReservation(), PortReservation()
+        self._reservations = reserve_ports(2)
         self.ports = [reservation.port for reservation in self._reservations]
         self.processes = []
         for number, port in enumerate(self.ports):

@@ -6,6 +6,7 @@ Without Spark: a planner, and a producer in the place of the driver.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import threading
@@ -194,10 +195,23 @@ def test_two_sources_with_one_group_are_refused(query: Query) -> None:
     query.producer.abort_transaction()
 
 
+def test_two_sources_with_groups_of_their_own_commit_in_one_transaction(query: Query) -> None:
+    query.plan()
+    query.checkpoint.sources = 2
+    options = query.planner.reader.options
+    query.groups.close()
+    other = dataclasses.replace(options, group_id=unique("other"))
+    query.groups = MicroBatchGroups(query.checkpoint, {0: Lookups(options), 1: Lookups(other)}, 2)
+    query.add_to_transaction()
+    query.commit()
+    found = query.planner.client.list_group_offsets(other.group_id, [TopicPartition(query.planner.topic, 0)])
+    assert [commit.offset for commit in found.values()] == [query.offset()] == [2]
+
+
 def test_offsets_of_a_transaction_that_no_coordinator_knows_have_their_own_error(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The remedy of the error works. Apache Kafka 4.3.0 can leave such a transaction (KAFKA-20734)."""
+    """The commands of docs/transactions.md end it. Apache Kafka 4.3.0 can leave such a transaction (KAFKA-20734)."""
     write, place = MarkerWriter.write_marker, TopicPartition("t", 0)
 
     def without_offsets(self: MarkerWriter, partition: tuple[str, int], marker: Any) -> Deferred[ErrorCode]:
@@ -205,7 +219,8 @@ def test_offsets_of_a_transaction_that_no_coordinator_knows_have_their_own_error
 
     with odradek.Broker(in_thread=True) as broker:
         create_topic(broker.bootstrap_servers, "t")
-        with Admin(broker.bootstrap_servers, default_api_timeout_ms=1000) as admin:
+        servers = broker.bootstrap_servers
+        with Admin(servers) as admin, Admin(servers, default_api_timeout_ms=5000) as hasty:
             admin.alter_group_offsets("g", {place: OffsetAndMetadata(1)})
             with Producer(broker.bootstrap_servers, transactional_id="lost") as producer:
                 producer.init_transactions()
@@ -215,10 +230,16 @@ def test_offsets_of_a_transaction_that_no_coordinator_knows_have_their_own_error
                 with monkeypatch.context() as patch:
                     patch.setattr(MarkerWriter, "write_marker", without_offsets)
                     producer.commit_transaction()
-            with pytest.raises(RequestTimedOut, match="no timeout ends it") as refused:
-                stable_offsets(admin, "g", [place])
-            (command,) = re.findall(r"`odradek (transactions abort [^`]*)`", str(refused.value))
-            assert run([*command.split(), "--yes", "-b", broker.bootstrap_servers]) == 0
+            with pytest.raises(RequestTimedOut, match=r"of an open transaction.* such transactions are: ") as refused:
+                stable_offsets(hasty, "g", [place])
+            ((number, first),) = re.findall(
+                r"In __consumer_offsets-(\d+), .* from offset (\d+)\. See", str(refused.value)
+            )
+            where = ["--topic", OFFSETS_TOPIC, "--partition", number]
+            find = ["transactions", "find-hanging", *where, "--max-transaction-timeout", "0", "-b", servers]
+            assert run(find) == 0
+            assert re.search(rf"^__consumer_offsets +{number} +\d+ .* {first} ", capsys.readouterr().out, re.MULTILINE)
+            assert run(["transactions", "abort", *where, "--start-offset", first, "--yes", "-b", servers]) == 0
             assert stable_offsets(admin, "g", [place]) == {place: OffsetAndMetadata(1)}
 
 

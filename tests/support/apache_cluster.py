@@ -10,7 +10,7 @@ from bench.apache import ApacheBroker, new_cluster_id
 from odradek.client import Admin
 from odradek.client.model import PartitionDescription
 from odradek.core.errors import ErrorCode
-from odradek.testing.ports import PortReservation
+from odradek.testing.ports import reserve_ports
 from support.brokers import Wire, eventually
 from support.jvm import kafka_java_options
 
@@ -36,8 +36,8 @@ class ApacheCluster:
     """Nodes 1, 2 and 3, each broker and controller. Raises Unavailable if Java or the jars are missing."""
 
     def __init__(self, directory: Path) -> None:
-        self._reservations = {node: PortReservation() for node in (1, 2, 3)}
-        controllers = {node: reservation.port for node, reservation in self._reservations.items()}
+        self._reservations = reserve_ports(3)
+        controllers = {node: reservation.port for node, reservation in enumerate(self._reservations, 1)}
         voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in controllers.items())
         self.nodes = {node: self._node(directory, node, port, voters) for node, port in controllers.items()}
         self.bootstrap = ",".join(node.bootstrap for node in self.nodes.values())

@@ -228,9 +228,9 @@ def describe(wire: Wire, transactional_id: str) -> Described:
 def restart(broker: RunningBroker) -> None:
     """Kills the broker with kill -9 and starts it. Waits for the end of the transactions that were decided at the kill.
 
-    Apache Kafka 4.3.0 may write CompleteCommit at its start without the markers. Such a transaction stays open in its
-    partitions and holds back all readers with read_committed. A test with Apache Kafka cannot continue then, and
-    skips."""
+    Apache Kafka 4.3.0 may write CompleteCommit without the marker of a partition that has no leader at this moment
+    (KAFKA-20734). Such a transaction stays open in its partitions and holds back all readers with read_committed. A
+    test with Apache Kafka cannot continue then, and skips."""
     broker.kill()
     broker.start()
 

@@ -97,6 +97,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         Raises BrokerUnreachable: ``cannot reach HOST:PORT: reason``. Raises UnsupportedVersion or another KafkaError if
         the broker refuses ApiVersions.
         """
+        if not 0 < address.port < 1 << 16:  # some event loops would connect to the port modulo 65536
+            raise BrokerUnreachable(f"cannot reach {address}: the port number is out of range")
         loop = asyncio.get_running_loop()
         connection: BrokerConnection | None = None
         try:
@@ -112,9 +114,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             reason = _plain_reason(error)
         except ConnectionLost as error:
             reason = f"{error} (is it a Kafka listener without TLS?)"
-        except OverflowError:
-            reason = "the port number is out of range"
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             reason = f"its reply is not that of a Kafka broker: {error}"
         except BaseException:
             if connection is not None:

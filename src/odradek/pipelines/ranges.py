@@ -1,5 +1,6 @@
-"""The offsets that a replay reads. There are three ways to choose them: two offsets or times, a list of ranges, or the
-ranges that a group has read.
+"""The offsets that a replay reads, chosen in one of three ways.
+
+The ways are: two offsets or times, a list of ranges, or the ranges that a group has read.
 
 ``__consumer_offsets`` has the commits of a group. If the second of two successive commits of a partition is higher, the
 group read the records between them. If the second is lower, the group was rewound and read records again. After a

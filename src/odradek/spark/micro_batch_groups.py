@@ -186,7 +186,9 @@ def check_members(admin: Admin, group: str, what: str) -> None:
 
 def _check_distinct(ends: Iterable[tuple[Lookups, SourceOffset]]) -> None:
     """Raises MicroBatchRefused if two sources would commit the same partition to one group: a transaction can commit
-    only one of the two offsets, and the lookup of the second source would wait for the end of this transaction."""
+    only one of the two offsets, and the lookup of the second source would wait for the end of this transaction.
+
+    It also refuses two sources that would not commit a common partition now, because they would do so later."""
     seen: set[tuple[str, TopicPartition]] = set()
     for lookups, end in ends:
         for tp in end.positions:

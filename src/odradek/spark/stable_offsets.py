@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 from odradek.client.admin import Admin
 from odradek.client.errors import RequestTimedOut
-from odradek.client.model import HangingTransaction
 from odradek.core.errors import ErrorCode, OdradekError
 from odradek.core.ids import OFFSETS_TOPIC, OffsetAndMetadata, TopicPartition, partition_for_key
 
@@ -17,35 +16,38 @@ def stable_offsets(
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Returns the group's commits after the end of all transactions with offsets of these partitions.
 
-    Raises RequestTimedOut if a transaction does not end in time. The message says whether a coordinator knows the
-    transaction: otherwise no timeout ends it.
+    Raises RequestTimedOut if a transaction does not end in time. The message names transactions that hang in the
+    group's partition of the offsets topic.
     """
     try:
         return admin.list_group_offsets(group, partitions, require_stable=True)
     except RequestTimedOut as error:
         if getattr(error.__cause__, "code", None) is not ErrorCode.unstable_offset_commit:
             raise
-        hanging = _hanging(admin, group)
-        if hanging is None:
-            remedy = (
-                "of an open transaction, of another query or of this query's last micro-batch: wait for its timeout, or"
-                " find it with `odradek transactions list` and end it with `odradek transactions force-terminate`"
+        message = (
+            f"group {group} has offsets of an open transaction, of another query or of this query's last micro-batch:"
+            " wait for its timeout, or find it with `odradek transactions list` and end it with `odradek transactions"
+            " force-terminate`"
+        )
+        if hanging := _hanging(admin, group):
+            named = ", ".join(f"producer {producer_id} from offset {offset}" for producer_id, offset in hanging)
+            message += (
+                f". No timeout ends a transaction that its coordinator does not know. In {_partition(admin, group)},"
+                f" which has the offsets of this group and of others, such transactions are: {named}. See"
+                " docs/transactions.md, section 'A transaction that hangs in the offsets topic'"
             )
-        else:
-            topic, partition = hanging.partition
-            remedy = (
-                f"of a transaction that hangs in {topic}-{partition}: its coordinator does not know it, so no timeout"
-                f" ends it. `odradek transactions abort --topic {topic} --partition {partition} --start-offset"
-                f" {hanging.producer.transaction_start_offset}` ends it, and the group keeps its earlier offsets. The"
-                " transaction can hang in other topics, too: `odradek transactions find-hanging"
-                " --max-transaction-timeout 0`"
-            )
-        raise RequestTimedOut(f"group {group} has offsets {remedy}") from error
+        raise RequestTimedOut(message) from error
 
 
-def _hanging(admin: Admin, group: str) -> HangingTransaction | None:
-    """Returns a transaction that hangs in the group's partition of the offsets topic, if the cluster reports one."""
+def _hanging(admin: Admin, group: str) -> list[tuple[int, int | None]]:
+    """Returns the transactions that hang in the group's partition of the offsets topic: producer id and first offset.
+
+    The partition has the offsets of other groups, too. Without a reply the list is empty."""
     with contextlib.suppress(OdradekError):  # the caller has an error already
-        partition = TopicPartition(OFFSETS_TOPIC, partition_for_key(group, len(admin.partitions(OFFSETS_TOPIC))))
-        return next(iter(admin.find_hanging_transactions([partition], max_timeout_ms=0)), None)
-    return None
+        found = admin.find_hanging_transactions([_partition(admin, group)], max_timeout_ms=0)
+        return [(one.producer.producer_id, one.producer.transaction_start_offset) for one in found]
+    return []
+
+
+def _partition(admin: Admin, group: str) -> TopicPartition:
+    return TopicPartition(OFFSETS_TOPIC, partition_for_key(group, len(admin.partitions(OFFSETS_TOPIC))))

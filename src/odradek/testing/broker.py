@@ -168,6 +168,7 @@ def _end(engine: BrokerProcess | BrokerThread, directory: Path, owner: int, temp
         else:
             engine.stop()
     finally:
+        engine.release_port()
         shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from odradek.core.errors import OdradekError
-from odradek.testing.ports import PortReservation, reserved_port
+from odradek.testing.ports import PortReservation, held_port
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
@@ -99,9 +99,9 @@ class BrokerProcess:
         if self.process is not None:  # the broker ended by itself
             self._release(self.process)
         self.directory.mkdir(parents=True, exist_ok=True)
-        if not self.port:
-            self._reservation = reserved_port(self.host)
-            self.port = 0 if self._reservation is None else self._reservation.port
+        is_first = not self.port
+        if is_first and (reservation := held_port(self.host)) is not None:
+            self._reservation, self.port = reservation, reservation.port
         ours, theirs = socket.socketpair()
         with self.log_path.open("ab") as log, theirs:
             self.process = self._start_process(theirs.fileno(), log.fileno())
@@ -110,6 +110,9 @@ class BrokerProcess:
         line = self._first_line(self.process)
         if not line.startswith("ready "):
             self.kill()
+            if is_first:
+                self.release_port()
+                self.port = 0
             raise BrokerFailed(f"the broker did not start: {line or self.log_tail().strip() or 'no output'}")
         self.port = int(line.rpartition(":")[2])
         return self
@@ -189,6 +192,12 @@ class BrokerProcess:
             process.kill()
             process.wait()
             self._release(process)
+
+    def release_port(self) -> None:
+        """Gives back the port that the first start has chosen."""
+        if self._reservation is not None:
+            self._reservation.close()
+            self._reservation = None
 
     def _release(self, process: subprocess.Popen[bytes]) -> None:
         if process.stdout is not None:

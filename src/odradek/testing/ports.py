@@ -7,6 +7,7 @@ then fail with "address already in use".
 
 from __future__ import annotations
 
+import errno
 import random
 import socket
 import sys
@@ -19,47 +20,69 @@ _TRIES = 200
 
 
 class PortReservation:
-    """A port of ``host`` that no other program gets while this object exists, and that a server can listen on.
+    """A port of ``host`` on which a server can listen again and again, until ``close``.
 
-    On Linux, a bound socket that does not listen holds the port. A server that sets SO_REUSEADDR, as Kafka, ZooKeeper
-    and this project's broker do, can listen on the port meanwhile, any number of times. The port is below those that
-    the system chooses itself, if there are such ports. On other systems the port is only free at the moment
-    (``is_held`` is False). Raises OSError if no port can be bound, for example because ``host`` is not an address of
-    this machine.
+    If ``is_held``, a bound socket that does not listen keeps the port from other programs. A server that sets
+    SO_REUSEADDR, as Kafka, ZooKeeper and this project's broker do, can listen on it meanwhile. The port is below those
+    that the system chooses itself, if there are such ports. Only Linux can hold a port; on other systems the port is
+    only free at the moment. ``reserve_ports`` makes reservations.
     """
 
-    def __init__(self, host: str = "127.0.0.1") -> None:
-        bound = _bound(host.strip("[]"))
-        self.port = int(bound.getsockname()[1])
-        self.is_held = sys.platform == "linux"
-        if self.is_held:
+    def __init__(self, host: str) -> None:
+        self._host = host.strip("[]")
+        self._bound = _bound(self._host)
+        self.port = int(self._bound.getsockname()[1])
+        self.is_held = True
+        self._end = weakref.finalize(self, self._bound.close)
+
+    def close(self) -> None:
+        """Gives the port back. Further calls do nothing."""
+        self.is_held = False
+        self._end()
+
+    def let_servers_listen(self) -> None:
+        """Lets servers use the port. If the system cannot hold it meanwhile, gives it back."""
+        if sys.platform == "linux":
             # Set after ``bind``: with the option, two reservations could have the same port.
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self.close = weakref.finalize(self, bound.close)
+            self._bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with socket.socket(self._bound.family) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind((self._host, self.port))
+                    probe.listen()
+                except OSError:  # a system that only looks like Linux may have other rules
+                    self.close()
         else:
-            bound.close()
-            self.close = weakref.finalize(self, lambda: None)
+            self.close()
 
 
-def reserved_port(host: str) -> PortReservation | None:
+def reserve_ports(count: int, host: str = "127.0.0.1") -> list[PortReservation]:
+    """Returns reservations of different ports. Raises OSError, e.g. if ``host`` is no address of this machine."""
+    made = [PortReservation(host) for _ in range(count)]
+    for one in made:
+        one.let_servers_listen()
+    return made
+
+
+def held_port(host: str) -> PortReservation | None:
     """Returns a held port of ``host``. None if this system cannot hold one: then the server has to choose its port."""
     try:
-        reservation = PortReservation(host)
+        (made,) = reserve_ports(1, host)
     except OSError:
         return None  # the server's own error is clearer
-    return reservation if reservation.is_held else None
+    return made if made.is_held else None
 
 
 def _bound(host: str) -> socket.socket:
     ports = range(_LOWEST, _first_chosen_by_the_system())
-    tries = random.sample(ports, min(_TRIES, len(ports)))
+    tries = random.Random().sample(ports, min(_TRIES, len(ports)))  # a test's seeded generator stays as it is
     for port in [*tries, 0]:
         found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         try:
             found.bind((host, port))
-        except OSError:
+        except OSError as error:
             found.close()
-            if port == 0:
+            if error.errno != errno.EADDRINUSE or port == 0:
                 raise
         else:
             return found

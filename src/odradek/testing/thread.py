@@ -14,7 +14,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.control_channel import Control
 from odradek.broker.server import BrokerServer
 from odradek.testing.cluster import COMMAND_TIMEOUT_S, START_TIMEOUT_S, STOP_TIMEOUT_S, BrokerFailed, bracketed
-from odradek.testing.ports import PortReservation, reserved_port
+from odradek.testing.ports import PortReservation, held_port
 
 
 class BrokerThread:
@@ -58,14 +58,26 @@ class BrokerThread:
         """Starts the broker and waits until it accepts requests. Raises the exception that prevented the start."""
         if self.running:
             raise BrokerFailed("the broker is running already")
-        if not self.port:
-            self._reservation = reserved_port(self.host)
-            self.port = 0 if self._reservation is None else self._reservation.port
+        is_first = not self.port
+        if is_first and (reservation := held_port(self.host)) is not None:
+            self._reservation, self.port = reservation, reservation.port
         ready: Future[int] = Future()
         self._thread = threading.Thread(target=self._run, args=(ready,), name="odradek broker", daemon=True)
         self._thread.start()
-        self.port = ready.result(START_TIMEOUT_S)
+        try:
+            self.port = ready.result(START_TIMEOUT_S)
+        except BaseException:
+            if is_first:
+                self.release_port()
+                self.port = 0
+            raise
         return self
+
+    def release_port(self) -> None:
+        """Gives back the port that the first start has chosen."""
+        if self._reservation is not None:
+            self._reservation.close()
+            self._reservation = None
 
     def _run(self, ready: Future[int]) -> None:
         try:

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.operating_system import require_posix
-from odradek.testing.ports import PortReservation
+from odradek.testing.ports import PortReservation, reserve_ports
 
 HOST = "127.0.0.1"
 WATCH = Path(__file__).with_name("parent_watch.py")
@@ -261,6 +261,11 @@ class ZooKeeper:
     def close(self) -> None:
         """Ends all nodes and removes their data. Further calls do nothing."""
         self._end()
+        self._release_ports()
+
+    def _release_ports(self) -> None:
+        for reservation in self._reservations:
+            reservation.close()
 
     def _start_nodes(self) -> None:
         idle = [node for node in self.nodes if not node.running]
@@ -270,7 +275,8 @@ class ZooKeeper:
             node.wait()
 
     def _choose_ports(self) -> None:
-        self._reservations = [PortReservation(HOST) for _ in range(3 * len(self.nodes))]
+        self._release_ports()
+        self._reservations = reserve_ports(3 * len(self.nodes))
         ports = [reservation.port for reservation in self._reservations]
         lines = [f"{name}={value}\n" for name, value in self._config.items()]
         if len(self.nodes) > 1:
