@@ -34,7 +34,8 @@ from bench.sides import CONFIG, cpu_seconds, start, with_descendants
 from bench.workload import create_topic
 from odradek.cli.terminal import counted
 from odradek.testing.cluster import BrokerProcess
-from odradek.testing.zookeeper import MAIN_CLASS, class_path, free_ports, server_mode
+from odradek.testing.ports import reserve_ports
+from odradek.testing.zookeeper import MAIN_CLASS, class_path, server_mode
 
 NAME = "offset stores"
 PARTITIONS = (1, 10, 50)
@@ -87,7 +88,8 @@ class ZooKeeperStore:
     """ZooKeeper with one node or more, each with the heap of ZooKeeper's own scripts."""
 
     def __init__(self, directory: Path, nodes: int, *, synced: bool) -> None:
-        ports = free_ports(3 * nodes)
+        self._reservations = reserve_ports(3 * nodes)
+        ports = [reservation.port for reservation in self._reservations]
         lines = [f"{name}={value}" for name, value in _ZOO.items()] + [f"forceSync={'yes' if synced else 'no'}"]
         self._ports = ports[2::3]
         if nodes > 1:

@@ -13,9 +13,10 @@ from odradek.testing import ports
 from odradek.testing.cluster import BrokerFailed
 from odradek.testing.ports import held_port, reserve_ports
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="ports are held on Linux only")
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux can hold a port that a server uses")
 
 
+@needs_linux
 @pytest.mark.parametrize(("host", "family"), [("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)])
 def test_a_server_can_listen_again_and_again_on_a_reserved_port(host: str, family: socket.AddressFamily) -> None:
     (held,) = reserve_ports(1, host)
@@ -26,6 +27,7 @@ def test_a_server_can_listen_again_and_again_on_a_reserved_port(host: str, famil
             socket.create_connection((host, held.port))
 
 
+@needs_linux
 def test_the_system_gives_a_reserved_port_to_no_other_program(monkeypatch: pytest.MonkeyPatch) -> None:
     (first,) = reserve_ports(1)
     low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
@@ -60,6 +62,7 @@ def test_a_host_of_another_machine_is_an_error() -> None:
     assert held_port("192.0.2.1") is None
 
 
+@needs_linux
 @pytest.mark.parametrize("in_thread", [False, True])
 def test_no_program_gets_the_port_of_a_stopped_broker(tmp_path: Path, in_thread: bool) -> None:
     with odradek.Broker(tmp_path, in_thread=in_thread) as broker:

@@ -29,6 +29,8 @@ from odradek.pipelines.lake import Lake
 from odradek.spark.session import session
 
 Captured = pytest.CaptureFixture[str]
+AsBroker = Callable[[str], list[subprocess.Popen[bytes]]]
+"""Runs a shell script in place of a broker. Returns the list of the processes."""
 
 
 def _assert_one_line(captured: Captured, *says: str) -> None:
@@ -125,9 +127,7 @@ def test_the_demo_waits_for_a_stopping_broker_and_keeps_its_log(tmp_path: Path) 
 
 
 @pytest.fixture
-def as_broker(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[Callable[[str], list[subprocess.Popen[bytes]]]]:
+def as_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[AsBroker]:
     """Runs a shell script in place of a broker. Returns the list of the processes; the test's end kills them."""
     started: list[subprocess.Popen[bytes]] = []
 
@@ -150,9 +150,7 @@ def as_broker(
         process.wait()
 
 
-def test_a_broker_that_ends_long_after_its_output_has_its_own_error(
-    tmp_path: Path, as_broker: Callable[[str], list[subprocess.Popen[bytes]]]
-) -> None:
+def test_a_broker_that_ends_long_after_its_output_has_its_own_error(tmp_path: Path, as_broker: AsBroker) -> None:
     as_broker("echo 'odradek: no space left' >&2; exec >&- 2>&-; sleep 1; exit 1")
     with pytest.raises(CommandError, match=r"did not start: no space left \(see ") as raised:
         DemoBroker(tmp_path / "broker", tmp_path / "log").start()
@@ -173,7 +171,7 @@ def test_a_broker_that_ends_long_after_its_output_has_its_own_error(
 def test_a_broker_that_neither_gets_ready_nor_ends_is_stopped(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    as_broker: Callable[[str], list[subprocess.Popen[bytes]]],
+    as_broker: AsBroker,
     script: str,
     setting: str,
     error: str,

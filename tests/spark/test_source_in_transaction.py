@@ -53,9 +53,9 @@ class Option:
 class Checkpoint:
     """A fake of Java's StreamExecution for ``MicroBatchGroups``: the offsets of the micro-batches in the checkpoint."""
 
-    def __init__(self, sources: int = 1) -> None:
+    def __init__(self) -> None:
         self.batches: list[Offset] = []
-        self.sources = sources
+        self.sources = 1
 
     def offsetLog(self) -> Any:
         return SimpleNamespace(get=self._entry)

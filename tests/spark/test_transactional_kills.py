@@ -78,7 +78,7 @@ class DrivenQuery:
                 while process.poll() is None:
                     assert time.monotonic() < deadline, self.log()
                     self.replace_broker_if_asked()
-                    time.sleep(0.02)
+                    time.sleep(0.02)  # the driver asks for a kill by a file, which no event reports
             finally:  # also if the broker's restart skips the test
                 process.kill()
                 process.wait()

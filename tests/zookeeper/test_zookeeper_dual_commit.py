@@ -9,7 +9,7 @@ from support.zookeeper_harness import GroupHarness, expire, read
 import odradek
 from odradek.client import Admin, KafkaError, PartitionOwned
 from odradek.core.ids import TopicPartition as Tp
-from odradek.testing.zookeeper import free_ports
+from odradek.testing.ports import reserve_ports
 
 DUAL = {"offsets_storage": "kafka", "dual_commit_enabled": True}
 
@@ -84,9 +84,9 @@ def test_a_consumer_starts_and_commits_while_zookeeper_is_down(
     harness: GroupHarness, admin: Admin, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The consumer warns, and continues with Kafka's offsets."""
-    (port,) = free_ports(1)
+    (unused,) = reserve_ports(1)
     admin.alter_group_offsets(harness.group, {harness.a: 4})
-    settings = DUAL | {"zookeeper_connect": f"127.0.0.1:{port}", "zookeeper_session_timeout_ms": 500}
+    settings = DUAL | {"zookeeper_connect": f"127.0.0.1:{unused.port}", "zookeeper_session_timeout_ms": 500}
     with harness.consumer(**settings) as one:
         one.assign([harness.a])
         assert read(one, 6) == [4, 5, 6, 7, 8, 9]

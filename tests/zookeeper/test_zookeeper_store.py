@@ -13,7 +13,7 @@ from support.brokers import eventually
 import odradek
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition as Tp
-from odradek.testing.zookeeper import free_ports
+from odradek.testing.ports import reserve_ports
 from odradek.zookeeper.config import config_of
 from odradek.zookeeper.connection import ZooKeeperConnection
 from odradek.zookeeper.errors import (
@@ -181,9 +181,11 @@ def test_an_expired_session_is_an_error_of_one_line(zookeeper: odradek.ZooKeeper
 
 
 def test_without_a_node_the_error_names_the_address(zookeeper: odradek.ZooKeeper) -> None:
-    (port,) = free_ports(1)
-    config = config_of(f"127.0.0.1:{port}", {"zookeeper.connection.timeout.ms": "300"}, {})
-    with pytest.raises(ZooKeeperUnreachable, match=rf"no node of ZooKeeper at 127.0.0.1:{port} answered within 300 ms"):
+    (unused,) = reserve_ports(1)
+    config = config_of(f"127.0.0.1:{unused.port}", {"zookeeper.connection.timeout.ms": "300"}, {})
+    with pytest.raises(
+        ZooKeeperUnreachable, match=rf"no node of ZooKeeper at 127.0.0.1:{unused.port} answered within 300 ms"
+    ):
         ZooKeeperConnection(config).open()
     with pytest.raises(ConfigError, match="the chroot /none does not exist"):
         ZooKeeperConnection(config_of(f"{zookeeper.connect_string}/none", environment={})).open()

@@ -16,7 +16,8 @@ from support.zookeeper_harness import GroupHarness, read
 import odradek
 from odradek.cli.main import run
 from odradek.core.errors import ConfigError
-from odradek.testing.zookeeper import ZooKeeperFailed, free_ports
+from odradek.testing.ports import reserve_ports
+from odradek.testing.zookeeper import ZooKeeperFailed
 from odradek.zookeeper.config import config_of
 from odradek.zookeeper.connection import ZooKeeperConnection
 from odradek.zookeeper.errors import ZooKeeperUnreachable
@@ -56,7 +57,8 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def node(certificates: Path) -> Iterator[TlsNode]:
-    (port,) = free_ports(1)
+    (held,) = reserve_ports(1)
+    port = held.port
     config = {
         "secureClientPort": port,
         "secureClientPortAddress": "127.0.0.1",

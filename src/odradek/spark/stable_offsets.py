@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from odradek.client.admin import Admin
 from odradek.client.errors import RequestTimedOut
+from odradek.client.model import HangingTransaction
 from odradek.core.errors import ErrorCode, OdradekError
 from odradek.core.ids import OFFSETS_TOPIC, OffsetAndMetadata, TopicPartition, partition_for_key
 
@@ -30,24 +31,24 @@ def stable_offsets(
             " force-terminate`"
         )
         if hanging := _hanging(admin, group):
-            named = ", ".join(f"producer {producer_id} from offset {offset}" for producer_id, offset in hanging)
+            topic, number = hanging[0].partition
+            named = ", ".join(
+                f"producer {one.producer.producer_id} from offset {one.producer.transaction_start_offset}"
+                for one in hanging
+            )
             message += (
-                f". No timeout ends a transaction that its coordinator does not know. In {_partition(admin, group)},"
+                f". No timeout ends a transaction that its coordinator does not know. In {topic}-{number},"
                 f" which has the offsets of this group and of others, such transactions are: {named}. See"
                 " docs/transactions.md, section 'A transaction that hangs in the offsets topic'"
             )
         raise RequestTimedOut(message) from error
 
 
-def _hanging(admin: Admin, group: str) -> list[tuple[int, int | None]]:
-    """Returns the transactions that hang in the group's partition of the offsets topic: producer id and first offset.
+def _hanging(admin: Admin, group: str) -> list[HangingTransaction]:
+    """Returns the transactions that hang in the group's partition of the offsets topic.
 
     The partition has the offsets of other groups, too. Without a reply the list is empty."""
     with contextlib.suppress(OdradekError):  # the caller has an error already
-        found = admin.find_hanging_transactions([_partition(admin, group)], max_timeout_ms=0)
-        return [(one.producer.producer_id, one.producer.transaction_start_offset) for one in found]
+        partition = TopicPartition(OFFSETS_TOPIC, partition_for_key(group, len(admin.partitions(OFFSETS_TOPIC))))
+        return admin.find_hanging_transactions([partition], max_timeout_ms=0)
     return []
-
-
-def _partition(admin: Admin, group: str) -> TopicPartition:
-    return TopicPartition(OFFSETS_TOPIC, partition_for_key(group, len(admin.partitions(OFFSETS_TOPIC))))

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from odradek.core.errors import OdradekError
-from odradek.testing.ports import PortReservation, held_port
+from odradek.testing.ports import PortOwner
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
@@ -33,7 +33,7 @@ def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
-class BrokerProcess:
+class BrokerProcess(PortOwner):
     """One broker, with the same data directory and port over ``kill``, ``stop`` and ``start``.
 
     ``directory`` gets ``broker.log`` and, without ``data_dir``, ``data``; ``config`` maps Kafka's names to texts.
@@ -66,7 +66,6 @@ class BrokerProcess:
         self._control: socket.socket | None = None
         self._command_lock = threading.Lock()
         self._owner = os.getpid()
-        self._reservation: PortReservation | None = None
 
     @property
     def log_path(self) -> Path:
@@ -99,22 +98,17 @@ class BrokerProcess:
         if self.process is not None:  # the broker ended by itself
             self._release(self.process)
         self.directory.mkdir(parents=True, exist_ok=True)
-        is_first = not self.port
-        if is_first and (reservation := held_port(self.host)) is not None:
-            self._reservation, self.port = reservation, reservation.port
-        ours, theirs = socket.socketpair()
-        with self.log_path.open("ab") as log, theirs:
-            self.process = self._start_process(theirs.fileno(), log.fileno())
-        self._control = ours
-        self._control.settimeout(COMMAND_TIMEOUT_S)
-        line = self._first_line(self.process)
-        if not line.startswith("ready "):
-            self.kill()
-            if is_first:
-                self.release_port()
-                self.port = 0
-            raise BrokerFailed(f"the broker did not start: {line or self.log_tail().strip() or 'no output'}")
-        self.port = int(line.rpartition(":")[2])
+        with self.choosing_port():
+            ours, theirs = socket.socketpair()
+            with self.log_path.open("ab") as log, theirs:
+                self.process = self._start_process(theirs.fileno(), log.fileno())
+            self._control = ours
+            self._control.settimeout(COMMAND_TIMEOUT_S)
+            line = self._first_line(self.process)
+            if not line.startswith("ready "):
+                self.kill()
+                raise BrokerFailed(f"the broker did not start: {line or self.log_tail().strip() or 'no output'}")
+            self.port = int(line.rpartition(":")[2])
         return self
 
     def _start_process(self, stdin: int, stderr: int) -> subprocess.Popen[bytes]:
@@ -192,12 +186,6 @@ class BrokerProcess:
             process.kill()
             process.wait()
             self._release(process)
-
-    def release_port(self) -> None:
-        """Gives back the port that the first start has chosen."""
-        if self._reservation is not None:
-            self._reservation.close()
-            self._reservation = None
 
     def _release(self, process: subprocess.Popen[bytes]) -> None:
         if process.stdout is not None:

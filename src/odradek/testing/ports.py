@@ -12,6 +12,8 @@ import random
 import socket
 import sys
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -32,12 +34,14 @@ class PortReservation:
         self._host = host.strip("[]")
         self._bound = _bound(self._host)
         self.port = int(self._bound.getsockname()[1])
-        self.is_held = True
         self._end = weakref.finalize(self, self._bound.close)
+
+    @property
+    def is_held(self) -> bool:
+        return self._end.alive
 
     def close(self) -> None:
         """Gives the port back. Further calls do nothing."""
-        self.is_held = False
         self._end()
 
     def let_servers_listen(self) -> None:
@@ -64,6 +68,34 @@ def reserve_ports(count: int, host: str = "127.0.0.1") -> list[PortReservation]:
     return made
 
 
+class PortOwner:
+    """A server with the same ``port`` over its starts. ``port`` 0: the first start chooses one."""
+
+    host: str
+    port: int
+    _reservation: PortReservation | None = None
+
+    @contextmanager
+    def choosing_port(self) -> Iterator[None]:
+        """Chooses a port if there is none yet. If the start in this block fails, gives the port back."""
+        is_first = not self.port
+        if is_first and (reservation := held_port(self.host)) is not None:
+            self._reservation, self.port = reservation, reservation.port
+        try:
+            yield
+        except BaseException:
+            if is_first:
+                self.release_port()
+                self.port = 0
+            raise
+
+    def release_port(self) -> None:
+        """Gives back the port that the first start has chosen."""
+        if self._reservation is not None:
+            self._reservation.close()
+            self._reservation = None
+
+
 def held_port(host: str) -> PortReservation | None:
     """Returns a held port of ``host``. None if this system cannot hold one: then the server has to choose its port."""
     try:
@@ -76,17 +108,23 @@ def held_port(host: str) -> PortReservation | None:
 def _bound(host: str) -> socket.socket:
     ports = range(_LOWEST, _first_chosen_by_the_system())
     tries = random.Random().sample(ports, min(_TRIES, len(ports)))  # a test's seeded generator stays as it is
-    for port in [*tries, 0]:
-        found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    for port in tries:
         try:
-            found.bind((host, port))
+            return _bound_to(host, port)
         except OSError as error:
-            found.close()
-            if error.errno != errno.EADDRINUSE or port == 0:
+            if error.errno != errno.EADDRINUSE:
                 raise
-        else:
-            return found
-    raise AssertionError("the last try has port 0")
+    return _bound_to(host, 0)
+
+
+def _bound_to(host: str, port: int) -> socket.socket:
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        made.bind((host, port))
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 def _first_chosen_by_the_system() -> int:

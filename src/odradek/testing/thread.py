@@ -14,10 +14,10 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.control_channel import Control
 from odradek.broker.server import BrokerServer
 from odradek.testing.cluster import COMMAND_TIMEOUT_S, START_TIMEOUT_S, STOP_TIMEOUT_S, BrokerFailed, bracketed
-from odradek.testing.ports import PortReservation, held_port
+from odradek.testing.ports import PortOwner
 
 
-class BrokerThread:
+class BrokerThread(PortOwner):
     """One broker, with the same data directory and port over ``kill``, ``stop`` and ``start``.
 
     ``kill`` ends the broker at once: the broker writes and sends nothing more and leaves no mark of a clean stop. As
@@ -31,7 +31,6 @@ class BrokerThread:
         self.port = port
         self.clock_ahead_ms = 0
         self._thread: threading.Thread | None = None
-        self._reservation: PortReservation | None = None
         self._loop: asyncio.AbstractEventLoop
         self._control: Control
         self._end: asyncio.Future[bool]
@@ -58,26 +57,12 @@ class BrokerThread:
         """Starts the broker and waits until it accepts requests. Raises the exception that prevented the start."""
         if self.running:
             raise BrokerFailed("the broker is running already")
-        is_first = not self.port
-        if is_first and (reservation := held_port(self.host)) is not None:
-            self._reservation, self.port = reservation, reservation.port
         ready: Future[int] = Future()
-        self._thread = threading.Thread(target=self._run, args=(ready,), name="odradek broker", daemon=True)
-        self._thread.start()
-        try:
+        with self.choosing_port():
+            self._thread = threading.Thread(target=self._run, args=(ready,), name="odradek broker", daemon=True)
+            self._thread.start()
             self.port = ready.result(START_TIMEOUT_S)
-        except BaseException:
-            if is_first:
-                self.release_port()
-                self.port = 0
-            raise
         return self
-
-    def release_port(self) -> None:
-        """Gives back the port that the first start has chosen."""
-        if self._reservation is not None:
-            self._reservation.close()
-            self._reservation = None
 
     def _run(self, ready: Future[int]) -> None:
         try:

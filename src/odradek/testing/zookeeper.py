@@ -340,15 +340,6 @@ def server_mode(port: int) -> str:
     return found[0].removeprefix("Mode: ") if found else ""
 
 
-def free_ports(count: int) -> list[int]:
-    """Returns ports that were free just now; all are held until the last one is found, so that they differ."""
-    with contextlib.ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind((HOST, 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-
-
 def class_path(*, with_log: bool = False) -> str:
     """Returns the class path of ZooKeeper from PySpark's jars. Raises ZooKeeperFailed without them."""
     found = importlib.util.find_spec("pyspark")
