@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 
 from odradek.client.config import Address, ClientConfig, as_config, parse_address, parse_addresses
 from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.producer.config import ProducerConfig, split_settings
 from odradek.core.errors import ConfigError
+from odradek.spark.options import client_config as spark_client_config
 
 
 @pytest.mark.parametrize(
@@ -95,3 +98,55 @@ def test_as_config_adds_settings() -> None:
     config = as_config("a:1", client_id="x")
     assert as_config(config) is config
     assert as_config(config, fetch_max_wait_ms=9) == ClientConfig("a:1", client_id="x", fetch_max_wait_ms=9)
+
+
+ASKS_FOR_NOTHING = [
+    {"security.protocol": "PLAINTEXT"},
+    {"security.protocol": "plaintext", "sasl.mechanism": "PLAIN", "ssl.ca.location": "/ca.pem"},
+    {"ssl.endpoint.identification.algorithm": ""},
+    {"ssl.endpoint.identification.algorithm": "https", "sasl.mechanism": "GSSAPI", "ssl.protocol": "TLSv1.3"},
+    {"sasl.jaas.config": "", "ssl.truststore.location": ""},
+    {
+        "sasl.kerberos.min.time.before.relogin": "58000",
+        "sasl.login.connect.timeout.ms": "",
+        "ssl.enabled.protocols": "",
+    },
+    {"interceptor.classes": "", "metric.reporters": "", "client.dns.lookup": "use_all_dns_ips"},
+    {"value.deserializer": "org.apache.kafka.common.serialization.ByteArrayDeserializer"},
+    {"key.serializer": "org.apache.kafka.common.serialization.ByteArraySerializer", "partitioner.class": ""},
+    {"security_protocol": "PLAINTEXT", "connections_max_idle_ms": 540_000, "enable_metrics_push": True},
+]
+WOULD_PROTECT = [
+    {"security.protocol": "SSL"},
+    {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"},
+    {"sasl.mechanism": "SCRAM-SHA-512"},
+    {"ssl.truststore.location": "/trust.jks"},
+    {"sasl.jaas.config": "secret-login"},
+    {"ssl.endpoint.identification.algorithm": "", "ssl.keystore.location": "/keys"},
+]
+
+
+@pytest.mark.parametrize("given", ASKS_FOR_NOTHING)
+def test_settings_that_ask_for_nothing_are_accepted_by_every_client(given: dict[str, Any]) -> None:
+    settings = given | {"bootstrap.servers": "h:1"}
+    assert ClientConfig.of(settings) == ClientConfig("h:1")
+    assert ConsumerConfig.of(settings) == ConsumerConfig("h:1")
+    assert split_settings(settings, {})[0] == ProducerConfig()
+    dotted = {f"kafka.{name.replace('_', '.')}": str(value) for name, value in settings.items()}
+    if not dotted.keys() & {"kafka.interceptor.classes", "kafka.value.deserializer"}:  # Spark refuses their names
+        assert spark_client_config({name[6:]: value for name, value in dotted.items()}) == ClientConfig("h:1")
+
+
+@pytest.mark.parametrize("given", WOULD_PROTECT)
+def test_settings_that_would_protect_are_refused_by_every_client(given: dict[str, Any]) -> None:
+    settings = given | {"bootstrap.servers": "h:1"}
+    for make in (ClientConfig.of, ConsumerConfig.of, lambda one: split_settings(one, {}), spark_client_config):
+        with pytest.raises(ConfigError, match="only PLAINTEXT") as refused:
+            make(settings)
+        assert "secret-login" not in str(refused.value)
+        assert "\n" not in str(refused.value)
+
+
+def test_an_unknown_setting_is_refused_even_if_it_is_empty() -> None:
+    with pytest.raises(ConfigError, match="unknown setting secruity"):
+        ClientConfig.of({"bootstrap.servers": "h:1", "secruity.protocol": ""})

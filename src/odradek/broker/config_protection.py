@@ -2,7 +2,8 @@
 
 The broker must not accept and ignore such a setting: an operator would rely on it. Therefore the start,
 AlterConfigs and IncrementalAlterConfigs refuse it. They accept Kafka's default, and values that protect nothing in
-Kafka either: an empty value of a setting without a default, or listeners that are all PLAINTEXT. The other settings of
+Kafka either: an empty value of a setting without a default, listeners that are all PLAINTEXT, and the times, sizes and
+switches of a mechanism, which another setting would have to select. The other settings of
 ``config_ignored`` concern speed, sizes or missing features; a broker without them is as safe.
 """
 
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
-from odradek.broker.config_keys import authorizer_keys, inert_broker_keys
+from odradek.broker.config_keys import ConfigType, authorizer_keys, inert_broker_keys
 from odradek.broker.config_pairs import pairs
 from odradek.core.errors import ConfigError
 
@@ -110,6 +111,13 @@ _LISTENER = Protection(
 _LISTENER_NAMES = ("advertised.listeners", "controller.listener.names", "inter.broker.listener.name")
 _PROTOCOL_MAP = "listener.security.protocol.map"
 _OF_A_LISTENER = re.compile(r"listener\.name\.[^.]+\.(.+)")
+# A time, size, share or switch with one of these names belongs to TLS, to a SASL mechanism, to delegation tokens or to
+# an authorizer. It has no effect until another setting selects that mechanism, and this broker refuses that setting.
+_MECHANISMS = (
+    "sasl.", "ssl.", "delegation.token.", "connection.failed.authentication.", "connections.max.reauth.",
+    "allow.everyone.if.no.acl.found",
+)  # fmt: skip
+_MEASURES = (ConfigType.INT, ConfigType.LONG, ConfigType.SHORT, ConfigType.DOUBLE, ConfigType.BOOLEAN)
 # Kafka's defaults of settings whose default in ``config_ignored`` is empty, because this broker has no such classes.
 _CLASSES = {
     "principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
@@ -149,7 +157,8 @@ def _find_protection(name: str, text: str, texts: Mapping[str, str]) -> Protecti
 def _is_default(name: str, text: str) -> bool:
     """Returns whether a value is Kafka's default, or protects nothing.
 
-    An empty value of a setting without a default protects nothing. The same is true for a map of PLAINTEXT listeners.
+    An empty value of a setting without a default protects nothing. The same is true for a map of PLAINTEXT listeners,
+    and for the times and sizes of mechanisms that are not there.
 
     Raises ConfigError for an invalid value.
     """
@@ -157,6 +166,8 @@ def _is_default(name: str, text: str) -> bool:
     if key is None:
         return False
     value = key.parse(text)
+    if key.type in _MEASURES and name.startswith(_MECHANISMS):
+        return True
     if name == _PROTOCOL_MAP:
         protocols = _protocols(text)
         return protocols == _protocols(key.default or "") or set(protocols.values()) <= {"PLAINTEXT"}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from odradek.client.java_settings import effective
 from odradek.core.errors import ConfigError
 from odradek.net.endpoint import RECEIVE_BYTES, Address
 
@@ -15,9 +16,9 @@ FETCH_OVERHEAD_BYTES = 1 << 20
 
 # Settings of Java's clients without a counterpart here, by the prefix of their names.
 _NOT_HERE = {
-    "security_protocol": "only PLAINTEXT is supported: leave it out",
-    "sasl_": "only PLAINTEXT without authentication is supported",
-    "ssl_": "only PLAINTEXT is supported",
+    "security_protocol": "only PLAINTEXT is supported: leave it out, or set it to PLAINTEXT",
+    "sasl_": "only PLAINTEXT without authentication is supported: leave it out, or add security.protocol=PLAINTEXT",
+    "ssl_": "only PLAINTEXT is supported: leave it out, or add security.protocol=PLAINTEXT",
     "key_deserializer": "keys are returned as bytes",
     "value_deserializer": "values are returned as bytes",
     "key_serializer": "keys are passed as bytes",
@@ -141,7 +142,7 @@ class ClientConfig:
         """
         kinds = {field.name: field.type for field in fields(cls)}
         values: dict[str, Any] = {}
-        for name, value in settings.items():
+        for name, value in effective(settings, kinds).items():
             key = name.replace(".", "_")
             if key not in kinds:
                 raise unknown_setting(name, kinds)

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from odradek.client.config import ClientConfig
+from odradek.client.java_settings import effective
 from odradek.core.errors import ConfigError
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 from odradek.core.json_depth import parse_json
@@ -236,16 +237,20 @@ def client_config(
     """
     if not kafka.get("bootstrap.servers"):
         raise ConfigError("option kafka.bootstrap.servers is required, for example 127.0.0.1:9092")
-    if kafka.get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT":
+    names = {item.name.replace("_", ".") for item in fields(ClientConfig)}
+    kafka = effective(kafka, {name.replace(".", "_") for name in (*names, *without_effect)})
+    if "security.protocol" in kafka:
         raise ConfigError("kafka.security.protocol: only PLAINTEXT is supported")
     if secure := sorted(name for name in kafka if name.startswith(("sasl.", "ssl."))):
-        raise ConfigError(f"kafka.{secure[0]}: SASL and TLS are not supported, only PLAINTEXT without authentication")
-    names = {item.name.replace("_", ".") for item in fields(ClientConfig)}
+        raise ConfigError(
+            f"kafka.{secure[0]}: SASL and TLS are not supported, only PLAINTEXT without authentication: leave it out,"
+            " or set kafka.security.protocol to PLAINTEXT"
+        )
     settings: dict[str, str] = {}
     for name, value in kafka.items():
         if name in names:
             settings[name] = value
-        elif strict and name not in without_effect and name != "security.protocol":
+        elif strict and name not in without_effect:
             near = difflib.get_close_matches(name, [*names, *without_effect, *others], 1)
             hint = f"; did you mean kafka.{near[0]}?" if near else ""
             raise ConfigError(f"unknown option kafka.{name}{hint} (strictOptions=false lets unknown options pass)")

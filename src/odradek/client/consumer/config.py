@@ -18,6 +18,7 @@ from odradek.client.config import (
 )
 from odradek.client.durations import duration_ms
 from odradek.client.group.assignors import DEFAULT_STRATEGY, Assignor, make_assignors
+from odradek.client.java_settings import effective
 from odradek.core.errors import ConfigError
 from odradek.core.ids import EARLIEST, LATEST
 from odradek.net.endpoint import RECEIVE_BYTES
@@ -176,7 +177,7 @@ class ConsumerConfig:
         if there is one."""
         kinds = {one.name: str(one.type) for one in fields(cls) if one.name != "assignors"}
         values: dict[str, Any] = {}
-        for name, value in settings.items():
+        for name, value in effective(settings, kinds).items():
             key = name.replace(".", "_")
             if key not in kinds:
                 raise unknown_setting(name, kinds)

@@ -8,6 +8,7 @@ from typing import Any
 
 from odradek.batches.compression import CODES
 from odradek.client.config import ClientConfig, as_config, check_whole, unknown_setting
+from odradek.client.java_settings import effective
 from odradek.client.producer.accumulator import MAX_IN_FLIGHT
 from odradek.core.errors import ConfigError
 
@@ -92,10 +93,10 @@ def split_settings(
     if own.get("acks") in (0, 1, "0", "1"):
         own.setdefault("enable_idempotence", False)
     known = [*kinds, *(one.name for one in fields(ClientConfig))]
-    for key, (name, _) in given.items():
-        if key not in known:
+    rest = effective(dict(given.values()), known)
+    for name in rest:
+        if name.replace(".", "_") not in known:
             raise unknown_setting(name, known)
-    rest = dict(given.values())
     client = ClientConfig.of(rest) if isinstance(servers, Mapping) else as_config(servers, **rest)
     if client.allow_auto_create_topics is None:
         client = replace(client, allow_auto_create_topics=True)
