@@ -277,7 +277,9 @@ def _tell_ends(callers: dict[int, socket.socket]) -> None:
 
 
 def _fork(caller: socket.socket, callers: dict[int, socket.socket]) -> None:
-    data, ancillary, _, _ = caller.recvmsg(_CALL_BYTES, socket.CMSG_SPACE(_STREAMS * array.array("i").itemsize))
+    data, ancillary = b"", []
+    with contextlib.suppress(OSError):
+        data, ancillary, _, _ = caller.recvmsg(_CALL_BYTES, socket.CMSG_SPACE(_STREAMS * array.array("i").itemsize))
     if not data:  # the caller was killed before it had sent its call
         caller.close()
         return
@@ -292,7 +294,8 @@ def _fork(caller: socket.socket, callers: dict[int, socket.socket]) -> None:
     for stream in streams:
         os.close(stream)
     callers[pid] = caller
-    caller.send(b"%d" % pid)
+    with contextlib.suppress(OSError):  # the caller may have been killed: the next round ends its child
+        caller.send(b"%d" % pid)
 
 
 def _run_module(arguments: list[str], environment: dict[bytes, bytes], folder: str, own_group: bool) -> None:
