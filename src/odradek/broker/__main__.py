@@ -4,6 +4,7 @@
 (broker/control_channel). ``--clock-ahead-ms=N``: moves the broker's clock forward by N ms before the start.
 ``--remove-orphaned=PATH``: removes this directory if the broker stops because the other side of the ``--control``
 socket was closed. ``--delete-config=NAME,…``: deletes the dynamic values of these settings before the broker serves.
+``--log-level=LEVEL``: the log level if ODRADEK_LOG_LEVEL is not set.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def main(arguments: list[str]) -> int:
     if len(positional) < 2:
         sys.stderr.write(
             "usage: python -m odradek.broker DIR HOST:PORT [name=value]... [--exit-with-parent | --control] "
-            "[--clock-ahead-ms=N] [--remove-orphaned=PATH] [--delete-config=NAME,...]\n"
+            "[--clock-ahead-ms=N] [--remove-orphaned=PATH] [--delete-config=NAME,...] "
+            "[--log-level=LEVEL]\n"
         )
         return 2
     host, _, port = positional[1].rpartition(":")
@@ -40,7 +42,8 @@ def main(arguments: list[str]) -> int:
         sys.stdout.flush()
 
     try:
-        log_to_stderr(os.environ.get("ODRADEK_LOG_LEVEL", "WARNING"), logging.BASIC_FORMAT)
+        level = os.environ.get("ODRADEK_LOG_LEVEL") or options.get("--log-level") or "WARNING"
+        log_to_stderr(level, logging.BASIC_FORMAT)
         clock = Clock()
         clock.advance(int(options.get("--clock-ahead-ms", 0)))
         orphaned = run(

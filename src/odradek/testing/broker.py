@@ -137,12 +137,17 @@ class Broker:
         """Stops the broker; if ``data_dir`` was None, kills it and removes its data. Further calls do nothing."""
         self._end()
 
-    def log_tail(self) -> str:
+    def log_tail(self, start: int | None = None) -> str:
         """Returns the last lines of the broker's log ("" in a thread: it logs through this process's ``logging``).
 
-        The environment variable ODRADEK_LOG_LEVEL sets the log level, by default WARNING.
+        With ``start``, a former ``log_size``, only what the broker has logged since then. The environment variable
+        ODRADEK_LOG_LEVEL sets the log level, by default WARNING.
         """
-        return self._engine.log_tail()
+        return self._engine.log_tail(start)
+
+    def log_size(self) -> int:
+        """Returns the size of the broker's log in bytes (0 in a thread)."""
+        return self._engine.log_size()
 
     def __enter__(self) -> Self:
         try:

@@ -33,6 +33,17 @@ def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
+def log_text(path: Path, start: int | None = None) -> str:
+    """Returns the last 4,000 bytes of a log file, and nothing before ``start``. "" if there is no file."""
+    try:
+        with path.open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(start or 0, size - _LOG_TAIL_BYTES))
+            return log.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
 class BrokerProcess(PortOwner):
     """One broker, with the same data directory and port over ``kill``, ``stop`` and ``start``.
 
@@ -60,6 +71,8 @@ class BrokerProcess(PortOwner):
         self.host = bracketed(host)
         self.port = port
         self.temporary = temporary
+        self.log_level = ""
+        """The broker's log level if ODRADEK_LOG_LEVEL is not set; "" means WARNING."""
         self.clock_ahead_ms = 0
         """By how many ms the broker's clock is ahead of the system's when the broker starts next."""
         self.process: subprocess.Popen[bytes] | None = None
@@ -121,6 +134,8 @@ class BrokerProcess(PortOwner):
         options = ["--control", f"--clock-ahead-ms={self.clock_ahead_ms}"]
         if self.temporary:
             options.append(f"--remove-orphaned={self.directory}")
+        if self.log_level:
+            options.append(f"--log-level={self.log_level}")
         settings = [f"{name}={value}" for name, value in self.config.items()]
         positional = [str(self.data_dir.absolute()), self.bootstrap_servers]
         return [sys.executable, "-m", "odradek.broker", *positional, *settings, *options]
@@ -194,12 +209,13 @@ class BrokerProcess(PortOwner):
             self._control.close()
         self.process = self._control = None
 
-    def log_tail(self) -> str:
-        """Returns the last lines of the broker's log."""
-        try:
-            return self.log_path.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
-        except FileNotFoundError:
-            return ""
+    def log_tail(self, start: int | None = None) -> str:
+        """Returns the last lines of the broker's log; with ``start``, those after this number of bytes."""
+        return log_text(self.log_path, start)
+
+    def log_size(self) -> int:
+        """Returns the size of the broker's log in bytes."""
+        return self.log_path.stat().st_size if self.log_path.exists() else 0
 
     def __enter__(self) -> BrokerProcess:
         return self.start()

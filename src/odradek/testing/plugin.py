@@ -1,4 +1,4 @@
-"""pytest plugin: a broker per test session, a topic per test.
+"""pytest plugin: a broker per test session, a topic per test, clients for both, and assertions about offsets.
 
 Every pytest run loads this module if odradek is installed. So at import it needs nothing but pytest.
 """
@@ -7,28 +7,49 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from odradek.client.consumer import Consumer
+    from odradek.client.producer import Producer
     from odradek.testing.broker import Broker
+    from odradek.testing.group_offsets import GroupOffsets
 
-_RUNNING = pytest.StashKey["Broker"]()
+_BROKER = pytest.StashKey["Broker"]()
+_SHARED = pytest.StashKey["Broker"]()
+_LOG_SIZE = pytest.StashKey[int]()
+_SHARED_BROKER = "odradek_shared_broker"
+_MARKERS = (
+    "odradek_topic(partitions=None, config=None, records=()): the partitions, settings and first records of the topic "
+    "of the fixture odradek_topic",
+    "odradek_consumer(**settings): settings of the fixture odradek_consumer",
+    "odradek_producer(**settings): settings of the fixture odradek_producer",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(
         "odradek_config", "settings of the broker behind odradek_broker, one name=value per line", type="linelist"
     )
+    parser.addini(
+        _SHARED_BROKER,
+        "one broker for all worker processes of pytest-xdist, not one for each",
+        type="bool",
+        default=False,
+    )
 
 
-@pytest.fixture(scope="session")
-def odradek_broker_config(pytestconfig: pytest.Config) -> dict[str, str]:
-    """The settings of ``odradek_broker`` by Kafka's names, from the ini option odradek_config. A project may override
-    this fixture."""
-    lines = [line.partition("=") for line in pytestconfig.getini("odradek_config")]
+def pytest_configure(config: pytest.Config) -> None:
+    for marker in _MARKERS:
+        config.addinivalue_line("markers", marker)
+
+
+def _ini_settings(config: pytest.Config) -> dict[str, str]:
+    lines = [line.partition("=") for line in config.getini("odradek_config")]
     wrong = [name for name, equals, _ in lines if not equals]
     if wrong:
         raise pytest.UsageError(f"odradek_config takes name=value, one per line, not {wrong[0]!r}")
@@ -36,28 +57,157 @@ def odradek_broker_config(pytestconfig: pytest.Config) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def odradek_broker(odradek_broker_config: dict[str, str], pytestconfig: pytest.Config) -> Iterator[Broker]:
-    """The broker of all tests. After each test, the plugin clears the broker's faults, and restarts an ended broker."""
-    from odradek.testing.broker import Broker
+def odradek_broker_config(pytestconfig: pytest.Config) -> dict[str, str]:
+    """The settings of ``odradek_broker`` by Kafka's names, from the ini option odradek_config. A project may override
+    this fixture."""
+    return _ini_settings(pytestconfig)
 
-    with Broker(config=odradek_broker_config) as broker:
-        pytestconfig.stash[_RUNNING] = broker
+
+@pytest.fixture(scope="session")
+def odradek_broker(odradek_broker_config: dict[str, str], pytestconfig: pytest.Config) -> Iterator[Broker]:
+    """The broker of all tests. After each test, the plugin clears the broker's faults, and restarts an ended broker.
+
+    With the ini option odradek_shared_broker, the worker processes of pytest-xdist share one broker.
+    """
+    with _shared(pytestconfig, odradek_broker_config) or _own(odradek_broker_config) as broker:
+        pytestconfig.stash[_BROKER] = broker
         yield broker
-        del pytestconfig.stash[_RUNNING]
+        del pytestconfig.stash[_BROKER]
+
+
+def _own(settings: dict[str, str]) -> Broker:
+    from odradek.testing.broker import Broker
+    from odradek.testing.cluster import BrokerProcess
+
+    broker = Broker(config=settings)
+    if isinstance(broker._engine, BrokerProcess):
+        broker._engine.log_level = "INFO"  # reports of failed tests then name refused requests with their reasons
+    return broker
+
+
+def _shared(config: pytest.Config, settings: dict[str, str]) -> Broker | None:
+    """The main process's broker, in a worker process of pytest-xdist. Else None."""
+    given = getattr(config, "workerinput", {}).get(_SHARED_BROKER)
+    if given is None:
+        return None
+    if settings != _ini_settings(config):
+        raise pytest.UsageError(
+            "odradek_shared_broker starts the broker before any fixture: set odradek_config in the ini file and remove "
+            "the fixture odradek_broker_config"
+        )
+    from odradek.testing.shared_broker import SharedBroker
+
+    return SharedBroker(given["host"], given["port"], Path(given["directory"]))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Starts the shared broker in the main process of pytest-xdist, before its first worker starts."""
+    config = node.config
+    if not config.getini(_SHARED_BROKER):
+        return
+    if _SHARED not in config.stash:
+        config.stash[_SHARED] = _own(_ini_settings(config)).start()
+    broker = config.stash[_SHARED]
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    node.workerinput[_SHARED_BROKER] = {"host": host, "port": int(port), "directory": str(broker.data_dir.parent)}
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _SHARED in config.stash:
+        config.stash[_SHARED].close()
+        del config.stash[_SHARED]
 
 
 @pytest.fixture
-def odradek_topic(odradek_broker: Broker, request: pytest.FixtureRequest) -> str:
-    """A topic for this test only, with the broker's ``num.partitions``; its name starts with the test's name."""
+def odradek_topics(odradek_broker: Broker, request: pytest.FixtureRequest) -> Callable[..., str]:
+    """A function that creates a topic for this test only and returns its name, which starts with the test's name.
+
+    ``odradek_topics(partitions=None, config=None, records=())``: the number of partitions (None: the broker's
+    ``num.partitions``), the topic's settings, and its first records (``odradek.testing.seed_records``).
+    """
     plain = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:100].strip("-.")
-    name = f"{plain}-{uuid.uuid4().hex[:8]}"
-    odradek_broker.create_topic(name)
-    return name
+
+    def create(partitions: int | None = None, config: dict[str, Any] | None = None, records: Any = ()) -> str:
+        name = f"{plain}-{uuid.uuid4().hex[:8]}"
+        odradek_broker.create_topic(name, partitions, config)
+        if records:
+            from odradek.testing.seed_records import send_records
+
+            send_records(odradek_broker.bootstrap_servers, name, records)
+        return name
+
+    return create
+
+
+@pytest.fixture
+def odradek_topic(odradek_topics: Callable[..., str], request: pytest.FixtureRequest) -> str:
+    """A topic for this test only. ``@pytest.mark.odradek_topic(partitions=3, records=[b"one"])`` sets its partitions,
+    settings and first records."""
+    marker = request.node.get_closest_marker("odradek_topic")
+    return odradek_topics(*marker.args, **marker.kwargs) if marker is not None else odradek_topics()
+
+
+def _settings(request: pytest.FixtureRequest, name: str) -> dict[str, Any]:
+    """The settings in all markers of this name: the test's own override those of its class and its module."""
+    found: dict[str, Any] = {}
+    for marker in request.node.iter_markers(name):
+        found = marker.kwargs | found
+    return found
+
+
+@pytest.fixture
+def odradek_producer(odradek_broker: Broker, request: pytest.FixtureRequest) -> Iterator[Producer]:
+    """An ``odradek.Producer``, closed after the test. ``@pytest.mark.odradek_producer(acks="1")`` sets its settings."""
+    from odradek.client.producer import Producer
+
+    with Producer(odradek_broker.bootstrap_servers, **_settings(request, "odradek_producer")) as producer:
+        yield producer
+
+
+@pytest.fixture
+def odradek_consumer(odradek_broker: Broker, odradek_topic: str, request: pytest.FixtureRequest) -> Iterator[Consumer]:
+    """An ``odradek.Consumer`` of ``odradek_topic`` from its start, closed after the test.
+
+    Its group has the topic's name. ``@pytest.mark.odradek_consumer(group_id="billing")`` sets its settings.
+    """
+    from odradek.client.consumer import Consumer
+
+    settings = {"group_id": odradek_topic, "auto_offset_reset": "earliest"} | _settings(request, "odradek_consumer")
+    with Consumer(odradek_broker.bootstrap_servers, **settings) as consumer:
+        consumer.subscribe([odradek_topic])
+        yield consumer
+
+
+@pytest.fixture(scope="session")
+def odradek_offsets(odradek_broker: Broker) -> Iterator[GroupOffsets]:
+    """Assertions about the offsets of groups: ``assert_committed``, ``wait_for_lag``, ``committed``, ``lag``."""
+    from odradek.testing.group_offsets import GroupOffsets
+
+    with GroupOffsets(odradek_broker.bootstrap_servers) as offsets:
+        yield offsets
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    broker = item.config.stash.get(_BROKER, None)
+    item.stash[_LOG_SIZE] = broker.log_size() if broker is not None else 0
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds what the broker has logged since the start of a failed test to the test's report."""
+    report = yield
+    broker = item.config.stash.get(_BROKER, None)
+    if broker is not None and report.failed and "odradek_broker" in getattr(item, "fixturenames", ()):
+        text = broker.log_tail(item.stash.get(_LOG_SIZE, 0)).strip()
+        report.sections += [("odradek broker's log", text)] if text else []
+    return report
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    broker = item.config.stash.get(_RUNNING, None)
+    broker = item.config.stash.get(_BROKER, None)
     last_words = None
     if broker is not None and broker.running:
         broker.faults.clear()

@@ -120,6 +120,10 @@ class BrokerThread(PortOwner):
         if thread.is_alive():
             raise BrokerFailed(f"the broker did not stop within {STOP_TIMEOUT_S} s")
 
-    def log_tail(self) -> str:
+    def log_tail(self, start: int | None = None) -> str:
         """Returns "": the broker logs through this process's ``logging`` (logger ``odradek``)."""
         return ""
+
+    def log_size(self) -> int:
+        """Returns 0."""
+        return 0

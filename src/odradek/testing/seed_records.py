@@ -1,0 +1,57 @@
+"""The first records of a test's topic: from the forms that tests write to Kafka records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from odradek.client.producer import Producer
+
+_FIELDS = ("value", "key", "headers", "partition", "timestamp")
+
+
+def send_records(bootstrap_servers: str, topic: str, records: Iterable[Any]) -> None:
+    """Sends records and returns when the broker has acknowledged all of them.
+
+    A record is its value, or a pair of key and value, or a mapping with any of ``value``, ``key``, ``headers``,
+    ``partition`` and ``timestamp`` (in ms). Keys and values are bytes, texts (sent as UTF-8) or None.
+
+    Raises TypeError for any other record, with its place in the list, and the errors of ``Producer``.
+    """
+    errors: list[BaseException] = []
+
+    def delivered(_: object, error: BaseException | None) -> None:
+        if error is not None:
+            errors.append(error)
+
+    fields = [_fields(place, record) for place, record in enumerate(records)]
+    with Producer(bootstrap_servers) as producer:
+        for one in fields:
+            producer.send(topic, **one, on_delivery=delivered)
+        producer.flush()
+    if errors:
+        raise errors[0]
+
+
+def _fields(place: int, record: Any) -> dict[str, Any]:
+    if isinstance(record, Mapping):
+        unknown = [name for name in record if name not in _FIELDS]
+        if unknown:
+            raise TypeError(f"record {place} has the field {unknown[0]!r}; the fields are {', '.join(_FIELDS)}")
+        fields = dict(record)
+    elif isinstance(record, tuple) and len(record) == 2:
+        fields = {"key": record[0], "value": record[1]}
+    else:
+        fields = {"value": record}
+    for name in ("key", "value"):
+        if name in fields:
+            fields[name] = _data(place, name, fields[name])
+    return fields
+
+
+def _data(place: int, name: str, given: Any) -> bytes | None:
+    if isinstance(given, str):
+        return given.encode()
+    if given is None or isinstance(given, bytes):
+        return given
+    raise TypeError(f"record {place}: the {name} is bytes, a text or None, not {type(given).__name__}")
