@@ -11,8 +11,8 @@ import pytest
 from support.pages import DOCS
 
 PAGE = (DOCS / "kafka-in-pytest.md").read_text()
-TEST, CONFIG_FIXTURE, OWN_FIXTURE = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-(SETTINGS,) = re.findall(r"^```ini\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+TEST, OFFSETS_TEST, CONFIG_FIXTURE, OWN_FIXTURE = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+SETTINGS, SHARED = re.findall(r"^```ini\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 ASSERTIONS = """
 
 def test_the_broker_has_the_settings(odradek_broker):
@@ -22,10 +22,10 @@ def test_the_broker_has_the_settings(odradek_broker):
 """
 
 
-def run_pytest(folder: Path, *arguments: str) -> str:
+def run_pytest(folder: Path, *arguments: str, code: int = 0) -> str:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=folder)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 
 
@@ -52,6 +52,18 @@ def test_address(odradek_broker, odradek_topic, number, worker_id):
     addresses = [set(path.read_text().split()) for path in tmp_path.glob("gw*")]
     assert [len(each) for each in addresses] == [1] * len(addresses)
     assert len(set.union(*addresses)) == len(addresses)
+
+
+def test_the_offsets_are_as_the_page_says_and_workers_can_share_a_broker(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text(SHARED)
+    (tmp_path / "test_offsets.py").write_text(OFFSETS_TEST)
+    wrong = OFFSETS_TEST.replace("def test_each", "def test_wrong").replace("{0: 5, 1: 5}", "{0: 5, 1: 6}")
+    (tmp_path / "test_wrong.py").write_text(wrong.replace('"billing"', '"audit"'))
+    output = run_pytest(tmp_path, "-n", "2", code=1)
+    assert "1 failed, 1 passed" in output
+    shown = PAGE.split("AssertionError: ", 1)[1].split("```", 1)[0].splitlines()
+    assert shown[0].replace("billing", "audit") in output
+    assert shown[1].strip().removeprefix("orders") in output
 
 
 def test_the_fixture_that_replaces_a_container_starts_a_broker(tmp_path: Path) -> None:
