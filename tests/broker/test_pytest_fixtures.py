@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import odradek
-from odradek.testing.group_offsets import GroupOffsets
+from odradek.testing.offset_assertions import OffsetAssertions
 from odradek.testing.seed_records import send_records
 
 pytest_plugins = ["pytester"]
@@ -26,8 +26,8 @@ def broker() -> Iterator[odradek.Broker]:
 
 
 @pytest.fixture
-def offsets(broker: odradek.Broker) -> Iterator[GroupOffsets]:
-    with GroupOffsets(broker.bootstrap_servers) as offsets:
+def offsets(broker: odradek.Broker) -> Iterator[OffsetAssertions]:
+    with OffsetAssertions(broker.bootstrap_servers) as offsets:
         yield offsets
 
 
@@ -63,7 +63,7 @@ def test_records_of_every_form_are_sent(broker: odradek.Broker) -> None:
     ],
 )
 def test_a_record_of_another_form_is_refused_before_any_is_sent(
-    broker: odradek.Broker, record: object, error: str, offsets: GroupOffsets
+    broker: odradek.Broker, record: object, error: str, offsets: OffsetAssertions
 ) -> None:
     broker.create_topic(name := f"refused-{abs(hash(error))}")
     with pytest.raises(TypeError, match=error):
@@ -71,7 +71,7 @@ def test_a_record_of_another_form_is_refused_before_any_is_sent(
     assert offsets.lag("none", name) == {0: 0}
 
 
-def test_committed_offsets_are_compared_by_partition(broker: odradek.Broker, offsets: GroupOffsets) -> None:
+def test_committed_offsets_are_compared_by_partition(broker: odradek.Broker, offsets: OffsetAssertions) -> None:
     broker.create_topic("compared", 3)
     commit(broker, "compared", "compared", p0=2, p2=5)
     offsets.assert_committed("compared", "compared", {2: 5, 0: 2})
@@ -90,7 +90,7 @@ def test_committed_offsets_are_compared_by_partition(broker: odradek.Broker, off
 
 
 def test_lag_counts_partitions_without_a_commit_and_deleted_records(
-    broker: odradek.Broker, offsets: GroupOffsets
+    broker: odradek.Broker, offsets: OffsetAssertions
 ) -> None:
     broker.create_topic("behind", 2)
     send_records(broker.bootstrap_servers, "behind", [{"value": b"x", "partition": part} for part in (0, 0, 0, 1, 1)])

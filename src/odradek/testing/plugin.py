@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from odradek.client.consumer import Consumer
     from odradek.client.producer import Producer
     from odradek.testing.broker import Broker
-    from odradek.testing.group_offsets import GroupOffsets
+    from odradek.testing.offset_assertions import OffsetAssertions
 
 _BROKER = pytest.StashKey["Broker"]()
 _SHARED = pytest.StashKey["Broker"]()
@@ -180,11 +180,11 @@ def odradek_consumer(odradek_broker: Broker, odradek_topic: str, request: pytest
 
 
 @pytest.fixture(scope="session")
-def odradek_offsets(odradek_broker: Broker) -> Iterator[GroupOffsets]:
+def odradek_offsets(odradek_broker: Broker) -> Iterator[OffsetAssertions]:
     """Assertions about the offsets of groups: ``assert_committed``, ``wait_for_lag``, ``committed``, ``lag``."""
-    from odradek.testing.group_offsets import GroupOffsets
+    from odradek.testing.offset_assertions import OffsetAssertions
 
-    with GroupOffsets(odradek_broker.bootstrap_servers) as offsets:
+    with OffsetAssertions(odradek_broker.bootstrap_servers) as offsets:
         yield offsets
 
 

@@ -15,10 +15,10 @@ _POLL_S = 0.02
 _SLOWEST_POLL_S = 0.25
 
 
-class GroupOffsets:
+class OffsetAssertions:
     """What groups have committed on one cluster, as assertions::
 
-        with GroupOffsets(broker.bootstrap_servers) as offsets:
+        with OffsetAssertions(broker.bootstrap_servers) as offsets:
             offsets.wait_for_lag("billing", "orders")
             offsets.assert_committed("billing", "orders", {0: 5, 1: 3})
 
