@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -125,11 +126,11 @@ class OffsetAssertions:
 def _becomes_true(condition: Callable[[], bool], timeout_s: float) -> bool:
     """Whether the condition is true now, or at a later look within the time. There is a look at the end of the time."""
     deadline = time.monotonic() + timeout_s
-    pause_s = _POLL_S
+    pause_s, pause = _POLL_S, threading.Event()
     while not condition():
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             return False
-        time.sleep(min(pause_s, left_s))
+        pause.wait(min(pause_s, left_s))
         pause_s = min(2 * pause_s, _SLOWEST_POLL_S)
     return True
