@@ -79,6 +79,14 @@ _S3A_POM = """\
 <dependency><groupId>org.apache.hadoop</groupId><artifactId>hadoop-aws</artifactId><version>3.5.0</version></dependency>
 </dependencies></project>
 """
+_HDFS_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>odradek-interop</groupId><artifactId>odradek-hdfs</artifactId><version>1</version><dependencies>
+<dependency><groupId>org.apache.hadoop</groupId><artifactId>hadoop-client-minicluster</artifactId><version>3.5.0</version>
+</dependency>
+<dependency><groupId>org.slf4j</groupId><artifactId>slf4j-nop</artifactId><version>1.7.36</version></dependency>
+</dependencies></project>
+"""
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 
@@ -144,6 +152,12 @@ def s3a_jars(timeout_s: float = 2 * FETCH_TIMEOUT_S) -> list[Path]:
     """The jars with which Spark reaches S3 (690 MB), fetched once. Raises Unavailable."""
     java()
     return sorted(_jars("s3a-3.5.0", _S3A_POM, timeout_s).glob("*.jar"))
+
+
+def hdfs_jars(timeout_s: float = FETCH_TIMEOUT_S) -> Path:
+    """The folder of the jars of HDFS's NameNode and DataNode (110 MB), fetched once. Raises Unavailable."""
+    java()
+    return _jars("hdfs-3.5.0", _HDFS_POM, timeout_s)
 
 
 def _jars(name: str, pom: str, timeout_s: float) -> Path:

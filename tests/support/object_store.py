@@ -17,7 +17,7 @@ from support.brokers import eventually
 
 MODULE = "github.com/minio/minio"
 VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
-BUILD_S = 900
+BUILD_S = 1800
 USER, PASSWORD = "odradek-tests", "only on the loopback"
 
 

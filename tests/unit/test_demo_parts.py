@@ -27,7 +27,6 @@ from odradek.pipelines.demo.single_reset import Query, Reset, reset_once
 from odradek.pipelines.demo.state import DemoState, PendingRewind
 from odradek.pipelines.filesystems import LocalLocation
 from odradek.pipelines.lake import Lake, query_id
-from odradek.pipelines.queries import cause_of
 from odradek.pipelines.staging import staged_files
 
 TARGET = 600
@@ -555,23 +554,3 @@ def test_readers_that_disagree_are_a_problem(feed: Feed) -> None:
 
 def test_all_events_are_missing_in_an_empty_table(feed: Feed) -> None:
     assert len([p for p in _judge(feed, _rows(feed, 0, 0, 0)).problems if "missing" in p]) == 6
-
-
-# --- errors of a query ----------------------------------------------------------------------------------------------
-
-
-def test_the_cause_of_a_failed_query_is_our_error_if_there_is_one() -> None:
-    text = "Query failed\nTraceback\n  File x\nodradek.client.errors.UnknownTopic: flights is gone\n\tat org.apache…"
-    assert cause_of(RuntimeError(text)) == "flights is gone"
-    text = "Query failed\nTraceback\n  File x\nAttributeError: no such thing\n\tat org.apache.Y\norg.apache.X: Boom\n"
-    assert cause_of(RuntimeError(text)) == "AttributeError: no such thing"
-    home = "Query failed\nTraceback\n  File x\npyspark.errors.exceptions.captured."
-    text = f"{home}SparkRuntimeException: [USER_RAISED_EXCEPTION] t-0: bad SQLSTATE: P0001\n\n"
-    assert cause_of(RuntimeError(text)) == "t-0: bad", "the message of SQL's raise_error in a function for foreachBatch"
-    text = f"{home}ArithmeticException: [DIVIDE_BY_ZERO] Division by zero.\n"
-    assert cause_of(RuntimeError(text)) == "[DIVIDE_BY_ZERO] Division by zero."
-    assert cause_of(RuntimeError("first line\nsecond")) == "first line"
-    assert (
-        cause_of(RuntimeError("An error occurred while calling o1.x.\n: java.io.X: Boom\n\tat y")) == "java.io.X: Boom"
-    )
-    assert cause_of(RuntimeError("")) == "RuntimeError"

@@ -36,7 +36,7 @@ from odradek.pipelines.filesystems import LocalLocation, Location, is_uri, locat
 from odradek.pipelines.lake import Added, ParquetTable, check_spark_sees, query_id
 from odradek.pipelines.options import IngestOptions, PipelineOptions, check_values, names
 from odradek.pipelines.partition_folders import check_partition_columns
-from odradek.pipelines.queries import run_query
+from odradek.pipelines.queries import run_query, spark_failures
 from odradek.pipelines.run_progress import PartitionTime, PartitionTimes, Watch, sum_of
 from odradek.pipelines.runs import RUNS, Run
 from odradek.pipelines.sources import Source, TopicLag
@@ -363,6 +363,7 @@ def _run_query(
             watch.on_micro_batch(added, sum(item.size for item in planned.ranges), lag.after(planned.ends))
 
     with contextlib.ExitStack() as stack:
+        stack.enter_context(spark_failures("the Spark query stopped"))
         task_options = {} if watch is None else stack.enter_context(progress_options(spark, watch.on_read))
         source = _with_limits(job, task_options)
         options = parse_options(source.all_options(), streaming=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from odradek.core.errors import OdradekError
-from odradek.spark.errors import reason
+from odradek.pipelines.causes import cause_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,8 +34,17 @@ def run_query(
     now. With ``trigger`` (``10 seconds``), the query reads at this interval. If ``stop`` is set, the query ends early.
     Raises QueryFailed.
     """
-    with spark_failures("the Spark query stopped"), plain_timestamps(stream.sparkSession):
-        writer = stream.writeStream.foreachBatch(add).option("checkpointLocation", checkpoint)
+    failed: list[Exception] = []
+
+    def add_or_note(batch: DataFrame, number: int) -> None:
+        try:
+            add(batch, number)
+        except Exception as error:
+            failed.append(error)
+            raise
+
+    with spark_failures("the Spark query stopped", failed), plain_timestamps(stream.sparkSession):
+        writer = stream.writeStream.foreachBatch(add_or_note).option("checkpointLocation", checkpoint)
         chosen = writer.trigger(availableNow=True) if trigger is None else writer.trigger(processingTime=trigger)
         query = chosen.start()
         try:
@@ -65,38 +73,14 @@ def plain_timestamps(spark: SparkSession) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def spark_failures(what: str) -> Iterator[None]:
-    """Converts an exception of Spark to QueryFailed with the cause in one line."""
+def spark_failures(what: str, failed: Sequence[Exception] = ()) -> Iterator[None]:
+    """Converts an exception of Spark to QueryFailed with the cause in one line. ``failed``: exceptions that went
+    through Java; Spark's own exception quotes the last of them as text, so the cause is taken from the original.
+    """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         yield
     except (PySparkException, Py4JError, OSError) as error:  # Py4JError, OSError: usually Java has ended
-        raise QueryFailed(f"{what}: {cause_of(error)}") from error
-
-
-# The first line of a py4j error; the next line has the cause.
-_PY4J = "An error occurred while calling "
-# The last line of a Python traceback. The class name of a Java exception does not match: it has a package with dots.
-_PYTHON = re.compile(r"^(\w+(?:Error|Exception): .+)$", re.MULTILINE)
-# An error of Spark in the traceback of a function for foreachBatch. Spark's SQL function raise_error adds the brackets
-# and the SQLSTATE to its message.
-_SPARK = re.compile(r"^pyspark\.errors\.[\w.]+: (.+)$", re.MULTILINE)
-_RAISED = re.compile(r"^\[USER_RAISED_EXCEPTION\] (.+) SQLSTATE: \w+$")
-
-
-def cause_of(error: BaseException) -> str:
-    """Returns the cause of a Spark error in one line: the error of odradek that it quotes, else the last Python error,
-    else the last PySpark error, else the first line."""
-    ours = reason(error)
-    if ours is not None:
-        return ours
-    text = str(error)
-    if found := _PYTHON.findall(text):
-        return str(found[-1])
-    if found := _SPARK.findall(text):
-        return _RAISED.sub(r"\1", str(found[-1]).strip())
-    lines = [line.strip().removeprefix(": ") for line in text.splitlines() if line.strip()]
-    causes = [line for line in lines if not line.startswith(_PY4J)] or lines
-    return causes[0] if causes else type(error).__name__
+        raise QueryFailed(f"{what}: {cause_of(failed[-1] if failed else error)}") from error

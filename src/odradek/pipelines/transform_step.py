@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.queries import cause_of
+from odradek.pipelines.causes import cause_of
 from odradek.pipelines.value_reader import ERROR
 from odradek.pipelines.values import Values
 from odradek.spark.write_options import WriteOptions, check_columns

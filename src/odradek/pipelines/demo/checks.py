@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.dataset
 
 from odradek.core.errors import OdradekError
+from odradek.pipelines.causes import cause_of
 from odradek.pipelines.demo.flights import Feed, Integers
 from odradek.pipelines.demo.state import Range
 from odradek.pipelines.filesystems import LocalLocation
 from odradek.pipelines.lake import Lake
-from odradek.pipelines.queries import cause_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,0 +1,116 @@
+"""The cause of a failed Spark job in one line. The texts are those of PySpark 4.3 with fewer stack lines."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.pipelines.causes import cause_of
+
+STREAM = (
+    "[STREAM_FAILED] Query [id = 7431b185, runId = bd9da778] terminated with exception: "
+    "[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach batch sink. "
+    "Reason: An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):\n"
+    '  File "/x/py4j/clientserver.py", line 661, in _call_proxy\n'
+    "    return_value = getattr(self.pool[obj_id], method)(*params)\n"
+    "                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
+)
+CAPTURED = f"{STREAM}pyspark.errors.exceptions.captured."
+END = (
+    "\n SQLSTATE: 39000 SQLSTATE: XXKST\n=== Streaming Query ===\nIdentifier: [id = 7431b185]\n"
+    "Current Committed Offsets: {}\norg.example.Nothing: of the plan\n"
+)
+DISK_FULL = """\
+An error occurred while calling o45.parquet.
+: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/small/t. SQLSTATE: 58030
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.taskFailedWhileWritingRowsError(QueryExecutionErrors.scala:867)
+Caused by: org.apache.parquet.util.AutoCloseables$ParquetCloseResourceException: Unable to close resource
+\tat org.apache.parquet.util.AutoCloseables.uncheckedClose(AutoCloseables.java:88)
+\t... 1 more
+Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device
+\t... 29 more
+\tSuppressed: org.apache.hadoop.fs.FSError: java.io.IOException: a second one
+Caused by: java.io.IOException: No space left on device
+\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
+\t... 43 more
+"""
+NO_FOLDER = """\
+An error occurred while calling o399.parquet.
+: org.apache.hadoop.fs.ParentNotDirectoryException: Parent path is not a directory: file:/tmp/afile
+\tat org.apache.hadoop.fs.RawLocalFileSystem.mkdirs(RawLocalFileSystem.java:892)
+"""
+WORKER = """\
+An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "/x/pyspark.zip/pyspark/worker.py", line 2845, in read_udfs
+    raise ValueError("odd value")
+{last}
+"""
+WORKER_IN_JAVA = """\
+An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times, most recent
+\tat org.apache.spark.scheduler.DAGScheduler.failJobAndIndependentStages(DAGScheduler.scala:2898)
+Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/x/jobs.py", line 3, in odd
+odradek.pipelines.staging.FilesNotSeen: t/part-0.parquet: the worker on h wrote 5 rows
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:572)
+"""
+CRASHED = """\
+An error occurred while calling o1.x.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Lost task 0.0 in stage 1.0 (TID 1)
+\tat org.apache.spark.scheduler.DAGScheduler.failJobAndIndependentStages(DAGScheduler.scala:2898)
+Caused by: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator$$anonfun$1.applyOrElse(PythonRunner.scala:624)
+Caused by: java.io.EOFException
+\tat java.base/java.io.DataInputStream.readInt(DataInputStream.java:398)
+"""
+ZERO = "[DIVIDE_BY_ZERO] Division by zero."
+FULL = "java.io.IOException: No space left on device (Task failed while writing rows to file:/small/t.)"
+NOT_A_FOLDER = "org.apache.hadoop.fs.ParentNotDirectoryException: Parent path is not a directory: file:/tmp/afile"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (DISK_FULL, FULL),
+        (f"{STREAM}py4j.protocol.Py4JJavaError: {DISK_FULL}{END}", FULL),
+        (NO_FOLDER, NOT_A_FOLDER),
+        (f"{STREAM}py4j.protocol.Py4JJavaError: {NO_FOLDER}{END}", NOT_A_FOLDER),
+        (WORKER.format(last="ValueError: odd value"), "ValueError: odd value"),
+        (WORKER.format(last="jobs.Odd: my class"), "jobs.Odd: my class"),
+        (WORKER.format(last="MemoryError"), "MemoryError"),
+        (WORKER.format(last="odradek.core.errors.StorageError: t is full"), "t is full"),
+        (f"{CAPTURED}PythonException: {WORKER.format(last='KeyError: 1')}{END}", "KeyError: 1"),
+        (WORKER_IN_JAVA, "t/part-0.parquet: the worker on h wrote 5 rows"),
+        (CRASHED, "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"),
+        ("[USER_RAISED_EXCEPTION] my words SQLSTATE: P0001", "my words"),
+        (f"{CAPTURED}SparkRuntimeException: [USER_RAISED_EXCEPTION] t-0: bad SQLSTATE: P0001{END}", "t-0: bad"),
+        (f"{ZERO} SQLSTATE: 22012\n== SQL (line 1, position 1) ==\n1/(id-3)\n^^^", ZERO),
+        (f"{CAPTURED}ArithmeticException: {ZERO}{END}", ZERO),
+        ("[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Boom SQLSTATE: XXKST\n=== S", "Boom"),
+        (
+            "Query failed\nTraceback\n  File x\nodradek.client.errors.UnknownTopic: flights is gone\n\tat org.apache…",
+            "flights is gone",
+        ),
+        (
+            "Query failed\nTraceback\n  File x\nAttributeError: no such thing\n\tat org.apache.Y\norg.apache.X: Boom\n",
+            "AttributeError: no such thing",
+        ),
+        ("first line\nsecond", "first line"),
+        ("An error occurred while calling o1.x.\n: java.io.X: Boom\n\tat y", "java.io.X: Boom"),
+        ("", "RuntimeError"),
+    ],
+)
+def test_the_cause_is_the_last_exception_of_the_text(text: str, cause: str) -> None:
+    assert cause_of(RuntimeError(text)) == cause
+
+
+def test_the_causes_beside_a_message_of_pyspark_count() -> None:
+    """PySpark's exceptions have only Java's first message as text."""
+    error = RuntimeError("Job aborted.")
+    error._stackTrace = (  # type: ignore[attr-defined]
+        "org.apache.spark.SparkException: Job aborted.\n\tat x\nCaused by: java.net.ConnectException: refused"
+    )
+    assert cause_of(error) == "java.net.ConnectException: refused"
+    error._stackTrace = "org.apache.spark.SparkException: Job aborted.\n\tat x"  # type: ignore[attr-defined]
+    assert cause_of(error) == "Job aborted."
