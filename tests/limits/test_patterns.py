@@ -181,7 +181,12 @@ def test_the_number_of_cached_patterns_is_limited(monkeypatch: pytest.MonkeyPatc
     assert compiled == ["once-.*"]
     for number in range(200):
         regex.check_pattern(f"topic-{number}-.*")
-    assert len(regex._compiled) <= regex.MAX_CACHED
+    usual = regex.MAX_CACHED_MEMORY // regex.SMALL_MEMORY
+    assert len(regex._compiled) == usual >= 100, "a group may have a hundred patterns"
+    for number in range(30):
+        regex.check_pattern("x" * 1000 + f"{number}")
+    assert sum(kept.options.max_mem for kept in regex._compiled.values()) <= regex.MAX_CACHED_MEMORY
+    assert len(regex._compiled) == regex.MAX_CACHED_MEMORY // regex.MAX_MEMORY
     assert re2._Regexp._make.cache_info().currsize == 0, "RE2's own cache would keep 128 patterns"
 
 
@@ -256,6 +261,38 @@ def test_a_group_of_many_topics_and_patterns_is_resolved_completely() -> None:
         "topic-02.*": 0,
         "topic-03.*": 0,
     }
+
+
+def test_only_new_and_outdated_patterns_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = _harness(5)
+    resolved: list[list[str]] = []
+    resolve = regex.resolve_in_steps
+
+    def count(patterns: list[str], names: list[str]) -> Any:
+        resolved.append(list(patterns))
+        return resolve(patterns, names)
+
+    for number in range(98):
+        assert _joined(harness, f"m{number}", f"(?:topic|none)-0000{number}").error is ErrorCode.none
+    harness.advance(11_000)
+    _joined(harness, "m98", "(?:topic|none)-000098")
+    harness.advance(11_000)
+    group = harness.shard("g").consumer_groups["g"]
+    assert len(group.patterns) == 99
+    monkeypatch.setattr(regex, "resolve_in_steps", count)
+    assert _joined(harness, "new", "topic-0000[12]").error is ErrorCode.none
+    harness.advance(1)
+    assert resolved == [["topic-0000[12]"]]
+    assert group.patterns["topic-0000[12]"].topics == {"topic-00001", "topic-00002"}
+    # A new topic may match any pattern.
+    resolved.clear()
+    harness.advance(11_000)
+    harness.catalog.add("topic-000055", 1)
+    harness.change_topics("topic-000055", created=True)
+    harness.beat("g", "new", group.members["new"].epoch, owned={})
+    harness.advance(1)
+    assert [len(patterns) for patterns in resolved] == [100]
+    assert group.patterns["(?:topic|none)-000055"].topics == {"topic-000055"}
 
 
 def test_a_pattern_whose_members_left_during_its_resolution_is_not_written() -> None:

@@ -14,8 +14,10 @@ from kio.serial import entity_writer
 from support.instances import Instances, plain
 
 from odradek.broker.scheduler import finish
+from odradek.core.effects import result_of
 from odradek.wire import schemas
-from odradek.wire.request_limits import MAX_ELEMENTS, length_check, whole_walk
+from odradek.wire.long_requests import count_in_steps
+from odradek.wire.request_limits import MAX_ELEMENTS, is_strict, length_check, structure_walk, whole_walk
 from odradek.wire.schemas import Kind
 
 EXAMPLES = 6
@@ -147,4 +149,23 @@ def test_the_check_of_lengths_covers_every_byte_of_a_message(api_key: int) -> No
         for seed in range(EXAMPLES):
             packed = schemas.encode(api_key, version, kind, plain(Instances(seed).of(entity)))
             assert walk(b"head" + packed, 4, len(packed) + 4) == len(packed) + 4, (version, kind)
-            assert check is None or check(packed, 0, len(packed)) <= len(packed)
+            left = [MAX_ELEMENTS, MAX_ELEMENTS]
+            assert check is None or check(packed, 0, len(packed), left) <= len(packed)
+
+
+@pytest.mark.parametrize("api_key", sorted(api_key_map), ids=schemas.api_name)
+def test_a_request_is_counted_before_it_is_read(api_key: int) -> None:
+    for version, kind, entity in messages(api_key):
+        if kind is not Kind.REQUEST:
+            continue
+        strict = is_strict(entity)
+        for seed in range(EXAMPLES):
+            packed = schemas.encode(api_key, version, kind, plain(Instances(seed).of(entity)))
+            left = [MAX_ELEMENTS, MAX_ELEMENTS]
+            structure_walk(entity, strict)(packed, 0, len(packed), left)
+            steps = count_in_steps(entity, packed, 0)
+            assert result_of(steps) == MAX_ELEMENTS - left[0], (version, seed)
+            if kind is Kind.REQUEST and (check := length_check(entity)) is not None:
+                counted = [MAX_ELEMENTS, MAX_ELEMENTS]
+                check(packed, 0, len(packed), counted)
+                assert left[0] <= counted[0], "a check that ends early counts the elements of the last array"

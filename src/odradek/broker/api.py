@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from odradek.broker.producer_ids import ProducerIds
     from odradek.broker.purgatory import Purgatory
     from odradek.broker.quotas import Quotas
+    from odradek.broker.request_elements import RequestElements
     from odradek.broker.scheduler import Scheduler, Steps, Task
     from odradek.broker.workers import Workers
     from odradek.core.deferred import Deferred
@@ -44,11 +45,12 @@ class Context:
 
     ``throttle_ms`` is the throttle time in the reply (broker/quotas). A handler that works in shares
     (broker/scheduler) sets ``must_finish`` while it has to continue even if its client disconnects.
+    ``elements``: the number of the message's elements, if it is not small.
     """
 
     __slots__ = (
-        "_is_reply_long", "api_key", "client_host", "client_id", "connection", "must_finish", "request_bytes",
-        "throttle_ms", "user", "version",
+        "_is_reply_long", "api_key", "client_host", "client_id", "connection", "elements", "must_finish",
+        "request_bytes", "throttle_ms", "user", "version",
     )  # fmt: skip
 
     def __init__(self, head: RequestHead, connection: Client, request_bytes: int = 0) -> None:
@@ -61,6 +63,7 @@ class Context:
         self.user = ANONYMOUS
         self.throttle_ms = 0
         self.must_finish = False
+        self.elements = 0
         self._is_reply_long = False
 
     def grow_reply(self, size: int) -> None:
@@ -161,6 +164,10 @@ if TYPE_CHECKING:
 
         @property
         def leftovers(self) -> Leftovers: ...
+
+        @property
+        def request_elements(self) -> RequestElements:
+            """The budget of the elements of all requests in progress."""
 
         @property
         def workers(self) -> Workers:

@@ -17,6 +17,7 @@ FEW = 1000
 """Containers with at most this number of elements together are freed at once."""
 
 Container = list[Any] | dict[Any, Any] | set[Any]
+Then = Callable[[], object]
 
 
 class Leftovers:
@@ -24,14 +25,21 @@ class Leftovers:
 
     def __init__(self, start: Callable[[Generator[None, None, None]], object]) -> None:
         self._start = start
-        self._containers: deque[Container] = deque()
+        self._containers: deque[Container | Then] = deque()
 
-    def add(self, *containers: Container) -> None:
-        """Empties large containers later, in steps. No other code may use the containers after this call."""
+    def add(self, *containers: Container, then: Then | None = None) -> None:
+        """Empties large containers later, in steps. No other code may use the containers after this call.
+
+        Calls ``then`` when these containers are empty, or at once if they are small.
+        """
         if sum(map(len, containers)) <= FEW:
+            if then is not None:
+                then()
             return
         is_idle = not self._containers
         self._containers.extend(containers)
+        if then is not None:
+            self._containers.append(then)
         if is_idle:
             self._start(self._empty())
 
@@ -40,8 +48,13 @@ class Leftovers:
         while containers:
             room = STEP_ELEMENTS
             while containers and room > 0:
-                room -= _take_from(containers[0], room) + 1  # the container itself counts, too
-                if not containers[0]:
+                container = containers[0]
+                if callable(container):
+                    containers.popleft()
+                    container()
+                    continue
+                room -= _take_from(container, room) + 1  # the container itself counts, too
+                if not container:
                     containers.popleft()
             yield
 

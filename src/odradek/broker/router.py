@@ -12,12 +12,13 @@ from functools import partial
 from importlib import import_module
 from time import perf_counter
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from odradek.broker.api import Context, Handle, Hangup, Reply
 from odradek.broker.handlers import HandlerFile, handler_files
 from odradek.broker.middleware import CountTime, Middleware, Serve, chain, time_counter
 from odradek.broker.reply_memory import MAX_REPLY_BYTES
+from odradek.broker.request_elements import FEW_ELEMENTS
 from odradek.broker.scheduler import SHARE_S, Steps, Task
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
@@ -31,7 +32,9 @@ from odradek.wire.throttle_time import with_throttle_time
 
 if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Client, ServedApi
+    from odradek.broker.request_elements import Share
 
+T = TypeVar("T")
 log = logging.getLogger("odradek.broker")
 
 LONG_REPLY_BYTES = 256 << 10
@@ -41,6 +44,9 @@ KEPT_FROM_BYTES, KEPT_BYTES_AT_MOST = 2048, 512 << 10
 BYTES_AT_ONCE = 2 << 20
 """A longer request is parsed in steps, whatever its number of elements. Producers' default requests are shorter."""
 
+SMALL_BYTES = 2048
+"""The elements of a shorter request do not count towards the limit of all requests."""
+
 _LONG = object()
 
 
@@ -48,14 +54,15 @@ class Api:
     """A served API: versions ``oldest`` to ``newest`` of API ``key``. ``handlers`` documents the other attributes."""
 
     __slots__ = (
-        "advertised_oldest", "handle", "keeps_requests", "key", "load", "newest", "oldest", "replies_to_any_version"
+        "advertised_oldest", "handle", "keeps_requests", "key", "load", "newest", "oldest", "replies_to_any_version",
+        "waits_for_others",
     )  # fmt: skip
 
     def __init__(self, key: int, versions: tuple[int, int], handle: Handle) -> None:
         self.key = key
         self.oldest, self.newest = versions
         self.advertised_oldest = self.oldest
-        self.replies_to_any_version = self.keeps_requests = False
+        self.replies_to_any_version = self.keeps_requests = self.waits_for_others = False
         self.handle = handle
         self.load: Callable[[], None] = lambda: None
 
@@ -73,6 +80,7 @@ class Api:
         api = cls(file.key, file.versions, first)
         api.advertised_oldest = file.advertised_oldest
         api.replies_to_any_version, api.keeps_requests = file.replies_to_any_version, file.keeps_requests
+        api.waits_for_others = file.waits_for_others
         api.load = load
         return api
 
@@ -136,11 +144,12 @@ class Router:
                     f"a request in version {head.version} of {schemas.api_name(head.api_key)}, which this broker does "
                     "not serve"
                 )
-            head, message = head._replace(version=api.oldest), None
+            head, message, count = head._replace(version=api.oldest), None, 0
         else:
-            message = self._decode(api, head, frame)
+            message, count = self._decode(api, head, frame)
         try:
             context = Context(head, connection, len(frame))
+            context.elements = count
             if message is _LONG:
                 reply = self._run(self._serve_in_steps(api, context, head, frame), context)
             else:
@@ -157,24 +166,28 @@ class Router:
             return packed
         return self._pack(head, context, reply)
 
-    def _decode(self, api: Api, head: RequestHead, frame: bytes) -> Any:
-        """Returns the message of a frame, or ``_LONG`` if it has to be parsed in steps. Raises ValueError.
+    def _decode(self, api: Api, head: RequestHead, frame: bytes) -> tuple[Any, int]:
+        """Returns the message of a frame and the number of its elements. Raises ValueError.
+
+        Instead of the message, it returns ``_LONG`` if the request has to be parsed in steps. The number is 0 for a
+        short frame and for a known message.
 
         For some APIs, clients repeat the same long request. The router keeps the last parsed messages of these APIs.
         Messages are immutable.
         """
         key = _request_key(head, frame) if api.keeps_requests else b""
         if key and (message := self._messages.get(key)) is not None:
-            return message
-        if len(frame) > BYTES_AT_ONCE:
-            return _LONG
+            return message, 0
+        size = len(frame)
+        if size > BYTES_AT_ONCE or (size > SMALL_BYTES and self._broker.request_elements.is_full):
+            return _LONG, 0
         try:
-            message = schemas.decode_short(head.api_key, head.version, frame, head.body)
+            message, count = schemas.decode_short(head.api_key, head.version, frame, head.body)
         except TooManyElements:
-            return _LONG
+            return _LONG, 0
         if key:
             self._keep(key, message)
-        return message
+        return message, count if size > SMALL_BYTES else 0
 
     def _keep(self, key: bytes, message: Any) -> None:
         if sum(map(len, self._messages)) + len(key) > KEPT_BYTES_AT_MOST:
@@ -184,23 +197,28 @@ class Router:
     def _serve_in_steps(self, api: Api, context: Context, head: RequestHead, frame: bytes) -> Steps[Any]:
         """Serves a long request. Raises the errors of the handler."""
         elements: list[list[Any]] = []
+        share: Share | None = None
         try:
-            return (yield from self._serve_with(api, context, head, frame, elements))
+            count = yield from _hanging_up(schemas.count_in_steps(head.api_key, head.version, frame, head.body))
+            if count > FEW_ELEMENTS:
+                share = self._broker.request_elements.reserve(count)
+                yield share.granted
+            reply = yield from self._serve_with(api, context, head, frame, elements)
+            if share is not None and isinstance(reply, Deferred) and not api.waits_for_others:
+                _keep_until_reply(context.connection, share, reply)
+                share = None
+            return reply
         finally:
-            if elements:
-                self._broker.leftovers.add(*elements)
+            self._broker.leftovers.add(*elements, then=None if share is None else share.release)
 
     def _serve_with(
         self, api: Api, context: Context, head: RequestHead, frame: bytes, elements: list[list[Any]]
     ) -> Steps[Any]:
         """Serves a long request. ``elements`` gets the message's lists, which are to be freed in steps."""
-        decode, reason = schemas.decode_in_steps, None
-        try:
-            message = yield from decode(head.api_key, head.version, Kind.REQUEST, frame, head.body, kept=elements)
-        except ValueError as error:
-            reason = str(error)
-        if reason is not None:  # raised here: the ValueError holds references to the parsed elements
-            raise Hangup(reason)
+        decode = schemas.decode_in_steps
+        message = yield from _hanging_up(
+            decode(head.api_key, head.version, Kind.REQUEST, frame, head.body, kept=elements)
+        )
         if api.keeps_requests and (key := _request_key(head, frame)):
             self._keep(key, message)
         if self._is_wrapped:
@@ -233,6 +251,8 @@ class Router:
 
     def _run(self, steps: Steps[Any], context: Context) -> Reply | Deferred[Reply]:
         scheduler, connection, count_time = self._broker.scheduler, context.connection, self._count_time
+        if context.elements > FEW_ELEMENTS:
+            steps = _counted(self._broker.request_elements.take(context.elements), steps)
         task = Task(
             scheduler,
             steps,
@@ -335,6 +355,40 @@ class Router:
                 f"a reply to {schemas.api_name(head.api_key)} v{head.version} cannot carry the error {code.name}"
             ) from error
         return packed
+
+
+class _KeptShare:
+    """The share of a request whose handler has returned a promise of the reply. A disconnection gives it back."""
+
+    def __init__(self, share: Share) -> None:
+        self.abandon = share.release
+
+
+def _keep_until_reply(connection: Client, share: Share, reply: Deferred[Any]) -> None:
+    kept = _KeptShare(share)
+    connection.parked.add(kept)
+
+    def release(_: Any) -> None:
+        connection.parked.discard(kept)
+        share.release()
+
+    reply.then(release)
+
+
+def _counted(share: Share, steps: Steps[Any]) -> Steps[Any]:
+    try:
+        return (yield from steps)
+    finally:
+        share.release()
+
+
+def _hanging_up(steps: Steps[T]) -> Steps[T]:
+    """Raises Hangup instead of ValueError. It has no reference to the ValueError, which refers to parsed elements."""
+    try:
+        return (yield from steps)
+    except ValueError as error:
+        reason = str(error)
+    raise Hangup(reason)
 
 
 def _request_key(head: RequestHead, frame: bytes) -> bytes:

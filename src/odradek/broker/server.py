@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from odradek.broker.group_runtime import GroupRuntime
     from odradek.broker.leftovers import Leftovers
     from odradek.broker.log_cleaner import BrokerLogCleaner
+    from odradek.broker.request_elements import RequestElements
     from odradek.broker.request_quota import RequestQuota
     from odradek.broker.workers import Workers
     from odradek.coordinator.runtime import Environment
@@ -144,6 +145,12 @@ class BrokerServer:
         from odradek.broker.leftovers import Leftovers
 
         return Leftovers(self.scheduler.start)
+
+    @cached_property
+    def request_elements(self) -> RequestElements:
+        from odradek.broker.request_elements import RequestElements
+
+        return RequestElements()
 
     @cached_property
     def log_cleaner(self) -> BrokerLogCleaner:

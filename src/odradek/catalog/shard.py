@@ -43,6 +43,7 @@ from odradek.catalog.records import (
 )
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS, METADATA_TOPIC
+from odradek.core.pace import Pace
 
 TOPIC = 2
 BROKER = 4
@@ -229,10 +230,7 @@ class CatalogShard:
             case AlterConfigs(resource_type, resource_name, changes):
                 generated = self._alter_configs(resource_type, resource_name, changes)
             case AlterClientQuotas(entity, quotas):
-                kept = self.quotas.get(entity, {})
-                generated = [
-                    ClientQuotaRecord(entity, key, value) for key, value in quotas.items() if kept.get(key) != value
-                ]
+                generated = yield from self._alter_quotas(entity, quotas)
             case AlterCredential():
                 credentials.check(self.users, request)
                 generated = [self._credential_record(request)]
@@ -388,6 +386,17 @@ class CatalogShard:
             for name, value in changes.items()
             if present.get(name) != value
         ]
+
+    def _alter_quotas(self, entity: Entity, quotas: Mapping[str, float | None]) -> RecordSteps:
+        kept = self.quotas.get(entity, {})
+        generated: list[MetadataRecord] = []
+        pace = Pace()
+        for key, value in quotas.items():
+            if kept.get(key) != value:
+                generated.append(ClientQuotaRecord(entity, key, value))
+            if pace.spend():
+                yield
+        return generated
 
     def _credential_record(self, request: AlterCredential) -> MetadataRecord:
         if request.credential is None:

@@ -21,6 +21,8 @@ _PAUSE_MS = 10_000
 _MAX_PATTERNS = 100
 """The largest number of different patterns in a group. Each of them may match all topics."""
 _MATCHES_AT_ONCE = 500
+_MATCHES_PER_PATTERN = 100
+"""The compilation of a pattern takes as long as this number of matches."""
 _RECORD_OVERHEAD_BYTES = 100
 _LENGTH_BYTES, _CHAR_BYTES = 2, 4  # sizes of a name's length field, of the longest UTF-8 character
 
@@ -83,27 +85,36 @@ class PatternResolution:
         subscribed = change.subscriptions().patterns
         if not subscribed:
             return False
-        last = next(iter(group.patterns.values()), None)
-        if last is None:
+        oldest = next(iter(group.patterns.values()), None)
+        if oldest is None:
             return True
-        age_ms = change.now_ms - last.timestamp_ms
-        return age_ms > _PAUSE_MS and (
-            is_new
-            or len(subscribed) != len(group.patterns)
-            or last.version < self._topics_created_at
-            or age_ms > self._config.consumer_regex_refresh_interval_ms
+        newest = next(reversed(group.patterns.values()))
+        return change.now_ms - newest.timestamp_ms > _PAUSE_MS and (
+            is_new or len(subscribed) != len(group.patterns) or self._is_due(oldest, change.now_ms)
+        )
+
+    def _is_due(self, resolved: ResolvedPattern | None, now_ms: int) -> bool:
+        """Returns whether a pattern may match other topics than before, or its resolution is too old."""
+        return (
+            resolved is None
+            or resolved.version < self._topics_created_at
+            or now_ms - resolved.timestamp_ms > self._config.consumer_regex_refresh_interval_ms
         )
 
     def resolve(self, now_ms: int, group_id: str, pace: Pace, out: Result) -> Iterator[None]:
-        """Finds the topics that a group's patterns match: at once for few matches, in the background for many."""
+        """Finds the topics that a group's new and outdated patterns match.
+
+        It does so at once for few matches, and in the background for many.
+        """
         group = self._groups.get(group_id)
         if group is None or not group.subscriptions.patterns:
             self.due.discard(group_id)
             return
         version, names = self._image.version, list(self._image.topic_names())
-        patterns = list(group.subscriptions.patterns)
+        known = group.patterns
+        patterns = [each for each in group.subscriptions.patterns if self._is_due(known.get(each), now_ms)]
         steps = regex.resolve_in_steps(patterns, names)
-        if len(patterns) * len(names) <= _MATCHES_AT_ONCE:
+        if len(patterns) * (len(names) + _MATCHES_PER_PATTERN) <= _MATCHES_AT_ONCE:
             yield from self.take(now_ms, group_id, result_of(steps), version, pace=pace, out=out)
         else:
             out.effects.append(Work((PATTERNS, group_id, version), steps))

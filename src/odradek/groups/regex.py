@@ -32,7 +32,10 @@ A character counts as one instruction, a dot as ten. A part with a repetition su
 MAX_NESTING = 1000
 MAX_MEMORY = 1 << 20
 """The largest memory of RE2 for one pattern in bytes: the compiled program and the states of a match."""
-MAX_CACHED = 16
+SMALL_SIZE, SMALL_MEMORY = 300, 128 << 10
+"""The estimated size of a usual pattern at most, and its largest memory. RE2 matches more slowly if it needs more."""
+MAX_CACHED_MEMORY = 16 << 20
+"""The largest memory of all compiled patterns that are kept: 128 usual patterns, or 16 of any size."""
 STEP_MATCHES = 50
 
 _FOLDED = 4  # instructions of a letter that matches both cases
@@ -120,10 +123,13 @@ class _Group:
         self.last *= times
 
 
-def _excess(pattern: str) -> str:
-    """Returns the error of a pattern whose estimated size or nesting is too large, or ''. RE2 finds other errors."""
+def _estimate(pattern: str) -> tuple[int, str]:
+    """Returns the estimated size of a pattern, and an error if its size or nesting is too large, or ''.
+
+    RE2 finds other errors."""
+    too_large = len(pattern), "expression too large"
     if len(pattern) > MAX_SIZE:
-        return "expression too large"
+        return too_large
     groups = [_Group()]
     at, end = 0, len(pattern)
     of_text = _FOLDED if _FOLDS.search(pattern) else 1
@@ -148,7 +154,7 @@ def _excess(pattern: str) -> str:
         elif kind == "open":
             groups.append(_Group())
             if len(groups) > MAX_NESTING:
-                return "expression nests too deeply"
+                return len(pattern), "expression nests too deeply"
         elif kind == "close" and len(groups) > 1:
             closed = groups.pop()
             groups[-1].add(closed.size + 1)
@@ -159,8 +165,9 @@ def _excess(pattern: str) -> str:
         else:
             group.add(_WIDE if kind in ("dot", "escape") else 1)
         if group.size > MAX_SIZE:
-            return "expression too large"
-    return "expression too large" if sum(group.size for group in groups) > MAX_SIZE else ""
+            return too_large
+    size = sum(group.size for group in groups)
+    return too_large if size > MAX_SIZE else (size, "")
 
 
 def _class_end(pattern: str, at: int) -> tuple[int, int]:
@@ -186,8 +193,20 @@ def _class_end(pattern: str, at: int) -> tuple[int, int]:
 
 # --- RE2 ----------------------------------------------------------------------------------------------------------
 
-_compiled: OrderedDict[str, Any] = OrderedDict()
-"""The most recently used patterns of all groups."""
+
+class _Cache(OrderedDict[str, Any]):
+    """The most recently used patterns of all groups."""
+
+    memory = 0
+
+    def keep(self, pattern: str, compiled: Any) -> None:
+        self[pattern] = compiled
+        self.memory += compiled.options.max_mem
+        while self.memory > MAX_CACHED_MEMORY:
+            self.memory -= self.popitem(last=False)[1].options.max_mem
+
+
+_compiled = _Cache()
 
 
 def _compile(pattern: str) -> tuple[Any, str]:
@@ -196,30 +215,29 @@ def _compile(pattern: str) -> tuple[Any, str]:
     if known is not None:
         _compiled.move_to_end(pattern)
         return known, ""
-    fault = _excess(pattern)
+    size, fault = _estimate(pattern)
     if fault:
         return None, fault
-    compiled, fault = _compile_with_re2(pattern)
+    memory = SMALL_MEMORY if size <= SMALL_SIZE else MAX_MEMORY
+    compiled, fault = _compile_with_re2(pattern, memory)
     fault = fault or _fault_for_java(pattern)
     if fault:
         return None, fault
     if compiled.groups:  # RE2 captures named groups even with never_capture
-        compiled, fault = _compile_with_re2(_PARTS.sub(_without_name, pattern))
+        compiled, fault = _compile_with_re2(_PARTS.sub(_without_name, pattern), memory)
         if fault or compiled.groups:
             return None, "invalid named capture"
-    _compiled[pattern] = compiled
-    if len(_compiled) > MAX_CACHED:
-        _compiled.popitem(last=False)
+    _compiled.keep(pattern, compiled)
     return compiled, ""
 
 
-def _compile_with_re2(pattern: str) -> tuple[Any, str]:
+def _compile_with_re2(pattern: str, memory: int) -> tuple[Any, str]:
     import re2  # type: ignore[import-untyped]
 
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True
-    options.max_mem = MAX_MEMORY
+    options.max_mem = memory
     try:
         return re2.compile(pattern, options), ""
     except re2.error as error:

@@ -12,7 +12,7 @@ from typing import Any
 PIECE_BYTES = 64 << 10
 """Short chunks are joined to pieces of about this size."""
 
-Pack = Callable[[Mapping[str, Any]], list[bytes]]
+Pack = Callable[[Any], list[bytes]]
 
 
 class Pieces:
@@ -73,12 +73,21 @@ class Elements(Pieces):
 
     def add(self, element: Mapping[str, Any]) -> list[bytes]:
         """Packs and appends an element. Returns its bytes, e.g. for ``repeat``."""
+        packed = self.packed(element)
+        self.repeat(packed)
+        return packed
+
+    def packed(self, element: Mapping[str, Any]) -> list[bytes]:
+        """Packs an element without appending it: ``repeat`` appends it. The bytes in its own arrays are counted now."""
         packed = self._pack(element)
         inner = sum(value.counted for value in element.values() if type(value) is Elements)
         self.counted += inner
         self._new_bytes -= inner
-        self.repeat(packed)
         return packed
+
+    def add_value(self, value: Any) -> None:
+        """Packs and appends a number or text."""
+        self.repeat(self._pack(value))
 
     def repeat(self, packed: Iterable[bytes]) -> None:
         """Appends a packed element."""

@@ -33,13 +33,17 @@ from odradek.wire.request_limits import (
     without_unknown_tags,
 )
 
+Counting = Generator[None, None, int]
+"""Returns the position after the counted part."""
 Reading = Generator[None, None, tuple[Any, int]]
 """Returns a value and the position after it."""
 Kept = list[list[Any]]
 """The elements of each long array."""
+_CountInSteps = Callable[[Any, int, int, list[int]], Counting]
 _ReadInSteps = Callable[[Any, int, int, list[int], Kept], Reading]
 
 STRUCTURES_PER_STEP = 16
+COUNTED_PER_STEP = 200
 FEW_ELEMENTS = 64
 """A structure with at most this number of elements in its arrays and at most ``BYTES_PER_STEP`` is read in one step."""
 BYTES_PER_STEP = 256 << 10
@@ -50,8 +54,18 @@ def read_in_steps(entity: Any, data: bytes | memoryview, at: int, kept: Kept) ->
     return _structure_in_steps(entity, is_strict(entity))(data, at, len(data), [most_elements(entity)] * 2, kept)
 
 
+def count_in_steps(entity: Any, data: bytes | memoryview, at: int) -> Counting:
+    """Counts the elements and tagged fields of a message without reading them. Raises the errors of the checks.
+
+    The element of an array with only one element does not count.
+    """
+    left = [most_elements(entity)] * 2
+    yield from _counted_in_steps(entity, is_strict(entity))(data, at, len(data), left)
+    return left[1] - left[0]
+
+
 class _Array(NamedTuple):
-    """An array of structures or strings. ``read_in_steps`` is for structures that can be long; otherwise it is None."""
+    """An array of structures or strings. ``inner`` is a class of structures that can be long; otherwise it is None."""
 
     name: str
     start: Callable[[Any, int, int, list[int]], tuple[int, int]]
@@ -59,6 +73,7 @@ class _Array(NamedTuple):
     walk: CountingWalk
     read: Callable[[Any, int], Any]
     read_in_steps: _ReadInSteps | None
+    inner: Any
 
 
 @cache
@@ -85,6 +100,38 @@ def _structure_in_steps(entity: Any, strict: bool) -> _ReadInSteps:
         return (replace(message, **arrays) if arrays else message), at
 
     return read
+
+
+@cache
+def _counted_in_steps(entity: Any, strict: bool) -> _CountInSteps:
+    parts = _parts_of(entity, strict)
+
+    def count(data: Any, at: int, end: int, left: list[int]) -> Counting:
+        for part in parts:
+            if not isinstance(part, _Array):
+                at = part(data, at, end, left)
+                continue
+            number, at = part.start(data, at, end, left)
+            walk, inner = part.walk, None if part.inner is None else _counted_in_steps(part.inner, strict)
+            for step in range(number):
+                if inner is None:
+                    at = walk(data, at, end, left)
+                else:
+                    few = [FEW_ELEMENTS, FEW_ELEMENTS]
+                    try:
+                        at = walk(data, at, end, few)
+                        left[0] -= FEW_ELEMENTS - few[0]
+                    except ValueError:  # the element is long, or the count in steps raises the same error
+                        at = yield from inner(data, at, end, left)
+                if not step % COUNTED_PER_STEP:
+                    if left[0] < 0:
+                        too_many(left[1])
+                    yield
+            if left[0] < 0:
+                too_many(left[1])
+        return at
+
+    return count
 
 
 def _elements(array: _Array, count: int, at: int, source: tuple[Any, int, list[int], Kept]) -> Reading:
@@ -145,11 +192,12 @@ def _array(field: Field[Any], flexible: bool, strict: bool) -> _Array:
     start, empty = array_start(field, flexible), b"\1" if flexible else bytes(4)
     if "kafka_type" in field.metadata:
         walk = string_walk(field, flexible, strict)
-        return _Array(field.name, start, empty, walk, _read_compact if flexible else _read_legacy, None)
+        return _Array(field.name, start, empty, walk, _read_compact if flexible else _read_legacy, None, None)
     inner: Any = classify_field(field).type_
     may_be_long = any(isinstance(part, _Array) for part in _parts_of(inner, strict))
     in_steps = _structure_in_steps(inner, strict) if may_be_long else None
-    return _Array(field.name, start, empty, structure_walk(inner, strict), _known(inner), in_steps)
+    walk = structure_walk(inner, strict)
+    return _Array(field.name, start, empty, walk, _known(inner), in_steps, inner if may_be_long else None)
 
 
 def _read_compact(data: Any, at: int) -> str:

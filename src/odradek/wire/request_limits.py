@@ -80,26 +80,29 @@ class _Mode(NamedTuple):
 
 
 @cache
-def length_check(entity: Any, most: int = sys.maxsize) -> Walk | None:
-    """Returns ``check(data, start, end)`` of a kio message class, or ``None`` if there is nothing to check.
+def length_check(entity: Any) -> CountingWalk | None:
+    """Returns ``check(data, start, end, left)`` of a kio message class, or ``None`` if there is nothing to check.
 
-    The check raises ValueError, IndexError or struct.error for impossible lengths. It raises TooManyElements for more
-    elements than ``most`` or than ``most_elements`` allows.
+    ``left`` has the largest number of elements twice, ``most_elements`` or less. The check subtracts the elements of
+    the message from the first. It raises TooManyElements for too many elements, and ValueError, IndexError or
+    struct.error for impossible lengths.
     """
-    most = min(most, most_elements(entity))
     strict = is_strict(entity)
     whole = _compiled_once(entity, _Mode(strict))
     if not _has_arrays(entity):
         if not strict or _is_plain(entity):
             return None
-        return lambda data, at, end: whole(data, at, end, [most, most]) if end - at > MAX_STRING_BYTES else at
+        return lambda data, at, end, left: whole(data, at, end, left) if end - at > MAX_STRING_BYTES else at
     walk = _compiled_once(entity, _Mode(strict, until_last=True))
     if not strict:
-        return lambda data, at, end: walk(data, at, end, [most, most])
+        return walk
 
-    def check(data: Any, at: int, end: int) -> int:
-        stopped_at = walk(data, at, end, [most, most])
-        return whole(data, at, end, [most, most]) if stopped_at == _GO_ON else stopped_at
+    def check(data: Any, at: int, end: int, left: list[int]) -> int:
+        stopped_at = walk(data, at, end, left)
+        if stopped_at != _GO_ON:
+            return stopped_at
+        left[0] = left[1]
+        return whole(data, at, end, left)
 
     return check
 

@@ -8,7 +8,6 @@ Durations and times are integers in milliseconds; kio's own writer needs timedel
 from __future__ import annotations
 
 import struct
-import sys
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import MISSING, Field, fields
 from datetime import timedelta
@@ -28,7 +27,13 @@ from odradek.core.ids import MAX_STRING_BYTES
 from odradek.core.varints import uvarint
 from odradek.wire.api_keys import API_VERSIONS
 from odradek.wire.elements import Elements, Pack, in_pieces
-from odradek.wire.request_limits import ELEMENTS_AT_ONCE, TooManyElements, length_check, without_unknown_tags
+from odradek.wire.request_limits import (
+    ELEMENTS_AT_ONCE,
+    TooManyElements,
+    length_check,
+    most_elements,
+    without_unknown_tags,
+)
 
 Writer = Callable[[list[bytes], Any], None]
 _MISSING = object()
@@ -80,30 +85,30 @@ def api_name(api_key: int) -> str:
     return str(api_key_map.get(api_key, f"api_{api_key}"))
 
 
-_ReadMessage = Callable[[Any, int], tuple[Any, int]]
+_ReadMessage = Callable[[Any, int, list[int]], tuple[Any, int]]
 
 
 @cache
-def _reader(api_key: int, version: int, kind: Kind, most: int) -> _ReadMessage:
-    """Returns a function that checks and reads a message of at most ``most`` elements.
+def _reader(api_key: int, version: int, kind: Kind) -> tuple[_ReadMessage, int]:
+    """Returns a function that checks and reads a message, and the largest number of elements of such a message.
 
-    The function ignores tagged fields that kio's class does not have.
+    The function ignores tagged fields that kio's class does not have. ``left``: see ``length_check``.
     """
     entity = message_type(api_key, version, kind)
-    read, check = entity_reader(entity), length_check(entity, most)
+    read, check = entity_reader(entity), length_check(entity)
 
-    def check_and_read(data: Any, offset: int) -> tuple[Any, int]:
+    def check_and_read(data: Any, offset: int, left: list[int]) -> tuple[Any, int]:
         if check is not None:
-            check(data, offset, len(data))
+            check(data, offset, len(data), left)
         try:
             return read(data, offset)
         except KeyError:
-            known = without_unknown_tags(entity, data, offset, most)
+            known = without_unknown_tags(entity, data, offset, left[1])
             if known is None:
                 raise
             return read(known[0], 0)[0], known[1] - offset
 
-    return check_and_read
+    return check_and_read, most_elements(entity)
 
 
 def decode(api_key: int, version: int, kind: Kind, data: bytes | memoryview, offset: int = 0) -> tuple[Any, int]:
@@ -111,23 +116,23 @@ def decode(api_key: int, version: int, kind: Kind, data: bytes | memoryview, off
 
     Raises UnknownMessage, or ValueError if the bytes are not such a message.
     """
-    read = _reader(api_key, version, kind, sys.maxsize)
+    read, most = _reader(api_key, version, kind)
     try:
-        return read(data, offset)
+        return read(data, offset, [most, most])
     except (UnknownMessage, MemoryError):
         raise
     except Exception as error:  # kio raises errors of its own, IndexError, UnicodeDecodeError and others
         raise ValueError(f"malformed {api_name(api_key)} v{version}: {error}") from error
 
 
-def decode_short(api_key: int, version: int, data: bytes, offset: int) -> Any:
-    """Reads a request of at most ``ELEMENTS_AT_ONCE`` elements.
+def decode_short(api_key: int, version: int, data: bytes, offset: int) -> tuple[Any, int]:
+    """Reads a request of at most ``ELEMENTS_AT_ONCE`` elements. Returns the request and the number of its elements.
 
     Raises TooManyElements for more elements, and the errors of ``decode``.
     """
-    read = _reader(api_key, version, Kind.REQUEST, ELEMENTS_AT_ONCE)
+    read, left = _reader(api_key, version, Kind.REQUEST)[0], [ELEMENTS_AT_ONCE, ELEMENTS_AT_ONCE]
     try:
-        return read(data, offset)[0]
+        return read(data, offset, left)[0], ELEMENTS_AT_ONCE - left[0]
     except (UnknownMessage, TooManyElements, MemoryError):
         raise
     except Exception as error:
@@ -159,6 +164,18 @@ def decode_in_steps(
         raise ValueError(f"malformed {api_name(api_key)} v{version}: {error}") from error
 
 
+def count_in_steps(api_key: int, version: int, data: bytes, offset: int) -> Generator[None, None, int]:
+    """Counts the elements and tagged fields of a request before it is read. Raises the errors of ``decode``."""
+    from odradek.wire import long_requests
+
+    try:
+        return (yield from long_requests.count_in_steps(message_type(api_key, version, Kind.REQUEST), data, offset))
+    except (MemoryError, GeneratorExit):
+        raise
+    except Exception as error:
+        raise ValueError(f"malformed {api_name(api_key)} v{version}: {error}") from error
+
+
 def milliseconds(value: timedelta | int) -> int:
     """Returns a duration field of a decoded message in milliseconds."""
     if isinstance(value, int):
@@ -184,11 +201,16 @@ def encode_pieces(api_key: int, version: int, kind: Kind, message: Mapping[str, 
 def element_packer(api_key: int, version: int, kind: Kind, *path: str) -> Pack:
     """Returns the packer of an array's elements (see ``Elements``). ``path``: the names of the fields to the array."""
     entity = message_type(api_key, version, kind)
-    for name in path:
+    for name in path[:-1]:
         entity = next(classify_field(field).type_ for field in fields(entity) if field.name == name)
-    write = _entity_writer(entity)
+    last = next((field for field in _fields_of(entity)[0] if field.name == path[-1]), None)
+    if last is None:
+        inner = next(classify_field(field).type_ for field in fields(entity) if field.name == path[-1])
+        write = _entity_writer(inner)
+    else:
+        write = last.item or _entity_writer(last.inner)
 
-    def pack(element: Mapping[str, Any]) -> list[bytes]:
+    def pack(element: Any) -> list[bytes]:
         out: list[bytes] = []
         write(out, element)
         return in_pieces(out)
@@ -354,12 +376,16 @@ def _as_mapping(value: Any) -> Mapping[str, Any]:
 
 
 class _Plain(NamedTuple):
-    """A field without a tag. ``inner``: the class of the elements for an array of structures, otherwise None."""
+    """A field without a tag. ``inner``: the class of the elements for an array of structures, otherwise None.
+
+    ``item``: the writer of an element for an array of anything else, otherwise None.
+    """
 
     name: str
     write: Writer
     default: Any
     inner: Any
+    item: Writer | None
 
 
 Tagged = tuple[int, str, Writer, bytes | None]
@@ -380,8 +406,10 @@ def _fields_of(entity: Any) -> tuple[list[_Plain], list[Tagged]]:
             write = _cut(write)
         if tag is None:
             kind = classify_field(field)
-            inner = kind.type_ if kind.is_array and "kafka_type" not in field.metadata else None
-            plain.append(_Plain(field.name, write, _default(field), inner))
+            kafka_type = field.metadata.get("kafka_type")
+            inner = kind.type_ if kind.is_array and kafka_type is None else None
+            item = _primitive(kafka_type, flexible, False) if kind.is_array and kafka_type is not None else None
+            plain.append(_Plain(field.name, write, _default(field), inner, item))
         else:
             tagged.append((int(tag), field.name, write, _packed_default(write, _default(field))))
     tagged.sort(key=lambda row: row[0])
@@ -438,13 +466,19 @@ def _write_tags(out: list[bytes], tagged: list[Tagged], values: Mapping[str, Any
 
 LONG_MESSAGE = 200
 """A message with more structures than this, in all its arrays together, is packed in steps."""
+LONG_ARRAY = 2000
+"""A message whose first-level array of numbers or texts has more elements than this is packed in steps."""
 _STEPS_PER_PIECE = 256
 
 
 def is_long(api_key: int, version: int, kind: Kind, message: Mapping[str, Any]) -> bool:
     """Returns whether a message is so long that packing it takes milliseconds."""
-    arrays = _arrays_of(message_type(api_key, version, kind))
-    return bool(arrays) and _left(arrays, message, LONG_MESSAGE) < 0
+    entity = message_type(api_key, version, kind)
+    arrays = _arrays_of(entity)
+    if arrays and _left(arrays, message, LONG_MESSAGE) < 0:
+        return True
+    values = _values_of(entity)
+    return bool(values) and any(len(message.get(name) or ()) > LONG_ARRAY for name in values)
 
 
 _Arrays = tuple[tuple[str, Any], ...]
@@ -454,6 +488,12 @@ _Arrays = tuple[tuple[str, Any], ...]
 def _arrays_of(entity: Any) -> _Arrays:
     """Returns the names of a structure's arrays of structures, each with ``_arrays_of`` the class of its elements."""
     return tuple((field.name, _arrays_of(field.inner)) for field in _fields_of(entity)[0] if field.inner is not None)
+
+
+@cache
+def _values_of(entity: Any) -> tuple[str, ...]:
+    """Returns the names of a structure's arrays of numbers or texts."""
+    return tuple(field.name for field in _fields_of(entity)[0] if field.item is not None)
 
 
 def _left(arrays: _Arrays, message: Any, left: int) -> int:
@@ -495,14 +535,20 @@ def _written_in_steps(entity: Any, out: list[bytes], message: Any) -> Generator[
     values = message if type(message) is dict else _as_mapping(message)
     plain, tagged = _fields_of(entity)
     flexible = bool(entity.__flexible__)
-    for name, write, default, inner in plain:
+    for name, write, default, inner, item in plain:
         value = values.get(name, default)
         if value is _MISSING:
             raise KeyError(f"{entity.__name__} v{entity.__version__} needs {name}")
-        if inner is None or not value or type(value) is Elements:
+        if not value or type(value) is Elements or (inner is None and (item is None or len(value) <= LONG_ARRAY)):
             write(out, value)
             continue
         out.append(uvarint(len(value) + 1) if flexible else len(value).to_bytes(4, "big"))
+        if item is not None:
+            for number, element in enumerate(value, 1):
+                item(out, element)
+                if not number % LONG_MESSAGE:
+                    yield
+            continue
         write_element = _entity_writer(inner)
         for element in value:
             if _arrays_of(inner):

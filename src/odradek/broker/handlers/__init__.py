@@ -14,6 +14,8 @@ The router has no code for a single API. A file sets these names where its API n
 * ``IS_FREQUENT``: producers and consumers use the API, so the broker loads its file while it is idle.
 * ``REPLIES_TO_ANY_VERSION``: the reply to a request in a version that is not served has the oldest version. The handler
   gets ``None`` as the message.
+* ``WAITS_FOR_OTHERS``: the reply may wait for requests of other clients, for minutes. The elements of a waiting request
+  do not count towards the limit of all requests (``broker/request_elements``); the handler keeps few of them.
 * ``KEEPS_REQUESTS``: clients repeat the same long request, so the router keeps its decoded message.
 
 A message is an instance of kio's class for the version of the request. Its type annotation is the class of the newest
@@ -47,6 +49,7 @@ class HandlerFile(NamedTuple):
     is_frequent: bool
     replies_to_any_version: bool
     keeps_requests: bool
+    waits_for_others: bool
 
 
 @cache
@@ -73,6 +76,7 @@ def _read(name: str) -> HandlerFile:
         is_frequent=_is_set(lines, b"IS_FREQUENT"),
         replies_to_any_version=_is_set(lines, b"REPLIES_TO_ANY_VERSION"),
         keeps_requests=_is_set(lines, b"KEEPS_REQUESTS"),
+        waits_for_others=_is_set(lines, b"WAITS_FOR_OTHERS"),
     )
 
 

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
 VERSIONS = (4, 18)
 IS_FREQUENT = True
+WAITS_FOR_OTHERS = True
 _NO_ID = UUID(int=0)
 
 

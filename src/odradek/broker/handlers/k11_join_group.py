@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 VERSIONS = (0, 9)
 IS_FREQUENT = True
+WAITS_FOR_OTHERS = True
 MAX_PROTOCOLS = 1000
 """The most protocols of one member. Kafka has no limit; its clients send their assignors, at most five."""
 

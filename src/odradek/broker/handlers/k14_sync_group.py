@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 VERSIONS = (0, 5)
 IS_FREQUENT = True
+WAITS_FOR_OTHERS = True
 
 
 def handle(

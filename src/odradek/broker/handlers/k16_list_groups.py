@@ -29,6 +29,12 @@ _SHORT = MAX_STRING_BYTES // 4
 
 Logs of earlier versions may hold longer ids; those that do not fit are left out.
 """
+_NAMES = {
+    "empty", "preparingrebalance", "completingrebalance", "stable", "dead", "assigning", "reconciling",
+    "classic", "consumer",
+}  # fmt: skip
+"""The states and types of groups, in lower case."""
+_MOST_NAMES = 20
 
 
 def handle(broker: BrokerServices, context: Context, message: ListGroupsRequest) -> Steps[list[Chunk]]:
@@ -55,8 +61,11 @@ def handle(broker: BrokerServices, context: Context, message: ListGroupsRequest)
 
 
 def _lower(names: Iterable[str]) -> Steps[frozenset[str]]:
-    lower = set()
+    """Returns the names of a filter. Of the many unknown names that a filter may have, which match nothing, it keeps
+    a few."""
+    lower: set[str] = set()
     for name in names:
-        lower.add(name.strip().lower())
+        if len(lower) < _MOST_NAMES or name.strip().lower() in _NAMES:
+            lower.add(name.strip().lower())
         yield None
     return frozenset(lower)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from odradek.broker.long_lists import STEP_ELEMENTS
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.quotas import CLIENT_ID, IP, USER
 from odradek.catalog.shard import Entity
@@ -29,9 +30,11 @@ Filter = dict[str, tuple[int, str | None]]
 
 
 def handle(broker: BrokerServices, context: Context, message: DescribeClientQuotasRequest) -> Steps[list[Chunk]]:
+    asked: Filter = {}
     try:
-        asked = _filter(message.components)
+        yield from _read(message.components, asked)
     except KafkaError as error:
+        broker.leftovers.add(asked)
         return reply(context, {"error_code": error.code, "error_message": error.message, "entries": None})
     entries = elements(context, "entries")
     for entity, limits in list(broker.catalog.quotas().items()):
@@ -46,10 +49,12 @@ def handle(broker: BrokerServices, context: Context, message: DescribeClientQuot
     return reply(context, {"error_code": ErrorCode.none, "error_message": "", "entries": entries})
 
 
-def _filter(components: Iterable[ComponentData]) -> Filter:
-    """Returns the filter by entity type. Raises KafkaError if it is invalid."""
-    asked: Filter = {}
-    for component in components:
+def _read(components: Iterable[ComponentData], asked: Filter) -> Steps[None]:
+    """Reads the filter by entity type into ``asked``. Raises KafkaError if it is invalid.
+
+    A valid filter has few components. The fault of an invalid one may be in its last component.
+    """
+    for number, component in enumerate(components, 1):
         kind, match_type, name = component.entity_type, component.match_type, component.match
         fault = ""
         if not kind:
@@ -65,12 +70,13 @@ def _filter(components: Iterable[ComponentData]) -> Filter:
         if fault:
             raise KafkaError(ErrorCode.invalid_request, fault)
         asked[kind] = (match_type, name)
-    unknown = [kind for kind in asked if kind not in (USER, CLIENT_ID, IP)]
-    if unknown:
-        raise KafkaError(ErrorCode.unsupported_version, f"Unsupported entity type {unknown[0]}")
+        if not number % STEP_ELEMENTS:
+            yield None
+    for kind in asked:  # at most three of them are known
+        if kind not in (USER, CLIENT_ID, IP):
+            raise KafkaError(ErrorCode.unsupported_version, f"Unsupported entity type {kind}")
     if IP in asked and len(asked) > 1:
         raise KafkaError(ErrorCode.invalid_request, "Entity type ip cannot be combined with others in the filter")
-    return asked
 
 
 def _matches(entity: Entity, asked: Filter, *, strict: bool) -> bool:

@@ -10,16 +10,18 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.long_lists import count_in_steps
+from odradek.broker.long_lists import STEP_ELEMENTS, count_in_steps, dict_in_steps
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.metadata_log import ChangeTooLarge
 from odradek.broker.quotas import CLIENT_ID, CLIENT_KEYS, CONNECTION_CREATION_RATE, IP, USER, WHOLE_NUMBERS
 from odradek.broker.scheduler import value_of
 from odradek.catalog.shard import AlterClientQuotas, Entity
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.pace import sorted_in_steps
 
 if TYPE_CHECKING:
     from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest, EntryData
@@ -33,78 +35,131 @@ VERSIONS = (0, 1)
 _HOST_NAME = re.compile(r"[a-zA-Z0-9_]([a-zA-Z0-9_.-]*[a-zA-Z0-9_])?")
 _MOST = 2.0**63
 _ROUNDING = 1e-6
+_KNOWN = {USER, CLIENT_ID, IP}
 _TYPES = ({USER}, {CLIENT_ID}, {USER, CLIENT_ID}, {IP})
+MOST_TYPES = len(_KNOWN)
+"""An entity with more types has an unknown one and is refused. Its rows are read in steps."""
+
+
+class _Asked:
+    """An entry of a request. ``key`` is the entity, or a digest of an entity with many types.
+
+    ``wide`` has the names of such an entity by type, ``fault`` says why no quota may be set for the entity, and
+    ``error`` why its change was refused.
+    """
+
+    __slots__ = ("entry", "error", "fault", "key", "wide")
+
+    def __init__(self, entry: EntryData, key: Entity | bytes, fault: str, wide: dict[str, str | None] | None) -> None:
+        self.entry = entry
+        self.key = key
+        self.fault = fault
+        self.wide = wide
+        self.error: KafkaError | None = None
+
+    def names(self) -> Iterable[tuple[str, str | None]]:
+        return self.key if isinstance(self.key, tuple) else (self.wide or {}).items()
 
 
 def handle(broker: BrokerServices, context: Context, message: AlterClientQuotasRequest) -> Steps[list[Chunk]]:
-    times = yield from count_in_steps(_key(entry) for entry in message.entries)
-    try:
-        errors = yield from _alter_all(broker, context, message, times)
-    except KafkaError as error:
-        errors = dict.fromkeys(times, error.kept())
-    entries = elements(context, "entries")
-    for entity, refused in errors.items():
-        entries.add(_row(entity, refused))
+    asked: list[_Asked] = []
+    for entry in message.entries:
+        asked.append((yield from _read(entry)))
         yield None
-    broker.leftovers.add(times, errors)
+    times = yield from count_in_steps(each.key for each in asked)
+    answered = yield from dict_in_steps((each.key, each) for each in asked)
+    try:
+        yield from _alter_all(broker, context, message, asked, times)
+    except KafkaError as error:
+        refusal = error.kept()
+        for each in answered.values():
+            each.error = refusal
+            yield None
+    entries = elements(context, "entries")
+    for each in answered.values():
+        entries.add((yield from _row(context, each)))
+        if each.wide:
+            broker.leftovers.add(each.wide)
+        yield None
+    broker.leftovers.add(times, answered, asked)
     return reply(context, {"entries": entries})
 
 
 def _alter_all(
-    broker: BrokerServices, context: Context, message: AlterClientQuotasRequest, times: Mapping[Entity, int]
-) -> Steps[dict[Entity, KafkaError | None]]:
-    """Returns for each entity the error of its change, or None. Raises KafkaError if all changes are refused."""
+    broker: BrokerServices,
+    context: Context,
+    message: AlterClientQuotasRequest,
+    asked: Sequence[_Asked],
+    times: Mapping[Entity | bytes, int],
+) -> Steps[None]:
+    """Changes the quotas and sets the error of each refused entry. Raises KafkaError if all changes are refused."""
 
-    def alter(change: Change) -> Steps[dict[Entity, KafkaError | None]]:
-        errors: dict[Entity, KafkaError | None] = {}
-        for entry in message.entries:
-            refused = None
+    def alter(change: Change) -> Steps[None]:
+        for each in asked:
             try:
-                if times[_key(entry)] > 1:
+                if times[each.key] > 1:
                     raise KafkaError(ErrorCode.invalid_request, "Duplicate quota entries found for the same entity")
-                yield from change.add(AlterClientQuotas(_entity(entry), _changes(entry)))
+                if each.fault or not isinstance(each.key, tuple):
+                    raise KafkaError(ErrorCode.invalid_request, each.fault)
+                changes = yield from _changes(each.entry, each.key)
+                yield from change.add(AlterClientQuotas(each.key, changes))
+                broker.leftovers.add(changes)
             except ChangeTooLarge:
                 raise
             except KafkaError as error:
-                refused = error.kept()
-            errors[_key(entry)] = refused
+                each.error = error.kept()
             yield None
-        return errors
 
-    return (yield from value_of(broker.controller.write(alter, context, validate_only=message.validate_only)))
+    yield from value_of(broker.controller.write(alter, context, validate_only=message.validate_only))
 
 
-def _row(entity: Entity, error: KafkaError | None) -> dict[str, Any]:
+def _row(context: Context, asked: _Asked) -> Steps[dict[str, Any]]:
+    error = asked.error
+    entity = elements(context, "entries", "entity")
+    for kind, name in asked.names():
+        entity.add({"entity_type": kind, "entity_name": name})
+        if not len(entity) % STEP_ELEMENTS:
+            yield None
     return {
         "error_code": error.code if error is not None else ErrorCode.none,
         "error_message": (error.message or None) if error is not None else None,
-        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in dict(entity).items()],
+        "entity": entity,
     }
 
 
-def _key(entry: EntryData) -> Entity:
-    names = {row.entity_type: row.entity_name for row in entry.entity}
-    return tuple(sorted(names.items()))
+def _read(entry: EntryData) -> Steps[_Asked]:
+    """Reads the entity of an entry. An entity with more types than exist is compared by a digest."""
+    if len(entry.entity) <= MOST_TYPES:
+        names = {row.entity_type: row.entity_name for row in entry.entity}
+    else:
+        names = yield from dict_in_steps((row.entity_type, row.entity_name) for row in entry.entity)
+    if len(names) <= MOST_TYPES:
+        entity = tuple(sorted(names.items()))
+        return _Asked(entry, entity, _fault(entity), None)
+    digest, unknown = blake2b(), ""
+    for number, kind in enumerate((yield from sorted_in_steps(names)), 1):
+        digest.update(repr((kind, names[kind])).encode())
+        if not unknown and kind not in _KNOWN:
+            unknown = kind
+        if not number % STEP_ELEMENTS:
+            yield None
+    return _Asked(entry, digest.digest(), f"Unhandled client quota entity type: {unknown}", names)
 
 
-def _entity(entry: EntryData) -> Entity:
-    """Returns the entity of an entry. Raises KafkaError if no quota may be set for it."""
-    entity = _key(entry)
+def _fault(entity: Entity) -> str:
+    """Returns why no quota may be set for an entity, or ""."""
     names = dict(entity)
-    fault = ""
     if not entity:
-        fault = "Invalid empty client quota entity"
-    elif unknown := names.keys() - {USER, CLIENT_ID, IP}:
-        fault = f"Unhandled client quota entity type: {min(unknown)}"
-    elif "" in names.values():
-        fault = "Empty names are not supported."
-    elif names.keys() not in _TYPES:
-        fault = "Invalid client quota entity combination"
-    elif IP in names and not _is_address(names[IP]):
-        fault = f"{names[IP]} is not a valid IP or resolvable host."
-    if fault:
-        raise KafkaError(ErrorCode.invalid_request, fault)
-    return entity
+        return "Invalid empty client quota entity"
+    if unknown := names.keys() - _KNOWN:
+        return f"Unhandled client quota entity type: {min(unknown)}"
+    if "" in names.values():
+        return "Empty names are not supported."
+    if names.keys() not in _TYPES:
+        return "Invalid client quota entity combination"
+    if IP in names and not _is_address(names[IP]):
+        return f"{names[IP]} is not a valid IP or resolvable host."
+    return ""
 
 
 def _is_address(name: str | None) -> bool:
@@ -118,11 +173,11 @@ def _is_address(name: str | None) -> bool:
     return True
 
 
-def _changes(entry: EntryData) -> dict[str, float | None]:
+def _changes(entry: EntryData, entity: Entity) -> Steps[dict[str, float | None]]:
     """Returns the new value of each quota, None to remove it. Raises KafkaError."""
-    allowed = (CONNECTION_CREATION_RATE,) if any(row.entity_type == IP for row in entry.entity) else CLIENT_KEYS
+    allowed = (CONNECTION_CREATION_RATE,) if any(kind == IP for kind, _ in entity) else CLIENT_KEYS
     changes: dict[str, float | None] = {}
-    for op in entry.ops:
+    for number, op in enumerate(entry.ops, 1):
         fault = ""
         if op.key in changes:
             fault = f"Duplicate quota key {op.key}"
@@ -137,4 +192,6 @@ def _changes(entry: EntryData) -> dict[str, float | None]:
         if fault:
             raise KafkaError(ErrorCode.invalid_request, fault)
         changes[op.key] = None if op.remove else float(op.value)
+        if not number % STEP_ELEMENTS:
+            yield None
     return changes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.transaction_coordinator import TRANSACTIONS
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.pace import STEP_WORK, Pace
+from odradek.core.pace import STEP_WORK, Pace, sorted_in_steps
 from odradek.core.transaction_records import TransactionState
 from odradek.groups.regex import check_pattern, resolve_in_steps
 
@@ -30,7 +30,13 @@ _WITHOUT_RECORDS = ("Dead", "PrepareEpochFence")
 
 
 def handle(broker: BrokerServices, context: Context, message: ListTransactionsRequest) -> Steps[list[Chunk]]:
-    known, unknown = yield from _states(message)
+    unknown: set[str] = set()
+    known = yield from _states(message, unknown)
+    filters, names = elements(context, "unknown_state_filters"), (yield from sorted_in_steps(unknown))
+    for name in names:
+        filters.add_value(name)
+        yield None
+    broker.leftovers.add(unknown, names)
     try:
         error, found = yield from _find(broker, context, message, known)
     except KafkaError as refused:
@@ -39,7 +45,7 @@ def handle(broker: BrokerServices, context: Context, message: ListTransactionsRe
     for transactional_id, producer_id, state in found:
         rows.add({"transactional_id": transactional_id, "producer_id": producer_id, "transaction_state": state.title})
         yield None
-    return reply(context, {"error_code": error, "unknown_state_filters": unknown, "transaction_states": rows})
+    return reply(context, {"error_code": error, "unknown_state_filters": filters, "transaction_states": rows})
 
 
 def _find(
@@ -87,14 +93,13 @@ def _matching(found: list[ListedTransaction], pattern: str) -> Steps[list[Listed
     return listed
 
 
-def _states(message: ListTransactionsRequest) -> Steps[tuple[frozenset[TransactionState] | None, list[str]]]:
-    """Returns the states of the filter, None for all, and its unknown names."""
+def _states(message: ListTransactionsRequest, unknown: set[str]) -> Steps[frozenset[TransactionState] | None]:
+    """Returns the states of the filter, None for all. Adds its unknown names to ``unknown``."""
     known: set[TransactionState] = set()
-    unknown: set[str] = set()
     for name in message.state_filters:
         if name in _STATES:
             known.add(_STATES[name])
         elif name not in _WITHOUT_RECORDS:
             unknown.add(name)
         yield None
-    return (frozenset(known) if message.state_filters else None), sorted(unknown)
+    return frozenset(known) if message.state_filters else None

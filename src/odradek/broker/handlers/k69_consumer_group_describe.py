@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from odradek.broker.handlers.k15_describe_groups import ALL_GROUP_OPERATIONS, OPERATIONS_NOT_ASKED
-from odradek.broker.long_replies import Known, each_once, elements, reply
+from odradek.broker.long_replies import elements, reply
 from odradek.catalog.features import GROUP
+from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
+from odradek.core.ids import MAX_STRING_BYTES
+from odradek.core.varints import uvarint
 from odradek.groups.consumer_member import ConsumerMember, Partitions
 from odradek.groups.consumer_messages import DescribeConsumerGroup, DescribedConsumerGroup
 
@@ -22,9 +25,12 @@ if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
+    from odradek.wire.elements import Elements
 
 VERSIONS = (0, 1)
 CLASSIC, CONSUMER = 0, 1
+_SHORT = MAX_STRING_BYTES // 8
+"""The error message of a group id with at most this number of characters fits into a string."""
 Fields = dict[str, Any]
 
 
@@ -32,17 +38,44 @@ def handle(broker: BrokerServices, context: Context, message: ConsumerGroupDescr
     asked = message.include_authorized_operations
     groups = elements(context, "groups")
 
-    def describe(group_id: str) -> Steps[Fields]:
-        if GROUP not in broker.catalog.features():
-            refused = DescribedConsumerGroup(group_id, ErrorCode.unsupported_version)
-            return (yield from _pack(broker, context, asked, refused))
-        group = yield broker.groups.submit(broker.groups.partition_of(group_id), DescribeConsumerGroup(group_id))
-        return (yield from _pack(broker, context, asked, group))
-
-    known: Known = {}
-    yield from each_once(groups, message.group_ids, str, describe, known)
+    known: dict[str, list[bytes]] = {}
+    end = b""
+    for group_id in message.group_ids:
+        packed = known.get(group_id)
+        if packed is None:
+            group = yield _described(broker, group_id)
+            if group.error is ErrorCode.none or len(group_id) > _SHORT:
+                packed = groups.packed((yield from _pack(broker, context, asked, group)))
+            else:
+                end = end or _end(groups, (yield from _pack(broker, context, asked, DescribedConsumerGroup(""))))
+                packed = [_start(group) + end]
+            known[group_id] = packed
+        groups.repeat(packed)
+        yield None
     broker.leftovers.add(known)
     return reply(context, {"groups": groups})
+
+
+def _described(broker: BrokerServices, group_id: str) -> Deferred[DescribedConsumerGroup]:
+    if GROUP not in broker.catalog.features():
+        return Deferred.of(DescribedConsumerGroup(group_id, ErrorCode.unsupported_version))
+    return broker.groups.submit(broker.groups.partition_of(group_id), DescribeConsumerGroup(group_id))
+
+
+def _start(group: DescribedConsumerGroup) -> bytes:
+    """Packs the first fields of a refused group: error, error message, group id. The others are equal in all groups.
+
+    A request may have 250,000 groups that do not exist, and most of the time is that of packing."""
+    text = (group.error_message or "").encode()
+    group_id = group.group_id.encode()
+    start = int(group.error.value).to_bytes(2, "big")
+    start += b"\0" if group.error_message is None else uvarint(len(text) + 1) + text
+    return start + uvarint(len(group_id) + 1) + group_id
+
+
+def _end(groups: Elements, nameless: Fields) -> bytes:
+    """Packs the fields after those of ``_start``. ``nameless`` has no error message and an empty group id."""
+    return b"".join(groups.packed(nameless | {"authorized_operations": OPERATIONS_NOT_ASKED}))[4:]
 
 
 def _pack(
