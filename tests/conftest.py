@@ -44,6 +44,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 GIVEN = "ODRADEK_TEST_BOOTSTRAP"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _user_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Undo files of tests are not for the user's folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("user-data")))
+        yield
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from support.distribution import BothEnds

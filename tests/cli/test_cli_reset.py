@@ -134,6 +134,7 @@ def test_the_change_is_shown_and_must_be_confirmed(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     line = ["groups", "reset", "--group", group_with_offsets, "--topic", filled, "--to-offset", "6", "-b", bootstrap]
     answer = io.StringIO("n\n")
     answer.isatty = lambda: True  # type: ignore[method-assign]  # as a terminal
@@ -153,7 +154,10 @@ def test_the_change_is_shown_and_must_be_confirmed(
     monkeypatch.setattr("sys.stdin", answer)
     assert run(line) == 0
     assert offsets(admin, group_with_offsets) == {0: 6, 1: 6}
-    (undo,) = tmp_path.iterdir()
+    (undo,) = (tmp_path / "odradek" / "undo").iterdir()
+    assert f"Undo: odradek groups reset --group {group_with_offsets} --from-file {undo} --execute -b {bootstrap}\n" in (
+        capsys.readouterr().out
+    )
     assert sorted(undo.read_text().splitlines()) == [f"{filled},0,5", f"{filled},1,7"]
 
 

@@ -78,6 +78,7 @@ def tool(connect: str, bootstrap: str, capsys: pytest.CaptureFixture[str], tmp_p
          monkeypatch: pytest.MonkeyPatch) -> Tool:  # fmt: skip
     """Undo files are written to an empty folder."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.delenv("ODRADEK_ZOOKEEPER_LOGIN", raising=False)
     return Tool(connect, bootstrap, capsys)
 

@@ -50,7 +50,7 @@ def consumer(kazoo: KazooClient, group: str, topic: str, owned: tuple[int, ...] 
 
 
 def undo_file(folder: Path) -> Path:
-    (found,) = folder.glob("odradek-undo-*")
+    (found,) = folder.glob("odradek/undo/odradek-undo-*")
     return found
 
 
@@ -128,8 +128,8 @@ def test_a_reset_is_shown_executed_and_undone(
     assert re.search(rf"^{group} +{filled} +0 +4 +{expected['0']}$", tool.out, re.MULTILINE)
     assert stored(kazoo, group, filled) == expected
     undo = undo_file(tmp_path)
-    assert f"Undo: odradek zookeeper import --file {undo.name} --execute -z …" in tool.out
-    assert tool("import", "--file", undo.name, "--execute", "--undo-file", "second.txt") == 0
+    assert f"Undo: odradek zookeeper import --file {undo} --execute -z" in tool.out
+    assert tool("import", "--file", str(undo), "--execute", "--undo-file", "second.txt") == 0
     assert stored(kazoo, group, filled) == before
 
 

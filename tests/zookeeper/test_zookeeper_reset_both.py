@@ -40,6 +40,7 @@ def reset(
     harness: GroupHarness, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> ResetCommand:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.delenv("ODRADEK_ZOOKEEPER_LOGIN", raising=False)
     return ResetCommand(harness, capsys)
 
@@ -93,7 +94,7 @@ def test_both_offsets_are_shown_and_moved_and_the_undo_files_restore_them(
     assert reset(*arguments, "--execute", "--undo-file", "undo.csv") == 0
     assert in_both(harness, admin) == {0: (6, 6), 1: (2, 2)}
     assert "Moved 2 offsets in ZooKeeper." in reset.out
-    assert "Undo in ZooKeeper: odradek zookeeper import --file undo.csv.zookeeper.txt --execute -z …" in reset.out
+    assert "Undo in ZooKeeper: odradek zookeeper import --file undo.csv.zookeeper.txt --execute -z 127" in reset.out
     assert reset("--from-file", "undo.csv", "--execute", both=False) == 0
     undo = ["zookeeper", "import", "--file", "undo.csv.zookeeper.txt", "--execute", "-z", harness.connect]
     assert run(undo) == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,6 +25,7 @@ from odradek.cli.terminal import (
     progress,
     spinner,
 )
+from odradek.cli.user_folder import user_data_folder
 from odradek.core.printable import printable_json
 
 if TYPE_CHECKING:
@@ -69,13 +69,7 @@ class _Timing:
 
 def default_data_dir() -> Path:
     """Returns ``odradek/demo`` in the system's folder for user data."""
-    if os.name == "nt":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Application Support"
-    else:
-        base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    return base / "odradek" / "demo"
+    return user_data_folder() / "demo"
 
 
 def run_demo(options: DemoOptions) -> int:

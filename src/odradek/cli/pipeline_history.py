@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import time
@@ -19,6 +18,7 @@ from odradek.cli.options import client_config
 from odradek.cli.pipeline_options import HistoryLine, check_pyspark, spark_client_options
 from odradek.cli.terminal import CommandError, progress
 from odradek.cli.termination import terminable
+from odradek.core.output_file import put_in_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -187,7 +187,7 @@ class Writers:
                 table = self._directory / f"{name}.parquet"
                 if table.is_dir():  # written by a run on Spark
                     shutil.rmtree(table)
-                os.replace(self._part(name), table)
+                put_in_place(self._part(name), table)
             else:
                 self._part(name).unlink(missing_ok=True)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections import Counter
 from datetime import UTC, datetime
 from html import escape as escape_html
@@ -15,6 +14,7 @@ import pyarrow.compute as pc
 
 from odradek.core.errors import StorageError
 from odradek.core.extras import ExtraMissing
+from odradek.core.output_file import output_file, problem_of
 from odradek.core.printable import printable
 from odradek.history.analysis import Analysis
 from odradek.history.findings import KINDS, format_duration
@@ -86,20 +86,16 @@ def check_plotly() -> None:
 def check_page(path: Path) -> None:
     """Checks that the page can be written, before the analysis. Raises PlotlyMissing, StorageError."""
     check_plotly()
-    if path.is_dir():
-        raise StorageError(f"{path} is a directory, not a file")
-    if not path.absolute().parent.is_dir():
-        raise StorageError(f"{path}: there is no directory {path.absolute().parent}")
+    if problem := problem_of(path):
+        raise StorageError(f"{path}{'' if problem.startswith('is ') else ':'} {problem}")
 
 
 def write_page(path: Path, text: str) -> None:
-    """Writes the page atomically: until it is complete, readers see the old page. Raises StorageError."""
-    part = path.with_name(f"{path.name}.part")
+    """Writes the page: until it is complete, readers see the old page (``output_file``). Raises StorageError."""
     try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
+        with output_file(path) as file:
+            file.write(text.encode())
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise StorageError(f"{path}: {error.strerror}") from error
 
 

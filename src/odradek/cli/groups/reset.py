@@ -50,7 +50,7 @@ from odradek.cli.terminal import (
     progress,
     warning_lines,
 )
-from odradek.cli.undo_file import write_undo
+from odradek.cli.undo_file import pasted, write_undo
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -67,7 +67,7 @@ EPILOG = (
     "      --execute -b 127.0.0.1:9092\n"
     "  odradek groups reset --group g --all-topics --to-latest --execute \\\n"
     "      --zookeeper-connect 127.0.0.1:2181 -b 127.0.0.1:9092\n"
-    "  odradek groups reset --group g --from-file odradek-undo-….csv --execute -b 127.0.0.1:9092"
+    "  odradek groups reset --group g --from-file odradek-undo-20260131.csv --execute -b 127.0.0.1:9092"
 )
 
 
@@ -175,7 +175,7 @@ def run_reset(admin: Admin, scenario: Scenario, line: ResetLine, zookeeper: Grou
         undo = _write_undo(ready, line.undo_file)
         if zookeeper is not None:
             _move_in_zookeeper(zookeeper, moves, undo, quiet=quiet)
-        _commit(admin, ready, undo, quiet=quiet)
+        _commit(admin, ready, undo, None if quiet else line)
     if line.export:
         from odradek.lag import reset_csv
 
@@ -213,7 +213,7 @@ def _move_in_zookeeper(
     if not quiet and changes:
         note(f"Moved {counted(len(changes), 'offset')} in ZooKeeper.")
         if undo_there is not None:
-            note(f"Undo in ZooKeeper: odradek zookeeper import --file {undo_there} --execute -z …")
+            note(f"Undo in ZooKeeper: {zookeeper.undo_command(undo_there)}")
 
 
 def _plans(
@@ -339,7 +339,8 @@ def _write_undo(ready: list[GroupResetPlan], given: Path | None) -> Path:
     return write_undo(reset_csv.export(before, with_group=len(ready) > 1), given, "csv")
 
 
-def _commit(admin: Admin, ready: list[GroupResetPlan], undo: Path, *, quiet: bool) -> None:
+def _commit(admin: Admin, ready: list[GroupResetPlan], undo: Path, line: ResetLine | None) -> None:
+    """Commits the offsets. With ``line``, prints how to undo that."""
     done: list[str] = []
     with progress("Resetting", len(ready), "groups") as advance:
         for plan in ready:
@@ -351,17 +352,30 @@ def _commit(admin: Admin, ready: list[GroupResetPlan], undo: Path, *, quiet: boo
                 raise
             done.append(plan.group)
             advance(1)
-    if quiet:
+    if line is None:
         return
     note(f"Reset {_group_names(done)}.")
-    single = f" --group {ready[0].group}" if len(ready) == 1 else ""
+    here: dict[str, str | Path | None] = {"b": line.bootstrap, "command_config": line.command_config}
     if any(row.before is not None for plan in ready for row in plan.rows):
-        note(f"Undo: odradek groups reset{single} --from-file {undo} --execute -b …")
+        single = ["--group", ready[0].group] if len(ready) == 1 else []
+        note("Undo: " + pasted("odradek", "groups", "reset", *single, "--from-file", undo, "--execute", **here))
     for plan in ready:
-        new = [f"{row.topic}:{row.partition}" for row in plan.rows if row.before is None]
-        if new:
-            given = " ".join(f"--topic {one}" for one in new[:4]) + (" …" if len(new) > 4 else "")
-            note(f"These had no offset before; to undo: odradek groups delete-offsets --group {plan.group} {given}")
+        if new := _new_partitions(plan):
+            command = pasted("odradek", "groups", "delete-offsets", "--group", plan.group, *new, **here)
+            note(f"These had no offset before; to undo: {command}")
+
+
+def _new_partitions(plan: GroupResetPlan) -> list[str]:
+    """Returns the options that name the partitions that had no offset, for each topic its partitions together."""
+    numbers: dict[str, list[int]] = {}
+    for row in plan.rows:
+        if row.before is None:
+            numbers.setdefault(row.topic, []).append(row.partition)
+    return [
+        word
+        for topic, found in sorted(numbers.items())
+        for word in ("--topic", f"{topic}:{','.join(map(str, sorted(found)))}")
+    ]
 
 
 def _as_json(plan: GroupResetPlan, done: bool, undo: Path | None) -> dict[str, object]:

@@ -11,6 +11,7 @@ from odradek.cli.terminal import CommandError
 from odradek.cli.undo_file import write_undo
 
 if TYPE_CHECKING:
+    from odradek.cli.zookeeper.scope import ZooKeeperLine
     from odradek.core.ids import TopicPartition
     from odradek.lag.reset import GroupResetPlan
     from odradek.zookeeper.store import OffsetChange, OffsetStore
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 class GroupsInZooKeeper:
     """The offsets of groups in ZooKeeper. The methods raise CommandError and ZooKeeperErrors."""
 
-    def __init__(self, store: OffsetStore) -> None:
-        self._store = store
+    def __init__(self, store: OffsetStore, line: ZooKeeperLine) -> None:
+        self._store, self._line = store, line
 
     def offsets(self, group: str) -> dict[TopicPartition, int]:
         """Returns the offsets of a group. Raises CommandError for a name that no path can hold."""
@@ -57,6 +58,10 @@ class GroupsInZooKeeper:
             return None
         return write_undo(undo_text(changes), kafka.with_name(f"{kafka.name}.zookeeper.txt"), "txt")
 
+    def undo_command(self, undo: Path) -> str:
+        """Returns the command that writes the offsets of an undo file to this ZooKeeper, for a shell."""
+        return self._line.undo_command(undo)
+
     def write(self, changes: Sequence[OffsetChange]) -> None:
         """Writes the offsets of a group in one transaction. Raises ZnodeChanged."""
         self._store.write(changes)
@@ -70,5 +75,6 @@ def groups_in_zookeeper(connect: str | None) -> Iterator[GroupsInZooKeeper | Non
         return
     from odradek.cli.zookeeper.scope import ZooKeeperLine
 
-    with ZooKeeperLine(zookeeper=connect).store() as store:
-        yield GroupsInZooKeeper(store)
+    line = ZooKeeperLine(zookeeper=connect)
+    with line.store() as store:
+        yield GroupsInZooKeeper(store, line)

@@ -79,7 +79,7 @@ def delete(line: DeleteLine) -> None:
         note("Nothing was deleted: add --execute.")
     else:
         note(f"Deleted {counted(len(deleted), 'znode')}.")
-        note(f"Undo: odradek zookeeper import --file {undo} --execute -z …")
+        note(f"Undo: {line.undo_command(undo)}")
 
 
 def _check_topic(store: OffsetStore, found: list[StoredOffsets], topic: str) -> None:

@@ -53,7 +53,7 @@ def import_file(line: ImportLine) -> None:
         _refuse_outside_logs(line, by_group)
         refuse_live_members(store, sorted(by_group))
         changes = [change for group, wanted in by_group.items() for change in changes_of(store, group, wanted)]
-        carry_out(store, changes, WriteLine(line.execute, line.undo_file, line.as_json))
+        carry_out(store, changes, WriteLine(line.execute, line.undo_file, line.as_json, line.undo_command))
 
 
 def _refuse_outside_logs(line: ImportLine, by_group: dict[str, dict[tuple[str, int], int]]) -> None:

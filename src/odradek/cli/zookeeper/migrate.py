@@ -22,7 +22,7 @@ from odradek.cli.terminal import (
     progress,
     warning_lines,
 )
-from odradek.cli.undo_file import write_undo
+from odradek.cli.undo_file import pasted, write_undo
 from odradek.cli.zookeeper.scope import (
     AllGroups,
     Execute,
@@ -221,11 +221,19 @@ def _report(
         store = "Kafka" if line.to == "kafka" else "ZooKeeper"
         count = sum(len(plan.written) for plan in done)
         note(f"Wrote {counted(count, 'offset')} of {counted(len(done), 'group')} to {store}.")
-        back = "groups reset --from-file" if line.to == "kafka" else "zookeeper import --file"
         if any(row.target is not None for plan in ready for row in plan.written):
-            note(f"Undo: odradek {back} {undo} --execute …")
+            note(f"Undo: {_undo_command(line, undo)}")
     if ready:
         note(*(_expiry_lines(admin) if line.to == "kafka" else _not_copied_lines(plans)))
+
+
+def _undo_command(line: MigrateLine, undo: Path) -> str:
+    if line.to == "zookeeper":
+        return line.undo_command(undo)
+    return pasted(
+        "odradek", "groups", "reset", "--from-file", undo, "--execute", b=line.bootstrap,
+        command_config=line.command_config,
+    )  # fmt: skip
 
 
 def _expiry_lines(admin: Admin) -> list[str]:

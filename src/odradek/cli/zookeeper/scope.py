@@ -12,6 +12,7 @@ import typer
 
 from odradek.cli.options import TIMEOUT_MS, AsJson, CommandConfig, Timeout, connect, given_names
 from odradek.cli.terminal import CommandError, warning_lines
+from odradek.cli.undo_file import pasted
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -102,6 +103,14 @@ class ZooKeeperLine:
         layout = self.layout()
         with ZooKeeperConnection(self.session()) as connection:
             yield OffsetStore(connection, layout)
+
+    def undo_command(self, undo: Path) -> str:
+        """Returns the command that writes the offsets of an undo file to this ZooKeeper, for a shell."""
+        return pasted(
+            "odradek", "zookeeper", "import", "--file", undo, "--execute", "--last-read" if self.last_read else None,
+            z=self.zookeeper, zookeeper_config=self.zookeeper_config, path=self.path, path_group=self.path_group,
+            path_topic=self.path_topic, json_field=self.json_field,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

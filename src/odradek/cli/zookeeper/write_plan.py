@@ -10,7 +10,7 @@ from odradek.cli.terminal import EXIT_FAILED, CommandError, counted, note, note_
 from odradek.cli.undo_file import write_undo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from odradek.zookeeper.store import OffsetChange, OffsetStore, StoredOffsets
 
@@ -23,6 +23,7 @@ class WriteLine(NamedTuple):
     execute: bool
     undo_file: Path | None
     as_json: bool
+    undo_command: Callable[[Path], str]
 
 
 def changes_of(store: OffsetStore, group: str, offsets: dict[tuple[str, int], int]) -> list[OffsetChange]:
@@ -60,7 +61,7 @@ def carry_out(store: OffsetStore, changes: Sequence[OffsetChange], asked: WriteL
         note("Nothing was written: add --execute.")
     else:
         note(f"Wrote {counted(len(written), 'offset')}.")
-        note_undo(undo, written)
+        note_undo(asked.undo_command(undo), written)
 
 
 def undo_text(changes: Iterable[OffsetChange]) -> str:
@@ -70,10 +71,10 @@ def undo_text(changes: Iterable[OffsetChange]) -> str:
     return format_offsets(_before(changes))
 
 
-def note_undo(undo: Path, written: Sequence[OffsetChange]) -> None:
+def note_undo(command: str, written: Sequence[OffsetChange]) -> None:
     """Prints the command that undoes the write, and the new offsets, which that command does not remove."""
     if any(change.before is not None for change in written):
-        note(f"Undo: odradek zookeeper import --file {undo} --execute -z …")
+        note(f"Undo: {command}")
     new = [
         f"{change.group_partition.tp} of {change.group_partition.group}" for change in written if change.before is None
     ]
