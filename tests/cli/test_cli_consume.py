@@ -54,6 +54,117 @@ def test_records_are_written_as_text_as_json_and_as_parquet(
     assert run(["consume", filled, "--from", "soon", "-b", bootstrap]) == 2
 
 
+def test_the_newest_records_those_before_the_end_and_chosen_ones(bootstrap: str, filled: str, capsys: Capture) -> None:
+    def lines(*options: str) -> list[str]:
+        assert run(["consume", *options, "-b", bootstrap]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    assert lines(filled, "--from", "-2") == ["0:8", "0:9", "1:8", "1:9"]
+    assert lines(filled, "--from", "-99", "--max", "1") == ["0:0"]
+    assert sorted(lines(filled, "--tail", "2")) == ["0:9", "1:9"], "both have the largest timestamp"
+    assert lines(f"{filled}:1", "--tail", "3") == ["1:7", "1:8", "1:9"]
+    assert lines(filled, "--tail", "1", "--grep", "^0:[12]$") == ["0:2"]
+    assert lines(filled, "--key", "3") == ["0:3", "1:3"]
+    assert lines(filled, "--key", "3", "--grep", "1:", "--json") == lines(
+        f"{filled}:1", "--from", "3", "--max=1", "--json"
+    )
+    kafkas = ("--topic", filled, "--bootstrap-server", bootstrap, "--from-beginning", "--max-messages", "2")
+    assert lines(*kafkas) == ["0:0", "0:1"]
+    assert lines(f"{filled}:0", "--offset", "9") == ["0:9"]
+
+
+def test_the_newest_records_are_followed_by_later_ones(bootstrap: str, filled: str, publish: Publish) -> None:
+    command = [*odradek_command(), "consume", f"{filled}:1", "--tail", "1", "--follow", "-b", bootstrap]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "1:9\n"
+        publish(filled, {1: 11})
+        assert process.stdout.readline() == "1:0\n"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_an_output_has_the_format_of_its_extension(
+    bootstrap: str, filled: str, tmp_path: Path, capsys: Capture
+) -> None:
+    def written(name: str, *options: str) -> bytes:
+        assert (
+            run(["consume", f"{filled}:1", "--from", "8", "--output", str(tmp_path / name), *options, "-b", bootstrap])
+            == 0
+        )
+        capsys.readouterr()
+        return (tmp_path / name).read_bytes()
+
+    assert written("a.txt") == b"1:8\n1:9\n"
+    assert [json.loads(line)["key"] for line in written("a.jsonl").splitlines()] == ["8", "9"]
+    rows = written("a.csv").decode().splitlines()
+    assert rows[0] == "key,value,topic,partition,offset,timestamp,headers"
+    assert rows[1].startswith(f"8,1:8,{filled},1,8,2023-11-14T22:13:20.008000+00:00,")
+    assert written("a.parquet")[:4] == written("a.log", "--format", "parquet")[:4] == b"PAR1"
+    assert written("b", "--json") == written("a.jsonl")
+    assert written("c.csv", "--format", "lines") == b"1:8\n1:9\n"
+    assert sorted(one.name for one in tmp_path.iterdir())[-1] == "c.csv", "no part is left"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+@pytest.mark.parametrize("form", ["lines", "json", "csv", "parquet"])
+def test_an_output_goes_through_fifos_devices_and_symlinks(
+    bootstrap: str, filled: str, tmp_path: Path, form: str, capsys: Capture
+) -> None:
+    command = ["consume", filled, "--format", form, "-b", bootstrap, "--output"]
+    before = os.stat("/dev/full")
+    assert run([*command, "/dev/full"]) == 1
+    assert capsys.readouterr().err == "odradek: --output /dev/full: No space left on device\n"
+    assert os.stat("/dev/full") == before
+    fifo, link, target = tmp_path / "fifo", tmp_path / "link", tmp_path / "target"
+    os.mkfifo(fifo)
+    link.symlink_to(target)
+    assert run([*command, str(link)]) == 0
+    reader = subprocess.Popen(["cat", str(fifo)], stdout=subprocess.PIPE)
+    assert run([*command, str(fifo)]) == 0
+    found = reader.communicate(timeout=30)[0]
+    assert link.is_symlink()
+    if form == "parquet":
+        assert pq.read_table(pa.BufferReader(found)).num_rows == pq.read_table(target).num_rows == 20
+    else:
+        assert found == target.read_bytes() != b""
+    done = subprocess.run([*odradek_command(), *command, "/dev/stdout"], capture_output=True, check=True, timeout=60)
+    assert done.stdout == found
+    assert b"20 records" in done.stderr, "the message is not mixed with the data"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["t", "--tail", "3", "--group", "g"], "--tail 3 ends at the log end, and has no --group"),
+        (["t", "--grep", "x", "--group", "g"], "--key and --grep leave out records, which --group would commit"),
+        (["t", "--grep", "("], "--grep '(': not a regular expression"),
+        (["t", "--output", "x.avro"], "--output x.avro: .avro is no format of records here: add --format"),
+        (["t", "--output", "x.csv", "--json"], "--output x.csv is written as csv: omit --json"),
+        (["t", "--json", "--format", "csv"], "--json and --format csv: give one of them"),
+        (["t", "--format", "parquet"], "--format parquet: give --output FILE"),
+        (["t", "--from-beginning", "--from", "5"], "--from-beginning and --from 5: give one of them"),
+        (["t", "--topic", "u"], "topic t and --topic u: give one topic"),
+        ([], "missing argument 'TOPIC[:0,1]'"),
+        (["t", "--group", ""], "--group: a group's name cannot be empty"),
+        (["t", "--from", "-9223372036854775808"], "an offset is below 2**63"),
+    ],
+    ids=str,
+)
+def test_contradictions_are_refused_before_a_connection(options: list[str], message: str, capsys: Capture) -> None:
+    assert run(["consume", *options, "-b", "127.0.0.1:1"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert message in error
+
+
+def test_an_unknown_topic_suggests_a_similar_one(bootstrap: str, filled: str, capsys: Capture) -> None:
+    assert run(["consume", filled[:-1], "-b", bootstrap]) == 2
+    assert capsys.readouterr().err.endswith(f"unknown topic {filled[:-1]} (did you mean {filled}?)\n")
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -346,3 +347,69 @@ def test_an_invalid_line_is_named_and_the_records_before_it_are_sent(
         assert f"{file}: {message}" in error
         assert error.endswith("(2 earlier records were sent)")
         assert admin.list_offsets({TopicPartition(topic, 0): LATEST})[TopicPartition(topic, 0)].offset == 2 * number
+
+
+def test_the_format_follows_the_extension(
+    bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: Capture
+) -> None:
+    admin.create_topics([NewTopic(topic, 1, 1)])
+    pq.write_table(pa.table({"value": [b"parquet"]}), tmp_path / "a.parquet")
+    (tmp_path / "a.csv").write_text("value\ncsv\n")
+    (tmp_path / "a.jsonl").write_text('{"value": "json"}\n')
+    (tmp_path / "a.txt").write_text("lines\n")
+    for name in ("a.parquet", "a.csv", "a.jsonl", "a.txt"):
+        assert run(["produce", "--topic", topic, "--file", str(tmp_path / name), "-b", bootstrap]) == 0
+    assert run(["produce", topic, "--file", str(tmp_path / "a.csv"), "--format", "lines", "-b", bootstrap]) == 0
+    capsys.readouterr()
+    assert run(["consume", topic, "-b", bootstrap]) == 0
+    assert capsys.readouterr().out.split() == ["parquet", "csv", "json", "lines", "value", "csv"]
+    (tmp_path / "renamed").write_bytes((tmp_path / "a.parquet").read_bytes())
+    assert run(["produce", topic, "--file", str(tmp_path / "renamed"), "-b", bootstrap]) == 2
+    assert "it is Parquet, not lines: add --format" in capsys.readouterr().err
+
+
+def test_ordinary_tables_are_sent_as_json_objects(
+    bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: Capture
+) -> None:
+    admin.create_topics([NewTopic(topic, 1, 1)])
+    pq.write_table(pa.table({"id": [1, 2], "timestamp": ["soon", None]}), tmp_path / "a.parquet")
+    (tmp_path / "a.csv").write_text("id,value\n007,x\n")
+    assert run(["produce", topic, "--file", str(tmp_path / "a.parquet"), "-b", bootstrap]) == 0
+    assert run(["produce", topic, "--file", str(tmp_path / "a.csv"), "--key", "id", "-b", bootstrap]) == 0
+    capsys.readouterr()
+    assert run(["consume", topic, "--json", "-b", bootstrap]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["key"], row["value"]) for row in rows] == [
+        (None, '{"id":1,"timestamp":"soon"}'), (None, '{"id":2,"timestamp":null}'), ("007", '{"id":"007","value":"x"}'),
+    ]  # fmt: skip
+    (tmp_path / "b.csv").write_text("key,timestamp\na,5\n")
+    assert run(["produce", topic, "--file", str(tmp_path / "b.csv"), "-b", bootstrap]) == 2
+    assert "no column value among key, timestamp" in capsys.readouterr().err
+    assert run(["produce", topic, "--key", "id", "-b", bootstrap]) == 2
+    assert "--key id: it names a column of CSV or Parquet, and the input is lines" in capsys.readouterr().err
+
+
+class Typed(io.BytesIO):
+    """A terminal at which a person types lines and then presses Ctrl-C."""
+
+    def seekable(self) -> bool:
+        return False
+
+    def read1(self, size: int | None = -1, /) -> bytes:
+        if piece := self.readline():
+            return piece
+        raise KeyboardInterrupt
+
+
+def test_typed_lines_are_sent_before_ctrl_c_ends_the_command(
+    bootstrap: str, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    admin.create_topics([NewTopic(topic, 1, 1)])
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Typed(b"first\ntyped\n")))
+    assert run(["produce", topic, "-b", bootstrap]) == 130
+    assert capsys.readouterr().out == f"2 records sent to {topic}, each acknowledged.\n"
+    assert count_of(admin, topic) == 2
+
+
+def count_of(admin: Admin, topic: str) -> int:
+    return admin.list_offsets({TopicPartition(topic, 0): LATEST})[TopicPartition(topic, 0)].offset

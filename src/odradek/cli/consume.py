@@ -1,36 +1,28 @@
-"""``odradek consume``: prints records, as JSON lines if requested, or writes Parquet; alone or as a group's member.
+"""``odradek consume``: prints records, or writes JSON lines, CSV or Parquet; alone or as a group's member.
 
 A member commits records after they are written. After a kill, the group reads some records again and skips none.
 """
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from odradek.batches.columns import COLUMNS
+from odradek.cli import formats
 from odradek.cli.command_config import read_properties, without_values
+from odradek.cli.consume_command import ConsumeLine
+from odradek.cli.consume_start import Start, ranges_of, start_of
+from odradek.cli.newest_records import newest
 from odradek.cli.options import parse_partitions
-from odradek.cli.record_lines import (
-    JSON_COLUMNS,
-    VALUE_COLUMNS,
-    Batch,
-    json_lines,
-    printable_json_lines,
-    printable_value_lines,
-    value_lines,
-    with_null_times,
-)
-from odradek.cli.terminal import EXIT_FAILED, CommandError, counted, note, progress, warning_lines, writing_out
+from odradek.cli.record_filter import RecordFilter
+from odradek.cli.record_lines import Batch
+from odradek.cli.record_outputs import Destination, Sink, open_sink
+from odradek.cli.suggestions import with_suggestions
+from odradek.cli.terminal import EXIT_FAILED, CommandError, note
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from odradek.client.admin import Admin
     from odradek.client.config import ClientConfig
     from odradek.client.consumer import Consumer
@@ -46,130 +38,117 @@ _RESETS = ("earliest", "latest", "none")
 _ISOLATIONS = ("read_committed", "read_uncommitted")
 
 
-@dataclass(frozen=True)
-class ConsumeRequest:
-    """The command line. ``start``: earliest, latest, an offset, or a time in ISO 8601; with a group, a reset policy.
+class _Request(NamedTuple):
+    """The checked command line. ``start`` is None with a group, where --from is a reset policy."""
 
-    ``isolation``: None means the setting of the properties file, or Kafka's default."""
-
+    line: ConsumeLine
     topic: str
-    start: str
-    group: str | None
-    follow: bool
-    most: int | None
-    output: Path | None
-    as_json: bool
-    bootstrap: str
-    command_config: Path | None
-    isolation: str | None = None
+    to: Destination
+    filter: RecordFilter
+    start: Start | None
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns to read: only those that are written."""
-        if self.output is not None:
-            return COLUMNS
-        return JSON_COLUMNS if self.as_json else VALUE_COLUMNS
+        """The columns to read: only those that are written or compared."""
+        times = ("timestamp",) if self.line.tail is not None else ()
+        return tuple(dict.fromkeys((*self.to.columns, *self.filter.columns, *times)))
 
 
-class Sink(Protocol):
-    """A destination of records. If ``written`` returns True, the records survive a kill."""
+def run_consume(line: ConsumeLine) -> int:
+    """Runs the command. Returns the exit code. Raises OdradekError."""
+    request = _checked(line)
+    with without_values(line.command_config):
+        return _consume_without_group(request) if line.group is None else _consume_as_member(request)
 
-    def write(self, batch: Batch) -> None: ...
-    def written(self) -> bool:
-        """Returns whether all records passed to ``write`` are written. An open Parquet file returns False."""
+
+def _checked(line: ConsumeLine) -> _Request:
+    """Checks the command line before a connection opens. Raises CommandError."""
+    topic = line.topic
+    parse_partitions([topic], "")
+    if line.isolation not in (None, *_ISOLATIONS):
+        raise CommandError(f"--isolation {line.isolation}: expected {' or '.join(_ISOLATIONS)}")
+    if line.group == "":
+        raise CommandError("--group: a group's name cannot be empty")
+    if line.from_beginning and line.start not in (None, "earliest"):
+        raise CommandError(f"--from-beginning and --from {line.start}: give one of them")
+    if line.tail is not None:
+        for name, given in (("--from", line.start), ("--group", line.group), ("--max-records", line.most)):
+            if given is not None:
+                raise CommandError(f"--tail {line.tail} ends at the log end, and has no {name}: omit one of them")
+    chosen = RecordFilter.of(line.key, line.grep)
+    if chosen.is_active and line.group is not None:
+        raise CommandError("--key and --grep leave out records, which --group would commit as read: omit --group")
+    start = None if line.group is not None else start_of(line.start or "earliest")
+    return _Request(line, topic, _destination(line, topic), chosen, start)
 
 
-def run_consume(request: ConsumeRequest) -> int:
-    if request.output is not None and request.as_json:
-        raise CommandError("--output writes Parquet: omit --json")
-    if request.isolation not in (None, *_ISOLATIONS):
-        raise CommandError(f"--isolation {request.isolation}: expected {' or '.join(_ISOLATIONS)}")
-    with without_values(request.command_config):
-        return _consume_without_group(request) if request.group is None else _consume_as_member(request)
+def _destination(line: ConsumeLine, topic: str) -> Destination:
+    """Returns the destination of the records. Raises CommandError."""
+    if line.as_json and line.form not in (None, "json"):
+        raise CommandError(f"--json and --format {line.form}: give one of them")
+    given = "json" if line.as_json else line.form
+    default = "lines" if line.output is None else "parquet"
+    form = formats.format_of(line.output, given, "--output", default)
+    if form.name == "parquet" and line.output is None:
+        raise CommandError("--format parquet: give --output FILE; Parquet is not for the terminal")
+    if line.as_json and line.output is not None:
+        named = formats.format_of(line.output, None, "--output", "json").name if line.output.suffix else "json"
+        if named != "json":
+            raise CommandError(f"--output {line.output} is written as {named}: omit --json, or give another extension")
+    return Destination(topic, line.output, form.name, grows=line.follow and form.name != "parquet")
 
 
 # --- without a group --------------------------------------------------------------------------------------------
 
 
-def _consume_without_group(request: ConsumeRequest) -> int:
+def _consume_without_group(request: _Request) -> int:
     from odradek.client.consumer.config import ConsumerConfig
     from odradek.client.reader import read_range
 
+    line = request.line
     level = ConsumerConfig.of(_settings(request)).isolation_level
-    with _admin(request) as admin:
-        ranges = _ranges(admin, request, level)
+    with _admin(request) as admin, with_suggestions(admin):
+        assert request.start is not None
+        ranges = ranges_of(admin, request.topic, request.start, level, follow=line.follow)
         config = admin.config
-    if request.follow:
+
+    def read(tp: TopicPartition, first: int, end: int) -> Iterator[Batch]:
+        batches = read_range(config, tp, first, end, columns=request.columns, isolation_level=level)
+        return request.filter.chosen(batches)
+
+    if line.follow and line.tail is None:
         return _follow(request, config, {tp: first for tp, (first, _) in ranges.items()})
     total = sum(max(0, end - first) for first, end in ranges.values())
-    with _sink(request, total if request.most is None else min(total, request.most)) as sink:
-        batches = (
-            batch
-            for tp, (first, end) in ranges.items()
-            if first < end
-            for batch in read_range(config, tp, first, end, columns=request.columns, isolation_level=level)
-        )
-        for batch in _at_most(batches, request.most):
+    most = line.most if line.tail is None else line.tail
+    if line.tail is not None:
+        batches = newest(read, ranges, line.tail)
+    else:
+        batches = (batch for tp, (first, end) in ranges.items() if first < end for batch in read(tp, first, end))
+    if line.follow:
+        return _follow(request, config, {tp: end for tp, (_, end) in ranges.items()}, batches)
+    with open_sink(request.to, total if most is None else min(total, most)) as sink:
+        for batch in _at_most(batches, most):
             sink.write(batch)
     return 0
 
 
-def _ranges(admin: Admin, request: ConsumeRequest, level: str) -> dict[TopicPartition, tuple[int, int]]:
-    """Returns for each partition the first offset to read, and the present end for a reader of this isolation level."""
-    from odradek.core.errors import ConfigError
-    from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, TopicPartition
-    from odradek.lag.reset import datetime_ms
-
-    topics, single = parse_partitions([request.topic], "")
-    start = request.start
-    exact = int(start) if start.isascii() and start.isdigit() else None
-    named = {"earliest": EARLIEST, "latest": LATEST}
-    try:
-        moment = EARLIEST if exact is not None else named[start] if start in named else datetime_ms(start)
-    except ConfigError:
-        raise CommandError(
-            f"--from {start!r}: expected earliest, latest, an offset, or a time such as 2026-01-31T12:00:00 (UTC "
-            "unless it has a time zone)"
-        ) from None
-    chosen = admin.partitions(topics[0]) if topics else [TopicPartition(*one) for one in single]
-    starts = admin.list_offsets(dict.fromkeys(chosen, moment), isolation_level=level)
-    ends, log_ends = (
-        {
-            tp: found.offset
-            for tp, found in admin.list_offsets(dict.fromkeys(chosen, LATEST), isolation_level=seen).items()
-        }
-        for seen in (level, "read_uncommitted")
-    )
-    if exact is not None:
-        _warn_of_ends(request, {tp: log_ends[tp] for tp in chosen if exact > log_ends[tp]})
-    return {
-        tp: (
-            ends[tp] if starts[tp].offset == NO_OFFSET else min(max(exact or 0, starts[tp].offset), log_ends[tp]),
-            ends[tp],
-        )
-        for tp in chosen
-    }
-
-
-def _warn_of_ends(request: ConsumeRequest, ends: Mapping[TopicPartition, int]) -> None:
-    for tp, end in ends.items():
-        what = f"{end} is used" if request.follow else "nothing is read"
-        message = f"offset {request.start} of {tp} is outside the log, which ends at {end}: {what}."
-        warning_lines(f"Warning: {message}")
-
-
-def _follow(request: ConsumeRequest, config: ClientConfig, starts: Mapping[TopicPartition, int]) -> int:
+def _follow(
+    request: _Request, config: ClientConfig, starts: Mapping[TopicPartition, int], before: Iterable[Batch] = ()
+) -> int:
+    """Writes the batches in ``before``, and then the records from ``starts`` on, until it is interrupted."""
     from odradek.client.consumer import Consumer
 
     settings = _settings(request) | {"enable_auto_commit": False, "auto_offset_reset": "earliest"}
-    with _sink(request, request.most or 0) as sink, Consumer(settings) as consumer:
+    left = request.line.most
+    with open_sink(request.to, left or 0) as sink, Consumer(settings) as consumer:
         consumer.assign(starts)
         for tp, offset in starts.items():
             consumer.seek(tp, offset)
-        left = request.most
         try:
+            for batch in before:
+                sink.write(batch)
             while left is None or left > 0:
-                for batch in _at_most(_batches(consumer.poll(POLL_S)), left):
+                for batch in _at_most(request.filter.chosen(_batches(consumer.poll(POLL_S))), left):
                     sink.write(batch)
                     left = None if left is None else left - batch.num_rows
                 sink.written()
@@ -181,23 +160,23 @@ def _follow(request: ConsumeRequest, config: ClientConfig, starts: Mapping[Topic
 # --- as a member ------------------------------------------------------------------------------------------------
 
 
-def _settings(request: ConsumeRequest) -> dict[str, Any]:
+def _settings(request: _Request) -> dict[str, Any]:
     """Returns the consumer's settings. The properties file overrides the command's defaults; options override both."""
-    given = read_properties(request.command_config) if request.command_config is not None else {}
+    given = read_properties(request.line.command_config) if request.line.command_config is not None else {}
     own = {
         "client_id": "odradek-cli", "max_poll_records": POLL_RECORDS, "max_partition_fetch_bytes": FETCH_BYTES,
         "bootstrap_timeout_ms": 0, "columns": request.columns,
     }  # fmt: skip
-    chosen = {} if request.isolation is None else {"isolation_level": request.isolation}
+    chosen = {} if request.line.isolation is None else {"isolation_level": request.line.isolation}
     return (
         own
         | {name.replace(".", "_"): value for name, value in given.items()}
         | chosen
-        | {"bootstrap_servers": request.bootstrap}
+        | {"bootstrap_servers": request.line.bootstrap}
     )
 
 
-def _admin(request: ConsumeRequest) -> Admin:
+def _admin(request: _Request) -> Admin:
     """Returns an Admin for the first look-ups, with shorter default timeouts. Raises ConfigError."""
     from odradek.client.admin import Admin
     from odradek.client.consumer.config import ConsumerConfig
@@ -206,22 +185,23 @@ def _admin(request: ConsumeRequest) -> Admin:
     return Admin(ConsumerConfig.of(quick | _settings(request)).client())
 
 
-def _consume_as_member(request: ConsumeRequest) -> int:
+def _consume_as_member(request: _Request) -> int:
     from odradek.client.consumer import Consumer
 
+    line, start = request.line, request.line.start or "earliest"
     topics, single = parse_partitions([request.topic], "")
     if single:
         raise CommandError(f"{request.topic}: a group assigns whole topics: omit the partitions, or omit --group")
-    if request.start not in _RESETS and not request.start.startswith("by_duration:"):
+    if start not in _RESETS and not start.startswith("by_duration:"):
         raise CommandError(
-            f"--from {request.start}: with --group, it says where to begin in partitions without a commit ("
+            f"--from {start}: with --group, it says where to begin in partitions without a commit ("
             f"{', '.join(_RESETS)}, by_duration:P1D); use `odradek groups reset` to move a group"
         )
-    with _admin(request) as admin:
+    with _admin(request) as admin, with_suggestions(admin):
         admin.partitions(topics[0])  # fails at once if the cluster or the topic is missing; a member would wait
-    settings = _settings(request) | {"group_id": request.group, "enable_auto_commit": False}
-    with Consumer(settings | {"auto_offset_reset": request.start}) as consumer, ExitStack() as stack:
-        sink = stack.enter_context(_sink(request, request.most or 0))
+    settings = _settings(request) | {"group_id": line.group, "enable_auto_commit": False}
+    with Consumer(settings | {"auto_offset_reset": start}) as consumer, ExitStack() as stack:
+        sink = stack.enter_context(open_sink(request.to, line.most or 0))
         written: dict[TopicPartition, OffsetAndMetadata] = {}
 
         def give_up(partitions: Iterable[TopicPartition]) -> None:
@@ -233,7 +213,7 @@ def _consume_as_member(request: ConsumeRequest) -> int:
         try:
             code = _member_loop(request, consumer, sink, written)
         except KeyboardInterrupt:
-            code = 0 if request.follow else 130
+            code = 0 if line.follow else 130
         stack.close()  # a file is complete now, so its records can be committed
         if written:
             consumer.commit(written)
@@ -241,10 +221,10 @@ def _consume_as_member(request: ConsumeRequest) -> int:
 
 
 def _member_loop(
-    request: ConsumeRequest, consumer: Consumer, sink: Sink, written: dict[TopicPartition, OffsetAndMetadata]
+    request: _Request, consumer: Consumer, sink: Sink, written: dict[TopicPartition, OffsetAndMetadata]
 ) -> int:
     """Polls and writes records. Keeps ``written`` at the offsets below which all records are written."""
-    left = request.most
+    left = request.line.most
     ends: dict[TopicPartition, int] = {}
     until_s = time.monotonic() + PATIENCE_S
     while left is None or left > 0:
@@ -258,11 +238,11 @@ def _member_loop(
         written |= now
         if now and sink.written():
             consumer.commit_async(now)
-        if request.follow:
+        if request.line.follow:
             continue
         own = consumer.assignment()
         if not own and time.monotonic() > until_s:
-            note(f"This member gets no partition of {request.topic}: group {request.group} has enough members.")
+            note(f"This member gets no partition of {request.topic}: group {request.line.group} has enough members.")
             return EXIT_FAILED
         if fresh := own - ends.keys():
             ends |= consumer.end_offsets(fresh)
@@ -291,7 +271,7 @@ def _seek_to_unused(consumer: Consumer, polled: Polled, count: int) -> None:
             count -= batch.num_rows
 
 
-# --- destinations -----------------------------------------------------------------------------------------------
+# --- batches -----------------------------------------------------------------------------------------------
 
 
 def _batches(polled: Polled) -> Iterator[Batch]:
@@ -308,86 +288,3 @@ def _at_most(batches: Iterable[Batch], most: int | None) -> Iterator[Batch]:
             return
         yield batch.slice(0, most)
         most -= min(most, batch.num_rows)
-
-
-@contextmanager
-def _sink(request: ConsumeRequest, total: int) -> Iterator[Sink]:
-    if request.output is None:
-        if sys.stdout.isatty():
-            yield _TerminalLines(printable_json_lines if request.as_json else printable_value_lines)
-        else:
-            yield _Lines(json_lines if request.as_json else value_lines)
-        return
-    pq, schema = _parquet()
-    try:
-        with (
-            pq.ParquetWriter(request.output, schema(COLUMNS)) as writer,
-            progress("Reading", total, "records") as advance,
-        ):
-            file = _Parquet(writer, advance)
-            yield file
-    except OSError as error:
-        raise CommandError(f"--output {request.output}: {error.strerror or error}") from error
-    note(f"{counted(file.count, 'record')} of {request.topic} written to {request.output}.")
-
-
-def _parquet() -> tuple[Any, Any]:
-    """Returns pyarrow's module for Parquet and the function that makes schemas. Raises ColumnsMissing."""
-    from odradek.batches.row_sets import needs_columns
-
-    with needs_columns("--output"):
-        import pyarrow.parquet as pq
-
-        from odradek.batches.arrow_columns import schema
-
-        return pq, schema
-
-
-class _Lines:
-    """Writes a line for each record to a file or a program, with unchanged bytes.
-
-    Flushes each batch, so that a reader sees the lines at once, and the command notices a closed pipe."""
-
-    def __init__(self, lines: Callable[[Batch], bytes]) -> None:
-        self._lines = lines
-
-    def write(self, batch: Batch) -> None:
-        lines = self._lines(batch)
-        with writing_out():
-            left = memoryview(lines)
-            while left:  # unbuffered: if the reader ends, a write is partial, and the next one fails
-                left = left[sys.stdout.buffer.write(left) :]
-            sys.stdout.flush()
-
-    def written(self) -> bool:
-        return True
-
-
-class _TerminalLines:
-    """Writes lines to a terminal, with escapes: control characters in records must not act on the terminal."""
-
-    def __init__(self, lines: Callable[[Batch], str]) -> None:
-        self._lines = lines
-
-    def write(self, batch: Batch) -> None:
-        lines = self._lines(batch)
-        with writing_out():
-            sys.stdout.write(lines)
-            sys.stdout.flush()
-
-    def written(self) -> bool:
-        return True
-
-
-class _Parquet:
-    def __init__(self, writer: Any, advance: Callable[[int], None]) -> None:
-        self._writer, self._advance = writer, advance
-        self.count = 0
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(with_null_times(batch))
-        self.count += batch.num_rows
-        self._advance(batch.num_rows)
-
-    def written(self) -> bool:
-        return False  # a Parquet file is not readable before its footer

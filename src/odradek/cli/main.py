@@ -17,39 +17,26 @@ from typer.core import TyperGroup
 
 from odradek._version import __version__
 from odradek.cli import environment
-from odradek.cli.termination import EXIT_TERMINATED, Terminated
+from odradek.cli.termination import EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated
 from odradek.core.extras import extra_of
 from odradek.core.log_lines import set_last_resort
 
 # The base class of all usage errors; typer keeps click's classes in a private module.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-INTERRUPTED = 130
-
-# The same options as in cli/options, whose import would slow down each start.
-Bootstrap = Annotated[
-    str,
-    typer.Option(
-        "-b",
-        "--bootstrap-server",
-        metavar="HOST:PORT",
-        envvar=environment.BOOTSTRAP_SERVERS,
-        help="Address of a broker.",
-    ),
-]
-CommandConfig = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", envvar=environment.COMMAND_CONFIG, help="A properties file with further settings."),
-]
 
 
 class _SubApp(NamedTuple):
-    """A group of commands in a module of its own, which has a ``typer.Typer`` named ``app``."""
+    """A group of commands, or one command, in a module of its own, which has a ``typer.Typer`` named ``app``."""
 
     module: str
     summary: str
 
 
-_SUB_APPS = {
+_COMMANDS = {
+    "produce": _SubApp("odradek.cli.produce_command", "Send lines, JSON, CSV or Parquet to a topic."),
+    "consume": _SubApp("odradek.cli.consume_command", "Print or save a topic's records."),
+}
+_SUB_APPS = _COMMANDS | {
     "groups": _SubApp("odradek.cli.groups.app", "Consumer groups of a Kafka cluster: lag, members, resets."),
     "topics": _SubApp("odradek.cli.topics", "Topics of a Kafka cluster: list, create, alter, delete."),
     "transactions": _SubApp("odradek.cli.transactions.app", "Transactions of a Kafka cluster: list, describe, abort."),
@@ -60,7 +47,7 @@ _SUB_APPS = {
 
 
 class _CommandTree(TyperGroup):
-    """Imports the module of a sub-app only when one of its commands is used."""
+    """Imports the module of a command or sub-app only when it is used."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*super().list_commands(ctx), *_SUB_APPS]
@@ -70,9 +57,9 @@ class _CommandTree(TyperGroup):
             return super().get_command(ctx, cmd_name)
         app: typer.Typer = importlib.import_module(_SUB_APPS[cmd_name].module).app
         app.rich_markup_mode = None
-        group = typer.main.get_group(app)
-        group.name = cmd_name
-        return group
+        found = typer.main.get_command(app) if cmd_name in _COMMANDS else typer.main.get_group(app)
+        found.name = cmd_name
+        return found
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         own = [(name, super(_CommandTree, self).get_command(ctx, name)) for name in super().list_commands(ctx)]
@@ -215,111 +202,6 @@ def serve(
 
 
 @app.command(
-    short_help="Send lines, JSON, CSV or Parquet to a topic.",
-    epilog="Examples:\n\n\b\n"
-    "  odradek produce events --file events.parquet --format parquet -b 127.0.0.1:9092\n"
-    "  odradek produce events --format json -b 127.0.0.1:9092 < events.jsonl",
-)
-def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to send to.")],
-    *,
-    bootstrap: Bootstrap,
-    file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The file to send. Default: standard input.")
-    ] = None,
-    form: Annotated[
-        str,
-        typer.Option(
-            "--format", metavar="lines|json|csv|parquet", help="Format of the input; json is one object a line."
-        ),
-    ] = "lines",
-    no_create: Annotated[bool, typer.Option("--no-create", help="Refuse a topic that does not exist.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the number of sent records as JSON.")] = False,
-    command_config: CommandConfig = None,
-) -> None:
-    """Send records and wait for the acknowledgements.
-
-    The broker creates a topic that does not exist if its auto.create.topics.enable is true.
-
-    Columns of CSV and Parquet, and fields of JSON: value, and optionally key, headers, partition, timestamp. JSON and
-    Parquet written by `odradek consume` can be sent unchanged. Cells of CSV are text, an empty cell is null, and
-    headers in CSV are a JSON object.
-
-    A timestamp is milliseconds or ISO 8601. A record without a timestamp gets the time of sending. Times before 1970
-    cannot be sent.
-
-    Keys, values and header values in JSON: a text, null, {"base64": "…"} for bytes that are not UTF-8, or any other
-    JSON, which is sent as JSON text. An object with base64 as its only key is always bytes, or refused. To send such
-    an object as JSON, give it as a text.
-    """
-    from odradek.cli.produce import run_produce
-
-    raise typer.Exit(run_produce(topic, file, form, bootstrap, command_config, as_json=as_json, create=not no_create))
-
-
-@app.command(
-    short_help="Print or save a topic's records.",
-    epilog="Examples:\n\n\b\n"
-    "  odradek consume events -b 127.0.0.1:9092\n"
-    "  odradek consume events:0,1 --from 2026-01-31T12:00:00 --json -b 127.0.0.1:9092\n"
-    "  odradek consume events --from 1000 --output events.parquet -b 127.0.0.1:9092\n"
-    "  odradek consume events --group billing --follow -b 127.0.0.1:9092\n"
-    "  odradek consume events --isolation read_committed -b 127.0.0.1:9092",
-)
-def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC[:0,1]", help="The topic, or some of its partitions.")],
-    *,
-    bootstrap: Bootstrap,
-    start: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="earliest|latest|OFFSET|TIME",
-            help="Where to begin. With --group: where to begin in partitions without a commit.",
-        ),
-    ] = "earliest",
-    group: Annotated[
-        str | None,
-        typer.Option(metavar="GROUP", help="Read as a member of this group, and commit the written records."),
-    ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Wait for further records, until interrupted.")] = False,
-    max_records: Annotated[
-        int | None, typer.Option("--max-records", "--max", min=1, metavar="N", help="Stop after N records.")
-    ] = None,
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write Parquet to this file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
-    isolation: Annotated[
-        str | None,
-        typer.Option(
-            "--isolation",
-            "--isolation-level",
-            metavar="read_committed|read_uncommitted",
-            help="read_committed leaves out records of open and aborted transactions. Default: read_uncommitted.",
-        ),
-    ] = None,
-    command_config: CommandConfig = None,
-) -> None:
-    """Print a topic's records up to the present end of its log; with --follow, also the records that arrive later.
-
-    With --isolation read_committed, the end is before the first record of an open transaction.
-
-    Without --json, prints one line for each value, with unchanged bytes unless the output is a terminal. In JSON,
-    keys, values and header values are texts, or {"base64": "…"} if they are not UTF-8; `odradek produce --format json`
-    reads them back. A timestamp is ISO 8601, null for a record without one, and milliseconds outside the years 1 to
-    9999.
-    """
-    from odradek.cli.consume import ConsumeRequest, run_consume
-
-    raise typer.Exit(
-        run_consume(
-            ConsumeRequest(
-                topic, start, group, follow, max_records, output, as_json, bootstrap, command_config, isolation
-            )
-        )
-    )
-
-
-@app.command(
     short_help="Print versions and limits for a bug report.",
     epilog="Examples:\n\n\b\n  odradek info\n  odradek info --json",
 )
@@ -390,7 +272,7 @@ def _end_of(arguments: Sequence[str] | None) -> _End:
         terminal.error_line(str(error))
         return _End(EXIT_TERMINATED, at_once=True)
     code = code if isinstance(code, int) else 0
-    return _End(code, at_once=code == INTERRUPTED)
+    return _End(code, at_once=code == EXIT_INTERRUPTED)
 
 
 def _report(error: BaseException) -> int:
@@ -401,7 +283,7 @@ def _report(error: BaseException) -> int:
 
     match error:
         case KeyboardInterrupt() | typer.Abort():
-            return INTERRUPTED
+            return EXIT_INTERRUPTED
         case BrokenPipeError():
             # The reader of our output has ended (`odradek … | head`). Exit without another write to the closed pipe.
             sys.stdout = None

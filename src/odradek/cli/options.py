@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,11 +65,17 @@ def client_config(bootstrap: str, timeout_ms: int, command_config: Path | None =
         return ClientConfig.of(settings | {"bootstrap_servers": bootstrap})
 
 
-def connect(bootstrap: str, timeout_ms: int, command_config: Path | None = None) -> Admin:
-    """Returns an Admin for a command. Raises ConfigError, CommandError."""
+@contextmanager
+def connect(bootstrap: str, timeout_ms: int, command_config: Path | None = None) -> Iterator[Admin]:
+    """Yields an Admin for a command. An error about an unknown topic or group suggests a similar name.
+
+    Raises ConfigError, CommandError, and the errors of the block.
+    """
+    from odradek.cli.suggestions import with_suggestions
     from odradek.client.admin import Admin
 
-    return Admin(client_config(bootstrap, timeout_ms, command_config))
+    with Admin(client_config(bootstrap, timeout_ms, command_config)) as admin, with_suggestions(admin):
+        yield admin
 
 
 def given_names(names: list[str], option: str) -> list[str]:

@@ -19,21 +19,29 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from odradek.batches.columns import WRITE_COLUMNS
 from odradek.batches.row_sets import needs_columns
-from odradek.cli.options import client_config
+from odradek.cli import formats
+from odradek.cli.options import client_config, connect
 from odradek.cli.record_lines import from_json
-from odradek.cli.terminal import CommandError, counted, note, print_json, progress
+from odradek.cli.suggestions import nearest
+from odradek.cli.table_rows import is_ordinary, json_records
+from odradek.cli.terminal import CommandError, counted, note, print_json, progress, warning_lines
+from odradek.cli.termination import EXIT_INTERRUPTED
+from odradek.cli.undo_file import pasted
 from odradek.core.ids import LAST_MS
 from odradek.core.json_depth import parse_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from odradek.cli.formats import Format
+    from odradek.cli.produce_command import ProduceLine
     from odradek.client.producer import Producer
 
-FORMATS = ("lines", "json", "csv", "parquet")
 IGNORED = frozenset({"topic", "offset", "timestampType"})
 ROWS = 10_000
 PIECE_BYTES = 256 << 10
+LAST_S = 4.0
+"""The longest wait for acknowledgements after Ctrl-C, in seconds."""
 LONGEST_ROW = 16 << 20
 """The longest row of CSV. Without a limit, an unclosed quote would read the rest of the input as one cell."""
 # A quote counts only at the start of a cell. These are the rules of pyarrow, which parses the cells. The quantifiers
@@ -52,48 +60,52 @@ Sized = Iterator["tuple[pa.RecordBatch | Rows, int]"]
 """Rows, and their share of the input: bytes of lines, or rows of a table."""
 
 
-def run_produce(
-    topic: str,
-    file: Path | None,
-    form: str,
-    bootstrap: str,
-    command_config: Path | None,
-    *,
-    as_json: bool = False,
-    create: bool = True,
-) -> int:
+def run_produce(line: ProduceLine) -> int:
     """Sends a file, or standard input as it arrives, and waits until all records are acknowledged.
 
-    The broker may create the topic, unless ``create`` is false or ``command_config`` forbids it.
+    The broker may create the topic, unless --no-create or the properties file forbids it. Returns the exit code.
     """
     from odradek.client.producer import Producer
 
-    if form not in FORMATS:
-        raise CommandError(f"--format {form!r}: one of {', '.join(FORMATS)}")
-    if form == "parquet" and file is None:
+    topic, file = line.topic, _given_file(line.file)
+    form = formats.format_of(file, line.form, "--file", "lines")
+    if form.name == "parquet" and file is None:
         raise CommandError("--format parquet: give --file; Parquet cannot be read from standard input")
+    if line.key is not None and form.name not in ("csv", "parquet"):
+        raise CommandError(f"--key {line.key}: it names a column of CSV or Parquet, and the input is {form.name}")
     count = 0
-    refused: dict[str, Any] = {} if create else {"allow_auto_create_topics": False}
+    is_interrupted = False
+    refused: dict[str, Any] = {"allow_auto_create_topics": False} if line.no_create else {}
     try:
-        total, unit, batches = _input(file, form)
+        total, unit, batches = _input(file, form, line.key)
         with (
-            Producer(client_config(bootstrap, 5_000, command_config), **refused) as producer,
+            Producer(client_config(line.bootstrap, 5_000, line.command_config), **refused) as producer,
             progress("Sending", total, unit) as advance,
         ):
-            _look_up(producer, topic, bootstrap, may_create=create)
-            for batch, size in batches:
-                count += _send(producer, topic, batch)
-                advance(size)
+            _look_up(producer, line)
+            try:
+                for batch, size in batches:
+                    count += _send(producer, topic, batch)
+                    advance(size)
+            except KeyboardInterrupt:
+                is_interrupted = True
+                warning_lines("Interrupted: waiting for the acknowledgements of the records that were read.")
+                producer.close(LAST_S)
     except OSError as error:
         raise CommandError(f"{f'--file {file}' if file else 'standard input'}: {error.strerror or error}") from error
     except ValueError as error:
         sent = f" ({counted(count, 'earlier record')} {'was' if count == 1 else 'were'} sent)" if count else ""
         raise CommandError(f"{file or 'standard input'}: {error}{sent}") from error
-    if as_json:
+    if line.as_json:
         print_json({"topic": topic, "records": count})
-        return 0
-    note(f"{counted(count, 'record')} sent to {topic}, each acknowledged.")
-    return 0
+    else:
+        note(f"{counted(count, 'record')} sent to {topic}, each acknowledged.")
+    return EXIT_INTERRUPTED if is_interrupted else 0
+
+
+def _given_file(file: Path | None) -> Path | None:
+    """Returns None for standard input, also if it is given as ``-``."""
+    return None if file is not None and str(file) == "-" else file
 
 
 def _send(producer: Producer, topic: str, rows: pa.RecordBatch | Rows) -> int:
@@ -107,41 +119,52 @@ def _send(producer: Producer, topic: str, rows: pa.RecordBatch | Rows) -> int:
     return len(rows)
 
 
-def _look_up(producer: Producer, topic: str, bootstrap: str, *, may_create: bool) -> None:
+def _look_up(producer: Producer, line: ProduceLine) -> None:
     """Looks the topic up, so that the command fails at once with the error that the first record would get."""
     from odradek.client.errors import UnknownTopic
 
     try:
-        producer.partitions_for(topic)
+        producer.partitions_for(line.topic)
     except UnknownTopic as error:
-        if may_create:
+        if not line.no_create:
             raise
+        with connect(line.bootstrap, 5_000, line.command_config) as admin:
+            meant = nearest(line.topic, admin.describe_topics())
+        command = pasted("odradek", "topics", "create", line.topic, "--partitions", "N", b=line.bootstrap)
         raise CommandError(
-            f"unknown topic {topic}: create it with `odradek topics create {topic} --partitions N -b {bootstrap}`, or"
-            " omit --no-create, and the broker creates it (if its auto.create.topics.enable is true)"
+            f"unknown topic {line.topic}{meant}: create it with `{command}`, or omit --no-create, and the broker"
+            " creates it (if its auto.create.topics.enable is true)"
         ) from error
 
 
-def _input(file: Path | None, form: str) -> tuple[int, str, Sized]:
+def _input(file: Path | None, form: Format, key: str | None) -> tuple[int, str, Sized]:
     """Returns the size of the input (0: unknown), the unit of the size, and the rows with their sizes."""
     if file is None:
-        return 0, "bytes", _stream(sys.stdin.buffer, form)
-    if form == "parquet":
+        return 0, "bytes", _stream(sys.stdin.buffer, form, key)
+    if form.name == "parquet":
         with needs_columns("--format parquet"):
             import pyarrow.parquet as pq
 
         table = pq.ParquetFile(file)
-        return table.metadata.num_rows, "rows", _columns(table.iter_batches(ROWS))
-    return file.stat().st_size, "bytes", _stream(file.open("rb"), form)
+        return table.metadata.num_rows, "rows", _columns(table.iter_batches(ROWS), key)
+    return file.stat().st_size, "bytes", _stream(file.open("rb"), form, key)
 
 
-def _stream(source: BinaryIO, form: str) -> Sized:
-    return _csv(source) if form == "csv" else _lines(source, form)
+def _stream(source: BinaryIO, form: Format, key: str | None) -> Sized:
+    if not form.is_chosen and source.seekable():
+        at = source.tell()
+        what = formats.foreign_content(source.read(8))
+        source.seek(at)
+        if what is not None:
+            source.close()
+            raise ValueError(f"it is {what}, not {form.name}: add --format {formats.METAVAR}")
+    return _csv(source, key) if form.name == "csv" else _lines(source, form.name)
 
 
-def _csv(source: BinaryIO) -> Sized:
+def _csv(source: BinaryIO, key: str | None = None) -> Sized:
     """Yields rows as soon as they are complete. Raises ValueError with the line in which the invalid row begins."""
     names: list[str] = []
+    number = 1
     with source:
         for line, rows in _whole_rows(source):
             size = len(rows)
@@ -154,9 +177,11 @@ def _csv(source: BinaryIO) -> Sized:
                 line += _line_ends(rows) - _line_ends(text[end:])
                 rows = text[end:]
                 if names:
-                    yield _no_rows(names), 0
+                    yield _records(_no_rows(names), key, number), 0
             if rows.strip(b"\r\n"):
-                yield _chosen(_cells(names, rows, line)), size
+                cells = _cells(names, rows, line, is_ordinary=is_ordinary(names, key))
+                yield _records(cells, key, number), size
+                number += cells.num_rows
     if not names:
         raise ValueError(f"no header: expected a line with names of columns among {', '.join(WRITE_COLUMNS)}")
 
@@ -169,7 +194,7 @@ def _no_rows(names: list[str]) -> pa.RecordBatch:
     for name, count in Counter(names).items():
         if count > 1:
             raise ValueError(f"the header has column {name!r} more than once")
-    return _chosen(pa.RecordBatch.from_pylist([], pa.schema([(name, pa.null()) for name in names])))
+    return pa.RecordBatch.from_pylist([], pa.schema([(name, pa.null()) for name in names]))
 
 
 def _whole_rows(source: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -254,16 +279,16 @@ def _line_of(rows: bytes, number: int, line: int) -> int:
     return line + _line_ends(rows[:at])
 
 
-def _cells(names: list[str], rows: bytes, line: int) -> pa.RecordBatch:
+def _cells(names: list[str], rows: bytes, line: int, *, is_ordinary: bool = False) -> pa.RecordBatch:
     """Returns the cells. Keys and values are text, whatever their content: 007 stays 007.
 
-    An empty cell is null, "" is an empty text.
+    An empty cell is null, "" is an empty text. In an ordinary table all cells are text.
     """
     with needs_columns("--format csv"):
         import pyarrow as pa
         import pyarrow.csv as pc
 
-    kinds = {name: pa.int64() if name == "partition" else pa.string() for name in names}
+    kinds = {name: pa.int64() if name == "partition" and not is_ordinary else pa.string() for name in names}
     try:
         table = pc.read_csv(
             io.BytesIO(rows),
@@ -279,7 +304,7 @@ def _cells(names: list[str], rows: bytes, line: int) -> pa.RecordBatch:
         raise ValueError(message) from error
     columns = {name: column.combine_chunks() for name, column in zip(names, table.columns, strict=True)}
     for name, read, kind in (("timestamp", _time_cell, pa.int64()), ("headers", _headers_cell, _headers_kind())):
-        if name in columns:
+        if name in columns and not is_ordinary:
             found = []
             for number, text in enumerate(columns[name].to_pylist()):
                 try:
@@ -308,9 +333,18 @@ def _headers_kind() -> pa.DataType:
     return pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
-def _columns(batches: Iterator[pa.RecordBatch]) -> Sized:
+def _columns(batches: Iterator[pa.RecordBatch], key: str | None) -> Sized:
+    number = 1
     for batch in batches:
-        yield _chosen(batch), batch.num_rows
+        yield _records(batch, key, number), batch.num_rows
+        number += batch.num_rows
+
+
+def _records(batch: pa.RecordBatch, key: str | None, number: int) -> pa.RecordBatch:
+    """Returns the records of rows: their columns, or JSON for an ordinary table. ``number``: that of the first row."""
+    if is_ordinary(batch.schema.names, key):
+        return json_records(batch, key, number)
+    return _chosen(batch)
 
 
 def _chosen(batch: pa.RecordBatch) -> pa.RecordBatch:

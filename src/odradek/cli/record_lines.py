@@ -83,6 +83,24 @@ def json_lines(batch: Batch) -> bytes:
     return "".join(lines).encode()
 
 
+def json_fields(batch: Batch) -> tuple[tuple[str, int], Iterable[tuple[bytes | None, bytes | None, int, str, str]]]:
+    """Returns the partition of a batch, and key, value, offset, timestamp and headers of its records.
+
+    Keys and values are bytes, timestamps and headers are JSON. ``batch`` has at least one record.
+    """
+    if isinstance(batch, RowBatch):
+        rows = batch.rows
+        keys, values = [row.key for row in rows], [row.value for row in rows]
+        texts = [(offset, time, headers) for _, _, offset, time, headers in _fields_of_rows(rows)]
+        partition = batch.partition
+    else:
+        keys, values = (batch.column(name).to_pylist() for name in ("key", "value"))
+        texts = [(offset, time, headers) for _, _, offset, time, headers in _fields_of_columns(batch)]
+        topic, number = (batch.column(name)[0].as_py() for name in ("topic", "partition"))
+        partition = (topic, number)
+    return partition, ((key, value, *text) for key, value, text in zip(keys, values, texts, strict=True))
+
+
 _Fields = Iterable[tuple[str, str, int, str, str]]
 """Key, value, offset, timestamp and headers of records; all but the offset as JSON."""
 

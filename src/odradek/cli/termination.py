@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 # A file system that does not respond delays the exit only this long: SIGKILL usually follows SIGTERM soon.
 _MARK_S = 5.0

@@ -329,7 +329,7 @@ class Cluster:
                     raise error_for(code, f"topic {name}")
             if unknown and not missing_ok:
                 if grace.passed:
-                    raise UnknownTopic(_unknown_text(unknown))
+                    raise UnknownTopic(_unknown_text(unknown), unknown)
                 raise KafkaError(ErrorCode.leader_not_available, _unknown_text(unknown))
             known = self._metadata.topics
             if left_out := [name for name in wanted or () if name not in known and name not in errors]:

@@ -73,10 +73,11 @@ class RecordsWithheld(RequestTimedOut):
 
 
 class UnknownTopic(KafkaError):
-    """The cluster does not have the topic or partition."""
+    """The cluster does not have the topic or partition. ``names``: the unknown topics, if the error is about topics."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, names: Sequence[str] = ()) -> None:
         super().__init__(ErrorCode.unknown_topic_or_partition, message)
+        self.names = tuple(names)
 
 
 class TopicRecreated(KafkaError):
@@ -87,10 +88,11 @@ class TopicRecreated(KafkaError):
 
 
 class GroupIdNotFound(KafkaError):
-    """The cluster does not have the group."""
+    """The cluster does not have the group ``group``."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, group: str | None = None) -> None:
         super().__init__(ErrorCode.group_id_not_found, message)
+        self.group = group
 
 
 class GroupNotEmpty(KafkaError):

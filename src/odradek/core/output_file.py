@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 from uuid import uuid4
 
 _DESCRIPTORS = ("/dev/", "/proc/")
@@ -172,5 +172,5 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         with os.fdopen(os.dup(number), "wb") as opened:
             yield opened
         return
-    with cast(BinaryIO, path.open("wb", buffering=1 << 20)) as opened:
+    with path.open("wb", buffering=1 << 20) as opened:
         yield opened

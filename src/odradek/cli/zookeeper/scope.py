@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -121,7 +121,7 @@ class KafkaLine(ZooKeeperLine):
     command_config: CommandConfig = None
     timeout_ms: Timeout = TIMEOUT_MS
 
-    def admin(self, why: str) -> Admin:
+    def admin(self, why: str) -> AbstractContextManager[Admin]:
         """Returns a client of Kafka's brokers. Raises CommandError if --bootstrap-server is not given."""
         if self.bootstrap is None:
             raise CommandError(f"missing option '--bootstrap-server': {why}")

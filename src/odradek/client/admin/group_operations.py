@@ -76,7 +76,7 @@ async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
         reply = await connection.call(DESCRIBE_GROUPS, {"groups": [group_id], "include_authorized_operations": False})
         row = first_row(reply.groups, f"group {group_id}")
         if row.error_code is ErrorCode.group_id_not_found or row.group_state == "Dead":
-            raise GroupIdNotFound(f"group {group_id} not found")
+            raise GroupIdNotFound(f"group {group_id} not found", group_id)
         if row.error_code is not ErrorCode.none:
             raise error_for(row.error_code, f"group {group_id}")
         return _classic_group_description(row, node)
@@ -180,7 +180,7 @@ async def delete_group(cluster: Cluster, group_id: str) -> None:
         if code is ErrorCode.non_empty_group:
             raise GroupNotEmpty(f"group {group_id} has live members: stop them first")
         if code is ErrorCode.group_id_not_found:
-            raise GroupIdNotFound(f"group {group_id} not found")
+            raise GroupIdNotFound(f"group {group_id} not found", group_id)
         if code is not ErrorCode.none:
             raise error_for(code, f"group {group_id}")
 

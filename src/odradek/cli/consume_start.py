@@ -1,0 +1,86 @@
+"""Where ``odradek consume`` begins: the earliest or latest record, an offset, a number of records back, or a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.cli.options import parse_partitions
+from odradek.cli.terminal import CommandError, warning_lines
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+    from odradek.core.ids import TopicPartition
+
+
+class Start(NamedTuple):
+    """A position. ``moment``: a time in ms since 1970, EARLIEST or LATEST. ``offset``: an offset, if one is given;
+    ``back``: a number of records before the end of each partition."""
+
+    text: str
+    moment: int
+    offset: int | None = None
+    back: int | None = None
+
+
+def start_of(text: str) -> Start:
+    """Reads the value of --from. Raises CommandError."""
+    from odradek.core.errors import ConfigError
+    from odradek.core.ids import EARLIEST, LATEST
+    from odradek.lag.reset import datetime_ms
+
+    if text in ("earliest", "latest"):
+        return Start(text, EARLIEST if text == "earliest" else LATEST)
+    digits = text.removeprefix("-")
+    if digits.isascii() and digits.isdigit():
+        number = int(digits)
+        if number >= 1 << 63:
+            raise CommandError(f"--from {text}: an offset is below 2**63")
+        return Start(text, EARLIEST, None, number) if text.startswith("-") else Start(text, EARLIEST, number)
+    try:
+        return Start(text, datetime_ms(text))
+    except ConfigError:
+        raise CommandError(
+            f"--from {text!r}: expected earliest, latest, an offset, -N for N records before the end, or a time such "
+            "as 2026-01-31T12:00:00 (UTC unless it has a time zone)"
+        ) from None
+
+
+def ranges_of(
+    admin: Admin, topic: str, start: Start, level: str, *, follow: bool
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Returns for each partition the first offset to read, and the present end for a reader of this isolation level.
+
+    Prints a warning for an offset after the end. Raises UnknownTopic and the errors of ``Admin``.
+    """
+    from odradek.core.ids import LATEST, NO_OFFSET, TopicPartition
+
+    topics, single = parse_partitions([topic], "")
+    chosen = admin.partitions(topics[0]) if topics else [TopicPartition(*one) for one in single]
+    starts = admin.list_offsets(dict.fromkeys(chosen, start.moment), isolation_level=level)
+    ends, log_ends = (
+        {
+            tp: found.offset
+            for tp, found in admin.list_offsets(dict.fromkeys(chosen, LATEST), isolation_level=seen).items()
+        }
+        for seen in (level, "read_uncommitted")
+    )
+    exact = start.offset
+    if exact is not None:
+        _warn_of_ends(start, {tp: log_ends[tp] for tp in chosen if exact > log_ends[tp]}, follow)
+
+    def first(tp: TopicPartition) -> int:
+        found = starts[tp].offset
+        if found == NO_OFFSET:
+            return ends[tp]
+        wanted = exact or 0 if start.back is None else ends[tp] - start.back
+        return min(max(wanted, found), log_ends[tp])
+
+    return {tp: (first(tp), ends[tp]) for tp in chosen}
+
+
+def _warn_of_ends(start: Start, ends: Mapping[TopicPartition, int], follow: bool) -> None:
+    for tp, end in ends.items():
+        what = f"{end} is used" if follow else "nothing is read"
+        message = f"offset {start.text} of {tp} is outside the log, which ends at {end}: {what}."
+        warning_lines(f"Warning: {message}")

@@ -1,0 +1,70 @@
+"""Names of topics and groups that a person may have meant: an error about an unknown name suggests the nearest one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from odradek.cli.terminal import CommandError
+from odradek.core.errors import OdradekError
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+
+_SHOWN = 3
+
+
+def nearest(given: str, known: Iterable[str]) -> str:
+    """Returns `` (did you mean a?)``, or an empty text if no known name is similar."""
+    names = list(known)
+    begun = sorted(name for name in names if len(given) > 3 and name.startswith(given))
+    folded = [name for name in names if name.strip().casefold() == given.strip().casefold()]
+    matches = folded or begun or difflib.get_close_matches(given, names, n=1, cutoff=0.6)
+    return f" (did you mean {matches[0]}?)" if matches else ""
+
+
+@contextmanager
+def with_suggestions(admin: Admin) -> Iterator[None]:
+    """Adds similar names of the cluster to an error about a topic or group that does not exist.
+
+    Raises CommandError in its place, with the exit code of wrong input.
+    """
+    from odradek.client.errors import GroupIdNotFound, UnknownTopic
+
+    try:
+        yield
+    except UnknownTopic as error:
+        if not (names := getattr(error, "names", ())):
+            raise
+        raise CommandError(f"{error}{_nearest_topics(admin, names)}") from error
+    except GroupIdNotFound as error:
+        if not (group := getattr(error, "group", None)):
+            raise
+        raise CommandError(f"{error}{nearest(group, group_names(admin))}") from error
+
+
+def group_names(admin: Admin) -> list[str]:
+    """Returns the names of the cluster's groups; none if it does not list them."""
+    try:
+        return [row.group_id for row in admin.list_groups()]
+    except OdradekError:
+        return []
+
+
+def _nearest_topics(admin: Admin, names: Iterable[str]) -> str:
+    try:
+        known = list(admin.describe_topics())
+    except OdradekError:
+        return ""
+    found = [nearest(name, known) for name in names]
+    return next((text for text in found if text), "") or _some(known)
+
+
+def _some(known: list[str]) -> str:
+    """Returns the topics of a small cluster: the wrong cluster is a frequent reason for an unknown topic."""
+    own = sorted(name for name in known if not name.startswith("__"))
+    if not own:
+        return ": the cluster has no topics yet"
+    return f": the cluster has {', '.join(own)}" if len(own) <= _SHOWN else ""

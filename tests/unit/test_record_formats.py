@@ -1,0 +1,204 @@
+"""Formats of records in files, ordinary tables, filters and the newest records: what needs no broker."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.batches.row_sets import RowBatch
+from odradek.batches.rows import Row
+from odradek.cli.formats import FORMATS, foreign_content, format_of
+from odradek.cli.newest_records import newest
+from odradek.cli.record_csv import HEADER, csv_lines
+from odradek.cli.record_filter import RecordFilter
+from odradek.cli.record_lines import Batch
+from odradek.cli.table_rows import is_ordinary, json_records
+from odradek.cli.terminal import CommandError
+from odradek.core.ids import TopicPartition
+
+# --- formats ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("a.parquet", "parquet"), ("A.PQ", "parquet"), ("a.csv", "csv"), ("b/a.jsonl", "json"), ("a.ndjson", "json"),
+     ("a.json", "json"), ("a.txt", "lines"), ("a.log", "lines")],
+)  # fmt: skip
+def test_the_format_follows_the_extension_unless_format_says_otherwise(name: str, form: str) -> None:
+    for option in ("--output", "--file"):
+        assert format_of(Path(name), None, option, "lines").name == form
+        for other in FORMATS:
+            assert format_of(Path(name), other, option, "lines") == (other, True)
+
+
+def test_a_name_without_extension_has_the_default_and_foreign_extensions_are_refused() -> None:
+    assert format_of(None, None, "--file", "lines").name == "lines"
+    assert format_of(Path("records"), None, "--output", "parquet").name == "parquet"
+    assert format_of(Path("messages.2026-01-31"), None, "--file", "lines").name == "lines"
+    for name, option in (("a.avro", "--file"), ("a.xlsx", "--file"), ("a.csv.gz", "--file"), ("a.dat", "--output")):
+        with pytest.raises(CommandError, match=rf"{option} {name}: \.\w+ is no format .*: add --format lines\|json"):
+            format_of(Path(name), None, option, "lines")
+    with pytest.raises(CommandError, match="--format 'xml': one of lines, json, csv, parquet"):
+        format_of(None, "xml", "--file", "lines")
+    assert foreign_content(b"PAR1\x15\x04") == "Parquet"
+    assert foreign_content(b'{"a":1}') is None
+
+
+# --- ordinary tables --------------------------------------------------------------------------------------------------
+
+
+def values(table: pa.RecordBatch, key: str | None = None) -> list[str]:
+    return [value.decode() for value in json_records(table, key, 1).column("value").to_pylist()]
+
+
+def test_each_type_keeps_its_value() -> None:
+    kinds = {
+        "int": pa.array([2**63 - 1]),
+        "exact": pa.array([Decimal("1.10")], pa.decimal128(38, 2)),
+        "long": pa.array([Decimal("1E+30")], pa.decimal128(38, 0)),
+        "float": pa.array([0.1]),
+        "flag": pa.array([True]),
+        "ns": pa.array([1_790_000_000_123_456_789], pa.timestamp("ns", "UTC")),
+        "day": pa.array([1], pa.date32()),
+        "text": pa.array(["ü\n"]),
+        "bytes": pa.array([b"\xff"]),
+        "utf8": pa.array([b"a"]),
+        "word": pa.array(["x"]).dictionary_encode(),
+        "list": pa.array([[{"a": Decimal("2.50")}]]),
+        "map": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())),
+        "none": pa.nulls(1),
+    }
+    (text,) = values(pa.record_batch(kinds))
+    assert text == (
+        '{"int":9223372036854775807,"exact":1.10,"long":1000000000000000000000000000000,"float":0.1,"flag":true,'
+        '"ns":"2026-09-21T14:13:20.123456789Z","day":"1970-01-02","text":"ü\\n","bytes":{"base64":"/w=="},"utf8":"a",'
+        '"word":"x","list":[{"a":2.50}],"map":{"k":1},"none":null}'
+    )
+    assert json.loads(text)["exact"] == 1.1
+
+
+def test_the_key_is_the_text_of_a_column() -> None:
+    table = pa.record_batch({"id": pa.array([7, None]), "raw": pa.array([b"\xff", b""]), "name": ["a", "b"]})
+    for key, keys in (("id", [b"7", None]), ("raw", [b"\xff", b""]), ("name", [b"a", b"b"])):
+        assert json_records(table, key, 1).column("key").to_pylist() == keys
+    assert json_records(table, None, 1).schema.names == ["value"]
+    with pytest.raises(ValueError, match="no column nix for --key among id, raw, name"):
+        json_records(table, "nix", 1)
+
+
+def test_what_json_cannot_hold_is_refused_with_its_row() -> None:
+    with pytest.raises(ValueError, match="row 12: nan is no number in JSON"):
+        json_records(pa.record_batch({"x": [1.0, float("nan")]}), None, 11)
+    with pytest.raises(ValueError, match="column x has the type duration"):
+        json_records(pa.record_batch({"x": pa.array([1], pa.duration("s"))}), None, 1)
+
+
+def test_a_table_of_records_without_a_value_is_not_ordinary() -> None:
+    assert not is_ordinary(["key", "timestamp"], None)
+    assert not is_ordinary(["key", "value", "more"], None)
+    assert is_ordinary(["id", "timestamp"], None)
+    assert is_ordinary(["id", "value"], "id")
+
+
+# --- CSV, filters, the newest records ---------------------------------------------------------------------------------
+
+CELLS = st.one_of(st.none(), st.text(st.characters(codec="utf-8"), max_size=6))
+
+
+def row_batch(partition: int, rows: list[tuple[int, int, bytes | None, bytes | None]]) -> RowBatch:
+    made = [Row(offset, time, key, value, ()) for offset, time, key, value in rows]
+    return RowBatch(made, ("t", partition), 0, ("key", "value", "timestamp"))
+
+
+def arrow_batch(batch: RowBatch) -> pa.RecordBatch:
+    rows = batch.rows
+    return pa.record_batch(
+        {
+            "key": pa.array([row.key for row in rows], pa.binary()),
+            "value": pa.array([row.value for row in rows], pa.binary()),
+            "topic": pa.array(["t"] * len(rows)),
+            "partition": pa.array([batch.partition[1]] * len(rows), pa.int32()),
+            "offset": pa.array([row.offset for row in rows], pa.int64()),
+            "timestamp": pa.array([row.timestamp * 1000 for row in rows], pa.timestamp("us", "UTC")),
+            "headers": pa.nulls(len(rows), pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        }
+    )
+
+
+@given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=5))
+def test_csv_has_each_text_and_tells_null_from_an_empty_text(cells: list[tuple[str | None, str | None]]) -> None:
+    pairs = [tuple(None if one is None else one.encode() for one in pair) for pair in cells]
+    batch = row_batch(1, [(number, -1, *pair) for number, pair in enumerate(pairs)])  # type: ignore[misc]
+    written = (HEADER + csv_lines(batch)).decode()
+    assert csv_lines(arrow_batch(batch)) == csv_lines(batch)
+    found = list(csv.DictReader(io.StringIO(written, newline="")))
+    assert [(row["key"], row["value"]) for row in found] == [(key or "", value or "") for key, value in cells]
+    assert all((row["partition"], row["timestamp"], row["headers"]) == ("1", "", "") for row in found)
+    assert written.count('""') >= sum(one == "" for pair in cells for one in pair)
+
+
+def test_csv_refuses_bytes_that_are_not_text_with_their_position() -> None:
+    batch = row_batch(3, [(7, 0, None, b"ok"), (9, 0, None, b"\xff")])
+    for one in (batch, arrow_batch(batch)):
+        with pytest.raises(CommandError, match=r"the value at offset 9 of t-3 is not UTF-8.*use --format json or parq"):
+            csv_lines(one)
+
+
+def test_a_filter_chooses_by_key_and_pattern_in_both_kinds_of_batches() -> None:
+    rows = row_batch(0, [(0, 0, b"a", b"error 1"), (1, 0, b"b", b"error 2"), (2, 0, b"a", None), (3, 0, b"a", b"\xff")])
+    for batch in (rows, arrow_batch(rows)):
+        for key, pattern, offsets in (
+            ("a", None, [0, 2, 3]), (None, r"error \d", [0, 1]), ("a", "error", [0]), ("x", None, []), (None, "�", [3]),
+        ):  # fmt: skip
+            found = list(RecordFilter.of(key, pattern).chosen([batch]))
+            assert [offset for one in found for offset in offsets_of(one)] == offsets
+            assert all(type(one) is type(batch) for one in found)
+        assert list(RecordFilter.of(None, None).chosen([batch])) == [batch]
+
+
+def offsets_of(batch: Batch) -> list[int]:
+    return [row.offset for row in batch.rows] if isinstance(batch, RowBatch) else batch.column("offset").to_pylist()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_newest_records_are_those_of_a_sort_that_keeps_each_partitions_order(seed: int) -> None:
+    dice = random.Random(seed)
+    logs: dict[TopicPartition, list[tuple[int, int]]] = {}
+    for number in range(dice.randint(1, 4)):
+        offsets = sorted(dice.sample(range(300), dice.randint(0, 60)))  # gaps, as after a compaction
+        times = sorted(dice.randint(0, 500) for _ in offsets)
+        logs[TopicPartition("t", number)] = list(zip(offsets, times, strict=True))
+    kind: Any = dice.choice([lambda batch: batch, arrow_batch])
+
+    def read(tp: TopicPartition, first: int, end: int) -> Iterator[Batch]:
+        rows = [(offset, time, None, b"v") for offset, time in logs[tp] if first <= offset < end]
+        while rows:
+            size = dice.randint(1, 20)
+            yield kind(row_batch(tp.partition, rows[:size]))
+            rows = rows[size:]
+
+    for count in (1, 3, 1000):
+        found = [
+            (one.partition[1] if isinstance(one, RowBatch) else one.column("partition")[0].as_py(), offset)
+            for one in newest(read, dict.fromkeys(logs, (0, 300)), count)
+            for offset in offsets_of(one)
+        ]
+        every = sorted((time, tp.partition, offset) for tp, log in logs.items() for offset, time in log)
+        assert len(found) == min(count, len(every))
+        times = {(tp.partition, offset): time for tp, log in logs.items() for offset, time in log}
+        assert sorted(times[one] for one in found) == [time for time, _, _ in every][-len(found) :] or not found
+        assert [times[one] for one in found] == sorted(times[one] for one in found)
+        for tp in logs:
+            own = [offset for number, offset in found if number == tp.partition]
+            assert own == [offset for offset, _ in logs[tp]][len(logs[tp]) - len(own) :]
