@@ -297,7 +297,7 @@ def commands_page() -> str:
             f"| {terminal.EXIT_FAILED} | The work, or a check at its end, failed. |",
             f"| {terminal.EXIT_BAD_INPUT} | The input is wrong: an option, a file, a name that does not exist in the "
             "cluster; or a package that the command needs is not installed. Nothing was changed. |",
-            f"| {main.EXIT_INTERRUPTED} | Ctrl-C ended the command. |",
+            f"| {termination.EXIT_INTERRUPTED} | Ctrl-C ended the command. |",
             f"| {termination.EXIT_TERMINATED} | SIGTERM ended a command of a pipeline, or the demo. |",
         ]),
         "## Environment",

@@ -428,9 +428,9 @@ def test_a_member_starts_at_the_given_position_and_invalid_options_are_refused(
     for wrong, message in (
         (["consume", f"{filled}:1", "--group", "g"], "omit the partitions"),
         (["consume", filled, "--group", "g", "--from", "7"], "odradek groups reset"),
-        (["consume", filled, "--output", "x", "--json"], "omit --json"),
+        (["consume", filled, "--output", "x.parquet", "--json"], "omit --json"),
         (["consume", "no-such-topic", "--group", "g"], "no-such-topic"),
-        (["consume", filled, "--from", "yesterday"], "--from 'yesterday': expected earliest, latest, an offset, or a"),
+        (["consume", filled, "--from", "yesterday"], "--from 'yesterday': expected earliest, latest, an offset, -N"),
         (["consume", f"{filled}:x"], f"odradek: '{filled}:x': expected TOPIC or TOPIC:0,1,2"),
         (["consume", filled, "--fol"], "no such option --fol (did you mean --follow?)"),
     ):

@@ -314,7 +314,7 @@ def test_invalid_input_gives_a_one_line_error(
 ) -> None:
     (tmp_path / "bad").write_text("[1]\n")
     (tmp_path / "odd").write_text('{"value": "a", "partition": "first"}\n')
-    pq.write_table(pa.table({"text": ["p"]}), tmp_path / "parquet")
+    pq.write_table(pa.table({"key": ["p"]}), tmp_path / "parquet")
     wrong = [
         ("bad", "json"),
         ("odd", "json"),
@@ -350,7 +350,7 @@ def test_an_invalid_line_is_named_and_the_records_before_it_are_sent(
 
 
 def test_the_format_follows_the_extension(
-    bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: Capture
+    bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])
     pq.write_table(pa.table({"value": [b"parquet"]}), tmp_path / "a.parquet")
@@ -369,7 +369,7 @@ def test_the_format_follows_the_extension(
 
 
 def test_ordinary_tables_are_sent_as_json_objects(
-    bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: Capture
+    bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])
     pq.write_table(pa.table({"id": [1, 2], "timestamp": ["soon", None]}), tmp_path / "a.parquet")
@@ -402,7 +402,7 @@ class Typed(io.BytesIO):
 
 
 def test_typed_lines_are_sent_before_ctrl_c_ends_the_command(
-    bootstrap: str, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    bootstrap: str, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Typed(b"first\ntyped\n")))

@@ -30,7 +30,6 @@ LARGE = {
     "pipelines/json_columns.py": (KERNEL, "_read_one", "_refuse", "read_columns"),
     "storage/clean_columns.py": (KERNEL, "_map", "_choose", "_filter"),
     "batches/record_validation.py": ("one loop over the bytes of all records", "_one_by_one"),
-    "cli/main.py": (COMMAND, "consume"),
     "cli/topics.py": (COMMAND, "create"),
     "cli/transactions/abort.py": (COMMAND, "abort"),
     "batches/encode.py": ("the fields of a batch's header", "encode_batch"),

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.cli import formats
 from odradek.cli.command_config import read_properties, without_values
-from odradek.cli.consume_command import ConsumeLine
-from odradek.cli.consume_start import Start, ranges_of, start_of
+from odradek.cli.consume_options import ConsumeLine
+from odradek.cli.consume_start import StartPosition, ranges_of, start_of
 from odradek.cli.newest_records import newest
 from odradek.cli.options import parse_partitions
 from odradek.cli.record_filter import RecordFilter
@@ -45,7 +45,7 @@ class _Request(NamedTuple):
     topic: str
     to: Destination
     filter: RecordFilter
-    start: Start | None
+    start: StartPosition | None
 
     @property
     def columns(self) -> tuple[str, ...]:

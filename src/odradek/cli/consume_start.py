@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from odradek.core.ids import TopicPartition
 
 
-class Start(NamedTuple):
+class StartPosition(NamedTuple):
     """A position. ``moment``: a time in ms since 1970, EARLIEST or LATEST. ``offset``: an offset, if one is given;
     ``back``: a number of records before the end of each partition."""
 
@@ -23,22 +23,26 @@ class Start(NamedTuple):
     back: int | None = None
 
 
-def start_of(text: str) -> Start:
+def start_of(text: str) -> StartPosition:
     """Reads the value of --from. Raises CommandError."""
     from odradek.core.errors import ConfigError
     from odradek.core.ids import EARLIEST, LATEST
     from odradek.lag.reset import datetime_ms
 
     if text in ("earliest", "latest"):
-        return Start(text, EARLIEST if text == "earliest" else LATEST)
+        return StartPosition(text, EARLIEST if text == "earliest" else LATEST)
     digits = text.removeprefix("-")
     if digits.isascii() and digits.isdigit():
         number = int(digits)
         if number >= 1 << 63:
             raise CommandError(f"--from {text}: an offset is below 2**63")
-        return Start(text, EARLIEST, None, number) if text.startswith("-") else Start(text, EARLIEST, number)
+        return (
+            StartPosition(text, EARLIEST, None, number)
+            if text.startswith("-")
+            else StartPosition(text, EARLIEST, number)
+        )
     try:
-        return Start(text, datetime_ms(text))
+        return StartPosition(text, datetime_ms(text))
     except ConfigError:
         raise CommandError(
             f"--from {text!r}: expected earliest, latest, an offset, -N for N records before the end, or a time such "
@@ -47,7 +51,7 @@ def start_of(text: str) -> Start:
 
 
 def ranges_of(
-    admin: Admin, topic: str, start: Start, level: str, *, follow: bool
+    admin: Admin, topic: str, start: StartPosition, level: str, *, follow: bool
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Returns for each partition the first offset to read, and the present end for a reader of this isolation level.
 
@@ -79,7 +83,7 @@ def ranges_of(
     return {tp: (first(tp), ends[tp]) for tp in chosen}
 
 
-def _warn_of_ends(start: Start, ends: Mapping[TopicPartition, int], follow: bool) -> None:
+def _warn_of_ends(start: StartPosition, ends: Mapping[TopicPartition, int], follow: bool) -> None:
     for tp, end in ends.items():
         what = f"{end} is used" if follow else "nothing is read"
         message = f"offset {start.text} of {tp} is outside the log, which ends at {end}: {what}."

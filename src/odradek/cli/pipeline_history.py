@@ -18,7 +18,7 @@ from odradek.cli.options import client_config
 from odradek.cli.pipeline_options import HistoryLine, check_pyspark, spark_client_options
 from odradek.cli.terminal import CommandError, progress
 from odradek.cli.termination import terminable
-from odradek.core.output_file import put_in_place
+from odradek.history.output_file import put_in_place
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from odradek.cli.formats import Format
-    from odradek.cli.produce_command import ProduceLine
+    from odradek.cli.produce_options import ProduceLine
     from odradek.client.producer import Producer
 
 IGNORED = frozenset({"topic", "offset", "timestampType"})

@@ -13,7 +13,7 @@ from odradek.core.errors import OdradekError
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
 
-_SHOWN = 3
+_LISTED = 3
 
 
 def nearest(given: str, known: Iterable[str]) -> str:
@@ -21,7 +21,7 @@ def nearest(given: str, known: Iterable[str]) -> str:
     names = list(known)
     begun = sorted(name for name in names if len(given) > 3 and name.startswith(given))
     folded = [name for name in names if name.strip().casefold() == given.strip().casefold()]
-    matches = folded or begun or difflib.get_close_matches(given, names, n=1, cutoff=0.6)
+    matches = folded or begun or difflib.get_close_matches(given, names, n=1, cutoff=0.75)
     return f" (did you mean {matches[0]}?)" if matches else ""
 
 
@@ -67,4 +67,4 @@ def _some(known: list[str]) -> str:
     own = sorted(name for name in known if not name.startswith("__"))
     if not own:
         return ": the cluster has no topics yet"
-    return f": the cluster has {', '.join(own)}" if len(own) <= _SHOWN else ""
+    return f": the cluster has {', '.join(own)}" if len(own) <= _LISTED else ""

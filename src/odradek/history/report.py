@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from odradek.core.errors import StorageError
 from odradek.core.extras import ExtraMissing
-from odradek.core.output_file import output_file, problem_of
 from odradek.core.printable import printable
 from odradek.history.analysis import Analysis
 from odradek.history.findings import KINDS, format_duration
+from odradek.history.output_file import output_file, problem_of
 
 TITLES = {
     "rewind": "Rewinds: records read again",
