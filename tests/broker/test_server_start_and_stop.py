@@ -287,9 +287,9 @@ def test_the_start_completes_a_deletion_that_a_crash_interrupted(tmp_path: Path)
         create(wire, "flights")
         produce(wire, "flights", [b"a"])
     running.stop()
-    stray = running.data_dir / "gone-0"
-    stray.mkdir()
-    (stray / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABQ")
+    unknown = running.data_dir / "gone-0"
+    unknown.mkdir()
+    (unknown / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABQ")
     doomed = running.data_dir / "old-0.0123456789abcdef0123456789abcdef-delete"
     doomed.mkdir()
     (doomed / "00000000000000000000.log").write_bytes(b"x")
@@ -301,7 +301,8 @@ def test_the_start_completes_a_deletion_that_a_crash_interrupted(tmp_path: Path)
     with Wire(running.bootstrap) as wire:
         assert end_offset(wire, "flights") == 1
     running.stop()
-    assert not stray.exists()
+    assert not unknown.exists()
+    assert len(list(running.data_dir.glob("gone-0.*-stray/partition.metadata"))) == 1, "no record has removed its topic"
     assert not doomed.exists()
     assert all((mine / "notes.txt").exists() for mine in others), "other files are not changed"
 
@@ -357,6 +358,8 @@ def test_a_directory_of_apache_kafka_is_refused(tmp_path: Path) -> None:
     leader_change = SimpleRecord(b"\0\0\0\2", b"\0\0\0\0")
     log.append(encode_batch([leader_change], now_ms=0, control=True), now_ms=0, leader_epoch=1, origin="coordinator")
     log.close()
+    properties = "version=1\nnode.id=1\ncluster.id=jx_qj5jYRE6ajGhwQJ8ulg\ndirectory.id=R0fj_ZUkQR-US-t5gdj7yA\n"
+    (tmp_path / "meta.properties").write_text(properties)
 
     async def life() -> None:
         with pytest.raises(StorageError, match="Apache Kafka"):

@@ -144,7 +144,7 @@ def test_a_start_from_only_a_snapshot_has_the_state_of_the_log() -> None:
     snapshot(catalog)  # no change since the previous snapshot, so no new one
     assert checkpoints(files) == [f"{end:020d}-0000000000.checkpoint"]
     for name in files.list(LOG):
-        if name.endswith(".log"):
+        if not name.endswith(".checkpoint"):
             files.remove(LOG / name)
     files.crash()
     again = opened(files, TIGHT)

@@ -16,13 +16,16 @@ import pytest
 from odradek.batches.encode import encode_batch
 from odradek.broker.config import BrokerConfig
 from odradek.broker.log_directory import LogDirectory
+from odradek.broker.metadata_diagnosis import Diagnosis
 from odradek.broker.metadata_loader import MetadataLoader
-from odradek.broker.metadata_log import DIRECTORY, Catalog
+from odradek.broker.metadata_log import DIRECTORY, Catalog, DamagedMetadata
 from odradek.broker.metadata_publishers import PartitionLogs
+from odradek.broker.metadata_repair import RepairPlan
 from odradek.broker.partition import Partition
 from odradek.broker.scheduler import finish
 from odradek.catalog.shard import BeginEpochs, CatalogRequest, CreateTopic, RaiseEpochs
 from odradek.core.effects import SimpleRecord
+from odradek.storage.files import OsFiles
 
 NOW_MS = 1_700_000_000_000
 EPOCHS = "leader-epoch-checkpoint"
@@ -40,7 +43,11 @@ class Broker:
         """Yields the partitions of topic ``t``. At the end the broker stops cleanly or is killed."""
         directory = LogDirectory(self.path, lambda: NOW_MS)
         directory.acquire(BrokerConfig())
-        catalog = self.catalog = directory.open_catalog()
+        try:
+            catalog = self.catalog = directory.open_catalog()
+        except DamagedMetadata:
+            directory.abandon()
+            raise
         logs = PartitionLogs(directory, BrokerConfig(), lambda: catalog.apply(BeginEpochs()))
         loader = MetadataLoader(catalog, [logs, catalog])
         loader.load()
@@ -68,7 +75,7 @@ class Broker:
         return self.path / directory / "00000000000000000000.log"
 
     def lose_end(self, directory: str, size: int = 1) -> None:
-        path = self.log_file(directory)
+        path = max(self.log_file(directory).parent.glob("*.log"))
         path.write_bytes(path.read_bytes()[:-size])
 
 
@@ -120,8 +127,8 @@ def test_a_damaged_log_after_a_clean_stop_begins_a_new_epoch(broker: Broker) -> 
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_catalogue_that_lost_records_gets_the_newer_epochs(broker: Broker, clean: bool) -> None:
-    """Each start after a kill begins a leader epoch, with a record in the metadata log. This log loses its end before
-    each of the last two starts."""
+    """Each start after a kill begins a leader epoch, with a record in the metadata log. This log loses its end, and
+    is repaired, before each of the last two starts."""
     for _ in range(2):
         with broker.run() as (one, _):
             append(one, 2)
@@ -130,6 +137,9 @@ def test_a_catalogue_that_lost_records_gets_the_newer_epochs(broker: Broker, cle
         assert epochs(one) == ((0, 0), (1, 2), (2, 4))
     for lost in (1, 2):
         broker.lose_end(DIRECTORY)
+        with pytest.raises(DamagedMetadata), broker.run():
+            pass
+        RepairPlan(Diagnosis(broker.path, OsFiles()), NOW_MS).carry_out()
         with broker.run(clean=clean) as (one, _):
             append(one, 1)
             # Three leader epochs, then one for each start at which the catalogue lacked the latest epoch.

@@ -25,6 +25,9 @@ class CatalogImage(Protocol):
 
     def topic_by_id(self, topic_id: UUID) -> Topic | None: ...
 
+    def removed_topic(self, topic_id: UUID) -> str | None:
+        """Returns the name of a topic that a record of the log has removed; None for any other topic."""
+
     def topics(self) -> Iterable[Topic]: ...
 
     def topic_configs(self, name: str) -> Mapping[str, str]:

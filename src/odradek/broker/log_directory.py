@@ -1,30 +1,41 @@
 """The data directory of a broker: its lock and identity, the partitions' logs, and the checkpoint files.
 
-``topic-N`` has a partition's log. ``topic-N.<32 hex digits>-delete`` has a log that is to be deleted. After a crash,
-there may be directories of topics that are not in the catalogue. They remain from an interrupted deletion, and the next
-start removes them.
+``topic-N`` has a partition's log. ``topic-N.<32 hex digits>-delete`` has a log that is to be deleted, and
+``topic-N.<32 hex digits>-stray`` a log that the catalogue did not know (``broker/stray_logs``).
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
-from uuid import UUID, uuid4
+from uuid import UUID
 
+from odradek.broker import directory_identity
 from odradek.broker.config import BrokerConfig
+from odradek.broker.metadata_check import has_content
 from odradek.broker.metadata_log import DIRECTORY as METADATA_DIRECTORY
-from odradek.broker.metadata_log import Catalog, MetadataConfig
+from odradek.broker.metadata_log import Catalog, DamagedMetadata, MetadataConfig
 from odradek.broker.partition import Partition
 from odradek.broker.scheduler import Steps
+from odradek.broker.stray_logs import (
+    DELETE_SUFFIX,
+    PARTITION_DIRECTORY,
+    has_segments,
+    remove_directory,
+    remove_doomed,
+    renamed,
+    set_aside,
+    sort_directories,
+    stored_id,
+)
 from odradek.catalog.shard import Topic
-from odradek.core.errors import ConfigError, ErrorCode, KafkaError, StorageError
+from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.storage import checkpoints
 from odradek.storage.config import LogConfig
@@ -35,10 +46,6 @@ if TYPE_CHECKING:
     from odradek.broker.catalog_image import CatalogImage
 
 log = logging.getLogger("odradek.broker")
-
-DELETE_SUFFIX = "-delete"
-_DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
-_PARTITION_DIRECTORY = re.compile(r"(.+)-(\d+)")
 
 Job = Callable[[], None]
 
@@ -89,6 +96,12 @@ class LogDirectory:
 
         Raises StorageError if the directory is locked or not usable, ConfigError if it belongs to another node.id.
         """
+        self.acquire_lock(address)
+        self._identify(config)
+        self.clean = checkpoints.read_clean_shutdown(self.path, self._files)
+
+    def acquire_lock(self, address: tuple[str, int] | None = None) -> None:
+        """Creates the directory if it is missing, and locks it. Raises StorageError."""
         try:
             self._files.make_dirs(self.path, private=True)
             self._lock = self._files.lock(self.path / checkpoints.LOCK)
@@ -101,68 +114,44 @@ class LogDirectory:
         with suppress(OSError):
             at = f" {address[0]}:{address[1]}" if address is not None else ""
             (self.path / checkpoints.LOCK).write_text(f"{os.getpid()}{at}\n")
-        self._refuse_other_logs()
-        self._read_meta_properties(config)
-        self.clean = checkpoints.read_clean_shutdown(self.path, self._files)
 
-    def _refuse_other_logs(self) -> None:
-        """Raises StorageError if there are logs of topics, but no metadata log.
+    def release(self) -> None:
+        """Releases the lock."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
-        Apache Kafka has such directories with ZooKeeper, and with a metadata log elsewhere (``metadata.log.dir``). A
-        start would take their logs for logs of deleted topics, and remove them.
+    def _identify(self, config: BrokerConfig) -> None:
+        """Raises StorageError if there are logs of topics, but neither a metadata log nor a sign that it was lost.
+
+        Apache Kafka has such directories with ZooKeeper, and with a metadata log elsewhere (``metadata.log.dir``).
         """
+        files = self._files
         try:
-            metadata = self.path / METADATA_DIRECTORY
-            if self._files.exists(metadata) and self._files.list(metadata):
-                return
-            for name in self._files.list(self.path):
-                if name != METADATA_DIRECTORY and _PARTITION_DIRECTORY.fullmatch(name) and self._has_log(name):
+            has_catalog = has_content(self.path / METADATA_DIRECTORY, files)
+            mark = directory_identity.mark_of(self.path, files)
+            is_lost = not has_catalog and (mark is None or not mark.end_offset)
+            for name in files.list(self.path) if is_lost else ():
+                if name != METADATA_DIRECTORY and PARTITION_DIRECTORY.fullmatch(name) and self._has_log(name):
                     raise StorageError(
-                        f"{self.path} cannot be used: it has logs of topics, {name} for one, but no metadata log, so "
-                        "another kind of broker has written it. Choose another directory"
+                        f"{self.path} cannot be used: it has logs of topics, {name} for one, but no metadata log. "
+                        "Another kind of broker has written it: choose another directory. Or the metadata log is lost: "
+                        f"run `odradek metadata repair --data-dir {self.path}`"
                     )
         except OSError as error:
             raise StorageError(f"{self.path} cannot be read: {error.strerror or error}") from error
+        identity = directory_identity.identify(self.path, files, config, is_used=has_catalog)
+        self.node_id, self.cluster_id, self._directory_id, self.is_new = identity
 
     def _has_log(self, name: str) -> bool:
-        try:
-            files = self._files.list(self.path / name)
-        except NotADirectoryError:
-            return False
-        return any(file == checkpoints.PARTITION_METADATA or file.endswith(".log") for file in files)
+        directory = self.path / name
+        return stored_id(directory, self._files) != (None, True) or has_segments(directory, self._files)
 
     def _owner(self) -> str:
         with suppress(OSError, ValueError):
             process, _, address = (self.path / checkpoints.LOCK).read_text().strip().partition(" ")
             return f" (process {int(process)}{' at ' + address if address else ''})"
         return ""
-
-    def _read_meta_properties(self, config: BrokerConfig) -> None:
-        path = self.path / checkpoints.META_PROPERTIES
-        try:
-            properties = checkpoints.read_meta_properties(self.path, self._files)
-            stored = properties.get("node.id", "")
-            self.node_id = int(stored) if stored else config.node_id
-        except ValueError:
-            raise StorageError(f"{path} is damaged: node.id {stored!r} is not a number") from None
-        except OSError as error:
-            raise StorageError(f"{path} cannot be read: {error.strerror or error}") from error
-        if stored and config.is_set("node.id") and config.node_id != self.node_id:
-            raise ConfigError(f"{self.path} belongs to node.id {stored}, not {config.node_id}")
-        self.is_new = not properties
-        if not properties.get("cluster.id") or not properties.get("directory.id"):
-            properties = {
-                "node.id": str(self.node_id),
-                "directory.id": checkpoints.encode_uuid(uuid4()),
-                "version": "1",
-                "cluster.id": properties.get("cluster.id") or checkpoints.encode_uuid(uuid4()),
-            }
-            checkpoints.write_meta_properties(self.path, properties, self._files)
-        self.cluster_id = properties["cluster.id"]
-        try:
-            self._directory_id = checkpoints.decode_uuid(properties["directory.id"])
-        except ValueError:
-            raise StorageError(f"{path} is damaged: directory.id {properties['directory.id']!r} is not an id") from None
 
     # --- start --------------------------------------------------------------------------------------------------
 
@@ -177,19 +166,26 @@ class LogDirectory:
                 now_ms=self._now_ms,
                 files=self._files,
                 config=config,
+                cluster_id=self.cluster_id,
             )
+        except DamagedMetadata:
+            raise
         except (KafkaError, StorageError, OSError, ValueError) as error:
             raise StorageError(f"{self.path / METADATA_DIRECTORY} cannot be read: {error}") from error
 
     def begin_recovery(self, image: CatalogImage) -> dict[str, UUID | None]:
-        """Reads the checkpoints, removes the mark of a clean stop and stray directories. Then the logs can be opened.
+        """Reads the checkpoints, removes the mark of a clean stop, and deletes or sets aside the directories that the
+        catalogue does not know. Then the logs can be opened.
 
-        Returns the topic's id for each directory of a partition, or None where it is not known.
+        Returns the topic's id for each directory of a partition, or None where it is not known. Raises StorageError.
         """
         self._recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINT)
         self._log_starts = self._read_checkpoint(checkpoints.LOG_START)
         checkpoints.remove_clean_shutdown(self.path, self._files)
-        topic_ids = self._remove_strays(image)
+        try:
+            topic_ids = self._sort_directories(image)
+        except OSError as error:
+            raise StorageError(f"{self.path} cannot be used: {error}") from error
         names = self._recovery_points.keys() | self._log_starts.keys()
         try:
             self._remove_from_checkpoints({name for name in names if image.topic(name.topic) is None})
@@ -242,33 +238,22 @@ class LogDirectory:
             log.error("%s could not be written: %s", self.path / file, error)
         return {}
 
-    def _remove_strays(self, image: CatalogImage) -> dict[str, UUID | None]:
-        """Removes the directories of deleted topics. Returns the topic's id for each other directory of a partition."""
-        topic_ids = {}
-        for name in self._files.list(self.path):
-            if name == METADATA_DIRECTORY:
-                continue
-            is_stray = _DELETED_DIRECTORY.fullmatch(name) is not None
-            if not is_stray and (matched := _PARTITION_DIRECTORY.fullmatch(name)) is not None:
-                topic = image.topic(matched[1])
-                try:
-                    stored = checkpoints.read_partition_metadata(self.path / name, self._files)
-                except (StorageError, NotADirectoryError):
-                    continue  # not readable: if the image has the topic, the opening of its log reports the error
-                is_stray = topic is None or (stored is not None and stored != topic.id)
-                if is_stray and stored is None:
-                    continue  # not a partition's directory, so the broker does not remove it
-                if not is_stray:
-                    topic_ids[name] = stored
-            if is_stray:
-                log.info("removing the directory %s of a deleted topic", name)
-                self._remove_directory(self.path / name)
-        return topic_ids
-
-    def _remove_directory(self, path: Path) -> None:
-        for name in self._files.list(path):
-            self._files.remove(path / name)
-        self._files.remove(path)
+    def _sort_directories(self, image: CatalogImage) -> dict[str, UUID | None]:
+        """Deletes directories of removed topics and sets unknown ones aside. Returns the topics' ids of the others."""
+        found = sort_directories(self.path, self._files, image)
+        for name in found.doomed:
+            log.info("removing the directory %s of a deleted topic", name)
+        remove_doomed(self.path, self._files, found.doomed)
+        strays = list(set_aside(self.path, self._files, found.unknown, self._log_starts)) if found.unknown else []
+        if strays:
+            log.warning(
+                "%d directories of partitions that the catalogue does not know were set aside, %s for one: "
+                "`odradek metadata strays --data-dir %s` lists them and takes them back while the broker is stopped",
+                len(strays), strays[0], self.path,
+            )  # fmt: skip
+        elif found.strays:
+            log.info("%d directories with -stray in %s: see `odradek metadata strays`", len(found.strays), self.path)
+        return found.topic_ids
 
     def check_room(self) -> None:
         """Raises KafkaError (KAFKA_STORAGE_ERROR) if no more logs can be created now.
@@ -370,16 +355,15 @@ class LogDirectory:
             if partition is None:
                 continue
             path = self.path / f"{topic.name}-{described.index}"
-            # Kafka's name for a directory that is to be deleted, cut to the limit of the file system.
-            renamed = self.path / f"{path.name[: 255 - 40]}.{uuid4().hex}{DELETE_SUFFIX}"
+            doomed = self.path / renamed(TopicPartition(topic.name, described.index), DELETE_SUFFIX)
             try:
                 if partition.failure:
-                    self._remove_directory(path)
+                    remove_directory(path, self._files)
                 else:
-                    self._files.rename(path, renamed)
-                    partition.log.path = renamed
+                    self._files.rename(path, doomed)
+                    partition.log.path = doomed
                     partition.log.retire()
-                    paths.append(renamed)
+                    paths.append(doomed)
             except (OSError, KafkaError) as error:
                 log.error("%s could not be removed: %s", path, error)
             partition.failure = "the topic was deleted"
@@ -407,7 +391,7 @@ class LogDirectory:
         def remove() -> None:
             for path in paths:
                 try:
-                    self._remove_directory(path)
+                    remove_directory(path, self._files)
                 except OSError as error:
                     log.error("%s could not be removed: %s", path, error)
 
@@ -511,16 +495,14 @@ class LogDirectory:
         with ThreadPoolExecutor(CLOSING_THREADS, thread_name_prefix="closing") as pool:
             whole = all([*pool.map(_close_log, logs), whole])
         self._write_last(watermarks, whole)
-        if self._lock is not None:
-            self._lock.release()
+        self.release()
 
     def abandon(self) -> None:
         """Releases the logs and the lock without any write. The next broker finds the directory as after a kill."""
         for partition in self.partitions.values():
             if self._usable(partition):
                 partition.log.abandon()
-        if self._lock is not None:
-            self._lock.release()
+        self.release()
 
     def _write_last(self, watermarks: dict[TopicPartition, int], whole: bool) -> None:
         closed = [

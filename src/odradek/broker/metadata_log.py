@@ -1,7 +1,7 @@
 """The metadata log: every change of the catalogue is a record of ``__cluster_metadata-0`` before it takes effect.
 
 From time to time, a snapshot (``broker/metadata_snapshot``) replaces all earlier records. A start reads the newest
-complete snapshot and the log after it.
+complete snapshot and the log after it. Before that, it checks the whole log (``broker/metadata_check``).
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from uuid import UUID
 
 from odradek.batches.encode import pack_record, seal_batch
 from odradek.batches.rows import iter_records
-from odradek.broker import metadata_snapshot
+from odradek.broker import metadata_mark, metadata_snapshot
+from odradek.broker.metadata_check import MetadataFault, check_log, segment_bases, start_fault
+from odradek.broker.metadata_mark import MetadataMark
 from odradek.broker.metadata_snapshot import InThread, KeylessRecord, MetadataSnapshot
 from odradek.broker.scheduler import Steps
 from odradek.catalog import records
 from odradek.catalog.credentials import Credential
 from odradek.catalog.delta import Delta
-from odradek.catalog.records import MetadataRecord
+from odradek.catalog.records import MetadataRecord, RemoveTopicRecord, TopicId, TopicRecord
 from odradek.catalog.shard import CatalogRequest, CatalogShard, CreatePartitions, CreateTopic, Entity, Topic
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
@@ -28,6 +30,7 @@ from odradek.core.ids import METADATA_TOPIC
 from odradek.storage.config import DAY_MS, HOUR_MS, LogConfig
 from odradek.storage.files import Files
 from odradek.storage.log import Log
+from odradek.storage.segment import LOG_SUFFIX
 
 if TYPE_CHECKING:
     from odradek.broker.catalog_image import CatalogImage
@@ -37,6 +40,9 @@ _logger = logging.getLogger("odradek.broker")
 
 DIRECTORY = f"{METADATA_TOPIC}-0"
 _KAFKAS = "Apache Kafka's controller has written it, and this broker cannot continue such a log"
+REMEDY = (
+    "nothing was changed; see `odradek metadata check --data-dir {0}`, then `odradek metadata repair --data-dir {0}`"
+)
 ROLL_BYTES = 1 << 20
 """A snapshot rolls the active segment only if the segment has at least this size."""
 _READ_BYTES = 1 << 20
@@ -45,6 +51,14 @@ MAX_CHANGE_BYTES = 8 << 20
 """The limit for the bytes of all records of one request, which are one batch. Kafka's Raft client has this limit."""
 MAX_CHANGE_RECORDS = 10_000
 """The limit for the records of one request, except for changes of settings. Kafka's controller has this limit."""
+
+
+class DamagedMetadata(StorageError):
+    """The metadata log has a fault, so a start would lose acknowledged records. Nothing was changed."""
+
+    def __init__(self, message: str, fault: MetadataFault) -> None:
+        super().__init__(message)
+        self.fault = fault
 
 
 class ChangeTooLarge(KafkaError):
@@ -131,6 +145,8 @@ class Catalog:
         now_ms: Callable[[], int],
         files: Files,
         config: MetadataConfig | None = None,
+        *,
+        mark: MetadataMark | None = None,
     ) -> None:
         self.on_snapshot_due: Callable[[], None] = lambda: None
         """``check_snapshot`` calls this function while a snapshot is due."""
@@ -142,6 +158,10 @@ class Catalog:
         self._snapshots: list[MetadataSnapshot] = []
         self._new_bytes = 0
         self._snapshot_ms = self._written_ms = now_ms()
+        self._mark = mark
+        self._can_move_mark = True
+        self._removed: dict[TopicId, str] = {}
+        self._has_read_all = False
 
     @classmethod
     def open(
@@ -154,24 +174,41 @@ class Catalog:
         now_ms: Callable[[], int],
         files: Files,
         config: MetadataConfig | None = None,
+        cluster_id: str = "",
     ) -> Catalog:
-        """Reads the newest complete snapshot and the log after it.
+        """Checks the log, then reads the newest complete snapshot and the log after it.
 
-        Raises StorageError, KafkaError or ValueError if they are not readable.
+        An end that a crash has cut off is removed if it is behind the last synced record. Raises DamagedMetadata for
+        any other fault; StorageError, KafkaError or ValueError if the log is not readable. Nothing is changed then.
         """
         config = config or MetadataConfig()
         path = data_dir / DIRECTORY
         shard = CatalogShard(lambda data: UUID(bytes=data), (node_id,), directory_id)
-        snapshots = _load_snapshot(path, shard, files)
-        end_offset = snapshots[-1].end_offset if snapshots else 0
-        log = _open_log(path, config, now_ms(), clean=clean, files=files, end_offset=end_offset)
-        catalog = cls(log, shard, now_ms, files, config)
+        names = files.list(path)
+        snapshots = _load_snapshot(path, names, shard, files)
+        snapshot_end = snapshots[-1].end_offset if snapshots else 0
+        mark = _read_mark(data_dir, files)
+        checked = check_log(path, files)
+        if checked.has_control:
+            raise ValueError(_KAFKAS)
+        fault = start_fault(path, files, checked, snapshot_end, None if mark is None else mark.end_offset, clean=clean)
+        if fault is not None:
+            raise damaged(fault, files)
+        metadata_snapshot.remove_unfinished(path, names, files)
+        point = min(checked.end, mark.end_offset) if mark is not None else 0
+        log = _open_log(
+            path, config, now_ms(), clean=clean, files=files, recovery_point=point, snapshot_end=snapshot_end
+        )
+        own = MetadataMark(log.log_end_offset, str(node_id), cluster_id, metadata_mark.encode_id(directory_id))
+        catalog = cls(log, shard, now_ms, files, config, mark=own)
         catalog._snapshots = [snapshot for snapshot in snapshots if snapshot.end_offset >= log.log_start_offset]
-        catalog._read_log(end_offset)
+        catalog._read_log(snapshot_end)
+        catalog._begin_mark(mark)
         return catalog
 
     def _read_log(self, offset: int) -> None:
         """Replays the log from ``offset`` on."""
+        topics = self._shard.topics_by_id
         while offset < self._log.log_end_offset:
             data = self._log.read(offset, _READ_BYTES).bytes()
             self._new_bytes += len(data)
@@ -179,9 +216,68 @@ class Catalog:
                 if row.is_control:
                     raise ValueError(_KAFKAS)
                 if row.offset >= offset:
-                    self._shard.replay(row.offset, row.value or b"")
+                    value = row.value or b""
+                    removed = records.removed_topic(value)
+                    if removed is not None and (topic := topics.get(UUID(bytes=removed))) is not None:
+                        self._removed[topic.id] = topic.name
+                    try:
+                        self._shard.replay(row.offset, value)
+                    except ValueError as error:
+                        raise damaged(MetadataFault(self._log.path, row.offset, -1, str(error)), self._files) from error
                     offset = row.offset + 1
                     self._written_ms = row.timestamp
+
+    def removed_topic(self, topic_id: UUID) -> str | None:
+        """Returns the name of a topic that a record of the log has removed. Only for the time of a start.
+
+        The log before the newest snapshot is read at the first call for another topic. Raises OSError."""
+        if topic_id not in self._removed and not self._has_read_all:
+            self._has_read_all = True
+            self._read_removed()
+        return self._removed.get(topic_id)
+
+    def _read_removed(self) -> None:
+        """Collects the removed topics of the whole log. Its batches were checked."""
+        names: dict[TopicId, str] = {}
+        for segment in self._log.segments:
+            for row in iter_records(bytes(self._files.view(segment.path(LOG_SUFFIX)))):
+                match records.decode(row.value or b"", lambda data: UUID(bytes=data)):
+                    case TopicRecord(name, topic_id):
+                        names[topic_id] = name
+                        self._removed.pop(topic_id, None)
+                    case RemoveTopicRecord(topic_id) if topic_id in names:
+                        self._removed[topic_id] = names[topic_id]
+
+    # --- the mark of synced records -----------------------------------------------------------------------------
+
+    def _begin_mark(self, found: MetadataMark | None) -> None:
+        """Syncs the log up to its end, and writes the mark if it is not this end. Raises KafkaError."""
+        mark = self._mark
+        if mark is None or mark == found:
+            return
+        if found is None or found.end_offset < mark.end_offset:
+            self._log.flush()
+        is_moved = found is not None and found._replace(end_offset=mark.end_offset) == mark
+        self._write_mark(metadata_mark.move if is_moved else metadata_mark.write)
+
+    def _move_mark(self) -> None:
+        """Moves the mark to the end of the log, which is synced."""
+        if self._mark is not None:
+            self._mark = self._mark._replace(end_offset=self._log.log_end_offset)
+            self._write_mark(metadata_mark.move)
+
+    def _write_mark(self, write: Callable[[Path, Files, MetadataMark], None]) -> None:
+        """Writes the mark. After a failure the change remains valid: the records are synced, and the mark is older."""
+        assert self._mark is not None
+        data_dir = self._log.path.parent
+        try:
+            write(data_dir, self._files, self._mark)
+        except OSError as error:
+            if self._can_move_mark:
+                _logger.warning("%s could not be written: %s", data_dir / metadata_mark.FILE, error)
+            self._can_move_mark = False
+        else:
+            self._can_move_mark = True
 
     # --- snapshots ----------------------------------------------------------------------------------------------
 
@@ -302,6 +398,7 @@ class Catalog:
             packed = [part for number, record in enumerate(some) for part in _packed(record, number)]
             self._append(packed, len(some))
         self._log.flush()
+        self._move_mark()
         for step, record in enumerate(generated):
             self._shard.apply(offset + step, record)
         self.check_snapshot()
@@ -314,6 +411,7 @@ class Catalog:
         """Appends and syncs one batch. Returns its first offset. Raises KafkaError."""
         offset = self._append(packed, count)
         self._log.flush()
+        self._move_mark()
         self.check_snapshot()
         return offset
 
@@ -342,14 +440,23 @@ class Catalog:
         self._log.close()
 
 
+def damaged(fault: MetadataFault, files: Files) -> DamagedMetadata:
+    """Returns the error of a fault, with what is affected and the remedy."""
+    from odradek.broker.metadata_diagnosis import affected  # here, because a start does not need it
+
+    path = fault.file if fault.file.name == DIRECTORY else fault.file.parent
+    data_dir = path.parent
+    return DamagedMetadata(f"{fault}; {affected(data_dir, files)}; {REMEDY.format(data_dir)}", fault)
+
+
 def _packed(record: MetadataRecord, number: int) -> list[bytes]:
     """Packs a record. ``number`` is its number in the batch."""
     return pack_record(KeylessRecord(records.encode(record)), number)
 
 
-def _load_snapshot(path: Path, shard: CatalogShard, files: Files) -> list[MetadataSnapshot]:
+def _load_snapshot(path: Path, names: list[str], shard: CatalogShard, files: Files) -> list[MetadataSnapshot]:
     """Replays the newest complete snapshot. Returns it and the earlier ones by ascending offset."""
-    rows = metadata_snapshot.find(path, files)
+    rows = metadata_snapshot.find(path, names)
     if any(epoch != metadata_snapshot.EPOCH for _, epoch, _ in rows):
         raise ValueError(_KAFKAS)
     snapshots: list[MetadataSnapshot] = []
@@ -363,35 +470,48 @@ def _load_snapshot(path: Path, shard: CatalogShard, files: Files) -> list[Metada
             for value in values:
                 shard.replay(-1, value)
         else:
-            _logger.warning("the snapshot %s is incomplete and is ignored", file)
+            _logger.error(
+                "the snapshot %s is damaged and is not used; `odradek metadata repair --data-dir %s` replaces it",
+                file, path.parent,
+            )  # fmt: skip
             continue
         snapshots.append(MetadataSnapshot(file, end_offset, timestamp_ms, files.size(file)))
     return snapshots[::-1]
 
 
-def _open_log(path: Path, config: MetadataConfig, now_ms: int, *, clean: bool, files: Files, end_offset: int) -> Log:
-    """Opens the log that continues a snapshot. Raises StorageError if the log begins after the snapshot's end."""
+def _read_mark(data_dir: Path, files: Files) -> MetadataMark | None:
+    """Returns the mark of the synced records; None without one, and for a damaged one, which the start replaces."""
+    try:
+        return metadata_mark.read(data_dir, files)
+    except StorageError as error:
+        _logger.error("%s; it is written again from the metadata log", error)
+        return None
+
+
+def _open_log(
+    path: Path,
+    config: MetadataConfig,
+    now_ms: int,
+    *,
+    clean: bool,
+    files: Files,
+    recovery_point: int,
+    snapshot_end: int,
+) -> Log:
+    """Opens the checked log. Without a log, a new one begins at the end of the snapshot."""
     log_config = LogConfig(
         max_message_bytes=_MAX_BATCH_BYTES,
         retention_ms=-1,
         segment_bytes=config.segment_bytes,
         segment_ms=config.segment_ms,
     )
-    log = Log.open(path, log_config, now_ms, clean=clean, files=files)
-    if log.log_start_offset > end_offset:
-        raise StorageError(f"the log begins at {log.log_start_offset}, and no snapshot has the records before it")
-    if log.log_end_offset < end_offset:
-        # The log was synced before the snapshot was written, so recovery has removed a damaged end of the log. The
-        # snapshot has the removed records.
-        _logger.warning(
-            "%s ends at offset %d, before its snapshot: the log continues at offset %d",
-            path,
-            log.log_end_offset,
-            end_offset,
-        )
-        log.abandon()
-        for name in files.list(path):
-            if name.split(".")[0].isdigit() and not name.endswith(metadata_snapshot.SUFFIX):
-                files.remove(path / name)
-        log = Log.open(path, log_config, now_ms, clean=True, log_start_offset=end_offset, files=files)
-    return log
+    has_log = bool(segment_bases(path, files))
+    return Log.open(
+        path,
+        log_config,
+        now_ms,
+        clean=clean or not has_log,
+        recovery_point=recovery_point,
+        log_start_offset=None if has_log else snapshot_end,
+        files=files,
+    )

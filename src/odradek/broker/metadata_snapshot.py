@@ -64,15 +64,17 @@ class KeylessRecord:
         self.timestamp_ms = timestamp_ms
 
 
-def find(directory: Path, files: Files) -> list[tuple[int, int, Path]]:
-    """Returns (end offset, epoch, path) of each snapshot, sorted. Removes unfinished and deleted snapshots."""
-    snapshots = []
-    for name in files.list(directory):
+def find(directory: Path, names: Iterable[str]) -> list[tuple[int, int, Path]]:
+    """Returns (end offset, epoch, path) of each snapshot among the directory's names, sorted."""
+    matches = (matched for name in names if (matched := re.fullmatch(_NAME, name)))
+    return sorted((int(matched[1]), int(matched[2]), directory / matched[0]) for matched in matches)
+
+
+def remove_unfinished(directory: Path, names: Iterable[str], files: Files) -> None:
+    """Removes unfinished snapshots, and those whose deletion Kafka has not finished. Raises OSError."""
+    for name in names:
         if name.endswith((PARTIAL_SUFFIX, DELETED_SUFFIX)):
             files.remove(directory / name)
-        elif matched := re.fullmatch(_NAME, name):
-            snapshots.append((int(matched[1]), int(matched[2]), directory / name))
-    return sorted(snapshots)
 
 
 def write(

@@ -42,6 +42,7 @@ _SUB_APPS = _COMMANDS | {
     "transactions": _SubApp("odradek.cli.transactions.app", "Transactions of a Kafka cluster: list, describe, abort."),
     "zookeeper": _SubApp("odradek.cli.zookeeper.app", "Offsets of groups in ZooKeeper: lag, resets, migration."),
     "offsets": _SubApp("odradek.cli.offsets", "The offsets topic of a Kafka cluster, decoded."),
+    "metadata": _SubApp("odradek.cli.metadata", "The metadata log of a stopped broker: check, repair, strays."),
     "pipeline": _SubApp("odradek.cli.pipeline", "Pipelines on Spark: ingest, transform, replay, history."),
 }
 

@@ -1,0 +1,162 @@
+"""Directories of partitions that the catalogue does not know: what a start does with them, and their names.
+
+A directory is deleted only if a record of the metadata log says that its topic was removed, or if its name says that
+the broker had begun to delete it for such a record. Any other unknown directory is set aside under Kafka's name
+``TOPIC-PARTITION.<32 hex digits>-stray``. ``odradek metadata strays`` lists these directories and takes them back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol
+from uuid import UUID, uuid4
+
+from odradek.catalog.shard import Topic
+from odradek.core.errors import StorageError
+from odradek.core.ids import METADATA_TOPIC, TopicPartition
+from odradek.storage import checkpoints
+from odradek.storage.files import Files
+
+DELETE_SUFFIX, STRAY_SUFFIX = "-delete", "-stray"
+METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
+DELETED_DIRECTORY = re.compile(r"(.+)-(\d+)\.[0-9a-f]{32}-delete")
+STRAY_DIRECTORY = re.compile(r"(.+)-(\d+)\.[0-9a-f]{32}-stray")
+PARTITION_DIRECTORY = re.compile(r"(.+)-(\d+)")
+_OLD_DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
+"""A name as earlier releases made it: if it was too long, the partition's number was cut off."""
+_SEGMENT = re.compile(r"\d{20}\.log")
+_MAX_NAME_BYTES = 255
+
+
+class TopicImage(Protocol):
+    """The part of the catalogue that knows topics. Handlers and publishers see it as ``CatalogImage``."""
+
+    def topic(self, name: str) -> Topic | None: ...
+    def topic_by_id(self, topic_id: UUID) -> Topic | None: ...
+    def removed_topic(self, topic_id: UUID) -> str | None:
+        """Returns the name of a topic that a record of the metadata log has removed; None for any other topic."""
+
+
+class DirectorySorting(NamedTuple):
+    """What a start does with the directories of partitions.
+
+    ``topic_ids``: the topic's id, or None without a ``partition.metadata``, for each directory of a known partition.
+    ``doomed``: the directories of removed topics. ``unknown``: the directories to set aside. ``strays``: those that an
+    earlier start has set aside.
+    """
+
+    topic_ids: dict[str, UUID | None]
+    doomed: list[str]
+    unknown: list[str]
+    strays: list[str]
+
+
+def renamed(name: TopicPartition, suffix: str) -> str:
+    """Returns a new name with ``-delete`` or ``-stray`` for a partition's directory. As in Kafka, a long name is cut
+    before the number of the partition."""
+    end = f"-{name.partition}.{uuid4().hex}{suffix}"
+    return name.topic[: _MAX_NAME_BYTES - len(end)] + end
+
+
+def sort_directories(data_dir: Path, files: Files, image: TopicImage) -> DirectorySorting:
+    """Decides about each directory in the data directory, and changes nothing. Raises OSError."""
+    found = DirectorySorting({}, [], [], [])
+    for name in files.list(data_dir):
+        if name == METADATA_DIRECTORY:
+            continue
+        if STRAY_DIRECTORY.fullmatch(name):
+            found.strays.append(name)
+        elif _OLD_DELETED_DIRECTORY.fullmatch(name):
+            topic_id, _ = stored_id(data_dir / name, files)
+            # A topic that the catalogue still has was not removed, so the metadata log has lost the record.
+            is_kept = topic_id is not None and image.topic_by_id(topic_id) is not None
+            (found.unknown if is_kept else found.doomed).append(name)
+        elif matched := PARTITION_DIRECTORY.fullmatch(name):
+            _sort_partition(data_dir, files, image, found, TopicPartition(matched[1], int(matched[2])))
+    return found
+
+
+def _sort_partition(
+    data_dir: Path, files: Files, image: TopicImage, found: DirectorySorting, partition: TopicPartition
+) -> None:
+    name = str(partition)
+    topic = image.topic(partition.topic)
+    topic_id, is_readable = stored_id(data_dir / name, files)
+    if topic is not None and partition.partition < topic.partition_count:
+        if not is_readable:
+            return  # the opening of the log reports it
+        if topic_id in (None, topic.id):
+            found.topic_ids[name] = topic_id
+            return
+    if topic_id is not None and image.removed_topic(topic_id) == partition.topic:
+        found.doomed.append(name)
+    elif topic_id is not None or has_segments(data_dir / name, files):
+        found.unknown.append(name)
+
+
+def stored_id(directory: Path, files: Files) -> tuple[UUID | None, bool]:
+    """Returns the topic's id in a directory, or None, and whether its ``partition.metadata`` is readable or absent."""
+    try:
+        return checkpoints.read_partition_metadata(directory, files), True
+    except NotADirectoryError:
+        return None, True
+    except StorageError:
+        return None, False
+
+
+def has_segments(directory: Path, files: Files) -> bool:
+    """Returns whether a directory has files with the names of segments."""
+    try:
+        return any(_SEGMENT.fullmatch(name) for name in files.list(directory))
+    except NotADirectoryError:
+        return False
+
+
+def remove_directory(path: Path, files: Files) -> None:
+    """Removes a directory and its files. Raises OSError."""
+    for name in files.list(path):
+        files.remove(path / name)
+    files.remove(path)
+
+
+def remove_doomed(data_dir: Path, files: Files, names: Iterable[str]) -> None:
+    """Removes directories. A directory first gets a name with ``-delete``, so that the next start completes the
+    removal if a crash interrupts it. Raises OSError."""
+    for name in names:
+        path = data_dir / name
+        if not _OLD_DELETED_DIRECTORY.fullmatch(name):
+            path = data_dir / renamed(parsed(name), DELETE_SUFFIX)
+            files.rename(data_dir / name, path)
+        remove_directory(path, files)
+
+
+def parsed(name: str) -> TopicPartition:
+    """Returns topic and partition of a directory's name, also with ``-delete`` or ``-stray``. Raises ValueError."""
+    for pattern in (STRAY_DIRECTORY, DELETED_DIRECTORY, PARTITION_DIRECTORY):
+        if matched := pattern.fullmatch(name):
+            return TopicPartition(matched[1], int(matched[2]))
+    raise ValueError(f"{name} is not the name of a partition's directory")
+
+
+def set_aside(
+    data_dir: Path, files: Files, names: Iterable[str], log_starts: Mapping[TopicPartition, int]
+) -> Iterator[str]:
+    """Gives directories names with ``-stray`` and yields these names. Raises OSError.
+
+    Before that, each directory gets a checkpoint with its full name and its log start offset, which the checkpoint of
+    the data directory loses.
+    """
+    for name in names:
+        try:
+            partition = parsed(name)
+        except ValueError:  # an old name with ``-delete`` whose number is cut off
+            partition = TopicPartition(name.split(".")[0], 0)
+        note = data_dir / name / checkpoints.LOG_START
+        if not files.exists(note):
+            checkpoints.write_offsets(note, {partition: log_starts.get(partition, 0)}, files)
+        stray = renamed(partition, STRAY_SUFFIX)
+        files.rename(data_dir / name, data_dir / stray)
+        yield stray
+    files.sync_dir(data_dir)
