@@ -174,9 +174,9 @@ def _as_json(stray: StrayLog) -> dict[str, object]:
 
 
 def _id_text(stray: StrayLog) -> str | None:
-    from odradek.storage.checkpoints import encode_uuid
+    from odradek.broker.metadata_mark import encode_id
 
-    return None if stray.topic_id is None else encode_uuid(stray.topic_id)
+    return None if stray.topic_id is None else encode_id(stray.topic_id)
 
 
 def _table(found: list[StrayLog]) -> str:
