@@ -42,3 +42,17 @@ WIDE = [(key, where) for key in (api.key for api in handler_files()) for where i
 @pytest.mark.parametrize(("api_key", "where"), [case for case in WIDE if case[0] not in _ELSEWHERE])
 def test_no_step_of_a_wide_request_is_long(api_key: int, where: str, tmp_path: Path, process: Executor) -> None:
     assert process.submit(most_blocks, api_key, where, tmp_path).result() <= BLOCKS_PER_STEP
+
+
+STRANGE = [
+    (16, "/states_filter"), (16, "/types_filter"), (19, "/topics/configs"), (48, "/components"),
+    (49, "/entries/entity"), (49, "/entries/ops"), (66, "/state_filters"), (69, "/group_ids"),
+]  # fmt: skip
+"""Arrays that a handler could take as one step, because they are inside of an element or because valid ones are short.
+
+Their texts are all different and unknown."""
+
+
+@pytest.mark.parametrize(("api_key", "where"), STRANGE)
+def test_no_step_of_unknown_names_is_long(api_key: int, where: str, tmp_path: Path, process: Executor) -> None:
+    assert process.submit(most_blocks, api_key, where, tmp_path, 2 * BLOCKS_PER_STEP).result() <= BLOCKS_PER_STEP

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hostile import Generator, Known, Request, Scale, packed
+from hostile import Generator, Known, Request, Scale, packed, versions_of
 from support.peers import Peer, serving, until
+from widest import Wide, wide_request
 
 from odradek.broker.scheduler import Task
 
@@ -57,29 +58,35 @@ def widest(known: Known, api_key: int, where: str) -> Request:
     return generator.widest(api_key, where)
 
 
-async def _serve(api_key: int, where: str, directory: Path) -> int:
+async def _serve(api_key: int, where: str, directory: Path, strange: int = 0) -> int:
     async with serving(directory) as broker:
         broker.create_topic("known", partition_count=4)
         topic = broker.catalog.topic("known")
         assert topic is not None
         known = Known(("known",), (topic.id,), ("group",))
         warm, peer = Peer(broker), Peer(broker)
+
+        def widest_of() -> Request:
+            if not strange:
+                return widest(known, api_key, where)
+            return wide_request(known, Wide(api_key, versions_of(api_key)[-1], where, "strange"), strange)
+
         # The first request loads modules; only the second one is counted.
-        await warm.exchange(packed(widest(known, api_key, where), 1))
+        await warm.exchange(packed(widest_of(), 1))
         steps = Steps()
         with steps.counted():
-            await peer.exchange(packed(widest(known, api_key, where), 2))
+            await peer.exchange(packed(widest_of(), 2))
             peer.written.clear()
             await until(lambda: not broker.scheduler.busy)
         return steps.most_blocks
 
 
-def most_blocks(api_key: int, where: str, directory: Path) -> int:
+def most_blocks(api_key: int, where: str, directory: Path, strange: int = 0) -> int:
     """The largest number of objects that one step allocates or frees for the widest request of an API, when the request
-    is served a second time."""
+    is served a second time. ``strange``: the width of a request whose texts in the array are all new ones."""
     gc.collect()
     gc.disable()  # a collection would free the objects of many steps in one step
     try:
-        return asyncio.run(_serve(api_key, where, directory))
+        return asyncio.run(_serve(api_key, where, directory, strange))
     finally:
         gc.enable()

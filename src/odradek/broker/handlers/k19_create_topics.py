@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.config_description import describe_topic
 from odradek.broker.controller import TopicSpec
-from odradek.broker.long_lists import list_in_steps
+from odradek.broker.long_lists import dict_in_steps, list_in_steps
 from odradek.broker.long_replies import elements, reply, rows_of_topics, shared_elements
 from odradek.broker.metadata_log import ChangeTooLarge
 from odradek.broker.quotas import Permits
@@ -90,12 +90,15 @@ def _partition_count(broker: BrokerServices, topic: CreatableTopic) -> int:
 
 def _add(broker: BrokerServices, permits: Permits, change: Change, topic: CreatableTopic) -> Steps[CreateTopic]:
     """Adds a topic to the change. Raises KafkaError or ConfigError."""
-    configs = {config.name: config.value for config in topic.configs}
-    assignments = _assignments(topic)
-    permits.take(_partition_count(broker, topic))
-    wanted = TopicSpec(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
-    request = broker.controller.new_topic(wanted)
-    yield from change.add(request)
+    configs = yield from dict_in_steps((config.name, config.value) for config in topic.configs)
+    try:
+        assignments = _assignments(topic)
+        permits.take(_partition_count(broker, topic))
+        wanted = TopicSpec(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
+        request = broker.controller.new_topic(wanted)
+        yield from change.add(request)
+    finally:
+        broker.leftovers.add(configs)
     return request
 
 
