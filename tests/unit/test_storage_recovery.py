@@ -44,7 +44,9 @@ def test_an_incomplete_last_batch_is_truncated(path: Path) -> None:
         assert files.size(path / "00000000000000000000.log") == log.size
 
 
-def test_a_damaged_batch_past_the_recovery_point_ends_the_log(path: Path) -> None:
+def test_a_damaged_batch_past_the_recovery_point_does_not_end_the_log(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     log = open_log(path, segment_bytes=1000)
     for number in range(30):
         put(log, batch(1, number, size=50))
@@ -52,12 +54,23 @@ def test_a_damaged_batch_past_the_recovery_point_ends_the_log(path: Path) -> Non
     del log
     target = path / f"{second.base_offset:020d}.log"
     data = bytearray(target.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[len(data) // 2 + 30] ^= 1
     target.write_bytes(data)
     again = open_log(path, segment_bytes=1000)
-    assert second.base_offset < again.log_end_offset < second.next_offset
-    assert again.segments[-1].base_offset == second.base_offset
-    assert [row.offset for row in rows_from(again, 0)] == list(range(again.log_end_offset))
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    lost = int(line.split("the record at offset ")[1].split()[0])
+    assert second.base_offset < lost < second.next_offset
+    assert again.was_cut
+    assert again.log_end_offset == 30
+    assert [row.offset for row in rows_from(again, 0)] == [offset for offset in range(30) if offset != lost]
+    kept = path / f"{lost:020d}-{lost + 1:020d}.lost"
+    assert kept.name in line
+    assert kept.read_bytes() in data
+    caplog.clear()
+    again.close()
+    for clean in (True, False):
+        assert open_log(path, segment_bytes=1000, clean=clean, recovery_point=30).log_end_offset == 30
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_recovery_begins_at_the_recovery_point(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

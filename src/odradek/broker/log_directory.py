@@ -39,6 +39,7 @@ from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.storage import checkpoints
 from odradek.storage.config import LogConfig
+from odradek.storage.evidence import Witnesses
 from odradek.storage.files import Files, Lock, OsFiles
 from odradek.storage.log import Log
 
@@ -81,6 +82,8 @@ class LogDirectory:
         self._lock: Lock | None = None
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
+        self._watermarks: dict[TopicPartition, int] = {}
+        """The high watermarks at the last stop, if it was clean."""
 
     @property
     def files(self) -> Files:
@@ -181,6 +184,7 @@ class LogDirectory:
         """
         self._recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINT)
         self._log_starts = self._read_checkpoint(checkpoints.LOG_START)
+        self._watermarks = self._read_checkpoint(checkpoints.HIGH_WATERMARK) if self.clean else {}
         checkpoints.remove_clean_shutdown(self.path, self._files)
         try:
             topic_ids = self._sort_directories(image)
@@ -307,22 +311,21 @@ class LogDirectory:
         name = TopicPartition(topic.name, index)
         path = self.path / str(name)
         try:
-            if path.name not in topic_ids and not self._files.exists(path):
+            if path.name not in topic_ids and not self._files.exists(path) and not self._is_missed(name):
                 opened = self._create(path, name, topic, leader_epoch, settings)
             else:
                 is_known = topic_ids.get(path.name) is not None
                 if not is_known and checkpoints.read_partition_metadata(path, self._files) is None:
+                    self._files.make_dirs(path)
                     self._write_metadata(path, topic)
-                opened = Log.open(
-                    path,
-                    settings,
-                    self._now_ms(),
-                    clean=self.clean,
-                    recovery_point=self._recovery_points.get(name, 0),
-                    log_start_offset=self._log_starts.get(name),
-                    leader_epoch=leader_epoch,
-                    files=self._files,
+                known = Witnesses(
+                    self.clean,
+                    self._recovery_points.get(name, 0),
+                    self._log_starts.get(name),
+                    self._watermarks.get(name),
+                    topic.internal,
                 )
+                opened = Log.reopen(path, settings, self._now_ms(), known, leader_epoch=leader_epoch, files=self._files)
         except (StorageError, KafkaError, OSError) as error:
             log.error("partition %s is offline: %s", name, error)
             return None, str(error)
@@ -331,6 +334,10 @@ class LogDirectory:
         opened.defer_removal = self.defer_removal
         opened.run_steps = self.run_steps
         return opened, ""
+
+    def _is_missed(self, name: TopicPartition) -> bool:
+        """Returns whether, at a start, a checkpoint knows records of the partition."""
+        return bool(self._names_at_start) and self._recovery_points.get(name, 0) > 0
 
     def _create(self, path: Path, name: TopicPartition, topic: Topic, leader_epoch: int, settings: LogConfig) -> Log:
         self._remove_from_checkpoints({name})
@@ -463,6 +470,7 @@ class LogDirectory:
             for key, partition in self.partitions.items()
             if self._usable(partition)
         }
+        points |= self._of_offline(self._recovery_points)
         if points != self._recovery_points:
             checkpoints.write_offsets(self.path / checkpoints.RECOVERY_POINT, points, self._files)
             self._recovery_points = points
@@ -474,9 +482,15 @@ class LogDirectory:
             for key, partition in self.partitions.items()
             if self._usable(partition) and partition.log.log_start_offset > partition.log.segments[0].base_offset
         }
+        starts |= self._of_offline(self._log_starts)
         if starts != self._log_starts:
             checkpoints.write_offsets(self.path / checkpoints.LOG_START, starts, self._files)
             self._log_starts = starts
+
+    def _of_offline(self, noted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Returns the noted offsets of partitions that are offline: the next start needs them as witnesses."""
+        offline = (TopicPartition(*key) for key, one in self.partitions.items() if not self._usable(one))
+        return {name: noted[name] for name in offline if name in noted}
 
     def close(self, *, whole: bool = True) -> None:
         """Closes every log, writes the checkpoints and releases the lock.
@@ -508,8 +522,10 @@ class LogDirectory:
         closed = [
             (TopicPartition(*key), p.log) for key, p in self.partitions.items() if TopicPartition(*key) in watermarks
         ]
-        points = {name: closed_log.recovery_point for name, closed_log in closed}
-        starts = {
+        points = self._of_offline(self._recovery_points)
+        points |= {name: closed_log.recovery_point for name, closed_log in closed}
+        starts = self._of_offline(self._log_starts)
+        starts |= {
             name: closed_log.log_start_offset
             for name, closed_log in closed
             if closed_log.segments and closed_log.log_start_offset > closed_log.segments[0].base_offset

@@ -93,6 +93,11 @@ class Loader(Generic[S]):
             data = log.read_bytes(offset, LOAD_STEP_BYTES)
             before = offset
             for position, header in scan(data):
+                if header.last_offset < offset:
+                    raise CorruptRecord(
+                        f"a batch has the base offset {header.base_offset}, although {offset} is the next offset. Stop "
+                        "the broker, and run `odradek log check`"
+                    )
                 offset = header.last_offset + 1
                 if header.is_control:
                     yield from self.take_marker(data, position, header)

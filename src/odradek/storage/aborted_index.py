@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from odradek.batches.aborted_transactions import AbortedTransaction
+from odradek.core.crc import crc32c
 from odradek.storage.descriptors import is_exhausted
 from odradek.storage.files import Files
 from odradek.storage.index import IndexCorrupt, IndexFile
@@ -97,6 +98,15 @@ class AbortedIndex(IndexFile):
                 return -1
             smallest.append(min(_FIRST_OFFSETS.unpack_from(view, at)))
         return smallest[block]
+
+    def crc(self) -> int:
+        """Returns the CRC32C of the entries."""
+        return crc32c(bytes(self._data()))
+
+    def all_entries(self) -> list[AbortedEntry]:
+        """Returns the whole entries, which may be damaged."""
+        data = bytes(self._data())
+        return [AbortedEntry(*one[1:]) for one in _ENTRY.iter_unpack(data[: len(data) // _ENTRY.size * _ENTRY.size])]
 
     def truncate_to(self, offset: int) -> None:
         """Drops the transactions with markers at and after ``offset``."""

@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass
 
 from odradek.storage.clean_rules import ProducerStateEntry
 from odradek.storage.log import Log
-from odradek.storage.segment import MAX_RELATIVE_OFFSET, Segment
+from odradek.storage.salvage import MAX_RELATIVE_OFFSET
+from odradek.storage.segment import Segment
 
 MAP_ENTRY_BYTES = 24
 

@@ -31,6 +31,7 @@ from odradek.storage.client_batch import Batches, Ready, check_client_batch, ref
 from odradek.storage.config import LogConfig
 from odradek.storage.descriptors import is_exhausted
 from odradek.storage.epochs import LeaderEpochs
+from odradek.storage.evidence import Witnesses
 from odradek.storage.files import Files, OsFiles
 from odradek.storage.index import IndexCorrupt
 from odradek.storage.log_transactions import LogTransactions
@@ -53,7 +54,7 @@ _OS_FILES = OsFiles()
 class Log(LogTransactions):
     """The log of one partition. It is not thread-safe. ``Log.open`` makes it.
 
-    ``defer_flush`` gets the sync of a closed segment and may run it later or in a thread. Without it, ``roll`` syncs.
+    ``defer_flush`` gets the sync of a closed segment and may run it later. Without it, ``roll`` syncs.
 
     ``defer_removal`` gets the removal of files that are no longer part of the log, and its delay in ms
     (``file.delete.delay.ms``). Their names end in ``.deleted`` until then. Without it they are removed at once.
@@ -126,17 +127,17 @@ class Log(LogTransactions):
         recovery checks each batch from ``recovery_point`` on, truncates an incomplete tail and rebuilds the indexes.
         ``log_start_offset`` is the checkpoint's. A new ``leader_epoch`` starts at the log's end. Raises StorageError.
         """
-        loaded = load(
-            path,
-            config,
-            now_ms,
-            clean=clean,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-            leader_epoch=leader_epoch,
-            files=files,
+        known = Witnesses(clean, recovery_point, log_start_offset)
+        return cls.reopen(path, config, now_ms, known, leader_epoch=leader_epoch, files=files)
+
+    @classmethod
+    def reopen(
+        cls, path: Path, config: LogConfig, now_ms: int, known: Witnesses, *, leader_epoch: int, files: Files
+    ) -> Log:
+        """Does the same as ``open``, with all that the checkpoints know. Raises LostRecords for a guarded log."""
+        return cls(
+            path, config, files, load(path, config, now_ms, known, leader_epoch=leader_epoch, files=files), now_ms
         )
-        return cls(path, config, files, loaded, now_ms)
 
     # offsets
 
@@ -350,7 +351,7 @@ class Log(LogTransactions):
         return self._fail("find timestamp", error)
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
-        """Returns (epoch, end offset) of Kafka's OffsetForLeaderEpoch; (-1, -1) if they are unknown."""
+        """Returns (epoch, end offset) of OffsetForLeaderEpoch; (-1, -1) if unknown."""
         return self.epochs.end_offset(epoch, self._end_offset)
 
     # deletion
@@ -474,6 +475,7 @@ class Log(LogTransactions):
         self._changes += 1
         self._segments[first:last] = [fresh]
         self._bases[first:last] = [base_offset]
+        self.producers.save_again()
         self._remove_later(doomed)
         return True
 
@@ -548,7 +550,7 @@ class Log(LogTransactions):
             try:
                 if self._was_written:
                     self._segments[-1].save_indexes(final=True)
-                self.producers.save(sync=True)
+                self.producers.save(sync=True, digests=self._digests())
                 self._flush_to(self._end_offset, closing=True)
             except OSError as error:
                 raise self._fail("close", error) from error

@@ -10,6 +10,7 @@ from odradek.batches.aborted_transactions import AbortedTransaction
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.aborted_index import collect_aborted
 from odradek.storage.config import LogConfig
+from odradek.storage.index_digests import IndexDigest
 from odradek.storage.producers import STATES_AT_ONCE, Producers
 from odradek.storage.segment import Segment, Slice
 from odradek.storage.verification import Guard, Verifications
@@ -117,12 +118,18 @@ class LogTransactions:
         """Removes producers that were not used for producer.id.expiration.ms, in steps. Returns how many."""
         return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
+    def _digests(self) -> list[IndexDigest]:
+        """Returns the digests of the indexes of aborted transactions. Raises OSError."""
+        if not self.has_aborted:
+            return []
+        return [found for segment in self._segments if (found := segment.digest()) is not None]
+
     def _save_producers(self) -> None:
         """Writes the snapshot of the producers at ``Producers.end_offset``, in steps if there are many."""
         if self.run_steps is None or len(self.producers) <= STATES_AT_ONCE:
-            self.producers.save(sync=False)
+            self.producers.save(sync=False, digests=self._digests())
             return
-        steps = self.producers.save_in_steps()
+        steps = self.producers.save_in_steps(self._digests())
         if steps is not None:
             self.run_steps(self._save_in_steps(steps))
 

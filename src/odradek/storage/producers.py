@@ -13,7 +13,8 @@ Rules for each producer id:
 
 A snapshot has the state at an offset. Kafka's format has one batch for each producer. Up to four earlier batches
 of each producer follow the entries: Kafka's reader ignores these bytes, and the CRC covers them. So duplicates are also
-found after a clean restart. The snapshot of many producers is written in steps (``SnapshotSteps``). If the broker
+found after a clean restart. At the end are the digests of the indexes of aborted transactions
+(``storage/index_digests``). The snapshot of many producers is written in steps (``SnapshotSteps``). If the broker
 crashes before the last step, the next start only reads more batches.
 """
 
@@ -22,7 +23,7 @@ from __future__ import annotations
 import struct
 from bisect import insort
 from collections import OrderedDict
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -34,6 +35,7 @@ from odradek.core.ids import NO_PRODUCER_EPOCH, NO_SEQUENCE
 from odradek.core.pace import Pace
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.files import Files
+from odradek.storage.index_digests import IndexDigest, decode_digests, encode_digests
 from odradek.storage.verification import Verifications
 
 SUFFIX = ".snapshot"
@@ -125,6 +127,7 @@ class Producers:
         "_snapshot",
         "_states",
         "_unreplicated",
+        "digests",
         "directory",
         "end_offset",
         "first_unstable_offset",
@@ -140,6 +143,8 @@ class Producers:
         self._unreplicated: list[tuple[int, int]] | None = None
         self._last_snapshot = -1
         self._snapshot: SnapshotSteps | None = None
+        self.digests: Sequence[IndexDigest] = ()
+        """The digests in the loaded snapshot."""
         self.verifications: Verifications | None = None
         self.first_unstable_offset: int | None = None
         """The first offset of the oldest transaction that is open, or whose marker is not below the high watermark."""
@@ -338,17 +343,21 @@ class Producers:
 
     # snapshots
 
-    def save(self, *, sync: bool) -> Path | None:
+    def save(self, *, sync: bool, digests: Sequence[IndexDigest] = ()) -> Path | None:
         """Writes the snapshot at ``end_offset`` and returns its path; None if it exists already or the log is empty."""
         self.end_snapshot()
         if self.end_offset <= self._last_snapshot or not self.end_offset:
             return None
         path = snapshot_path(self.directory, self.end_offset)
-        self._files.write(path, encode_snapshot(self._states.values()), sync=sync)
+        self._files.write(path, encode_snapshot(self._states.values(), digests), sync=sync)
         self._last_snapshot = self.end_offset
         return path
 
-    def save_in_steps(self) -> Generator[None, None, None] | None:
+    def save_again(self) -> None:
+        """Makes the next ``save`` write the snapshot even if it exists, because the digests have changed."""
+        self._last_snapshot = -1
+
+    def save_in_steps(self, digests: Sequence[IndexDigest] = ()) -> Generator[None, None, None] | None:
         """Returns the steps that write the snapshot at the present ``end_offset``, without a sync.
 
         Batches and markers may change the states between two steps. ``clear``, ``save`` and ``end_snapshot`` end the
@@ -357,7 +366,7 @@ class Producers:
         """
         if self._snapshot is not None or self.end_offset <= self._last_snapshot or not self.end_offset:
             return None
-        snapshot = self._snapshot = SnapshotSteps(self._states.values(), self.end_offset)
+        snapshot = self._snapshot = SnapshotSteps(self._states.values(), self.end_offset, digests)
         return self._write_snapshot(snapshot)
 
     def end_snapshot(self) -> None:
@@ -390,7 +399,7 @@ class Producers:
 
     def snapshots(self) -> list[int]:
         """Returns the offsets of the snapshot files in ascending order."""
-        return _offsets(self._files.list(self.directory))
+        return snapshot_offsets(self._files.list(self.directory))
 
     def load(
         self, first_offset: int, log_end_offset: int, now_ms: int, expiration_ms: int, *, newest: int | None = None
@@ -403,6 +412,7 @@ class Producers:
         on disk. Unlike in Kafka, a snapshot below the log start is used: its state is still valid.
         """
         self.clear(first_offset)
+        self.digests = ()
         self._last_snapshot = -1
         for offset in reversed(self.snapshots()):
             path = snapshot_path(self.directory, offset)
@@ -412,10 +422,12 @@ class Producers:
             if newest is not None and offset > newest:
                 continue
             try:
-                states = decode_snapshot(self._files.read(path))
+                data = self._files.read(path)
+                states = decode_snapshot(data)
             except SnapshotCorrupt:
                 self._files.remove(path)
                 continue
+            self.digests = decode_digests(data)
             self._states = {state.producer_id: state for state in states}
             opened = sorted((state for state in states if state.transaction_start >= 0), key=_transaction_start)
             if opened:
@@ -434,7 +446,7 @@ class Producers:
 
         This newest one is from a clean stop. ``names`` are the names of all files in the directory.
         """
-        found = _offsets(names)
+        found = snapshot_offsets(names)
         newest_segment = max(base_offsets, default=-1)
         for offset in found:
             if offset not in base_offsets and not (offset == found[-1] and offset > newest_segment):
@@ -452,7 +464,8 @@ def _transaction_start(state: ProducerState) -> int:
     return state.transaction_start
 
 
-def _offsets(names: Iterable[str]) -> list[int]:
+def snapshot_offsets(names: Iterable[str]) -> list[int]:
+    """Returns the offsets in the names of snapshot files, in order."""
     stems = (name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
     return sorted(int(stem) for stem in stems if stem.isdigit())
 
@@ -464,9 +477,10 @@ class SnapshotSteps:
     nothing has to be copied when the snapshot begins.
     """
 
-    __slots__ = ("_entries", "_older", "_states", "id", "offset", "parts")
+    __slots__ = ("_digests", "_entries", "_older", "_states", "id", "offset", "parts")
 
-    def __init__(self, states: Iterable[ProducerState], offset: int) -> None:
+    def __init__(self, states: Iterable[ProducerState], offset: int, digests: Sequence[IndexDigest] = ()) -> None:
+        self._digests = encode_digests(digests)
         self.offset = offset
         self.id = object()
         self.parts: list[bytes] = []
@@ -503,6 +517,8 @@ class SnapshotSteps:
                 checksum = crc32c(part, checksum)
                 parts.append(part)
                 yield
+        checksum = crc32c(self._digests, checksum)
+        parts.append(self._digests)
         self.parts = [_VERSION.to_bytes(2, "big") + checksum.to_bytes(4, "big") + count, *parts]
 
 
@@ -522,13 +538,14 @@ def _encode(state: ProducerState, entries: bytearray, older: bytearray) -> None:
         older += _OLDER.pack(state.producer_id, *batch)
 
 
-def encode_snapshot(states: Iterable[ProducerState]) -> bytes:
+def encode_snapshot(states: Iterable[ProducerState], digests: Sequence[IndexDigest] = ()) -> bytes:
     """Encodes a snapshot at once."""
     found = tuple(states)
     entries, older = bytearray(), bytearray()
     for state in found:
         _encode(state, entries, older)
     checked = len(found).to_bytes(4, "big") + entries + (_OLDER_MAGIC + older if older else b"")
+    checked += encode_digests(digests)
     return _VERSION.to_bytes(2, "big") + crc32c(checked).to_bytes(4, "big") + checked
 
 
@@ -554,7 +571,7 @@ def decode_snapshot(data: bytes) -> list[ProducerState]:
         state.transaction_start = start
         if offset >= 0:
             state.batches.append(BatchMetadata(sequence, offset, delta, timestamp))
-    older = data[end:]
+    older = data[end : len(data) - len(encode_digests(decode_digests(data)))]
     if older.startswith(_OLDER_MAGIC) and (len(older) - len(_OLDER_MAGIC)) % _OLDER.size == 0:
         for producer_id, *batch in _OLDER.iter_unpack(older[len(_OLDER_MAGIC) :]):
             if producer_id in states and states[producer_id].batches:

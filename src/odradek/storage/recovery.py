@@ -2,8 +2,9 @@
 
 1. An interrupted deletion or compaction is finished or undone.
 2. Segments are opened in order. After an unclean shutdown, segments that end after the recovery point are read, and
-   each batch is checked. The log ends before the first bad batch; everything after it is removed. Missing or invalid
-   indexes are rebuilt.
+   each batch is checked. A torn batch at the end is removed. A bad batch before the end is removed too, and its bytes
+   are kept (``storage/salvage``); the batches after it stay. Missing or invalid indexes are rebuilt.
+   What contradicts the other files is reported (``storage/evidence``).
 3. Leader epochs and producer states are truncated to the log and completed from its batches. The same pass over the
    batches writes the indexes of aborted transactions of the segments that step 2 has read.
 """
@@ -11,21 +12,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from odradek.batches.control import ABORT, COMMIT, read_control
-from odradek.batches.header import TRANSACTIONAL_BIT, BatchHeader, Buffer
+from odradek.batches.header import HEADER_BYTES, TRANSACTIONAL_BIT, BatchHeader, Buffer, read_header
 from odradek.core.errors import CorruptRecord, StorageError
 from odradek.storage.aborted_index import AbortedEntry
 from odradek.storage.checkpoints import PARTITION_METADATA
 from odradek.storage.config import LogConfig
 from odradek.storage.epochs import LeaderEpochs
+from odradek.storage.evidence import (
+    Report,
+    Witnesses,
+    check_end,
+    check_gaps,
+    check_start,
+    expected_end,
+    mends,
+    orphaned_indexes,
+)
 from odradek.storage.files import Files
 from odradek.storage.index import IndexCorrupt
-from odradek.storage.producers import Producers
+from odradek.storage.producers import Producers, snapshot_offsets
+from odradek.storage.salvage import BadBytes, GoodBatch, Surroundings, keep_lost, known_gaps, lost_path
 from odradek.storage.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -39,7 +51,7 @@ from odradek.storage.segment import (
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 _LEFTOVER_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ".tmp")
-_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 _log = logging.getLogger("odradek.storage")
 
@@ -133,51 +145,238 @@ def begin(path: Path, config: LogConfig, now_ms: int, *, leader_epoch: int, file
     return LoadedLog([segment], epochs, Producers(path, files), 0, 0, was_cut=False, began_epoch=True)
 
 
-def load(
-    path: Path,
-    config: LogConfig,
-    now_ms: int,
-    *,
-    clean: bool,
-    recovery_point: int,
-    log_start_offset: int | None,
-    leader_epoch: int,
-    files: Files,
-) -> LoadedLog:
-    """Loads a log; see ``Log.open``. Raises StorageError."""
+def load(path: Path, config: LogConfig, now_ms: int, known: Witnesses, *, leader_epoch: int, files: Files) -> LoadedLog:
+    """Loads a log; see ``Log.reopen``. Raises StorageError."""
     try:
         files.make_dirs(path)
         names = _sweep(path, files)
-        if not log_start_offset and names <= {PARTITION_METADATA}:
-            return begin(path, config, now_ms, leader_epoch=leader_epoch, files=files)
-        epochs = LeaderEpochs(path, files)
-        if epochs.is_damaged:
-            clean, recovery_point = False, 0
+        report = Report(path, known)
+        if not known.log_start_offset and names <= {PARTITION_METADATA}:
+            check_end(report, 0, (), {}, is_empty_tail=False)
+            loaded = begin(path, config, now_ms, leader_epoch=leader_epoch, files=files)
+            loaded.was_cut = report.has_lost
+            return loaded
+        return LoadOfLog(path, config, report, names, now_ms=now_ms, files=files).run(leader_epoch)
+    except CorruptRecord as error:
+        raise StorageError(f"{path}: {error.message}") from error
+    except OSError as error:
+        raise StorageError(f"{path}: {error}") from error
+
+
+class LoadOfLog:
+    """One load of a log that has files."""
+
+    def __init__(
+        self, path: Path, config: LogConfig, report: Report, names: set[str], *, now_ms: int, files: Files
+    ) -> None:
+        self.path = path
+        self.config = config
+        self.now_ms = now_ms
+        self.report = report
+        self.known = report.known
+        self.names = names
+        self.files = files
+        self.segments: list[Segment] = []
+        self.unindexed: list[Segment] = []
+        self.was_cut = False
+        self.claims: dict[int, int] = {}
+        self.epochs = LeaderEpochs(path, files)
+        self.snapshots = snapshot_offsets(names)
+        self.gaps = known_gaps(names)
+        # Checkpoints cannot replace a damaged file of the epochs, so all batches are read.
+        self.checked_from = 0 if self.epochs.is_damaged else None if self.known.clean else self.known.recovery_point
+
+    def run(self, leader_epoch: int) -> LoadedLog:
+        path, files, known, epochs = self.path, self.files, self.known, self.epochs
+        orphans = orphaned_indexes(self.names, INDEX_SUFFIXES)
+        epoch_start = epochs.entries[0].start_offset if epochs.entries else None
         with epochs.written_once():
-            unchecked_from = None if clean else recovery_point
-            segments, unindexed, was_cut = _load_segments(
-                path, config, now_ms, names, recovery_point=unchecked_from, epochs=epochs, files=files
-            )
-            start = _start(path, segments, log_start_offset or 0)
+            self._load_segments()
+            segments = self.segments
+            noted = known.log_start_offset or 0
+            start = _start(path, segments, noted)
             if not segments:
-                segments = [Segment.create(path, start, config, files, now_ms)]
+                segments.append(Segment(path, start, self.config, files, self.now_ms))
             end_offset = segments[-1].next_offset
+            self._check(end_offset, noted, epoch_start, orphans)
+            if not base_offsets(self.names, LOG_SUFFIX):
+                segments[0] = Segment.create(path, start, self.config, files, self.now_ms)
             epochs.truncate_from_end(end_offset)
             epochs.truncate_from_start(start)
             began_epoch = epochs.latest < leader_epoch
             if began_epoch:
                 epochs.assign(leader_epoch, end_offset)
+        stray = {name for name in self.names if name.endswith(INDEX_SUFFIXES) and int(name.split(".")[0]) in orphans}
+        for name in stray:
+            files.remove(path / name)
         producers = Producers(path, files)
-        producers.remove_stray_snapshots({segment.base_offset for segment in segments}, names)
-        LoadedLog.rebuild_producers(producers, segments, config, now_ms, unindexed=unindexed)
+        producers.remove_stray_snapshots({segment.base_offset for segment in segments}, self.names)
+        LoadedLog.rebuild_producers(producers, segments, self.config, self.now_ms, unindexed=self.unindexed)
+        self._check_aborted(producers)
         for segment in segments:
             segment.close_file()
-    except CorruptRecord as error:
-        raise StorageError(f"{path}: {error.message}") from error
-    except OSError as error:
-        raise StorageError(f"{path}: {error}") from error
-    point = end_offset if clean else min(recovery_point, end_offset)
-    return LoadedLog(segments, epochs, producers, start, point, was_cut, began_epoch)
+        is_whole = known.clean and not epochs.is_damaged
+        point = end_offset if is_whole else min(self.checked_from or known.recovery_point, end_offset)
+        was_cut = self.was_cut or self.report.has_lost
+        return LoadedLog(segments, epochs, producers, start, point, was_cut, began_epoch)
+
+    def _load_segments(self) -> None:
+        """Opens the segments, and recovers those that have no valid indexes or are not synced."""
+        bases = base_offsets(self.names, LOG_SUFFIX)
+        indexed = set(base_offsets(self.names, TXN_INDEX_SUFFIX))
+        expected = expected_end(self.known, self.snapshots)
+        for number, base in enumerate(bases):
+            following = bases[number + 1] if number + 1 < len(bases) else None
+            is_unchecked = self.checked_from is not None and (following is None or following > self.checked_from)
+            try:
+                if is_unchecked:
+                    raise IndexCorrupt("past the recovery point")
+                segment = Segment.load(
+                    self.path, base, self.config, self.files, self.now_ms, has_aborted=base in indexed
+                )
+                if following is None and expected is not None and segment.next_offset > expected:
+                    raise IndexCorrupt(f"the log ends at {segment.next_offset}, after {expected}")
+                if following is not None and segment.next_offset > following:
+                    raise IndexCorrupt(f"the segment ends at {segment.next_offset}, after the next one begins")
+            except IndexCorrupt as reason:
+                if not is_unchecked:
+                    name = file_name(base, LOG_SUFFIX)
+                    _log.warning("%s: its indexes are rebuilt: %s", self.path / name, reason)
+                segment = Segment(self.path, base, self.config, self.files, self.now_ms)
+                segment.has_aborted = base in indexed
+                self._recover(segment, Surroundings(following, expected, not (self.config.is_compacted or self.gaps)))
+            self.segments.append(segment)
+
+    def _recover(self, segment: Segment, around: Surroundings) -> None:
+        epochs, unindexed = self.epochs, self.unindexed
+
+        def note(header: BatchHeader, _buffer: Buffer, _pos: int) -> None:
+            if header.leader_epoch > epochs.latest:
+                epochs.assign(header.leader_epoch, header.base_offset)
+            if header.attributes & TRANSACTIONAL_BIT and (not unindexed or unindexed[-1] is not segment):
+                unindexed.append(segment)
+
+        self.claims[segment.base_offset] = segment.claimed_end()
+        if self.known.is_guarded:
+            self._examine(segment, around)
+        lost = segment.recover(note, around, lambda bad, mended: self._on_damage(segment, around, bad, mended))
+        if lost:
+            self.was_cut = True
+
+    def _examine(self, segment: Segment, around: Surroundings) -> None:
+        """Raises LostRecords if a guarded log has lost records, before the recovery changes the indexes."""
+        bad, end = [], segment.base_offset
+        for found in segment.check_bytes(around):
+            if isinstance(found, BadBytes):
+                bad.append(found)
+            else:
+                end = found.header.last_offset + 1
+        for one in bad:
+            if self._is_proven(one.first_offset):
+                self._lose_bytes(segment, one, around, end)
+        if around.following is not None and end < self.claims[segment.base_offset] <= around.following:
+            self.segments.append(segment)
+            segment.next_offset = end
+            what = f"{file_name(segment.base_offset, LOG_SUFFIX)} ends at offset {end}, but its indexes go on"
+            self.report.lose(what, end, around.following, is_proven=True)
+
+    def _is_proven(self, first_offset: int) -> bool:
+        """Returns whether bad bytes are damage for sure, and not the end of a log after a crash."""
+        return self.known.clean or first_offset < self.known.recovery_point
+
+    def _on_damage(
+        self, segment: Segment, around: Surroundings, bad: Sequence[BadBytes], mended: Sequence[GoodBatch]
+    ) -> None:
+        if mended:
+            self.report.contradict(f"{file_name(segment.base_offset, LOG_SUFFIX)}: {mends(mended)}")
+        size = self.files.size(segment.path(LOG_SUFFIX))
+        for one in bad:
+            if one.end < size or around.following is not None or self._is_proven(one.first_offset):
+                self._lose_bytes(segment, one, around, segment.next_offset)
+            else:
+                _log.warning(
+                    "%s: %d invalid bytes from offset %d on were removed",
+                    self.path, one.end - one.start, one.first_offset,
+                )  # fmt: skip
+
+    def _lose_bytes(self, segment: Segment, bad: BadBytes, around: Surroundings, end: int) -> None:
+        """Reports bad bytes, and keeps them if the log goes on without them."""
+        following = around.following
+        if bad.first_offset < end:
+            following = self._offset_after(segment, bad)
+        elif following is None:
+            following = around.expected_end
+        name = file_name(segment.base_offset, LOG_SUFFIX)
+        what = f"{name} has {bad.end - bad.start} bytes at position {bad.start} that are no valid batch"
+        is_proven = self._is_proven(bad.first_offset)
+        kept = lost_path(self.path, bad.first_offset, following or bad.first_offset).name
+        self.report.lose(what, bad.first_offset, following, is_proven=is_proven, kept=kept)
+        offsets = bad.first_offset, following or bad.first_offset
+        keep_lost(self.files, segment.path(LOG_SUFFIX), bad.start, bad.end, offsets)
+        if following is not None:
+            self.gaps.append(offsets)
+
+    def _offset_after(self, segment: Segment, bad: BadBytes) -> int:
+        header = read_header(self.files.open(segment.path(LOG_SUFFIX)).pread(bad.end, HEADER_BYTES))
+        return header.base_offset
+
+    def _check(self, end_offset: int, noted: int, epoch_start: int | None, orphans: dict[int, str]) -> None:
+        """Reports what contradicts. Raises LostRecords before anything else is changed."""
+        report, segments = self.report, self.segments
+        check_start(report, segments[0].base_offset, noted, epoch_start, orphans)
+        found = check_gaps(
+            report,
+            segments,
+            self.claims,
+            orphans,
+            self.snapshots,
+            is_compacted=self.config.is_compacted,
+            known_gaps=self.gaps,
+        )
+        for first, following in found:
+            self.files.write(lost_path(self.path, first, following), b"", sync=False)
+        if not any(gap[0] == end_offset for gap in self.gaps):
+            check_end(report, end_offset, self.snapshots, orphans, is_empty_tail=self._has_empty_tail())
+
+    def _check_aborted(self, producers: Producers) -> None:
+        """Rebuilds the indexes of aborted transactions that do not agree with the snapshot of the producers.
+
+        A cleaning replaces indexes, so after a crash a right index may disagree. Only an index that hides less than the
+        markers in the log say is reported.
+        """
+        if not producers.digests:
+            return
+        noted = {digest.base_offset: digest for digest in producers.digests}
+        suspects = [
+            segment
+            for segment in self.segments
+            if segment not in self.unindexed and noted.get(segment.base_offset) != segment.digest()
+        ]
+        if not suspects:
+            return
+        old = [segment.drop_aborted() for segment in suspects]
+        LoadedLog.rebuild_producers(producers, self.segments, self.config, self.now_ms, unindexed=suspects)
+        for segment, entries in zip(suspects, old, strict=True):
+            starts = {(entry.producer_id, entry.last_offset): entry.first_offset for entry in entries}
+            found = segment.aborted_index.all_entries() if segment.has_aborted else []
+            missed = [
+                entry
+                for entry in found
+                if starts.get((entry.producer_id, entry.last_offset), entry.first_offset + 1) > entry.first_offset
+            ]
+            if missed:
+                first = min(entry.first_offset for entry in missed)
+                name = file_name(segment.base_offset, TXN_INDEX_SUFFIX)
+                self.report.contradict(
+                    f"{name} did not have {len(missed)} aborted transactions of the log, the first at offset {first}; "
+                    "it was rebuilt from the log"
+                )
+
+    def _has_empty_tail(self) -> bool:
+        """Returns whether the last segment has a file without bytes, although the log does not start there."""
+        last = self.segments[-1]
+        is_file = file_name(last.base_offset, LOG_SUFFIX) in self.names
+        return is_file and not last.size and (len(self.segments) > 1 or not last.base_offset)
 
 
 def _start(path: Path, segments: list[Segment], noted: int) -> int:
@@ -215,11 +414,7 @@ def _sweep(path: Path, files: Files) -> set[str]:
         files.rename(path / name, path / name.removesuffix(SWAP_SUFFIX))
     if swaps:
         names = files.list(path)
-    logs = {name.split(".")[0] for name in names if name.endswith(LOG_SUFFIX)}
-    orphans = [name for name in names if name.endswith(_INDEX_SUFFIXES) and name.split(".")[0] not in logs]
-    for name in orphans:
-        files.remove(path / name)
-    return set(names).difference(orphans)
+    return set(names)
 
 
 def _finish_swap(path: Path, base_offset: int, files: Files) -> None:
@@ -237,58 +432,7 @@ def _finish_swap(path: Path, base_offset: int, files: Files) -> None:
             files.remove(path / name)
 
 
-def _load_segments(
-    path: Path,
-    config: LogConfig,
-    now_ms: int,
-    names: Iterable[str],
-    *,
-    recovery_point: int | None,
-    epochs: LeaderEpochs,
-    files: Files,
-) -> tuple[list[Segment], list[Segment], bool]:
-    """Returns the segments, the recovered segments with transactions, and whether bytes were removed.
-
-    ``recovery_point=None``: batches are checked only in segments without valid indexes.
-    """
-    bases = _base_offsets(names, LOG_SUFFIX)
-    indexed = set(_base_offsets(names, TXN_INDEX_SUFFIX))
-
-    def note(header: BatchHeader, _buffer: Buffer, _pos: int) -> None:
-        if header.leader_epoch > epochs.latest:
-            epochs.assign(header.leader_epoch, header.base_offset)
-        if header.attributes & TRANSACTIONAL_BIT and (not unindexed or unindexed[-1] is not segment):
-            unindexed.append(segment)
-
-    segments: list[Segment] = []
-    unindexed: list[Segment] = []
-    was_cut = False
-    for number, base in enumerate(bases):
-        following = bases[number + 1] if number + 1 < len(bases) else None
-        unchecked = recovery_point is not None and (following is None or following > recovery_point)
-        lost = 0
-        try:
-            if unchecked:
-                raise IndexCorrupt("past the recovery point")
-            segment = Segment.load(path, base, config, files, now_ms, has_aborted=base in indexed)
-        except IndexCorrupt as reason:
-            if not unchecked:
-                _log.warning("%s: its indexes are rebuilt: %s", path / file_name(base, LOG_SUFFIX), reason)
-            segment = Segment(path, base, config, files, now_ms)
-            segment.has_aborted = base in indexed
-            lost = segment.recover(note)
-        segments.append(segment)
-        if lost:
-            was_cut = True
-            _log.warning("%s: %d invalid bytes from offset %d on were removed", path, lost, segment.next_offset)
-        if lost and following is not None:
-            for later in bases[number + 1 :]:
-                Segment(path, later, config, files, now_ms).remove()
-            break
-    return segments, unindexed, was_cut
-
-
-def _base_offsets(names: Iterable[str], suffix: str) -> list[int]:
+def base_offsets(names: Iterable[str], suffix: str) -> list[int]:
     """Returns the base offsets in the names of files with this suffix, in order."""
     stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
     return sorted(int(stem) for stem in stems if stem.isdigit())

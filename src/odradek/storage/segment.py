@@ -16,7 +16,6 @@ from odradek.batches.header import (
     BatchHeader,
     Buffer,
     check_header,
-    crc_is_valid,
     read_header,
 )
 from odradek.batches.search import Condition, search
@@ -27,6 +26,8 @@ from odradek.storage.aborted_index import AbortedEntry, AbortedIndex
 from odradek.storage.config import LogConfig
 from odradek.storage.files import File, Files
 from odradek.storage.index import IndexCorrupt, OffsetIndex, TimeIndex
+from odradek.storage.index_digests import IndexDigest
+from odradek.storage.salvage import MAX_RELATIVE_OFFSET, BadBytes, FileCheck, GoodBatch, Surroundings, rewrite
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -34,12 +35,11 @@ TIME_INDEX_SUFFIX = ".timeindex"
 TXN_INDEX_SUFFIX = ".txnindex"
 DELETED_SUFFIX = ".deleted"
 SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
-MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 
 _PROBE_BYTES = 8192
-_RECOVERY_BYTES = 1 << 20
 _STEP_BATCHES = 100
 _UNKNOWN = -1
+_UNKNOWN_SURROUNDINGS = Surroundings()
 
 
 def file_name(base_offset: int, suffix: str) -> str:
@@ -126,9 +126,9 @@ class Segment:
     """
 
     __slots__ = (
-        "_aborted_index", "_bytes_since_index", "_file", "_files", "_first_timestamp", "_index_bytes", "_offset_index",
-        "_time_index", "base_offset", "config", "created_ms", "directory", "has_aborted", "max_timestamp",
-        "max_timestamp_offset", "next_offset", "removed", "size",
+        "_aborted_index", "_bytes_since_index", "_digest", "_file", "_files", "_first_timestamp", "_index_bytes",
+        "_offset_index", "_time_index", "base_offset", "config", "created_ms", "directory", "has_aborted",
+        "max_timestamp", "max_timestamp_offset", "next_offset", "removed", "size",
     )  # fmt: skip
 
     def __init__(self, directory: Path, base_offset: int, config: LogConfig, files: Files, now_ms: int) -> None:
@@ -143,6 +143,7 @@ class Segment:
         self.config = config
         self.has_aborted = False
         self._aborted_index: AbortedIndex | None = None
+        self._digest: IndexDigest | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._files = files
@@ -189,6 +190,21 @@ class Segment:
         """Adds an aborted transaction, whose marker is in the segment. Raises OSError."""
         self.aborted_index.append(entry)
         self.has_aborted = True
+        self._digest = None
+
+    def digest(self) -> IndexDigest | None:
+        """Returns the digest of the index of aborted transactions; None without entries. Raises OSError."""
+        if self._digest is None and self.has_aborted:
+            index = self.aborted_index
+            self._digest = IndexDigest(self.base_offset, index.entries, index.crc()) if index.entries else None
+        return self._digest
+
+    def drop_aborted(self) -> list[AbortedEntry]:
+        """Removes the index of aborted transactions and returns its entries."""
+        old = self.aborted_index.all_entries() if self.has_aborted else []
+        self.has_aborted, self._aborted_index, self._digest = False, None, None
+        self._files.remove(self.path(TXN_INDEX_SUFFIX))
+        return old
 
     # opening
 
@@ -214,6 +230,8 @@ class Segment:
         segment = cls(directory, base_offset, config, files, now_ms)
         segment.size = files.size(segment.path(LOG_SUFFIX))
         if not segment.size:
+            if segment.claimed_end() > base_offset:
+                raise IndexCorrupt(f"{segment.path(LOG_SUFFIX)} is empty, but its indexes are not")
             return segment
         for index in (segment.offset_index, segment.time_index):
             if not files.exists(index.path):
@@ -228,13 +246,22 @@ class Segment:
         try:
             for position, header in segment.batches_from(start):
                 end = position + header.size_in_bytes
+                if header.base_offset < segment.next_offset or (position == start and not segment._starts(header)):
+                    raise CorruptRecord(f"the batch at position {position} has the base offset {header.base_offset}")
                 segment._note(header.last_offset, header.max_timestamp)
         except CorruptRecord as error:
             raise IndexCorrupt(f"{segment.path(LOG_SUFFIX)}: {error}") from error
+        if segment.time_index.last.offset >= segment.next_offset > base_offset:
+            raise IndexCorrupt(f"{segment.path(LOG_SUFFIX)} ends before the last entry of its time index")
         if end != segment.size:
             raise IndexCorrupt(f"{segment.path(LOG_SUFFIX)} has {segment.size - end} bytes after its last batch")
         segment._bytes_since_index = segment.size - start
         return segment
+
+    def _starts(self, header: BatchHeader) -> bool:
+        """Returns whether a batch is the one of the offset index's last entry."""
+        index = self.offset_index
+        return not index.entries or index.last.offset == header.last_offset
 
     def close_file(self) -> None:
         """Closes the file and drops saved indexes. Their next use opens them again."""
@@ -246,56 +273,63 @@ class Segment:
         if self._aborted_index is not None and self._aborted_index.is_saved:
             self._aborted_index = None
 
-    def recover(self, on_batch: Callable[[BatchHeader, Buffer, int], None]) -> int:
-        """Reads the whole file, checks each CRC, truncates it after the last valid batch and rebuilds both indexes.
+    def claimed_end(self) -> int:
+        """Returns the end offset of the segment by its indexes on the disk, without a check."""
+        claimed = self.base_offset
+        for index in (OffsetIndex, TimeIndex):
+            path = self.path(INDEX_SUFFIX if index is OffsetIndex else TIME_INDEX_SUFFIX)
+            if self._files.exists(path):
+                claimed = max(claimed, index(path, self.base_offset, self._files).last.offset + 1)
+        return claimed
 
-        It calls ``on_batch(header, buffer, position in buffer)`` for each valid batch. Returns the number of removed
-        bytes. The index of aborted transactions is empty then, because the producer states are not known here.
+    def check_bytes(self, around: Surroundings) -> FileCheck:
+        """Returns a check of the whole file, batch by batch."""
+        return FileCheck(self.file, self._files.size(self.path(LOG_SUFFIX)), self.base_offset, around)
+
+    def recover(
+        self,
+        on_batch: Callable[[BatchHeader, Buffer, int], None],
+        around: Surroundings = _UNKNOWN_SURROUNDINGS,
+        on_damage: Callable[[Sequence[BadBytes], Sequence[GoodBatch]], object] | None = None,
+    ) -> int:
+        """Reads the whole file, checks each CRC, removes all that is no valid batch and rebuilds both indexes.
+
+        It calls ``on_batch(header, buffer, position in buffer)`` for each valid batch, and ``on_damage`` with the bad
+        bytes and the batches with a wrong base offset, if there are any, before it changes the file. Returns the number
+        of removed bytes. The index of aborted transactions is empty then, because the producer states are not known
+        here.
         """
         self._begin_indexes()
-        if self.has_aborted:
-            self.has_aborted, self._aborted_index = False, None
-            self._files.remove(self.path(TXN_INDEX_SUFFIX))
         self.next_offset = self.max_timestamp_offset = self.base_offset
         self.max_timestamp = -1
         self._first_timestamp = None
         self._bytes_since_index = 0
-        file_size = self._files.size(self.path(LOG_SUFFIX))
+        path = self.path(LOG_SUFFIX)
+        file_size = self._files.size(path)
         self.size = 0
-        for buffer, pos, header in self._good_batches(file_size):
+        bad: list[BadBytes] = []
+        mended: list[GoodBatch] = []
+        for found in FileCheck(self.file, file_size, self.base_offset, around):
+            if isinstance(found, BadBytes):
+                bad.append(found)
+                continue
+            header = found.header
             self._index(header.last_offset, header.max_timestamp, header.size_in_bytes)
-            on_batch(header, buffer, pos)
-        if self.size < file_size:
+            on_batch(header, found.buffer, found.at)
+            if found.is_mended:
+                mended.append(found._replace(buffer=b""))
+        if (bad or mended) and on_damage is not None:
+            on_damage(bad, mended)
+        if self.has_aborted:
+            self.has_aborted, self._aborted_index, self._digest = False, None, None
+            self._files.remove(self.path(TXN_INDEX_SUFFIX))
+        if mended or (bad and bad[0].end < file_size):
+            self._file = None
+            rewrite(self._files, path, file_size, bad, mended)
+        elif bad:
             self.file.truncate(self.size)
         self.seal()
         return file_size - self.size
-
-    def _good_batches(self, file_size: int) -> Iterator[tuple[bytes, int, BatchHeader]]:
-        position = 0
-        buffer = b""
-        start = 0
-        while position + HEADER_BYTES <= file_size:
-            at = position - start
-            if at + HEADER_BYTES > len(buffer):
-                start, at = position, 0
-                buffer = self.file.pread(start, _RECOVERY_BYTES)
-            header = read_header(buffer, at)
-            try:
-                check_header(header)
-            except CorruptRecord:
-                return
-            size = header.size_in_bytes
-            if position + size > file_size or header.base_offset < self.next_offset:
-                return
-            if header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
-                return
-            if at + size > len(buffer):
-                start, at = position, 0
-                buffer = self.file.pread(start, max(size, _RECOVERY_BYTES))
-            if not crc_is_valid(buffer, at, header):
-                return
-            position += size
-            yield buffer, at, header
 
     # appending
 
@@ -423,7 +457,7 @@ class Segment:
 
         Raises CorruptRecord and OSError.
         """
-        position = self.offset_index.lookup(offset).position
+        before, position = self.offset_index.lookup(offset)
         end = self.size
         pread, unpack = self.file.pread, EXTENT.unpack_from
         while position + HEADER_BYTES <= end:
@@ -437,7 +471,14 @@ class Segment:
                 base_offset, length, delta = unpack(buffer, at)
                 if length < HEADER_BYTES - LOG_OVERHEAD:
                     raise CorruptRecord(f"{self.path(LOG_SUFFIX)} has no batch at position {start + at}")
-                if base_offset + delta >= offset:
+                last_offset = base_offset + delta
+                if last_offset < before:
+                    raise CorruptRecord(
+                        f"{self.path(LOG_SUFFIX)} has a batch with base offset {base_offset} at position {start + at}, "
+                        f"after offset {before}"
+                    )
+                before = last_offset
+                if last_offset >= offset:
                     header = read_header(buffer, at)
                     check_header(header)
                     return (start + at, header) if start + at + header.size_in_bytes <= end else None
@@ -499,6 +540,7 @@ class Segment:
         self.next_offset = self.base_offset
         if self.has_aborted:
             self.aborted_index.truncate_to(found[1].base_offset)
+            self._digest = None
         self.max_timestamp, self.max_timestamp_offset = self.time_index.last
         start = self.offset_index.last.position
         for _, header in self.batches_from(start):
