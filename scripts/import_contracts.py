@@ -109,7 +109,9 @@ def _array(key: str, values: list[str]) -> list[str]:
     if len(line) <= _WIDTH:
         return [line]
     indent = "  "
-    return [f"{key} = [", *wrap(f"{text},", _WIDTH, initial_indent=indent, subsequent_indent=indent), "]"]
+    whole = f"{text},".replace(" -> ", "\0->\0")  # a line ends only between two items
+    lines = wrap(whole, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+    return [f"{key} = [", *(line.replace("\0", " ") for line in lines), "]"]
 
 
 def modules_of(source: Path) -> frozenset[str]:

@@ -140,7 +140,6 @@ def check_gaps(
     segments: Sequence[Segment],
     claims: Mapping[int, int],
     orphans: Mapping[int, str],
-    snapshots: Iterable[int],
     *,
     is_compacted: bool,
     known_gaps: Sequence[tuple[int, int]],
@@ -151,22 +150,18 @@ def check_gaps(
     indexes of the segment before it (``claims``: the ends by base offset), say that it had records.
     """
     found = []
-    stray = set(snapshots) if report.known.clean else set()
     for segment, following in pairwise(segments):
         end, base = segment.next_offset, following.base_offset
         if end >= base or any(first <= end and base <= last for first, last in known_gaps):
             continue
         orphan = next((name for at, name in orphans.items() if end <= at < base), None)
         claimed = end < claims.get(segment.base_offset, 0) <= base
-        before = next((at for at in stray if end < at < base), None)
         if orphan is not None:
             what = f"{orphan} has no log file"
         elif claimed or not is_compacted:
             what = (
                 f"{file_name(segment.base_offset, LOG_SUFFIX)} ends at offset {end}, before the next segment at {base}"
             )
-        elif before is not None:
-            what = f"there is a snapshot of the producers at offset {before}, but no segment"
         else:
             continue
         found.append((end, base))

@@ -59,8 +59,7 @@ class Log(LogTransactions):
     ``defer_removal`` gets the removal of files that are no longer part of the log, and its delay in ms
     (``file.delete.delay.ms``). Their names end in ``.deleted`` until then. Without it they are removed at once.
 
-    ``was_cut``: the recovery removed bytes that were not valid batches. ``began_epoch``: the leader epoch of ``open``
-    is new for this log.
+    ``was_cut``: the recovery removed bytes, or records are lost. ``began_epoch``: the epoch of ``open`` is new here.
 
     ``cleaned_offset``: the end of the last cleaning; None before the first. ``is_being_cleaned`` suspends retention.
     """
@@ -138,8 +137,6 @@ class Log(LogTransactions):
         return cls(
             path, config, files, load(path, config, now_ms, known, leader_epoch=leader_epoch, files=files), now_ms
         )
-
-    # offsets
 
     @property
     def log_end_offset(self) -> int:

@@ -179,6 +179,7 @@ class LoadOfLog:
         self.segments: list[Segment] = []
         self.unindexed: list[Segment] = []
         self.was_cut = False
+        self.is_end_reported = False
         self.claims: dict[int, int] = {}
         self.epochs = LeaderEpochs(path, files)
         self.snapshots = snapshot_offsets(names)
@@ -305,7 +306,9 @@ class LoadOfLog:
         if bad.first_offset < end:
             following = self._offset_after(segment, bad)
         elif following is None:
-            following = around.expected_end
+            point = self.known.recovery_point
+            following = around.expected_end or (point if point > bad.first_offset else None)
+            self.is_end_reported = True
         name = file_name(segment.base_offset, LOG_SUFFIX)
         what = f"{name} has {bad.end - bad.start} bytes at position {bad.start} that are no valid batch"
         is_proven = self._is_proven(bad.first_offset)
@@ -329,13 +332,12 @@ class LoadOfLog:
             segments,
             self.claims,
             orphans,
-            self.snapshots,
             is_compacted=self.config.is_compacted,
             known_gaps=self.gaps,
         )
         for first, following in found:
             self.files.write(lost_path(self.path, first, following), b"", sync=False)
-        if not any(gap[0] == end_offset for gap in self.gaps):
+        if not self.is_end_reported:
             check_end(report, end_offset, self.snapshots, orphans, is_empty_tail=self._has_empty_tail())
 
     def _check_aborted(self, producers: Producers) -> None:

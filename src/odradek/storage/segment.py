@@ -276,10 +276,11 @@ class Segment:
     def claimed_end(self) -> int:
         """Returns the end offset of the segment by its indexes on the disk, without a check."""
         claimed = self.base_offset
-        for index in (OffsetIndex, TimeIndex):
-            path = self.path(INDEX_SUFFIX if index is OffsetIndex else TIME_INDEX_SUFFIX)
-            if self._files.exists(path):
-                claimed = max(claimed, index(path, self.base_offset, self._files).last.offset + 1)
+        for kind, suffix in ((OffsetIndex, INDEX_SUFFIX), (TimeIndex, TIME_INDEX_SUFFIX)):
+            path = self.path(suffix)
+            index = kind(path, self.base_offset, self._files)
+            if self._files.exists(path) and index.entries:
+                claimed = max(claimed, index.last.offset + 1)
         return claimed
 
     def check_bytes(self, around: Surroundings) -> FileCheck:

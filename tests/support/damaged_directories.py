@@ -1,0 +1,310 @@
+"""A data directory with all that a broker stores, damages of its files, and what a broker has after a damage."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import odradek
+from odradek.batches.control import ABORT, COMMIT
+from odradek.batches.header import crc_is_valid, scan
+from odradek.batches.rows import iter_records
+from odradek.broker.config import BrokerConfig
+from odradek.broker.partition import Partition
+from odradek.broker.server import BrokerServer
+from odradek.core.errors import CorruptRecord, KafkaError, OdradekError
+from odradek.core.ids import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from odradek.core.records import OffsetCommitValue, offset_key, offset_value
+from odradek.storage.log import Log
+from support.cleaning import marker, put
+
+T0 = 1_790_000_000_000
+SETTINGS = {
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "log.cleaner.backoff.ms": "20",
+    "log.segment.delete.delay.ms": "0",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+}
+SMALL = {"internal.segment.bytes": "3000", "retention.ms": "-1"}
+COMPACTED = {**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+TOPICS = {"plain": SMALL, "single": {"retention.ms": "-1"}, "money": SMALL, "table": COMPACTED}
+CORRUPT = "corrupt"
+
+
+@dataclass
+class State:
+    """What a broker has. ``records``: visible records by partition and isolation; ``lines``: its log from WARNING on.
+
+    ``failed``: partitions whose reader gets an error. ``refusal``: the error of the start.
+    """
+
+    records: dict[tuple[str, bool], set[tuple[int, bytes]]] = field(default_factory=dict)
+    commits: dict[str, dict[tuple[str, str, int], int]] = field(default_factory=dict)
+    transactional_ids: dict[str, set[str]] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    refusal: str = ""
+
+
+class LinesOfBroker(logging.Handler):
+    """Collects the broker's lines from WARNING on."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.found.append(record.getMessage())
+
+
+async def started(path: Path) -> BrokerServer:
+    broker = BrokerServer(BrokerConfig(SETTINGS), path, ("127.0.0.1", 0))
+    await broker.start()
+    return broker
+
+
+def _log(broker: BrokerServer, topic: str, index: int = 0) -> Log:
+    found = broker.partition(topic, index)
+    assert isinstance(found, Partition)
+    return found.log
+
+
+def _produce(broker: BrokerServer, part: int) -> None:
+    """Appends records of each kind to the logs; ``part`` numbers the calls."""
+    for topic in ("plain", "table", "single"):
+        for number in range(part * 40, part * 40 + (40 if topic != "single" else 5)):
+            put(_log(broker, topic), (b"k%d" % (number % 7), b"%d" % number * 30), now_ms=T0 + number)
+    money = _log(broker, "money")
+    for number in range(part * 12, part * 12 + 12):
+        for sequence in (0, 1):
+            put(money, (b"k", b"m%d" % number * 30), now_ms=T0, producer_id=500 + number, producer_epoch=0,
+                base_sequence=sequence, transactional=True)  # fmt: skip
+        marker(money, 500 + number, COMMIT if number % 3 else ABORT, now_ms=T0)
+    for number in range(part * 60, part * 60 + 60):
+        group = f"group-{number % 9}"
+        index = broker.groups.partition_of(group)
+        value = offset_value(OffsetCommitValue(number, -1, "", T0))
+        put(_log(broker, OFFSETS_TOPIC, index), (offset_key(group, "plain", 0), value), now_ms=T0)
+
+
+def _transact(bootstrap: str, part: int) -> None:
+    for number in range(4):
+        settings = {"bootstrap_servers": bootstrap, "transactional_id": f"id-{part}-{number}"}
+        with odradek.Producer(**settings) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("money", b"from a client", partition=0)
+            if number % 2:
+                producer.commit_transaction()
+            else:
+                producer.abort_transaction()
+
+
+async def _fill(broker: BrokerServer, part: int) -> None:
+    if not part:
+        for name, configs in TOPICS.items():
+            broker.create_topic(name, partition_count=1, configs=configs)
+        for topic in (OFFSETS_TOPIC, TRANSACTION_TOPIC):
+            broker.create_topic(topic, partition_count=2, configs=COMPACTED)
+    await asyncio.to_thread(_transact, f"127.0.0.1:{broker.address[1]}", part)
+    _produce(broker, part)
+    table = _log(broker, "table")
+    before = table.cleaned_offset
+    for _ in range(200):
+        broker.log_cleaner.wake()
+        await asyncio.sleep(0.02)
+        if table.cleaned_offset != before and table.size < 20_000:
+            break
+    for partition in broker.partitions.values():
+        partition.log.flush()
+    broker.directory.checkpoint_recovery_points()
+
+
+@dataclass(frozen=True)
+class Golden:
+    """Copies of one data directory: after kill -9, after a clean stop, and before its later records were written."""
+
+    clean: Path
+    killed: Path
+    older: Path
+
+
+async def _build(path: Path) -> None:
+    broker = await started(path / "live")
+    await _fill(broker, 0)
+    await broker.stop()
+    shutil.copytree(path / "live", path / "older")
+    broker = await started(path / "live")
+    await _fill(broker, 1)
+    _produce(broker, 2)  # not synced
+    await asyncio.sleep(0.1)
+    shutil.copytree(path / "live", path / "killed")
+    await broker.stop()
+    shutil.copytree(path / "live", path / "clean")
+
+
+def build(path: Path) -> Golden:
+    """Makes the directories below ``path``."""
+    asyncio.run(_build(path))
+    return Golden(path / "clean", path / "killed", path / "older")
+
+
+# --- damages --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A damage of one file of a data directory."""
+
+    kind: str
+    file: str
+    region: float = 0.0
+
+    def apply(self, directory: Path, older: Path) -> bool:
+        """Damages the file. Returns whether it has changed."""
+        target = directory / self.file
+        data = target.read_bytes()
+        at = min(int(len(data) * self.region), max(len(data) - 1, 0))
+        changed: bytes | None
+        match self.kind:
+            case "removed":
+                changed = None
+            case "emptied":
+                changed = b""
+            case "halved":
+                changed = data[: len(data) // 2]
+            case "last byte":
+                changed = data[:-1]
+            case "zeroed page":
+                start = at // 4096 * 4096
+                size = len(data[start : start + 4096])
+                changed = data[:start] + bytes(size) + data[start + size :]
+            case "older":
+                copy = older / self.file
+                changed = copy.read_bytes() if copy.exists() else data
+            case _:
+                bit = 1 << int(self.region * 8_000_000) % 8
+                changed = data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :] if data else data
+        if changed == data:
+            return False
+        if changed is None:
+            target.unlink()
+        else:
+            target.write_bytes(changed)
+        return True
+
+
+KINDS = ("removed", "emptied", "halved", "last byte", "zeroed page", "older", "bit", "bit", "bit")
+
+
+def files_of(directory: Path) -> list[str]:
+    """Returns all files that may be damaged, without the lock."""
+    found = (str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
+    return sorted(name for name in found if name != ".lock")
+
+
+def random_damages(directory: Path, count: int, seed: int) -> list[Damage]:
+    """Returns damages: each kind of file equally often, then each kind of damage."""
+    choice = random.Random(seed)
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for name in files_of(directory):
+        topic = name.split("/")[0].rpartition("-")[0] if "/" in name else ""
+        kinds.setdefault((topic, Path(name).suffix or Path(name).name), []).append(name)
+    order = sorted(kinds)
+    return [
+        Damage(choice.choice(KINDS), choice.choice(kinds[order[number % len(order)]]), choice.random())
+        for number in range(count)
+    ]
+
+
+# --- what is there --------------------------------------------------------------------------------------------------
+
+
+async def _observe(path: Path) -> State:
+    state = State()
+    lines = LinesOfBroker()
+    logger = logging.getLogger("odradek")
+    logger.addHandler(lines)
+    try:
+        broker = await started(path)
+    except OdradekError as error:
+        state.refusal = str(error)
+        logger.removeHandler(lines)
+        state.lines = lines.found
+        return state
+    try:
+        for _ in range(200):
+            loads = [c.made_runtime for c in broker.coordinators if c.made_runtime is not None]
+            if all(runtime.load_end(index) is None for runtime in loads for index in runtime.partitions()):
+                break
+            await asyncio.sleep(0.005)
+        for (topic, index), partition in broker.partitions.items():
+            _observe_partition(state, f"{topic}-{index}", partition)
+        for coordinator in broker.coordinators:
+            runtime = coordinator.made_runtime
+            for index in runtime.partitions() if runtime is not None else ():
+                shard = runtime.shard(index)
+                if shard is None:
+                    continue
+                if coordinator.topic == OFFSETS_TOPIC:
+                    found = {tuple(key): value.offset for key, value in shard.durable_state().offsets.items()}
+                    state.commits[f"{coordinator.topic}-{index}"] = found
+                else:
+                    state.transactional_ids[f"{coordinator.topic}-{index}"] = set(shard.transactions)
+    finally:
+        await broker.stop()
+        logger.removeHandler(lines)
+    state.lines = lines.found
+    return state
+
+
+def observe(path: Path) -> State:
+    """Starts a broker on a data directory, reads everything, and stops it."""
+    return asyncio.run(_observe(path))
+
+
+def _observe_partition(state: State, name: str, partition: Partition) -> None:
+    for committed in (False, True):
+        found = state.records[name, committed] = set()
+        if partition.failure:
+            state.failed[name] = partition.failure
+            continue
+        try:
+            _read(partition.log, committed, found)
+        except (KafkaError, CorruptRecord) as error:
+            state.failed[name] = str(error)
+
+
+def _read(log: Log, committed: bool, found: set[tuple[int, bytes]]) -> None:
+    """Reads a log like a consumer, which skips nothing. Raises CorruptRecord, KafkaError."""
+    offset = log.log_start_offset
+    limit = log.last_stable_offset if committed else log.high_watermark
+    failure = None
+    while offset < limit:
+        records = log.read(offset, 1 << 20, max_offset=limit)
+        aborted = {(one.producer_id, one.first_offset) for one in log.aborted_for(offset, records)} if committed else ()
+        data = records.bytes()
+        before = offset
+        for position, header in scan(data):
+            part = data[position : position + header.size_in_bytes]
+            if header.last_offset < offset:
+                raise CorruptRecord(f"offset {header.base_offset} after {offset}")
+            offset = header.last_offset + 1
+            if not crc_is_valid(part, 0, header):
+                failure = CorruptRecord(f"the CRC of the batch at {header.base_offset}")
+                continue
+            hidden = header.is_transactional and any(
+                producer == header.producer_id and first <= header.base_offset for producer, first in aborted
+            )
+            if not header.is_control and not hidden:
+                found |= {(row.offset, bytes(row.value or b"")) for row in iter_records(part)}
+        if offset == before:
+            raise CorruptRecord(f"nothing at {offset}")
+    if failure is not None:
+        raise failure
