@@ -30,6 +30,8 @@ def faults(damage: Damage, expected: State, found: State, directories: tuple[set
     for (partition, committed), records in expected.records.items():
         missing = records - found.records.get((partition, committed), set())
         more = found.records.get((partition, committed), set()) - records
+        if damage.kind == "older" and partition == damaged and partition.startswith(("table", "__")):
+            more.clear()  # an older copy of a compacted segment has records that a cleaning has removed since
         if (missing or more) and partition != damaged:
             yield f"{partition} changed: {len(missing)} missing, {len(more)} more"
         if (missing or more) and not named:
