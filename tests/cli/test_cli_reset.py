@@ -19,6 +19,7 @@ from odradek.cli.main import run
 from odradek.client import Admin, NewTopic, OffsetAndMetadata, TopicPartition
 from odradek.core.ids import java_string_hash
 from odradek.lag import reset, reset_csv
+from odradek.spark.commit_marks import mark_commit
 
 Capture = pytest.CaptureFixture[str]
 FIRST_MS = 1_700_000_000_000
@@ -328,3 +329,27 @@ def test_csv_with_and_without_groups_is_read() -> None:
     ]:  # fmt: skip
         with pytest.raises(reset.ConfigError, match=message):
             reset_csv.parse(text, [], "f")
+
+
+def test_a_reset_has_the_metadata_of_kafkas_tool_unless_a_mark_is_asked_for(
+    bootstrap: str, admin: Admin, filled: str, group_with_offsets: str
+) -> None:
+    """Programs such as Confluent's Parallel Consumer decode the metadata of their own commits and fail on any other."""
+    line = ["groups", "reset", "--group", group_with_offsets, "--topic", filled, "--execute", "-b", bootstrap]
+    assert run([*line, "--to-latest"]) == 0
+    assert {(one.offset, one.metadata) for one in admin.list_group_offsets(group_with_offsets).values()} == {(10, "")}
+    assert run([*line, "--to-offset", "6", "--mark"]) == 0
+    topic_id = admin.describe_topics([filled])[filled].topic_id
+    expected = {(6, f"odradek-reset:1:6:{topic_id}")}
+    assert {(one.offset, one.metadata) for one in admin.list_group_offsets(group_with_offsets).values()} == expected
+
+
+def test_the_reset_of_a_query_says_that_the_query_needs_a_mark(
+    bootstrap: str, admin: Admin, filled: str, group: str, capsys: Capture
+) -> None:
+    admin.alter_group_offsets(group, {admin.partitions(filled)[0]: mark_commit(5, query="one")})
+    line = ["groups", "reset", "--group", group, "--topic", filled, "--to-latest", "--dry-run", "-b", bootstrap]
+    assert run([*line, "--mark"]) == 0
+    assert "Spark" not in capsys.readouterr().err
+    assert run(line) == 0
+    assert "Add --mark: the query then follows the reset." in " ".join(capsys.readouterr().err.split())

@@ -64,8 +64,9 @@ def found(history: list[Step]) -> list[Move]:
 class Entry:
     """A commit, or a tombstone (offset None). ``period`` is the number of changes of the members before the entry."""
 
-    def __init__(self, offset: int | None, period: int, from_outside: bool) -> None:
+    def __init__(self, offset: int | None, period: int, from_outside: bool, members: int) -> None:
         self.offset, self.period, self.from_outside = offset, period, from_outside and offset is not None
+        self.reader = "reader" if members > 0 else "unknown"
         self.is_reset = False
 
     def goes_with(self, other: Entry) -> bool:
@@ -78,7 +79,7 @@ def entries(history: list[Step], partition: int) -> list[Entry]:
         if what == "members":
             members, had_members, period = first, had_members or first > 0, period + 1
         elif first == partition:
-            listed.append(Entry(second if what == "commit" else None, period, had_members and members == 0))
+            listed.append(Entry(second if what == "commit" else None, period, had_members and members == 0, members))
     for at, entry in enumerate(listed):
         if entry.from_outside:
             first = last = at
@@ -102,10 +103,10 @@ def modelled(history: list[Step]) -> list[Move]:
                 continue
             if entry.is_reset and at + 1 < len(listed) and listed[at + 1].is_reset:
                 continue  # consecutive resets are one move
-            cause = "reset" if entry.is_reset else "restarted without an offset" if deleted else "reader"
+            cause = "reset" if entry.is_reset else "restarted without an offset" if deleted else entry.reader
             if before is not None and entry.offset < before:
                 model_moves.append(("rewind", partition, entry.offset, before, cause))
-            elif before is not None and entry.offset > before and cause != "reader":
+            elif before is not None and entry.offset > before and cause not in ("reader", "unknown"):
                 model_moves.append(("jump", partition, before, entry.offset, cause))
             before, deleted = entry.offset, False
     return sorted(model_moves)

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 
 from odradek.core.ids import TopicPartition
 from odradek.history.coverage import Coverage
+from odradek.lag.reset_mark import MARK, QUERY_MARK
 
 Array = npt.NDArray[Any]
 
-OWN_MARK = "odradek-spark:1:"
-"""The prefix of the metadata in commits of Spark queries with ``format("odradek")``."""
+_RESET_OFFSET = r"^odradek-reset:1:(?P<offset>\d{1,18})(?::|$)"
 _QUERY = r"^odradek-spark:1:\d+:[^:]*:(?P<query>[^:]+)$"
 
 _MEMBERSHIP = ("consumer_group_member_metadata", "streams_group_member_metadata", "share_group_member_metadata")
@@ -71,6 +71,7 @@ class Commits:
     """Commits and their tombstones, by key and then in log order. Rows ``starts[k]:starts[k + 1]`` belong to key k.
 
     ``queries``: the number of the Spark query in the commit's mark; -1 without a mark or where the mark names no query.
+    ``is_marked_reset``: the commit has the mark of a reset to its own offset.
     ``times``: the commit timestamp, for tombstones the record timestamp, in microseconds since 1970.
     """
 
@@ -84,6 +85,7 @@ class Commits:
     epochs: Array
     is_ours: Array
     queries: Array
+    is_marked_reset: Array
     topic_ids: Array
     record_partitions: Array
     record_offsets: Array
@@ -98,8 +100,8 @@ class Commits:
 
 _FIELDS = {
     "key": np.int32, "offsets": np.int64, "is_tombstone": np.bool_, "times": np.int64, "expires": np.int64,
-    "epochs": np.int32, "is_ours": np.bool_, "queries": np.int32, "topic_ids": np.int32, "record_partitions": np.int32,
-    "record_offsets": np.int64, "record_times": np.int64,
+    "epochs": np.int32, "is_ours": np.bool_, "queries": np.int32, "is_marked_reset": np.bool_, "topic_ids": np.int32,
+    "record_partitions": np.int32, "record_offsets": np.int64, "record_times": np.int64,
 }  # fmt: skip
 
 
@@ -141,7 +143,7 @@ class Journal:
         is_tombstone = _booleans(batch.column("is_tombstone"))
         record_times = _numbers(batch.column("record_timestamp"))
         times = np.where(is_tombstone, record_times, _numbers(batch.column("commit_timestamp")))
-        ours = pc.fill_null(pc.starts_with(batch.column("metadata"), pattern=OWN_MARK), False)
+        ours = pc.fill_null(pc.starts_with(batch.column("metadata"), pattern=QUERY_MARK), False)
         self._parts.append({
             "key": self._key_numbers(batch),
             "offsets": _numbers(batch.column("committed_offset")),
@@ -151,6 +153,7 @@ class Journal:
             "epochs": _numbers(batch.column("leader_epoch"), np.int32),
             "is_ours": _booleans(ours),
             "queries": self._query_numbers(batch.column("metadata"), ours),
+            "is_marked_reset": _marked_resets(batch.column("metadata"), batch.column("committed_offset")),
             "topic_ids": self._id_numbers(batch.column("topic_id"), rows),
             "record_partitions": _numbers(batch.column("record_partition"), np.int32),
             "record_offsets": _numbers(batch.column("record_offset")),
@@ -285,6 +288,17 @@ def busy_ranks(count: int, points: int) -> Array:
     """Returns evenly spread indexes into ``count`` sorted commit times: the other half of the moments."""
     ranks: Array = np.ceil(np.linspace(0, 1, points if count else 0) * (count - 1)).astype(np.int64)
     return ranks
+
+
+def _marked_resets(metadata: pa.Array, offsets: pa.Array) -> Array:
+    """Returns whether each row has the mark of a reset to its own offset. MirrorMaker copies marks to other offsets."""
+    marked = np.zeros(len(metadata), bool)
+    rows = np.flatnonzero(_booleans(pc.fill_null(pc.starts_with(metadata, pattern=MARK), False)))
+    if len(rows):
+        marks = _plain_text(metadata.take(pa.array(rows)))
+        named = pc.struct_field(pc.extract_regex(marks, pattern=_RESET_OFFSET), "offset")
+        marked[rows] = _numbers(named.cast(pa.int64())) == _numbers(offsets)[rows]
+    return marked
 
 
 def _plain_text(column: pa.Array) -> pa.Array:

@@ -1,6 +1,7 @@
 """Rewinds and jumps: a committed offset that moved back, or forward over records that the group has not read.
 
 A commit shows the new offset of a group, not the client that moved it. These rules separate resets from reading:
+* The commit's metadata has the mark of ``odradek groups reset --mark`` for its own offset: a reset.
 * The group had members earlier and has none now: a commit comes from outside of the group, usually from a tool. More
   than ``READER_RUN`` such commits of one partition in a row come from a consumer that joins no group. Then only the
   first of them is a reset.
@@ -10,6 +11,9 @@ A commit shows the new offset of a group, not the client that moved it. These ru
 * Both commits have marks of Spark queries, but of different queries: each query continues from its own position,
   regardless of the group's offset.
 * The topic has another id: its offsets are unrelated to the earlier ones, and there is no finding.
+* The group has a member: only its members can commit, so a reader moved. A commit with the mark of a Spark query is its
+  reader's, too. In all other cases the records do not show who committed: a tool, or a consumer that joins no group.
+  Then the cause is ``unknown``.
 * A reader itself can seek. A move back is always a rewind. A move forward is a jump only if the reader cannot have read
   all records that it passed: the move was more than ``jump_factor`` times faster than nearly all steps with a backlog,
   that is, steps whose records all existed when the step began.
@@ -40,6 +44,7 @@ class _Rows:
     """For each commit: the index of the key's previous commit, and of the group's last event before it (-1: none).
 
     ``members``: the number of members after that event (-1: unknown). ``is_reset``: the row is a reset.
+    ``is_readers``: a member, or a Spark query, has committed the row.
     ``is_of_another_query``: the row's mark names another Spark query than the mark of the previous commit.
     """
 
@@ -47,6 +52,7 @@ class _Rows:
     event: Array
     members: Array
     is_reset: Array
+    is_readers: Array
     is_of_another_query: Array
 
 
@@ -64,12 +70,12 @@ def classify(evidence: Evidence) -> _Rows:
     before = _commit_before(commits)
     event, members, had_members = _group_state(commits, evidence.events)
     outside = had_members & (members == 0) & ~commits.is_tombstone & ~commits.is_ours
-    is_reset = outside & _may_be_reset(commits, event, outside)
+    is_reset = (outside & _may_be_reset(commits, event, outside)) | (commits.is_marked_reset & ~commits.is_tombstone)
     has_before = before >= 0
     foreign = has_before & commits.is_ours[before] & ~commits.is_ours & ~commits.is_tombstone
     queries, queries_before = commits.queries, commits.queries[before]
     another = has_before & (queries >= 0) & (queries_before >= 0) & (queries != queries_before)
-    return _Rows(before, event, members, is_reset | foreign, another)
+    return _Rows(before, event, members, is_reset | foreign, commits.is_ours | (members > 0), another)
 
 
 def _commit_before(commits: Commits) -> Array:
@@ -155,13 +161,17 @@ def _judge(evidence: Evidence, rows: _Rows, first: int, last: int) -> Finding | 
         return None
     if was_deleted and min(ids) < 0 and log is not None and log.end < old:
         return None  # the topic was recreated: the old offset belongs to the log of the deleted topic
-    cause = "reset" if rows.is_reset[last] else "restarted without an offset" if was_deleted else "reader"
-    if cause == "reader" and rows.is_of_another_query[last]:
-        cause = "another query"
-    is_open = (
-        new > old or min(ids) < 0 if was_deleted else cause == "reader" and _may_be_out_of_order(evidence, rows, last)
-    )
+    cause = "reset" if rows.is_reset[last] else "restarted without an offset" if was_deleted else _mover(rows, last)
+    is_reading = cause in ("reader", "unknown")
+    is_open = new > old or min(ids) < 0 if was_deleted else is_reading and _may_be_out_of_order(evidence, rows, last)
     return _move(evidence, rows, (before, first, last), cause)._replace(certainty="likely" if is_open else "certain")
+
+
+def _mover(rows: _Rows, row: int) -> str:
+    """Returns who has committed a row that is no reset."""
+    if rows.is_of_another_query[row]:
+        return "another query"
+    return "reader" if rows.is_readers[row] else "unknown"
 
 
 def _may_be_out_of_order(evidence: Evidence, rows: _Rows, row: int) -> bool:
@@ -218,6 +228,8 @@ def _cause_text(old: int, new: int, cause: str, commits: int) -> str:
         return "Another Spark query with its own checkpoint commits to the same group; a group serves one query only"
     if cause == "reader":
         return "The reader itself moved there"
+    if cause == "unknown":
+        return "No member of the group is known at that time: a tool or a consumer outside of the group moved it"
     bound = "at least these" if new < old else "at most these"
     return f"The offset was deleted or had expired, and the reader started without a committed offset: {bound}"
 
@@ -321,7 +333,7 @@ def _had_backlog(evidence: Evidence, steps: _Steps, i: int, waits_since: Mapping
 def _fast_move(evidence: Evidence, rows: _Rows, row: int, fastest: float) -> Finding:
     commits = evidence.commits
     key = commits.keys[commits.key[row]]
-    found = _move(evidence, rows, (row - 1, row, row), "reader")
+    found = _move(evidence, rows, (row - 1, row, row), _mover(rows, row))
     took_us = int(commits.times[row] - commits.times[row - 1])
     assert found.from_offset is not None
     assert found.to_offset is not None

@@ -19,7 +19,7 @@ from odradek.client.errors import GroupIdNotFound, UnknownTopic
 from odradek.core.errors import ConfigError
 from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, OffsetAndMetadata, TopicPartition, java_string_hash
 from odradek.lag.reset_csv import hash_order
-from odradek.lag.reset_mark import mark_reset
+from odradek.lag.reset_mark import QUERY_MARK, mark_reset
 
 RESETTABLE = ("Empty", "Dead")
 
@@ -73,10 +73,18 @@ class GroupResetPlan(NamedTuple):
     elsewhere: Mapping[TopicPartition, int] | None = None
     """The group's offsets in another store, if the reset moves these offsets too."""
 
-    def commits(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the offsets to commit. Each has a mark (``reset_mark``) that a Spark query of this group follows."""
+    is_of_query: bool = False
+    """Whether a Spark query with ``format("odradek")`` has made one of the present commits."""
+
+    def commits(self, *, mark: bool = False) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Returns the offsets to commit, with empty metadata as Kafka's tool commits them.
+
+        ``mark``: each has a mark (``reset_mark``) that a Spark query of this group follows.
+        """
         return {
             TopicPartition(row.topic, row.partition): mark_reset(row.after, self.topic_ids.get(row.topic))
+            if mark
+            else OffsetAndMetadata(row.after)
             for row in self.rows
         }
 
@@ -178,7 +186,9 @@ def plan(
     topic_ids = _check_exist(admin, chosen)
     logs = log_bounds(admin, chosen, scenario)
     wished = targets(scenario, group, chosen, starts, logs)
-    return GroupResetPlan(group, state, rows(scenario, wished, committed, logs, starts), topic_ids, elsewhere)
+    is_of_query = any(tp in committed and committed[tp].metadata.startswith(QUERY_MARK) for tp in chosen)
+    moved = tuple(rows(scenario, wished, committed, logs, starts))
+    return GroupResetPlan(group, state, moved, topic_ids, elsewhere, is_of_query)
 
 
 def _larger(

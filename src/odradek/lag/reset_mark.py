@@ -1,7 +1,8 @@
 """The mark in a commit that makes a streaming query continue from the committed offset. Pure functions.
 
 A stored commit does not name the client that sent it, and an OffsetFetch reply has no commit time. So a group reset for
-a streaming query has a mark in the commit's metadata: ``odradek-reset:1:<offset>:<topic id>``. The offset and the id
+a streaming query has a mark in the commit's metadata: ``odradek-reset:1:<offset>:<topic id>``. A reset has it only on
+request, because some programs decode the metadata of their commits and refuse any other. The offset and the id
 distinguish the original commit from a copy: MirrorMaker copies the metadata to another cluster, where the topic has
 another id. The id is optional, since brokers before 2.8 have no topic ids.
 """
@@ -13,6 +14,8 @@ from uuid import UUID
 from odradek.core.ids import OffsetAndMetadata
 
 MARK = "odradek-reset:1:"
+QUERY_MARK = "odradek-spark:1:"
+"""The prefix of the metadata in commits of Spark queries with ``format("odradek")`` (``spark/commit_marks``)."""
 
 
 def mark_reset(offset: int, topic_id: UUID | None = None) -> OffsetAndMetadata:

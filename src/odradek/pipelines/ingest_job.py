@@ -2,8 +2,8 @@
 
 Spark's checkpoint says which offsets belong to which micro-batch. The table accepts each micro-batch once (``lake``,
 ``delta``). The group's offsets are committed after the micro-batch is in the table, so group tools show the progress of
-the table. If ``odradek groups reset`` rewinds the group, the query follows: it reads the records from the new offsets
-on again and adds them to the table again. With ``onGroupReset=follow`` it follows a rewind by any tool.
+the table. If ``odradek groups reset --mark`` rewinds the group, the query follows: it reads the records from the new
+offsets on again and adds them to the table again. With ``onGroupReset=follow`` it follows a rewind by any tool.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from odradek.core.ids import NO_EPOCH, OffsetAndMetadata
-
-MARK = "odradek-spark:1:"
+from odradek.lag.reset_mark import QUERY_MARK as MARK
 
 
 def mark_commit(

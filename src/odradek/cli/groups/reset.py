@@ -67,6 +67,7 @@ EPILOG = (
     "      --execute -b 127.0.0.1:9092\n"
     "  odradek groups reset --group g --all-topics --to-latest --execute \\\n"
     "      --zookeeper-connect 127.0.0.1:2181 -b 127.0.0.1:9092\n"
+    "  odradek groups reset --group spark-query --topic flights --to-earliest --mark --execute -b 127.0.0.1:9092\n"
     "  odradek groups reset --group g --from-file odradek-undo-20260131.csv --execute -b 127.0.0.1:9092"
 )
 
@@ -96,6 +97,9 @@ class ResetLine:
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the new offsets.")] = False
     execute: Annotated[bool, typer.Option("--execute", help="Reset without asking.")] = False
     export: Annotated[bool, typer.Option("--export", help="Print the new offsets in Kafka's CSV form.")] = False
+    mark: Annotated[
+        bool, typer.Option("--mark", help="Mark the commits, so that a Spark query of the group follows the reset.")
+    ] = False
     undo_file: Annotated[
         Path | None, typer.Option("--undo-file", metavar="CSV", help="File for the previous offsets.")
     ] = None
@@ -168,6 +172,7 @@ def run_reset(admin: Admin, scenario: Scenario, line: ResetLine, zookeeper: Grou
         _show(plans)
     for plan in ready:
         _warn_of_clamps(plan)
+        _warn_of_query(plan, line)
     code = EXIT_FAILED if live else 0
     undo: Path | None = None
     if ready and _is_confirmed(ready, line):
@@ -175,7 +180,7 @@ def run_reset(admin: Admin, scenario: Scenario, line: ResetLine, zookeeper: Grou
         undo = _write_undo(ready, line.undo_file)
         if zookeeper is not None:
             _move_in_zookeeper(zookeeper, moves, undo, quiet=quiet)
-        _commit(admin, ready, undo, None if quiet else line)
+        _commit(admin, ready, undo, line)
     if line.export:
         from odradek.lag import reset_csv
 
@@ -305,6 +310,14 @@ def _warn_of_clamps(plan: GroupResetPlan) -> None:
             warning_lines(f"Warning: {message} {row.after}: {row.after} is used.")
 
 
+def _warn_of_query(plan: GroupResetPlan, line: ResetLine) -> None:
+    if plan.is_of_query and not line.mark and not line.export:
+        warning_lines(
+            f"Warning: a Spark query has made the commits of group {plan.group}. Unless it has onGroupReset=follow, it "
+            "overwrites this reset. Add --mark: the query then follows the reset."
+        )
+
+
 def _is_confirmed(ready: list[GroupResetPlan], line: ResetLine) -> bool:
     """Returns whether an option or the user allows the reset.
 
@@ -339,20 +352,20 @@ def _write_undo(ready: list[GroupResetPlan], given: Path | None) -> Path:
     return write_undo(reset_csv.export(before, with_group=len(ready) > 1), given, "csv")
 
 
-def _commit(admin: Admin, ready: list[GroupResetPlan], undo: Path, line: ResetLine | None) -> None:
-    """Commits the offsets. With ``line``, prints how to undo that."""
+def _commit(admin: Admin, ready: list[GroupResetPlan], undo: Path, line: ResetLine) -> None:
+    """Commits the offsets. Prints how to undo that, unless stdout or stderr are for a program."""
     done: list[str] = []
     with progress("Resetting", len(ready), "groups") as advance:
         for plan in ready:
             try:
-                admin.alter_group_offsets(plan.group, plan.commits())
+                admin.alter_group_offsets(plan.group, plan.commits(mark=line.mark))
             except Exception:
                 if done:
                     error_line(f"already reset: {', '.join(done)} (undo file {undo})")
                 raise
             done.append(plan.group)
             advance(1)
-    if line is None:
+    if line.export or line.as_json:
         return
     note(f"Reset {_group_names(done)}.")
     here: dict[str, str | Path | None] = {"b": line.bootstrap, "command_config": line.command_config}

@@ -1,0 +1,202 @@
+"""Each known way to move a committed offset back, with the cause that the analysis names."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import aiokafka
+import confluent_kafka as ck
+import kafka
+import pytest
+from confluent_kafka.admin import AdminClient
+
+import odradek
+from odradek import OffsetAndMetadata, TopicPartition
+from odradek.cli.main import run
+from odradek.history.analysis import analyse_offset_history
+from odradek.spark.commit_marks import mark_commit
+
+TOPIC = TopicPartition("orders", 0)
+FROM, TO = 200, 50
+
+
+class Place(NamedTuple):
+    """A broker with a topic, and the group of one way."""
+
+    broker: odradek.Broker
+    admin: odradek.Admin
+    group: str
+
+    @property
+    def bootstrap(self) -> str:
+        return self.broker.bootstrap_servers
+
+    def commit(self, offset: int | OffsetAndMetadata) -> None:
+        """Commits from outside of the group, as Kafka's tools do."""
+        self.admin.alter_group_offsets(self.group, {TOPIC: offset})
+
+    def settings(self, **more: Any) -> dict[str, Any]:
+        known = {"bootstrap.servers": self.bootstrap, "group.id": self.group, "auto.offset.reset": "earliest"}
+        return known | {"enable.auto.commit": False} | more
+
+    def member(self, *offsets: int, protocol: str = "classic") -> None:
+        """A member joins, commits these offsets, and leaves."""
+        consumer = ck.Consumer(self.settings(**{"group.protocol": protocol}))
+        consumer.subscribe([TOPIC.topic])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        for offset in offsets:
+            consumer.commit(offsets=[ck.TopicPartition(*TOPIC, offset)], asynchronous=False)
+        consumer.close()
+
+
+def kip848_member(place: Place) -> None:
+    place.member(FROM, TO, protocol="consumer")
+
+
+def own_member(place: Place) -> None:
+    with odradek.Consumer(place.bootstrap, group_id=place.group, enable_auto_commit=False) as consumer:
+        consumer.subscribe([TOPIC.topic])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        for offset in (FROM, TO):
+            consumer.commit({TOPIC: offset})
+
+
+def kafka_python_member(place: Place) -> None:
+    consumer = kafka.KafkaConsumer(TOPIC.topic, bootstrap_servers=place.bootstrap, group_id=place.group)
+    while not consumer.assignment():
+        consumer.poll(100)
+    for offset in (FROM, TO):
+        consumer.commit({kafka.TopicPartition(*TOPIC): kafka.OffsetAndMetadata(offset, "", -1)})
+    consumer.close(autocommit=False)
+
+
+def aiokafka_member(place: Place) -> None:
+    async def commits() -> None:
+        consumer = aiokafka.AIOKafkaConsumer(
+            TOPIC.topic, bootstrap_servers=place.bootstrap, group_id=place.group, enable_auto_commit=False
+        )
+        await consumer.start()
+        while not consumer.assignment():
+            await asyncio.sleep(0.02)
+        for offset in (FROM, TO):
+            await consumer.commit({aiokafka.TopicPartition(*TOPIC): offset})
+        await consumer.stop()
+
+    asyncio.run(commits())
+
+
+def admin_of_a_group_that_had_members(place: Place) -> None:
+    place.member(FROM)
+    admin = AdminClient({"bootstrap.servers": place.bootstrap})
+    asked = ck.ConsumerGroupTopicPartitions(place.group, [ck.TopicPartition(*TOPIC, TO)])
+    admin.alter_consumer_group_offsets([asked])[place.group].result(30)
+
+
+def own_tool_on_a_group_that_had_members(place: Place) -> None:
+    place.member(FROM)
+    reset(place)
+
+
+def own_tool_with_a_mark_on_a_group_without_members(place: Place) -> None:
+    place.commit(FROM)
+    reset(place, "--mark")
+
+
+def own_tool_on_a_group_without_members(place: Place) -> None:
+    place.commit(FROM)
+    reset(place)
+
+
+def reset(place: Place, *more: str) -> None:
+    options = ["--group", place.group, "--topic", TOPIC.topic, "--to-offset", str(TO), "--execute", *more]
+    assert run(["groups", "reset", *options, "-b", place.bootstrap, "--undo-file", "/dev/null"]) == 0
+
+
+def consumer_that_joins_no_group(place: Place) -> None:
+    consumer = ck.Consumer(place.settings())
+    consumer.assign([ck.TopicPartition(*TOPIC, 0)])
+    for offset in (FROM, TO):
+        consumer.commit(offsets=[ck.TopicPartition(*TOPIC, offset)], asynchronous=False)
+    consumer.close()
+
+
+def query_with_an_older_checkpoint(place: Place) -> None:
+    for offset in (FROM, TO):
+        place.commit(mark_commit(offset, query="one"))
+
+
+def two_queries(place: Place) -> None:
+    for offset, query in ((FROM, "one"), (TO, "two")):
+        place.commit(mark_commit(offset, query=query))
+
+
+def kafka_tool_on_the_group_of_a_query(place: Place) -> None:
+    place.commit(mark_commit(FROM, query="one"))
+    place.commit(TO)
+
+
+def deletion_and_a_new_start(place: Place) -> None:
+    place.commit(FROM)
+    place.admin.delete_group_offsets(place.group, [TOPIC])
+    place.member(TO)
+
+
+def mark_of_another_offset(place: Place) -> None:
+    """MirrorMaker copies the metadata of a reset beside a translated offset: the mark proves nothing here."""
+    place.commit(FROM)
+    place.commit(OffsetAndMetadata(TO, metadata=f"odradek-reset:1:{FROM + 7}"))
+
+
+WAYS: dict[Callable[[Place], None], str] = {
+    kip848_member: "reader",
+    aiokafka_member: "reader",
+    own_member: "reader",
+    kafka_python_member: "reader",
+    query_with_an_older_checkpoint: "reader",
+    admin_of_a_group_that_had_members: "reset",
+    own_tool_on_a_group_that_had_members: "reset",
+    own_tool_with_a_mark_on_a_group_without_members: "reset",
+    kafka_tool_on_the_group_of_a_query: "reset",
+    own_tool_on_a_group_without_members: "unknown",
+    consumer_that_joins_no_group: "unknown",
+    mark_of_another_offset: "unknown",
+    two_queries: "another query",
+    deletion_and_a_new_start: "restarted without an offset",
+}
+
+
+def by_group(broker: odradek.Broker) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for one in analyse_offset_history(broker.bootstrap_servers).findings.to_pylist():
+        found.setdefault(one["group"], []).append(one)
+    return found
+
+
+@pytest.fixture(scope="module")
+def findings() -> Iterator[dict[str, list[dict[str, Any]]]]:
+    with odradek.Broker() as broker, odradek.Admin(broker.bootstrap_servers) as admin:
+        broker.create_topic(TOPIC.topic, 1)
+        with odradek.Producer(broker.bootstrap_servers) as producer:
+            for number in range(FROM):
+                producer.send(TOPIC.topic, b"%d" % number)
+        for way in WAYS:
+            way(Place(broker, admin, way.__name__))
+        found = by_group(broker)  # before the clock moves: the cleaner would remove the earlier commits
+        expiring = Place(broker, admin, "expiry")
+        expiring.commit(FROM)
+        broker.clock.advance(days=8)
+        expiring.member(TO)
+        found["expiry"] = by_group(broker)["expiry"]
+        yield found
+
+
+@pytest.mark.parametrize("way", [way.__name__ for way in WAYS] + ["expiry"])
+def test_the_cause_is_right_or_unknown(findings: dict[str, list[dict[str, Any]]], way: str) -> None:
+    (found,) = [one for one in findings[way] if one["kind"] == "rewind"]
+    causes = {one.__name__: cause for one, cause in WAYS.items()} | {"expiry": "restarted without an offset"}
+    assert (found["from_offset"], found["to_offset"], found["cause"]) == (TO, FROM, causes[way]), found["text"]
+    assert ("The reader itself" in found["text"]) == (causes[way] == "reader")
