@@ -14,8 +14,8 @@ from odradek.cli.ingest_progress import Lines, check_kind, shown
 from odradek.cli.pipeline_options import IngestLine
 from odradek.cli.terminal import CommandError, note
 from odradek.pipelines.checkpoint import CommitState
+from odradek.pipelines.commit.state import Added
 from odradek.pipelines.ingest_job import Ingested
-from odradek.pipelines.lake import Added
 from odradek.pipelines.run_progress import RunProgress
 
 Captured = pytest.CaptureFixture[str]

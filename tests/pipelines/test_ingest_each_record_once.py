@@ -31,12 +31,13 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.lag import reset
 from odradek.pipelines import Ingested, ingest
 from odradek.pipelines.checkpoint import CommitState, commit_group, idle_state
+from odradek.pipelines.commit.state import Added
 from odradek.pipelines.filesystems import location_of
-from odradek.pipelines.ingest_job import Ingest, Table, Target, parse_trigger, run_ingest
-from odradek.pipelines.lake import Added
+from odradek.pipelines.ingest_job import Ingest, parse_trigger, run_ingest
 from odradek.pipelines.queries import QueryFailed
 from odradek.pipelines.sources import Source
 from odradek.pipelines.table_state import begin_table, bind
+from odradek.pipelines.tables import Table, Target
 from odradek.pipelines.value_formats import ValueFormat
 from odradek.pipelines.values import Values
 from odradek.spark import micro_batch_commits
@@ -494,13 +495,15 @@ def test_tables_and_checkpoints_belong_together(tmp_path: Path) -> None:
     # An empty table may be begun with other options. Its checkpoint still belongs to the table.
     begun_again = Target(str(tmp_path / "t"), values=Values(ValueFormat.JSON))
     Table(begun_again, None).close()
-    assert begin_table(table.location, begun_again.shape()) == known_as
-    assert begin_table(table.location, target.shape()) == known_as
+    assert begin_table(table.location, begun_again.shape(), lambda: False) == known_as
+    assert begin_table(table.location, target.shape(), lambda: False) == known_as
     table = Table(target, None)
     table.check_checkpoint()
     table.close()
     (tmp_path / "t" / "_odradek" / "batches").mkdir()
-    (tmp_path / "t" / "_odradek" / "batches" / "batch-000000-1a2b3c4d.json").touch()
+    (tmp_path / "t" / "_odradek" / "batches" / "batch-000000-1a2b3c4d.json").write_text(
+        '{"version": 1, "staged": "x", "moves": [], "rows": 1, "bad": 0}'
+    )
     with pytest.raises(ConfigError, match="begun with value format raw, not json"):
         Table(begun_again, None)
     (tmp_path / "t" / "_odradek" / "batches" / "batch-000000-1a2b3c4d.json").unlink()

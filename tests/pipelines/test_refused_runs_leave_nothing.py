@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import pytest
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.ingest_job import Target, open_table
 from odradek.pipelines.table_state import begin_table
+from odradek.pipelines.tables import Target, open_table
 
 
 def everything(place: Path) -> list[str]:
@@ -37,12 +37,15 @@ def test_a_foreign_folder_is_not_changed(held: str, table_format: str, tmp_path:
     assert everything(tmp_path) == before
 
 
+MANIFEST = '{"version": 1, "staged": "x", "moves": [], "rows": 1, "bad": 0}'
+
+
 def test_a_table_of_another_shape_gets_no_folder_beside_it(tmp_path: Path) -> None:
     target = Target(output=str(tmp_path / "t"), partition_by=("topic",))
     with open_table(target, no_spark) as (table, _):
         begin_table(table.location, target.shape())
     (tmp_path / "t" / "_odradek" / "batches").mkdir()
-    (tmp_path / "t" / "_odradek" / "batches" / "batch-000000-01234567.json").write_text("{}")
+    (tmp_path / "t" / "_odradek" / "batches" / "batch-000000-01234567.json").write_text(MANIFEST)
     before = everything(tmp_path)
     other: Any = Target(output=str(tmp_path / "t"), partition_by=("key",))
     with pytest.raises(ConfigError, match="was begun with partition by topic, not key"), open_table(other, no_spark):

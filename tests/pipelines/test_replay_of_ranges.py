@@ -25,7 +25,6 @@ from odradek.client.errors import UnknownTopic
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines import Replayed, ingest, replay
-from odradek.pipelines.ingest_job import Target
 from odradek.pipelines.options import IngestOptions, PipelineOptions, ReplayOptions, declared_options
 from odradek.pipelines.ranges import (
     Commit,
@@ -40,6 +39,7 @@ from odradek.pipelines.ranges import (
 from odradek.pipelines.replay_job import run_replay
 from odradek.pipelines.replay_ranges import Replay, ReplayRanges, Selection, find
 from odradek.pipelines.replay_topic import ReplayTopic
+from odradek.pipelines.tables import Target
 from odradek.pipelines.values import BadRecords
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -4,7 +4,8 @@ failed query."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,16 @@ from odradek.client.errors import UnknownTopic
 from odradek.client.model import ListedOffset
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
-from odradek.pipelines import lake as lake_module
+from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
 from odradek.pipelines.demo.checks import CheckReport, Count, count_rows, judge, read_rows
 from odradek.pipelines.demo.flights import Feed, Flights
 from odradek.pipelines.demo.publisher import event_number, missing_events
 from odradek.pipelines.demo.rewind import Move, Rewind, RewindKind, execute_rewind, parse_rewind, rewind_moves
 from odradek.pipelines.demo.single_reset import Query, Reset, reset_once
 from odradek.pipelines.demo.state import DemoState, PendingRewind
-from odradek.pipelines.filesystems import LocalLocation
-from odradek.pipelines.lake import Lake, query_id
-from odradek.pipelines.staging import staged_files
+from odradek.pipelines.filesystems import LocalLocation, Location
+from odradek.pipelines.lake import Lake
+from odradek.pipelines.staging import StagedFile, staged_files
 
 TARGET = 600
 
@@ -361,15 +362,13 @@ def _rows(feed: Feed, partition: int, start: int, stop: int) -> pa.Table:
     return pa.table(columns)
 
 
-def _stage(root: Path, tables: Mapping[str, pa.Table]) -> Path:
+def _stage(staged: Path, tables: Mapping[str, pa.Table]) -> None:
     """The files that Spark writes: data files in month folders, and files that only Spark uses, without data."""
-    staged = root / "staged"
     for month, table in tables.items():
         (staged / month).mkdir(parents=True, exist_ok=True)
         pq.write_table(table, staged / month / "part-00000-x.snappy.parquet")
         (staged / month / ".part-00000-x.snappy.parquet.crc").write_bytes(b"crc")
     (staged / "_SUCCESS").touch()
-    return staged
 
 
 @pytest.fixture
@@ -380,36 +379,49 @@ def lake(tmp_path: Path) -> Lake:
     return lake
 
 
-def _add_batch(lake: Lake, root: Path, tables: Mapping[str, pa.Table], prefix: str) -> int:
-    """Stages and adds files like ``ParquetTable.add``, without its check of the offsets. Does nothing if there is a
-    manifest."""
-    table = lake._table
-    if table._manifests.read_text(f"{prefix}.json") is None:
-        _stage(root / "staging" / "run", tables)
-        staged = staged_files(LocalLocation(root / "staging" / "run" / "staged"))
-        table.add_staged("run/staged", staged, prefix)
-    return int(str(table._read(f"{prefix}.json")["rows"]))
+class _StagedTables:
+    """The rows of a micro-batch that a test writes as Spark does."""
+
+    in_place = False
+
+    def __init__(self, tables: Mapping[str, pa.Table]) -> None:
+        self.tables = tables
+
+    def write(self, location: Location, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
+        assert isinstance(location, LocalLocation)
+        _stage(location.path, self.tables)
+        return staged_files(location)
+
+
+def _add_batch(lake: Lake, tables: Mapping[str, pa.Table], batch: int) -> int:
+    """Adds a micro-batch of ten offsets; returns the number of its rows."""
+    tp, start = TopicPartition("flights", 0), batch * 10
+    covers, ends = covers_of([(tp, start, start + 10)]), ends_of({tp: start + 10})
+    plan = BatchPlan("a" * 8, batch, covers, ends, ends_of({tp: start}), None, {tp: start + 10}, {tp: start})
+    rows: Any = _StagedTables(tables)
+    return lake._table.add(rows, plan).rows
 
 
 def _names(lake: Lake) -> list[str]:
     return sorted(str(path.relative_to(lake.table)) for path in lake.table.glob("**/*.*"))
 
 
-def test_a_micro_batch_is_added_once(lake: Lake, feed: Feed, tmp_path: Path) -> None:
+def test_a_micro_batch_is_added_once(lake: Lake, feed: Feed) -> None:
     first = {"month=1": _rows(feed, 0, 0, 10), "month=2": _rows(feed, 1, 0, 5)}
-    assert _add_batch(lake, tmp_path, first, "batch-000000-a") == 15
-    assert _add_batch(lake, tmp_path, {"month=1": _rows(feed, 0, 0, 10)}, "batch-000001-a") == 10
+    assert _add_batch(lake, first, 0) == 15
     again = {"month=1": _rows(feed, 0, 0, 10), "month=3": _rows(feed, 1, 0, 4)}
-    assert _add_batch(lake, tmp_path, again, "batch-000000-a") == 15
+    assert _add_batch(lake, again, 0) == 15
+    assert _add_batch(lake, {"month=1": _rows(feed, 0, 0, 10)}, 1) == 10
     assert read_rows(lake).num_rows == 25
-    assert _names(lake) == [
-        "month=1/batch-000000-a-part-00000.parquet",
-        "month=1/batch-000001-a-part-00000.parquet",
-        "month=2/batch-000000-a-part-00001.parquet",
+    names = [re.sub(r"-\d{6}\.[0-9a-f]{8}-", "-run-", name) for name in _names(lake)]
+    assert names == [
+        "month=1/batch-000000-aaaaaaaa-run-part-00000.parquet",
+        "month=1/batch-000001-aaaaaaaa-run-part-00000.parquet",
+        "month=2/batch-000000-aaaaaaaa-run-part-00001.parquet",
     ]
 
 
-def test_the_next_run_moves_the_files_of_a_micro_batch_with_a_manifest(
+def test_the_next_run_moves_the_files_of_a_published_micro_batch(
     lake: Lake, feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moves: list[str] = []
@@ -424,38 +436,18 @@ def test_the_next_run_moves_the_files_of_a_micro_batch_with_a_manifest(
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", dies)
         with pytest.raises(StorageError, match="killed"):
-            _add_batch(lake, tmp_path, {f"month={n}": _rows(feed, n, 0, 5) for n in (1, 2, 3)}, "batch-000000-a")
+            _add_batch(lake, {f"month={n}": _rows(feed, n, 0, 5) for n in (1, 2, 3)}, 0)
     assert read_rows(lake).num_rows == 5
     Lake(tmp_path, "month").prepare()
     assert read_rows(lake).num_rows == 15
-    assert not (tmp_path / "staging" / "run").exists()
+    assert list((tmp_path / "staging").iterdir()) == []
 
 
-def test_files_of_older_versions_without_manifests_are_replaced(lake: Lake, feed: Feed, tmp_path: Path) -> None:
-    (lake.table / "month=2").mkdir()
-    pq.write_table(_rows(feed, 1, 0, 5), lake.table / "month=2" / "batch-000000-a-part-00007.parquet")
-    _add_batch(lake, tmp_path, {"month=1": _rows(feed, 0, 0, 10)}, "batch-000000-a")
-    assert _names(lake) == ["month=1/batch-000000-a-part-00000.parquet"]
-
-
-def test_a_new_checkpoint_does_not_replace_old_micro_batches(lake: Lake, feed: Feed, tmp_path: Path) -> None:
-    for query in ("11111111", "22222222"):
-        _add_batch(lake, tmp_path, {"month=1": _rows(feed, 0, 0, 3)}, f"batch-000004-{query}")
-    assert read_rows(lake).num_rows == 6
-    (lake.checkpoint / "metadata").write_text(json.dumps({"id": "33333333-x"}))
-    assert query_id(LocalLocation(lake.checkpoint)) == "33333333-x"
-
-
-def test_old_manifests_are_deleted_and_those_of_other_queries_are_kept(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lake_module, "_MANIFESTS_KEPT", 2)
-    table = lake._table
-    for number in range(4):
-        table.add_staged("run/staged", [], f"batch-{number:06d}-bbbbbbbb")
-    table.add_staged("run/staged", [], "batch-000000-aaaaaaaa")
-    table._forget_old("bbbbbbbb-more")
-    assert table._names() == ["batch-000000-aaaaaaaa.json", "batch-000002-bbbbbbbb.json", "batch-000003-bbbbbbbb.json"]
+def test_files_without_notes_are_not_taken_for_an_empty_table(feed: Feed, tmp_path: Path) -> None:
+    (tmp_path / "table" / "month=2").mkdir(parents=True)
+    pq.write_table(_rows(feed, 1, 0, 5), tmp_path / "table" / "month=2" / "batch-000000-a-part-00007.parquet")
+    with pytest.raises(StorageError, match="has files and no notes of their micro-batches"):
+        Lake(tmp_path, "month").prepare()
 
 
 def test_files_of_a_killed_writer_are_not_in_the_table_and_are_deleted(lake: Lake, feed: Feed, tmp_path: Path) -> None:
@@ -470,8 +462,8 @@ def test_files_of_a_killed_writer_are_not_in_the_table_and_are_deleted(lake: Lak
     assert not left.exists()
 
 
-def test_files_without_rows_are_not_added(lake: Lake, feed: Feed, tmp_path: Path) -> None:
-    assert _add_batch(lake, tmp_path, {"month=1": _rows(feed, 0, 0, 0)}, "batch-000000-a") == 0
+def test_files_without_rows_are_not_added(lake: Lake, feed: Feed) -> None:
+    assert _add_batch(lake, {"month=1": _rows(feed, 0, 0, 0)}, 0) == 0
     assert list(lake.files()) == []
 
 

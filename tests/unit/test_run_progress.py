@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.core.ids import TopicPartition
-from odradek.pipelines.lake import Added
+from odradek.pipelines.commit.state import Added
 from odradek.pipelines.run_progress import PartitionTime, PartitionTimes, RunProgress, sum_of
 from odradek.pipelines.task_reports import PieceReport, TaskReport
 from odradek.spark.offset_ranges import Range

@@ -15,7 +15,7 @@ from odradek.cli.terminal import CommandError, bar_columns, error_console, json_
 
 if TYPE_CHECKING:
     from odradek.pipelines.checkpoint import CommitState
-    from odradek.pipelines.lake import Added
+    from odradek.pipelines.commit.state import Added
     from odradek.pipelines.run_progress import RunProgress, RunSnapshot, Watch
 
 KINDS = ("auto", "json", "none")

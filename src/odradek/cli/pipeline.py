@@ -8,7 +8,7 @@ from odradek.cli.command_config import without_values
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import CONTEXT
 from odradek.cli.pipeline_history import EPILOG, SUMMARY, history
-from odradek.cli.pipeline_options import IngestLine, PipelineLine, ReplayLine, TransformLine
+from odradek.cli.pipeline_options import AdoptLine, IngestLine, PipelineLine, ReplayLine, TransformLine
 from odradek.cli.termination import terminable
 from odradek.pipelines.options import PipelineOptions
 
@@ -51,6 +51,27 @@ def ingest(request: IngestLine) -> None:
 
     with terminable(), without_values(request.command_config):
         code = run_ingest_command(request)
+    raise typer.Exit(code)
+
+
+@app.command(
+    short_help="Let a new checkpoint begin at the offsets of a table.",
+    epilog="Example:\n\n\b\n"
+    "  odradek pipeline adopt --group event-lake --output lake/events -b 127.0.0.1:9092\n"
+    "  odradek pipeline adopt --group event-lake --output lake/events --execute -b 127.0.0.1:9092",
+)
+@of_fields()
+def adopt(request: AdoptLine) -> None:
+    """Show what an adoption of a table does, or do it with --execute. No other pipeline may write to the table.
+
+    Use it if ingest refuses a checkpoint that does not agree with the table: it was restored from a copy, or is lost.
+    The group is set to the offsets after the rows of the table, earlier checkpoints can add nothing more, and the
+    present checkpoint gets another name. The next run of ingest begins a new checkpoint there.
+    """
+    from odradek.cli.pipeline_adopt import run_adopt_command
+
+    with terminable(), without_values(request.command_config):
+        code = run_adopt_command(request)
     raise typer.Exit(code)
 
 

@@ -15,8 +15,8 @@ from odradek.cli.termination import EXIT_TERMINATED
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from odradek.pipelines.commit.state import Added
     from odradek.pipelines.ingest_job import Ingest, Ingested
-    from odradek.pipelines.lake import Added
     from odradek.pipelines.run_progress import PartitionTime
 
 
@@ -74,6 +74,9 @@ def _print_result(request: IngestLine, done: Ingested) -> None:
     if done.batches and done.files is not None and done.size is not None:
         files = f", {counted(done.files, 'file')} of {done.size:,} bytes"
     note(f"{what}{files} ({done.seconds:.1f} s), into {request.output}; {group_line(request.group, done.group)}")
+    if done.start is not None and done.start.offsets:
+        at = ", ".join(f"{tp} at {offset}" for tp, offset in done.start.offsets.items())
+        note(f"The table began at the offsets of group {request.group}: {at}.")
     if done.slowest is not None:
         note(_slowest(done.slowest))
     if done.bad:
@@ -93,6 +96,9 @@ def _summary(done: Ingested) -> dict[str, object]:
     found["bytes"] = found.pop("size")
     slowest = found.pop("slowest")
     found.pop("group")
+    found.pop("start")
+    if done.start is not None:
+        found["started_at"] = {str(tp): offset for tp, offset in done.start.offsets.items()}
     found |= {"committed": done.group.is_committed} | reasons(done.group)
     if done.slowest is not None:
         slowest["rows_per_s"] = round(done.slowest.rows_per_s, 1)

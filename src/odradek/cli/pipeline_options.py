@@ -12,7 +12,7 @@ from odradek.cli.command_config import read_properties
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout
 from odradek.cli.terminal import CommandError
 from odradek.pipelines.history_options import ReportOptions
-from odradek.pipelines.options import IngestOptions, PipelineOptions, ReplayOptions, TransformOptions
+from odradek.pipelines.options import AdoptOptions, IngestOptions, PipelineOptions, ReplayOptions, TransformOptions
 
 AvailableNow = Annotated[
     bool, typer.Option("--available-now", help="Read up to the present end, then stop. The default.")
@@ -90,6 +90,19 @@ def query_options(line: IngestLine | TransformLine) -> dict[str, str]:
 @dataclass(frozen=True, kw_only=True)
 class ReplayLine(PipelineLine, ReplayOptions):
     """The command line of ``replay``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdoptLine(AdoptOptions):
+    """The command line of ``adopt``."""
+
+    bootstrap_servers: Bootstrap
+    as_json: AsJson = False
+    command_config: CommandConfig = None
+
+    def source_options(self) -> Mapping[str, str]:
+        """Returns the options of ``format("odradek")``. Raises CommandError."""
+        return spark_client_options(self.command_config) | dict(self.options or {})
 
 
 @dataclass(frozen=True, kw_only=True)

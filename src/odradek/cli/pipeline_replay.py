@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 def run_replay_command(request: ReplayLine) -> int:
     """Runs the command; returns the exit code. Raises OdradekError."""
     check_pyspark()
-    from odradek.pipelines.ingest_job import Target, start_spark
+    from odradek.pipelines.ingest_job import start_spark
     from odradek.pipelines.replay_job import destination, find_ranges, replay_of, run_replay
+    from odradek.pipelines.tables import Target
 
     request = dataclasses.replace(request, options=request.source_options())
     into = destination(request, partial(flag, ReplayLine))

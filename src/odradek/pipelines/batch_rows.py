@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
-from odradek.core.errors import ConfigError, StorageError
+from odradek.core.errors import ConfigError
 from odradek.core.ids import NO_EPOCH, TopicPartition
 from odradek.pipelines.decoders import Decoder
 from odradek.pipelines.filesystems import Location
@@ -31,13 +30,10 @@ _READERS = 16
 
 class BatchRows(Protocol):
     """The rows of one micro-batch. ``in_place``: whether the files are written directly into the table, under unique
-    names. ``offsets_digest``: the digest of the rows' offsets (``offsets_digest_of``); None if unknown.
+    names.
     """
 
     in_place: bool
-
-    @property
-    def offsets_digest(self) -> str | None: ...
 
     @property
     def schema(self) -> StructType:
@@ -58,7 +54,6 @@ class SparkRows:
 
     frame: DataFrame
     check: Callable[[DataFrame], None] | None = None
-    offsets_digest: str | None = None
     in_place = False
 
     @property
@@ -95,10 +90,6 @@ class RangeRows:
     on_reports: Callable[[Sequence[TaskReport]], None] = lambda reports: None
     in_place = True
 
-    @property
-    def offsets_digest(self) -> str:
-        return offsets_digest_of(self.planned)
-
     def write(self, location: Location, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
         folder = folder_of(location)
         writer = TableWriter(self.options, self.decoder, folder, prefix, tuple(partition_by))
@@ -128,26 +119,6 @@ class RangeRows:
         sizes = bytes_per_offset(self.options, self.planned, self.task_bytes)
         packed = pack(self.planned, sizes, self.task_bytes, slots, self.most)
         return [[piece(item) for item in task] for task in packed]
-
-
-def offsets_digest_of(planned: Sequence[Range]) -> str:
-    """Returns a short digest of the ranges; the same ranges have the same digest."""
-    lines = sorted(f"{item.partition} {item.start} {item.end}" for item in planned if item.size)
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
-
-
-def check_offsets_digest(table: str, batch_id: int, held: str | None, planned: str | None) -> None:
-    """Raises StorageError if a micro-batch in the table has other offsets than the checkpoint now plans for it.
-
-    Without this check, the query would skip the planned rows and commit offsets beyond them. ``held``: the digest in
-    the table. ``planned``: the digest of the plan. If one of them is None (unknown), there is no check.
-    """
-    if held and planned and held != planned:
-        raise StorageError(
-            f"micro-batch {batch_id} is in {table} with other offsets than the checkpoint plans for it: the checkpoint "
-            "is older than the table, or a part of it was lost. Nothing was added, and the group was not committed. "
-            "Restore the checkpoint, or ingest into another table with another group"
-        )
 
 
 def bytes_per_offset(options: ReadOptions, planned: Sequence[Range], task_bytes: int) -> Mapping[TopicPartition, float]:

@@ -6,19 +6,21 @@ If the query was killed after a micro-batch and before the commit, the checkpoin
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from odradek.core.errors import OdradekError, StorageError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.core.json_depth import parse_json
+from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
 from odradek.pipelines.filesystems import Location
 from odradek.pipelines.sources import Source
+from odradek.spark.commit_marks import output_of, with_output
 from odradek.spark.lookups import Lookups
 from odradek.spark.offset_ranges import Range
 from odradek.spark.options import OnGroupReset, parse_options
-from odradek.spark.plan import CommitDecision, decide_commits, ranges
+from odradek.spark.plan import CommitDecision, GroupReset, decide_commits, ranges
 from odradek.spark.source_offset import INITIAL, Offsets, SourceOffset, TopicIds
 
 NO_BATCH = -1
@@ -73,19 +75,48 @@ def newest_batch(checkpoint: Path) -> LatestBatch:
 class PlannedBatch:
     """The ranges of a micro-batch and the ids of its topics. ``epochs``: for each partition, the epoch of the
     leader that had all records below the end, if known. ``ends``: the query's offset in each of its partitions after
-    the micro-batch."""
+    the micro-batch; ``begin``: before it. ``end``: its end in the checkpoint."""
 
     ranges: tuple[Range, ...]
     ids: TopicIds
     epochs: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    begin: Mapping[TopicPartition, int] = field(default_factory=dict)
+    end: SourceOffset = INITIAL
 
 
 def planned_batch(checkpoint: Location, batch_id: int) -> PlannedBatch:
     """Returns a micro-batch from the plan that Spark wrote before the micro-batch began. Raises StorageError."""
     start = INITIAL if batch_id == 0 else _offset_at(checkpoint, batch_id - 1)
     end = _offset_at(checkpoint, batch_id)
-    return PlannedBatch(tuple(ranges(start, end)), end.ids, end.epochs, end.positions)
+    return PlannedBatch(tuple(ranges(start, end)), end.ids, end.epochs, end.positions, start.positions, end)
+
+
+def newest_number(checkpoint: Location) -> int | None:
+    """Returns the number of the newest micro-batch that Spark has planned, done or not; None if there is none yet."""
+    return max(_numbers(checkpoint, "offsets"), default=None)
+
+
+def newest_done(checkpoint: Location) -> int | None:
+    """Returns the number of the newest micro-batch that Spark has noted as done; None if there is none yet."""
+    return max(_numbers(checkpoint, "commits"), default=None)
+
+
+def plan_of(checkpoint: Location, planned: PlannedBatch, query: str, batch_id: int) -> BatchPlan:
+    """Returns a micro-batch for the table's commit. Raises StorageError."""
+    before = None
+    if batch_id > 0 and (batch_id == 1 or checkpoint.read_text(f"offsets/{batch_id - 2}") is not None):
+        before = covers_of(planned_batch(checkpoint, batch_id - 1).ranges)
+    return BatchPlan(
+        query,
+        batch_id,
+        covers_of(planned.ranges),
+        ends_of(planned.ends),
+        None if batch_id == 0 else ends_of(planned.begin),
+        before,
+        planned.ends,
+        planned.end.origins,
+    )
 
 
 def _offset_at(checkpoint: Location, batch_id: int) -> SourceOffset:
@@ -141,11 +172,15 @@ def commit_group(source: Source, checkpoint: Location) -> CommitState:
             return _refused_state(lookups)
 
 
-def idle_state(source: Source, checkpoint: Location) -> CommitState | None:
+Guard = Callable[[Callable[[], CommitState]], CommitState]
+"""Calls the commit of the group's offsets, if the table allows it."""
+
+
+def idle_state(source: Source, checkpoint: Location, guard: Guard = lambda commit: commit()) -> CommitState | None:
     """Returns the group's state if the query would plan no micro-batch: its newest micro-batch is done, the topics have
     no new records, and there is no reset to follow. If so, it first commits the offsets as the query would, or only
     compares them if the query commits in transactions. Returns None if the query may have something to do, or if a
-    lookup fails: then the query itself reports the reason.
+    lookup fails: then the query itself reports the reason. ``guard``: calls the commit.
     """
     planned, done = _numbers(checkpoint, "offsets"), _numbers(checkpoint, "commits")
     if not planned or max(planned) not in done:
@@ -166,9 +201,43 @@ def idle_state(source: Source, checkpoint: Location) -> CommitState | None:
             decision = lookups.commit_decision(end, lookups.committed(ends))
             if decision.resets:
                 return None
-            return _commit(lookups, decision, existing, end.query)
+            return guard(lambda: _commit(lookups, decision, existing, end.query))
     except (OdradekError, OSError):
         return None
+
+
+def commit_end(lookups: Lookups, end: SourceOffset, output: str) -> CommitState:
+    """Commits the end of a micro-batch that the table ``output`` has. A failure is in the returned state. Raises
+    nothing."""
+    try:
+        existing = lookups.existing_ends(end, lookups.ends(lookups.partitions()))
+        decision = lookups.commit_decision(end, lookups.committed(end.positions))
+        named = {tp: with_output(commit, output) for tp, commit in decision.commits.items()}
+        decision = replace(decision, commits=named)
+        return _commit(lookups, decision, existing, end.query)
+    except GroupReset as error:  # the planner ends the query with this error
+        return CommitState(False, str(error), "The next run reports it, too")
+    except (OdradekError, OSError) as error:
+        lookups.note_refusal(error)
+        return _refused_state(lookups)
+
+
+@dataclass(frozen=True)
+class GroupStart:
+    """Where a query without micro-batches begins. ``offsets``: the group's offsets; partitions without one begin as the
+    options say. ``outputs``: other tables whose pipelines have committed them."""
+
+    offsets: Mapping[TopicPartition, int]
+    outputs: tuple[str, ...] = ()
+
+
+def group_start(source: Source, output: str) -> GroupStart:
+    """Returns where a new query of the table ``output`` begins. Raises the errors of lookups."""
+    options = parse_options(source.all_options(), streaming=True)
+    with contextlib.closing(Lookups(options)) as lookups:
+        committed = lookups.committed(lookups.partitions())
+    outputs = {output_of(commit) for commit in committed.values()} - {"", output}
+    return GroupStart({tp: one.offset for tp, one in sorted(committed.items())}, tuple(sorted(outputs)))
 
 
 def _commit(lookups: Lookups, decision: CommitDecision, existing: Offsets, query: str) -> CommitState:

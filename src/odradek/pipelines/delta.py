@@ -2,11 +2,10 @@
 
 If the workers write a micro-batch (``RangeRows``), they write its Parquet files directly into the table's folder. If
 Spark writes it (``SparkRows``), the files are first written beside the table, as for ``lake``, and then moved into the
-table's folder. One table commit by the ``deltalake`` package adds the files to the table's log, together
-with the number of the micro-batch. This is Delta's own idempotent write: ``txn`` with ``appId`` (the query's id) and
-``version`` (the micro-batch's number). A repeated micro-batch that is in the log is not computed again. The files of a
-micro-batch that was killed before its table commit belong to no version of the table. The names of these files have
-the id of the run, and a later run removes the files.
+table's folder. One table commit by the ``deltalake`` package adds the files to the table's log, together with the
+table's state as ``txn`` actions (``delta_state``). ``commit/machine`` has the order and the rules. The files of a
+micro-batch that was killed before its table commit belong to no version of the table. The names of these files have the
+number and the id of the run, and a later run removes the files.
 
 The alternative, ``delta-spark``, needs another jar for each version of Spark. The newest, 4.4.0 for Spark 4.2, fails on
 Spark 4.3 with a ``NoSuchMethodError``.
@@ -18,16 +17,34 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from odradek.core.errors import ConfigError, StorageError
-from odradek.pipelines.batch_rows import check_offsets_digest
+from odradek.core.ids import TopicPartition
+from odradek.pipelines import delta_state
+from odradek.pipelines.commit.logs import VersionLog
+from odradek.pipelines.commit.machine import TableRun, drive
+from odradek.pipelines.commit.operations import (
+    CommitGroup,
+    CommitVersion,
+    DiscardFiles,
+    FinishEntry,
+    HasLeftovers,
+    LogPosition,
+    NewFiles,
+    ReadVersion,
+    RemoveLeftovers,
+    TableChange,
+    WriteRows,
+)
+from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunTag, TableState
 from odradek.pipelines.delta_leftovers import DeltaLeftovers
 from odradek.pipelines.filesystems import FileStatus, LocalLocation, Location
-from odradek.pipelines.lake import Added, prefix_of, table_file_name
+from odradek.pipelines.lake import prefix_of, table_file_name
 from odradek.pipelines.partition_folders import NULL
 from odradek.pipelines.staging import StagedFile, Staging
 
@@ -40,27 +57,11 @@ if TYPE_CHECKING:
 
     from odradek.pipelines.batch_rows import BatchRows
 
-_TRIES = 20
-_COMMITS_LOOKED_AT = 100
-
-
-class _Batch(NamedTuple):
-    """A micro-batch that is in the log or is to be added to it."""
-
-    number: int
-    query_id: str
-    added: Added
-    offsets_digest: str | None
-
-    def commit_text(self, run: str) -> str:
-        """Returns the text for the micro-batch in the table commit."""
-        added = self.added
-        text = f"{self.number} {self.query_id} {added.rows} {added.bad} {run[:8]} {added.files} {added.size}"
-        return text if self.offsets_digest is None else f"{text} {self.offsets_digest}"
+_NO_LOG = LogPosition(-1, TableState())
 
 
 class DeltaTable:
-    """The Delta table at a location. ``options``: deltalake's options for its storage."""
+    """The Delta table at a location. ``options``: deltalake's options for its storage. ``run``: the id of the run."""
 
     def __init__(
         self,
@@ -72,15 +73,18 @@ class DeltaTable:
     ) -> None:
         check_installed()
         self._table = table
-        self._staging = Staging(staging, run)
-        self._run = self._staging.run
-        self._has_written = False
-        self._is_open = False  # whether a table commit may still appear in the log
+        self._staging = Staging(staging)
+        self._id = run or uuid.uuid4().hex
         self._partition_by = list(partition_by)
         self._options = dict(options or {})
         self._leftovers = DeltaLeftovers(table, self._open_log)
         self._adding = threading.Lock()
-        self._dead: frozenset[str] = frozenset()
+        self._run: TableRun | None = None
+        self._rows: BatchRows | None = None
+        self._has_written = False
+        self._dead: Collection[str] | None = None
+        self._gone: Collection[str] = ()
+        self._commit_offsets: Callable[[QueryState], None] = lambda batch: None
 
     @property
     def uri(self) -> str:
@@ -90,58 +94,90 @@ class DeltaTable:
         scheme, _, rest = self._table.uri.partition("://")
         return f"s3://{rest}" if scheme in ("s3a", "s3n") else self._table.uri
 
-    def prepare(self, dead: Collection[str] | None = None) -> None:
-        """Creates missing folders and removes files of dead runs in and beside the table. Raises StorageError."""
-        from deltalake.exceptions import DeltaError
+    # --- the run
 
+    def prepare(
+        self,
+        dead: Collection[str] | None = None,
+        take_number: Callable[[int], int] = lambda least: least + 1,
+        gone: Collection[str] = (),
+    ) -> None:
+        """Begins the run, and removes files of earlier runs. Raises StorageError, RunFenced.
+
+        ``take_number`` and ``dead``: as for ``ParquetTable``. ``gone``: the runs that may have left files.
+        """
         self._table.make()
-        self._dead = frozenset(dead or ())
-        try:
-            self._leftovers.remove_those_of(self._dead)
-            self._leftovers.remove_old()
-        except (DeltaError, OSError) as error:
-            raise StorageError(f"the Delta table {self._table.uri} cannot be read: {error}") from error
-        self._staging.remove_runs(dead)
+        self._dead, self._gone = dead, {*gone, *(dead or ())}
+        self._begun(take_number)
+        with self._reading():
+            state: TableState = self._drive(self._machine.begin())
+            self._leftovers.remove_old(state.may_publish)
         self._staging.root.make()
 
-    def close(self) -> None:
-        """Removes files of this run and of dead runs in and beside the table. Keeps files that this run has committed
-        or may have committed. A task of a dead run may have written more files since ``prepare``.
-        """
+    def _begun(self, take_number: Callable[[int], int] = lambda least: least + 1) -> None:
+        with self._reading():
+            number = take_number(self._newest(None).state.run.number)
+        tag = RunTag(number, self._id[:8])
+        self._staging.run = tag
+        self._run = TableRun(tag, VersionLog(self._table.uri), self._table.uri)
+
+    @property
+    def _machine(self) -> TableRun:
+        if self._run is None:
+            self._begun()
+        assert self._run is not None
+        return self._run
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
         from deltalake.exceptions import DeltaError
 
-        self._staging.close()
-        if not self._adding.acquire(blocking=False):  # another thread is about to commit: a later run removes the files
-            return
         try:
-            own = [self._run] if self._has_written and not self._is_open else []
-            with contextlib.suppress(DeltaError, StorageError, OSError):  # a later run removes them
-                self._leftovers.remove_those_of([*own, *self._dead])
+            yield
+        except (DeltaError, OSError) as error:
+            raise StorageError(f"the Delta table {self._table.uri} cannot be read: {error}") from error
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        from deltalake.exceptions import DeltaError
+
+        try:
+            yield
+        except DeltaError as error:
+            raise StorageError(str(error)) from error
+
+    def close(self) -> None:
+        """Removes files of this run and of ended runs in and beside the table. Keeps files that this run has committed
+        or may have committed. A task of a dead run may have written more files since ``prepare``.
+        """
+        if self._run is None or not self._adding.acquire(blocking=False):
+            return  # another thread is about to commit: a later run removes the files
+        try:
+            with contextlib.suppress(StorageError, OSError):  # a later run removes them
+                self._drive(self._run.end())
         finally:
             self._adding.release()
 
-    def has_batches(self) -> bool:
-        """Returns whether a query has added a micro-batch. (The table may also have rows of other writers.)"""
-        log = self._open_log()
-        if log is None:
-            return False
-        texts = (str(commit.get("odradek.batch", "0 replay-")) for commit in log.history())
-        return any(not text.startswith("0 replay-") for text in texts)
+    def state(self, plan: BatchPlan | None = None) -> TableState:
+        """Returns the table's run, and the state of the query of ``plan``. Raises StorageError."""
+        with self._reading():
+            found: TableState = self._drive(self._machine.look(plan))
+        return found
+
+    def has_batches(self, *, is_begun: bool = True) -> bool:
+        """Returns whether a query has added a micro-batch, or may have: the commits of earlier versions may be removed
+        from the log. (The table may also have rows of other writers.) ``is_begun``: whether the table was begun as
+        ours. Raises StorageError."""
+        with self._reading():
+            log = self._open_log()
+            return log is not None and delta_state.has_query(log, is_begun=is_begun)
 
     def has_records(self) -> bool:
         """Returns whether a query or a replay has added anything. True if the start of the log was removed: then it is
-        unknown. Raises StorageError.
-        """
-        from deltalake.exceptions import DeltaError
-
-        try:
+        unknown. Raises StorageError."""
+        with self._reading():
             log = self._open_log()
-            if log is None:
-                return False
-            commits = log.history()
-        except (DeltaError, OSError) as error:
-            raise StorageError(f"the Delta table {self._table.uri} cannot be read: {error}") from error
-        return all(commit["version"] != 0 for commit in commits) or any("odradek.batch" in one for one in commits)
+            return log is not None and delta_state.has_records(log)
 
     def check(self, batch: DataFrame) -> None:
         """Raises ConfigError if an existing table lacks a column, or has other types or other partition columns.
@@ -155,127 +191,133 @@ class DeltaTable:
         except (DeltaError, OSError) as error:
             raise StorageError(f"the Delta table {self._table.uri} cannot be read: {error}") from error
 
-    def find_added(self, batch_id: int, query_id: str) -> Added | None:
-        """Returns the counts of a micro-batch in the table; None if the table does not have it. Raises StorageError."""
-        from deltalake.exceptions import DeltaError
+    def add(self, rows: BatchRows, plan: BatchPlan) -> Added:
+        """Adds a micro-batch in one table commit, unless the table already has it; returns its counts.
 
-        try:
-            held = self._find_batch(batch_id, query_id)
-        except (DeltaError, OSError) as error:
-            raise StorageError(f"the Delta table {self._table.uri} cannot be read: {error}") from error
-        return None if held is None else held.added
-
-    def _find_batch(self, batch_id: int, query_id: str) -> _Batch | None:
-        """Returns a micro-batch in the table; None if the table does not have it. Raises the errors of deltalake."""
-        log = self._open_log()
-        if log is None:
-            return None
-        return self._batch_in_log(log, batch_id, query_id) if self._has(log, batch_id, query_id) else None
-
-    def add(self, rows: BatchRows, batch_id: int, query_id: str) -> Added:
-        """Adds a micro-batch in one table commit, unless the table already has it; returns its counts. Raises
-        StorageError, and the errors of ``BatchRows.write``.
+        Raises TableRefused, RunFenced, StorageError, and the errors of ``BatchRows.write``.
         """
-        with self._adding:
-            return self._add(rows, batch_id, query_id)
-
-    def _add(self, rows: BatchRows, batch_id: int, query_id: str) -> Added:
         from deltalake.exceptions import DeltaError
 
-        try:
-            schema = self._schema_of(rows.schema)
-            self._log(schema)
-            held = self._find_batch(batch_id, query_id)
-            if held is not None:
-                check_offsets_digest(self._table.uri, batch_id, held.offsets_digest, rows.offsets_digest)
-                return held.added
-            files = self._write_files(rows, batch_id, query_id)
-            actions = [self._add_action(file) for file in files]
-            added = self._commit(actions, schema, _Batch(batch_id, query_id, Added.of(files), rows.offsets_digest))
-        except (DeltaError, OSError) as error:
-            raise StorageError(f"the Delta table {self._table.uri} cannot be written: {error}") from error
+        with self._adding:
+            self._rows = rows
+            try:
+                self._log(self._schema_of(rows.schema))
+                added: Added = self._drive(self._machine.add(plan)).added
+            except (DeltaError, OSError) as error:
+                raise StorageError(f"the Delta table {self._table.uri} cannot be written: {error}") from error
+            finally:
+                self._rows = None
         return added
 
-    def _write_files(self, rows: BatchRows, batch_id: int, query_id: str) -> list[StagedFile]:
+    def adopt(self, plan: BatchPlan) -> None:
+        """Publishes an entry with the offsets of ``plan``, without rows: it ends all earlier runs and queries. Raises
+        RunFenced, StorageError.
+        """
+        self._drive(self._machine.adopt(plan, NewFiles([], Added(0, 0, 0, 0))))
+
+    def commit_group(self, plan: BatchPlan, commit: Callable[[QueryState], None]) -> bool:
+        """Calls ``commit`` with the newest micro-batch of the query of ``plan``, to commit its offsets to the group, if
+        no newer run has published. Returns whether this run may do that. Raises StorageError.
+        """
+        self._commit_offsets = commit
+        with self._reading():
+            done: bool = self._drive(self._machine.commit_offsets(plan))
+        return done
+
+    def offsets(self, query: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Returns the query's offsets after its newest micro-batch, of those partitions that the table has noted."""
+        with self._reading():
+            log = self._open_log()
+            return {} if log is None else delta_state.offsets_in(log, query, partitions)
+
+    # --- the machine's operations
+
+    def _drive(self, steps: Any) -> Any:
+        return drive(steps, self._perform)
+
+    def _perform(self, operation: object) -> object:
+        match operation:
+            case ReadVersion(plan):
+                with self._reading():
+                    return self._newest(plan)
+            case CommitVersion(base, change):
+                with self._writing():
+                    return self._commit_version(base, change)
+            case WriteRows(plan):
+                files = self._write_files(plan)
+                return NewFiles(files, Added.of(files))
+            case DiscardFiles(files):
+                self._leftovers.remove(FileStatus(file.name, file.size, time.time()) for file in files.content)
+            case HasLeftovers():
+                return self._open_log() is not None and (bool(self._gone) or self._staging.has_other_runs())
+            case RemoveLeftovers(can_publish):
+                self._remove_leftovers(can_publish)
+            case CommitGroup(batch):
+                self._commit_offsets(batch)
+            case FinishEntry():  # a reader sees the files as soon as the log has them
+                return None
+            case _:
+                raise TypeError(f"a Delta table has no operation {operation}")
+        return None
+
+    def _newest(self, plan: BatchPlan | None) -> LogPosition:
+        """Returns the newest version. Raises the errors of deltalake."""
+        log = self._open_log()
+        return _NO_LOG if log is None else LogPosition(log.version(), delta_state.read(log, plan), content=log)
+
+    def _remove_leftovers(self, can_publish: Callable[[RunTag], bool]) -> None:
+        self._staging.remove_runs(can_publish, self._dead)
+        if self._has_written or self._gone:
+            self._leftovers.remove_ended(can_publish, self._dead or ())
+
+    def _write_files(self, plan: BatchPlan) -> list[StagedFile]:
         """Writes the files of a micro-batch into the table's folder; no version of the table has them yet. Their names
-        have the run's id, so two runs never write the same file."""
-        prefix = f"{prefix_of(batch_id, query_id)}-{self._run[:8]}"
+        have the run, so two runs never write the same file."""
+        rows = self._rows
+        assert rows is not None
+        prefix = f"{prefix_of(plan.batch, plan.query)}-{self._machine.run.text}"
         self._has_written = True
         if rows.in_place:
             return rows.write(self._table, prefix, self._partition_by)
-        staged = self._staging.stage(rows, batch_id, prefix, self._partition_by)
+        staged = self._staging.stage(rows, plan.batch, prefix, self._partition_by)
         named = [replace(file, name=table_file_name(file.name, prefix, number)) for number, file in enumerate(staged)]
         moves = [(file.name, to.name) for file, to in zip(staged, named, strict=True)]
-        folder = self._staging.root.child(self._staging.batch(batch_id))
+        folder = self._staging.root.child(self._staging.batch(plan.batch))
         self._table.move_here(folder, moves)
         folder.remove()
         return named
 
-    def _commit(self, actions: list[AddAction], schema: Schema, batch: _Batch) -> Added:
-        """Makes the table commit of a micro-batch.
+    def _commit_version(self, base: LogPosition, change: TableChange) -> bool:
+        """Makes the version after ``base``; returns False if it exists already.
 
-        If the log was loaded after a commit of a transaction id, deltalake accepts a second commit of that id. So each
-        try looks for the micro-batch in exactly the version that it builds on, and fails if that version is not the
+        If the log was loaded after a commit of a transaction id, deltalake accepts a second commit of that id. So the
+        machine looks at the state of exactly the version that it builds on, and this fails if that version is not the
         newest.
-
-        After a failed try, only the log shows whether the commit was made, because the storage's reply may be lost.
         """
-        from deltalake.exceptions import DeltaError
+        from deltalake import CommitProperties
+        from deltalake.exceptions import CommitFailedError
 
-        failed: Exception | None = None
-        built_on = -1
-        for _ in range(_TRIES):
-            try:
-                log = self._log(schema) or self._create_log(schema)
-                if self._has(log, batch.number, batch.query_id):
-                    return self._keep_earlier_commit(log, actions, batch)
-            except (DeltaError, OSError) as error:
-                if failed is None:
-                    raise
-                raise self._unknown_outcome(batch, "it cannot be read", failed) from error
-            if failed is not None and log.version() == built_on:
-                raise self._unknown_outcome(batch, "it is not there now", failed) from failed
-            built_on, self._is_open = log.version(), True
-            try:
-                self._try_to_commit(log, actions, batch)
-            except (DeltaError, OSError) as error:
-                failed = error
-            else:
-                self._is_open = False
-                return batch.added
-        assert failed is not None
-        raise self._unknown_outcome(batch, "others commit all the time", failed) from failed
-
-    def _try_to_commit(self, log: Log, actions: list[AddAction], batch: _Batch) -> None:
-        from deltalake import CommitProperties, Transaction
-
+        log = base.content
+        if log is None:
+            assert self._rows is not None
+            log = self._create_log(self._schema_of(self._rows.schema))
+            if log.version() > 0:  # another writer has created it and written to it
+                return False
+        files = [] if change.files is None else [self._add_action(file) for file in change.files.content]
         properties = CommitProperties(
-            custom_metadata={"odradek.batch": batch.commit_text(self._run)},
+            custom_metadata=delta_state.texts(change),
             max_commit_retries=0,
-            app_transactions=[Transaction(batch.query_id, batch.number)],
+            app_transactions=delta_state.transactions(change),
         )
-        log.create_write_transaction(actions, "append", log.schema(), self._partition_by, commit_properties=properties)
-
-    @staticmethod
-    def _has(log: Log, batch_id: int, query_id: str) -> bool:
-        known = log.transaction_version(query_id)
-        return known is not None and known >= batch_id
-
-    def _keep_earlier_commit(self, log: Log, actions: Sequence[AddAction], batch: _Batch) -> Added:
-        """Returns the counts of a micro-batch that the log has already, and removes those of our files that are in no
-        commit. Another run made the commit, or this run made it and the storage's reply was lost."""
-        held = self._batch_in_log(log, batch.number, batch.query_id)
-        self._is_open = False
-        check_offsets_digest(self._table.uri, batch.number, held.offsets_digest, batch.offsets_digest)
-        self._leftovers.remove(FileStatus(action.path, action.size, time.time()) for action in actions)
-        return held.added
-
-    def _unknown_outcome(self, batch: _Batch, found: str, error: Exception) -> StorageError:
-        """Returns the error for a failed commit that may have been made, or may still be made by a late request."""
-        return StorageError(
-            f"the Delta table {self._table.uri} cannot be written: {error}. It is not known whether its log will have "
-            f"micro-batch {batch.number} ({found}): its files stay, and the next run checks the log"
-        )
+        schema, columns = log.schema(), log.metadata().partition_columns
+        try:
+            log.create_write_transaction(files, "append", schema, columns, commit_properties=properties)
+        except CommitFailedError:
+            newest = self._open_log()
+            if newest is not None and newest.version() > log.version():
+                return False
+            raise
+        return True
 
     def _schema_of(self, columns: StructType) -> Schema:
         from deltalake import Schema
@@ -328,19 +370,6 @@ class DeltaTable:
             values[unquote(column)] = None if value == NULL else unquote(value)
         statistics = json.dumps({"numRecords": file.rows, **file.statistics})
         return AddAction(file.name, file.size, values, int(time.time() * 1000), True, statistics)
-
-    @staticmethod
-    def _batch_in_log(log: Log, batch_id: int, query_id: str) -> _Batch:
-        """Returns a micro-batch in the table. Its counts are 0 if its commit is not one of the newest 100."""
-        for commit in log.history(_COMMITS_LOOKED_AT):
-            words = str(commit.get("odradek.batch", "")).split()
-            if words[:2] == [str(batch_id), query_id]:
-                files, size = (
-                    map(int, words[5:7]) if len(words) > 6 else (None, None)
-                )  # an earlier version of odradek wrote neither number
-                offsets_digest = words[7] if len(words) > 7 else None
-                return _Batch(batch_id, query_id, Added(int(words[2]), int(words[3]), files, size), offsets_digest)
-        return _Batch(batch_id, query_id, Added(0, 0), None)
 
 
 def _type_name(kind: Any) -> str:

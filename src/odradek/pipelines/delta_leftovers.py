@@ -1,8 +1,9 @@
 """Leftover files in a Delta table's folder: our failed or killed attempts wrote them, and the log never had them.
 
-A file's name has the number of its micro-batch and the id of its run. The leftovers of a dead run are found by the
-run's id, as long as the folder ``_odradek/runs`` has the record of that run. A user may have removed the record. So
-once a day, all files with such names that are older than a day are compared with the log.
+A file's name has its micro-batch and its run. The leftovers of runs that can publish no more are removed while the
+folder ``_odradek/runs`` has the record of a run that has ended or died. A user may have removed the record. So once a
+day, all files with such names that are older than a day are compared with the log. Runs of earlier versions have no
+number in the names of their files. Their leftovers are removed when the run is surely dead, or a day old.
 
 A file is kept if the newest version or any existing commit of the log has it. Delta removes the oldest commits of a log
 after some time. So a file is also kept if a removed commit may have had it.
@@ -16,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.core.json_depth import parse_json
+from odradek.pipelines.commit.state import RunTag
 from odradek.pipelines.filesystems import FileStatus, Location
 from odradek.pipelines.lake import prefix_of
 from odradek.pipelines.staging import DAY_S
@@ -25,14 +27,15 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
 
 # The micro-batch and the run in the name of a file.
-_OURS = re.compile(r"(batch-\d{6,}-[0-9a-f]{8}|replay-[0-9a-f]{16})-([0-9a-f]{8})-")
+_OURS = re.compile(r"(batch-\d{6,}-[0-9a-f]{8}|replay-[0-9a-f]{16})-((?:\d{6,}\.)?[0-9a-f]{8})-")
 _SWEPT = "swept"
 # The largest assumed difference between the clocks of writers and committers.
 _SKEW_S = 300.0
 
 
 class BatchFiles(NamedTuple):
-    """A micro-batch that a run has written: the prefix of its files' names, and the first digits of the run's id."""
+    """A micro-batch that a run has written: the prefix of its files' names, and the run as a text: ``RunTag.text``, or
+    the first digits of the run's id in earlier versions."""
 
     prefix: str
     run: str
@@ -46,21 +49,24 @@ class DeltaLeftovers:
         self._table = table
         self._log = log
 
-    def remove_those_of(self, runs: Collection[str]) -> None:
-        """Removes files that these runs have written and the log never had."""
-        ids = {run[:8] for run in runs}
-        if ids:
-            self.remove(file for file in self._table.data_files() if (of := _batch(file.name)) and of.run in ids)
+    def remove_ended(self, can_publish: Callable[[RunTag], bool], dead: Collection[str]) -> None:
+        """Removes files of runs that can publish no more, and of the ``dead`` runs of earlier versions, if the log
+        never had them."""
+        ids = {run[:8] for run in dead}
+        self.remove(file for file in self._table.data_files() if _is_over(file.name, can_publish, ids))
 
-    def remove_old(self) -> None:
-        """Removes all files with our names that are older than a day and that the log never had. At most once a day."""
+    def remove_old(self, can_publish: Callable[[RunTag], bool]) -> None:
+        """Removes the files with our names that are older than a day and that the log never had, except those of runs
+        that can still publish. At most once a day."""
         state, now = self._table.child(STATE), time.time()
         if now - _seconds(state.read_text(_SWEPT)) < DAY_S:
             return
         files = [file for file in self._table.data_files() if _batch(file.name)]
         if not files:  # the table may not be begun yet
             return
-        self.remove(file for file in files if 0 < file.written_s < now - DAY_S)
+        self.remove(
+            file for file in files if 0 < file.written_s < now - DAY_S and _is_over(file.name, can_publish, None)
+        )
         state.write_text(_SWEPT, f"{now:.0f}\n")
 
     def remove(self, files: Iterable[FileStatus]) -> None:
@@ -127,6 +133,16 @@ def _files_added_by(text: str | None, batch_text: str) -> set[str] | None:
 def _batch(name: str) -> BatchFiles | None:
     found = _OURS.match(_last(name))
     return None if found is None else BatchFiles(found[1], found[2])
+
+
+def _is_over(name: str, can_publish: Callable[[RunTag], bool], dead: Collection[str] | None) -> bool:
+    """Returns whether a file has our name and is of a run that can publish no more. ``dead``: the ids of the dead runs
+    of earlier versions; None: all of them."""
+    batch = _batch(name)
+    if batch is None:
+        return False
+    run = RunTag.parse(batch.run)
+    return (dead is None or batch.run in dead) if run is None else not can_publish(run)
 
 
 def _last(path: str) -> str:

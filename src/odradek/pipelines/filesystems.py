@@ -8,10 +8,13 @@ Most state files are written once and never changed, because not every file syst
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shutil
+import sys
 import time
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
@@ -22,6 +25,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _TRIES = 5
+_RENAME_IS_EXCLUSIVE = ("hdfs", "webhdfs", "swebhdfs")
+"""The schemes of file systems whose rename fails if the target exists, in one step."""
+_CONDITIONAL = "fs.option.create.conditional.overwrite"
+"""Hadoop's option for ``If-None-Match: *`` (s3a, since Hadoop 3.4.2)."""
 _URI = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+://")
 _FILE = re.compile(r"^file:(?://(?:localhost)?)?/+", re.IGNORECASE)
 
@@ -85,6 +92,18 @@ class Location(Protocol):
         """Writes or replaces a file. After a crash, it has the whole old or new text, or does not exist."""
         ...
 
+    def can_create(self) -> bool:
+        """Returns whether ``create`` is exclusive in this folder, which must exist."""
+        ...
+
+    def create(self, name: str, text: str) -> bool:
+        """Creates a file with this text, unless there is a file of this name: then returns False. If ``can_create``,
+        of several calls at most one returns True, and the file appears whole. Otherwise it writes the file.
+
+        After a StorageError it is not known whether the file was created.
+        """
+        ...
+
     def delete(self, name: str) -> None:
         """Removes a file if it exists."""
         ...
@@ -95,6 +114,10 @@ class Location(Protocol):
 
     def remove_empty(self) -> None:
         """Removes the folder if it is empty."""
+        ...
+
+    def rename(self, uri: str) -> None:
+        """Gives the folder another name, in the same parent folder."""
         ...
 
 
@@ -210,6 +233,28 @@ class LocalLocation:
         except OSError as error:
             raise StorageError(f"{path} cannot be written: {error}") from error
 
+    def can_create(self) -> bool:
+        return True
+
+    def create(self, name: str, text: str) -> bool:
+        path = self.path / name
+        new = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+        try:
+            with _create_file(new) as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                _give_name(new, path)
+            finally:
+                new.unlink(missing_ok=True)
+            sync_directory(path.parent)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise StorageError(f"{path} cannot be written: {error}") from error
+        return True
+
     def delete(self, name: str) -> None:
         (self.path / name).unlink(missing_ok=True)
 
@@ -220,6 +265,12 @@ class LocalLocation:
         with contextlib.suppress(OSError):
             self.path.rmdir()
 
+    def rename(self, uri: str) -> None:
+        try:
+            self.path.rename(uri)
+        except OSError as error:
+            raise StorageError(f"{self.path} cannot be renamed to {uri}: {error.strerror}") from error
+
 
 def _create_file(path: Path) -> TextIO:
     """Creates a file. Tries several times, because another run may remove the folder while the folder is empty."""
@@ -229,6 +280,22 @@ def _create_file(path: Path) -> TextIO:
             return path.open("w", encoding="utf-8")
     path.parent.mkdir(parents=True, exist_ok=True)
     return path.open("w", encoding="utf-8")
+
+
+def _give_name(new: Path, path: Path) -> None:
+    """Gives a complete file its name. Raises FileExistsError if the name is taken."""
+    if sys.platform == "win32":
+        new.rename(path)  # fails if the name is taken
+        return
+    try:
+        os.link(new, path)
+    except FileExistsError:
+        raise
+    except OSError:  # some network file systems and removable disks have no hard links
+        with path.open("x", encoding="utf-8") as file:  # after a crash it can be incomplete, and then it is not read
+            file.write(new.read_text(encoding="utf-8"))
+            file.flush()
+            os.fsync(file.fileno())
 
 
 class HadoopLocation:
@@ -318,9 +385,31 @@ class HadoopLocation:
                         continue
                     raise StorageError(f"{before.toString()} is missing, and {after.toString()} does not exist")
                 self._fs.mkdirs(after.getParent())
-                self._fs.delete(after, False)  # it is incomplete if an earlier rename was an interrupted copy
-                if not self._fs.rename(before, after):
-                    raise StorageError(f"{before.toString()} cannot be moved to {after.toString()}")
+                self._move(before, after)
+
+    def _move(self, before: Any, after: Any) -> None:
+        """Renames a file. A file of the table is never removed: another run may have moved it there meanwhile, and an
+        object store may have copied it before the rename was interrupted."""
+        from py4j.protocol import Py4JJavaError
+
+        failed: Py4JJavaError | None = None
+        is_moved = False
+        if not self._fs.exists(after):
+            try:
+                is_moved = self._fs.rename(before, after)
+            except Py4JJavaError as error:
+                failed = error
+        if is_moved:
+            return
+        if not self._fs.exists(after):
+            raise StorageError(f"{before.toString()} cannot be moved to {after.toString()}") from failed
+        if self._fs.exists(before):
+            sizes = [int(self._fs.getFileStatus(path).getLen()) for path in (before, after)]
+            if sizes[0] != sizes[1]:
+                raise StorageError(
+                    f"{after.toString()} is an incomplete copy of {before.toString()} ({sizes[1]:,} of {sizes[0]:,} "
+                    "bytes), because a rename was interrupted: remove the copy, and run the command again"
+                )
 
     def footer(self, name: str) -> Any:
         """Returns a Parquet file's footer, read by Java: ``ParquetMetadata``."""
@@ -355,6 +444,82 @@ class HadoopLocation:
             if not self._fs.rename(new, path):
                 raise StorageError(f"{path.toString()} cannot be written")
 
+    def can_create(self) -> bool:
+        """HDFS and folders of this machine always can; S3 can if Hadoop and the store know ``If-None-Match``."""
+        if self._local is not None:
+            return self._local.can_create()
+        if self._scheme in _RENAME_IS_EXCLUSIVE:
+            return True
+        if not self._has_conditional_create:
+            return False
+        name = f".probe-{uuid.uuid4().hex}"
+        try:
+            return self.create(name, "") and not self.create(name, "")
+        except StorageError:
+            return False
+        finally:
+            self.delete(name)
+
+    @functools.cached_property
+    def _resolved(self) -> Any:
+        """The folder behind the mounts of viewfs."""
+        with self._storage_errors("used"):
+            self._fs.mkdirs(self._path)
+            return self._fs.resolvePath(self._path).toUri()
+
+    @functools.cached_property
+    def _scheme(self) -> str:
+        return str(self._resolved.getScheme() or "").lower()
+
+    @functools.cached_property
+    def _local(self) -> LocalLocation | None:
+        """The same folder by its path on this machine. Java has no exclusive create there: it looks, and then acts."""
+        return LocalLocation(Path(str(self._resolved.getPath()))) if self._scheme == "file" else None
+
+    @functools.cached_property
+    def _has_conditional_create(self) -> bool:
+        with self._storage_errors("used"):
+            return bool(self._fs.hasPathCapability(self._path, _CONDITIONAL))
+
+    def create(self, name: str, text: str) -> bool:
+        folder, _, file = name.rpartition("/")
+        place = self.child(folder) if folder else self
+        if place._local is not None:
+            return place._local.create(file, text)
+        if place._scheme in _RENAME_IS_EXCLUSIVE:
+            return place._create_by_rename(file, text)
+        if place._has_conditional_create:
+            return place._create_by_condition(file, text)
+        if place.read_text(file) is not None:
+            return False
+        place.write_text(file, text)
+        return True
+
+    def _create_by_rename(self, name: str, text: str) -> bool:
+        path, new = self._at(name), self._at(f".{name}.{uuid.uuid4().hex[:12]}")
+        with self._storage_errors("written"):
+            stream = self._fs.create(new, True)
+            stream.write(text.encode())
+            stream.hsync()
+            stream.close()
+            try:
+                return bool(self._fs.rename(new, path))  # False if the name is taken: HDFS decides that atomically
+            finally:
+                self._fs.delete(new, False)
+
+    def _create_by_condition(self, name: str, text: str) -> bool:
+        path = self._at(name)
+        try:
+            with self._storage_errors("written"):
+                stream = self._fs.createFile(path).overwrite(True).must(_CONDITIONAL, True).build()
+                stream.write(text.encode())
+                stream.close()
+        except StorageError:
+            if self.read_text(name) is None:
+                raise
+            return False
+        return True
+
     def delete(self, name: str) -> None:
         with self._storage_errors("written"):
             self._fs.delete(self._at(name), False)
@@ -362,6 +527,11 @@ class HadoopLocation:
     def remove(self) -> None:
         with self._storage_errors("written"):
             self._fs.delete(self._path, True)
+
+    def rename(self, uri: str) -> None:
+        with self._storage_errors("renamed"):
+            if not self._fs.rename(self._path, self._jvm.org.apache.hadoop.fs.Path(uri)):
+                raise StorageError(f"{self.uri} cannot be renamed to {uri}")
 
     def remove_empty(self) -> None:
         with contextlib.suppress(StorageError), self._storage_errors("written"):

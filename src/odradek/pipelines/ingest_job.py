@@ -11,100 +11,39 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from odradek.core.errors import ConfigError, StorageError
+from odradek.core.errors import ConfigError
 from odradek.core.keyword_options import with_keywords
-from odradek.pipelines.batch_rows import RangeRows, SparkRows, check_decoder, offsets_digest_of
 from odradek.pipelines.checkpoint import (
     COMMITTED,
     CommitState,
-    PlannedBatch,
-    commit_group,
+    GroupStart,
     idle_state,
     planned_batch,
 )
-from odradek.pipelines.decoders import Decoder, decoder_for
-from odradek.pipelines.delta import DeltaTable, check_installed
-from odradek.pipelines.filesystems import LocalLocation, Location, is_uri, location_of
-from odradek.pipelines.lake import Added, ParquetTable, check_spark_sees, query_id
+from odradek.pipelines.commit.state import Added
 from odradek.pipelines.options import IngestOptions, PipelineOptions, check_values, names
-from odradek.pipelines.partition_folders import check_partition_columns
 from odradek.pipelines.queries import run_query, spark_failures
 from odradek.pipelines.run_progress import PartitionTime, PartitionTimes, Watch, sum_of
-from odradek.pipelines.runs import RUNS, Run
 from odradek.pipelines.sources import Source, TopicLag
-from odradek.pipelines.staging import has_other_attempts, tagged_jobs
-from odradek.pipelines.table_folders import folder_of, log_options
-from odradek.pipelines.table_state import (
-    BATCHES,
-    STATE,
-    TableLayout,
-    begin_table,
-    bind,
-    check_checkpoint,
-    check_not_foreign,
-    check_table,
-)
-from odradek.pipelines.task_reports import TaskReport
+from odradek.pipelines.tables import Table, Target, open_table
 from odradek.pipelines.value_formats import Framing, ValueFormat
-from odradek.pipelines.value_reader import ERROR
-from odradek.pipelines.values import RECORD_COLUMNS, BadRecords, Values, read_schema
-from odradek.spark.options import ReadOptions, parse_options, parse_size
+from odradek.pipelines.values import Values, read_schema
+from odradek.spark.options import parse_options, parse_size
 from odradek.spark.progress import progress_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 LIMIT = "maxBytesPerTrigger"
 _TRIGGER = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|h|milliseconds?|seconds?|minutes?|hours?)$", re.ASCII)
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
-
-
-@dataclass(frozen=True)
-class Target:
-    """The location and the format of the table. ``on_bad``: ``keep`` puts unreadable values into ``raw``, ``fail`` ends
-    the query. ``task_bytes``: the most data, as stored in a topic, that one task of the workers reads.
-    """
-
-    output: str
-    table_format: str = "parquet"
-    values: Values = field(default_factory=Values)
-    partition_by: tuple[str, ...] = ()
-    checkpoint: str | None = None
-    on_bad: str = "keep"
-    files_per_batch: int | None = None
-    storage_options: Mapping[str, str] = field(default_factory=dict)
-    writer: str = PipelineOptions.writer
-    task_bytes: int = 256 << 20
-
-    def check(self) -> None:
-        """Checks the options. Raises ConfigError."""
-        if self.table_format == "delta":
-            check_installed()
-        if not self.output.strip():
-            raise ConfigError("the output is empty: give a directory, or a URI that Spark can write to")
-        self.values.check()
-
-    def shape(self) -> TableLayout:
-        values = self.values
-        return TableLayout(
-            table_format=self.table_format,
-            value_format=str(values.format),
-            schema=values.schema,
-            framing=str(values.framing),
-            flat=values.flat,
-            headers=values.headers,
-            keep_raw=values.keep_raw,
-            partition_by=self.partition_by,
-        )
 
 
 @dataclass(frozen=True)
@@ -114,7 +53,7 @@ class Ingested:
     and bytes of the added files. Both are None if this run repeated a micro-batch that an earlier version of odradek
     had added to the table without these counts.
     ``slowest``: the partition that took the workers the most time; None if Spark writes. ``group``: whether the group's
-    offsets are those of the table."""
+    offsets are those of the table. ``start``: where a new query began; None if it has begun in an earlier run."""
 
     rows: int
     batches: int
@@ -124,143 +63,7 @@ class Ingested:
     size: int | None = 0
     slowest: PartitionTime | None = None
     group: CommitState = COMMITTED
-
-
-class Table:
-    """An open table: its location, its checkpoint and its writer. Only one run at a time can open it.
-
-    ``begin`` writes the table's own description (``table_state``), unless the table already has one.
-    """
-
-    def __init__(self, target: Target, spark: SparkSession | None) -> None:
-        self.target = target
-        self._decoder: Decoder | None = None
-        self._columns: StructType | None = None
-        self.location = location_of(target.output, spark)
-        self.location.make()
-        check_not_foreign(self.location, target.shape())  # before anything is written to this location
-        self._locked = contextlib.ExitStack()
-        with contextlib.ExitStack() as locked:
-            state = self.location.child(STATE)
-            run = self._run = Run(state.child(RUNS))
-            run.begin()  # before ``_lock``: the error of ``begin`` names the other run
-            locked.callback(run.end)
-            locked.callback(_lock(self.location).close)
-            staging = self.location.sibling(".", ".staging") or state.child("staging")
-            self._batches = state.child(BATCHES)
-            self.checkpoint: Location = state.child("checkpoint")
-            if target.checkpoint is not None:
-                self.checkpoint = location_of(target.checkpoint, spark)
-            self._writer: ParquetTable | DeltaTable
-            if target.table_format == "delta":
-                options = log_options(self.location, target.storage_options)
-                self._writer = DeltaTable(self.location, staging, target.partition_by, options, run.id)
-            else:
-                self._writer = ParquetTable(self.location, self._batches, staging, target.partition_by, run.id)
-            locked.callback(self._writer.close)
-            self._id = check_table(self.location, target.shape(), self._log_has_records)
-            self._writer.prepare(run.dead)
-            run.forget_dead()
-            self._locked = locked.pop_all()
-
-    def _log_has_records(self) -> bool:
-        return isinstance(self._writer, DeltaTable) and self._writer.has_records()
-
-    def check_checkpoint(self) -> None:
-        """Raises ConfigError if the checkpoint belongs to another table."""
-        check_checkpoint(self.checkpoint, self.location, self._id, has_batches=self._writer.has_batches())
-
-    def begin(self, records: DataFrame) -> None:
-        """Makes the last checks before rows are written. Then writes the table's description, if it has none.
-        Raises ConfigError, StorageError.
-        """
-        frame = self.frame(records)
-        self._writer.check(frame)
-        if self.target.writer == "workers":
-            zone = records.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
-            self._decoder, self._columns = decoder_for(self.target.values, zone), frame.schema
-            check_decoder(self._decoder, self._columns)
-            check_partition_columns(self._decoder.schema, self.target.partition_by)
-            folder_of(self.location)
-        self._id = begin_table(self.location, self.target.shape(), self._log_has_records)
-
-    def bind(self) -> None:
-        """Marks the checkpoint as that of this table. ``begin`` must have run before. Raises ConfigError."""
-        assert self._id is not None
-        bind(self.checkpoint, self.location, self._id, has_batches=self._writer.has_batches())
-
-    def frame(self, records: DataFrame) -> DataFrame:
-        """Returns the records with the table's columns. Raises ConfigError."""
-        frame = self.target.values.table(records)
-        missing = [name for name in self.target.partition_by if name not in frame.columns]
-        if missing:
-            raise ConfigError(f"partition by {missing[0]}: the table's columns are {', '.join(frame.columns)}")
-        return frame
-
-    def add(
-        self, batch: DataFrame, batch_id: int, query: str | None = None, planned: PlannedBatch | None = None
-    ) -> Added:
-        """Adds a micro-batch to the table; Spark writes its records. ``planned`` has their ranges. Raises ConfigError,
-        StorageError, BadRecords, FilesNotSeen.
-        """
-        frame = self.frame(batch)
-        if self.target.files_per_batch is not None:
-            frame = frame.coalesce(self.target.files_per_batch)
-        check = _refuse_bad if self.target.on_bad == "fail" else None
-        offsets_digest = None if planned is None else offsets_digest_of(planned.ranges)
-        with self._note_other_attempts(batch.sparkSession):
-            return self._writer.add(
-                SparkRows(frame, check, offsets_digest), batch_id, query or query_id(self.checkpoint)
-            )
-
-    def add_ranges(
-        self,
-        spark: SparkSession,
-        options: ReadOptions,
-        planned: PlannedBatch,
-        batch_id: int,
-        *,
-        query: str | None = None,
-        on_reports: Callable[[Sequence[TaskReport]], None] = lambda reports: None,
-    ) -> Added:
-        """Adds a micro-batch to the table; Spark's workers read its ranges and write the rows. ``on_reports`` is called
-        with the reports of the tasks. Raises the errors of ``add``, and RangesNotRead.
-        """
-        assert self._decoder is not None
-        assert self._columns is not None
-        rows = RangeRows(
-            spark,
-            options,
-            self._decoder,
-            self._columns,
-            planned.ranges,
-            planned.ids,
-            planned.epochs,
-            task_bytes=self.target.task_bytes,
-            most=self.target.files_per_batch,
-            fail_on_bad=self.target.on_bad == "fail",
-            on_reports=on_reports,
-        )
-        with self._note_other_attempts(spark):
-            return self._writer.add(rows, batch_id, query or query_id(self.checkpoint))
-
-    @contextlib.contextmanager
-    def _note_other_attempts(self, spark: SparkSession) -> Iterator[None]:
-        """Marks this run if a task may still write after the run, so that later runs look for the run's leftover files.
-
-        Such a task belongs to a failed micro-batch, or is another attempt of a task that succeeded.
-        """
-        had_leftovers, self._run.may_have_leftovers = self._run.may_have_leftovers, True
-        with tagged_jobs(spark) as tag:
-            yield
-            self._run.may_have_leftovers = had_leftovers or has_other_attempts(spark, tag)
-
-    def find_added(self, query: str) -> Added | None:
-        """Returns the counts of the replay with this id; None if the table does not have it."""
-        return self._writer.find_added(0, query)
-
-    def close(self) -> None:
-        self._locked.close()
+    start: GroupStart | None = None
 
 
 @dataclass(frozen=True)
@@ -330,7 +133,7 @@ def run_ingest(
         table, started_spark = stack.enter_context(open_table(job.target, get_spark))
         started = time.monotonic()
         table.check_checkpoint()
-        group = idle_state(job.source, table.checkpoint) if job.trigger is None else None
+        group = idle_state(job.source, table.checkpoint, table.guard) if job.trigger is None else None
         if group is None:
             done = _run_query(job, table, started_spark(), stop, (advance, watch))
         else:
@@ -353,29 +156,32 @@ def _run_query(
 
     def add(batch: DataFrame, batch_id: int) -> None:
         planned = planned_batch(table.checkpoint, batch_id)
+        plan = table.plan(planned, batch_id)
         if job.target.writer == "workers":
-            added = table.add_ranges(batch.sparkSession, options, planned, batch_id, on_reports=times.add)
+            added = table.add_ranges(batch.sparkSession, options, planned, plan, times.add)
         else:
-            added = table.add(batch, batch_id, planned=planned)
+            added = table.add(batch, plan)
         seen.append(added)
         advance(added)
         if watch is not None:
             watch.on_micro_batch(added, sum(item.size for item in planned.ranges), lag.after(planned.ends))
+        group.commit(planned, plan)
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(spark_failures("the Spark query stopped"))
         task_options = {} if watch is None else stack.enter_context(progress_options(spark, watch.on_read))
         source = _with_limits(job, task_options)
         options = parse_options(source.all_options(), streaming=True)
+        group = stack.enter_context(contextlib.closing(table.group(options)))
         lag = stack.enter_context(contextlib.closing(TopicLag(options)))
         trigger = None if job.trigger is None else parse_trigger(job.trigger)
         started = time.monotonic()
-        stream = source.stream(spark)
+        begun = table.start_of_query(source)
+        stream = source.committed_by_table().stream(spark)
         table.begin(stream)
         table.bind()
-        run_query(stream, add, table.checkpoint.spark_uri, trigger=trigger, stop=stop)
-        # The planner runs in another process. It has committed each micro-batch, or failed to. So check the group here.
-        group = commit_group(source, table.checkpoint)
+        run_query(stream, add, table.checkpoint.spark_uri, trigger=trigger, stop=stop, on_poll=group.retry)
+        state = table.final_state(group)
     added = sum_of(seen)
     return Ingested(
         rows=added.rows,
@@ -385,7 +191,8 @@ def _run_query(
         files=added.files,
         size=added.size,
         slowest=times.slowest,
-        group=group,
+        group=state,
+        start=begun,
     )
 
 
@@ -403,29 +210,6 @@ def _with_limits(job: Ingest, more: Mapping[str, str]) -> Source:
     if has_limit and LIMIT.lower() not in {name.lower() for name in options}:
         options[LIMIT] = job.batch_size
     return dataclasses.replace(job.source, options=options | dict(more))
-
-
-@contextlib.contextmanager
-def open_table(
-    target: Target, get_spark: Callable[[], SparkSession]
-) -> Iterator[tuple[Table, Callable[[], SparkSession]]]:
-    """Yields the table and a function that returns a Spark session which sees the table; closes the table at the end.
-    Starts Spark only when that function is called, or at once if the table or the checkpoint has a URI.
-    """
-    far = is_uri(target.output) or (target.checkpoint is not None and is_uri(target.checkpoint))
-    spark = get_spark() if far else None
-    table = Table(target, spark)
-
-    def seeing() -> SparkSession:
-        running = spark or get_spark()
-        if isinstance(table.location, LocalLocation):
-            check_spark_sees(running, table.location.path)
-        return running
-
-    try:
-        yield table, seeing
-    finally:
-        table.close()
 
 
 def make_target(options: PipelineOptions, output: str | Path, checkpoint: str | Path | None = None) -> Target:
@@ -451,6 +235,7 @@ def make_target(options: PipelineOptions, output: str | Path, checkpoint: str | 
         storage_options=options.storage_options or {},
         writer=options.writer,
         task_bytes=parse_size("task size", options.task_size),
+        single_driver=options.single_driver,
     )
 
 
@@ -483,39 +268,3 @@ def parse_trigger(text: str) -> str:
 
 def _short_unit(unit: str) -> str:
     return "ms" if unit.startswith("milli") else unit[0]
-
-
-def _refuse_bad(staged: DataFrame) -> None:
-    """Raises BadRecords with the first value that could not be read."""
-    if ERROR not in staged.columns:
-        return
-    bad = staged.where(staged[ERROR].isNotNull()).select(*RECORD_COLUMNS[:3], ERROR)
-    first = bad.orderBy(*RECORD_COLUMNS[:3]).first()
-    if first is not None:
-        raise BadRecords(
-            f"{first.topic}-{first.partition}, offset {first.offset}: its value cannot be read: {first.error}"
-            " (to keep such values in the column raw, set on bad to 'keep')"
-        )
-
-
-def _lock(location: Location) -> Any:
-    """Locks a local table for one writer on this machine. The lock ends with the process. Raises StorageError.
-
-    There is no lock for a table with a URI, and none on Windows.
-    """
-    if not isinstance(location, LocalLocation):
-        return contextlib.ExitStack()
-    if sys.platform == "win32":
-        return contextlib.ExitStack()
-    import fcntl
-
-    path = location.path / STATE / "lock"
-    try:
-        path.parent.mkdir(exist_ok=True)
-        held = path.open("a+")
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise StorageError(f"another pipeline is writing to {location.uri}") from error
-    except OSError as error:
-        raise StorageError(f"{location.uri} cannot be used: {error.strerror}") from error
-    return held

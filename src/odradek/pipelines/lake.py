@@ -1,192 +1,262 @@
 """A table of Parquet files. It gets each micro-batch exactly once; its readers need not know Spark.
 
-How a micro-batch is added:
+How a micro-batch is added (``commit/machine`` has the order and the rules):
 
 1. The micro-batch is written beside the table (``staging``), and its files are synced.
-2. A manifest, ``batches/batch-000012-1a2b3c4d.json`` (the last part is the start of the query's id), lists these
-   files and their names in the table. The manifest appears atomically. From then on the micro-batch is in the table,
-   even if a process dies.
-3. The files are moved into the table, as ``month=7/batch-000012-1a2b3c4d-part-00001.parquet``.
+2. An entry of the table's log, ``batches/log-00000000000000000012.json``, lists these files and their names in the
+   table, and has the table's state. The entry appears atomically. From then on the micro-batch is in the table, even if
+   a process dies.
+3. The files are moved into the table, as ``month=7/batch-000012-1a2b3c4d-000003.0a1b2c3d-part-00001.parquet``: the
+   number of the micro-batch, the start of the query's id, and the run.
 
-A micro-batch is repeated if the process died before Spark noted it as done. If it has a manifest, it is not computed
-again: only the remaining files are moved. If it has no manifest, no file of it is in the table. So the table has each
-micro-batch once, only complete files are visible in it, and a visible row never disappears. pyarrow and DuckDB count
-the same rows as Spark. Micro-batches are staged outside of the table's folder if possible, because DuckDB's
-``**`` also finds the files that Spark and pyarrow skip.
+A micro-batch is repeated if the process died before Spark noted it as done. If the log has it, it is not computed
+again: only the remaining files are moved. Otherwise no file of it is in the table. So the table has each micro-batch
+once, only complete files are visible in it, and a visible row never disappears. pyarrow and DuckDB count the same rows
+as Spark. Micro-batches are staged outside of the table's folder if possible, because DuckDB's ``**`` also finds the
+files that Spark and pyarrow skip.
+
+Earlier versions of odradek wrote a manifest for each micro-batch, ``batches/batch-000012-1a2b3c4d.json``. The first
+entry of the log takes their state over.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Sequence
+import uuid
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError, StorageError
+from odradek.core.ids import TopicPartition
 from odradek.core.json_depth import parse_json
-from odradek.pipelines.batch_rows import BatchRows, SparkRows, check_offsets_digest
+from odradek.pipelines.batch_rows import BatchRows, SparkRows
+from odradek.pipelines.checkpoint import plan_of, planned_batch
+from odradek.pipelines.commit.logs import FileLog
+from odradek.pipelines.commit.machine import TableRun, drive
+from odradek.pipelines.commit.operations import (
+    CommitGroup,
+    CreateEntry,
+    DeleteEntry,
+    DiscardFiles,
+    FinishEntry,
+    HasLeftovers,
+    IsMarked,
+    ListEntries,
+    LogPosition,
+    MarkForgotten,
+    NewFiles,
+    ReadEarlier,
+    ReadEntry,
+    RemoveLeftovers,
+    TableChange,
+    WriteRows,
+)
+from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunTag, TableRefused, TableState
 from odradek.pipelines.filesystems import LocalLocation, Location
-from odradek.pipelines.staging import StagedFile, Staging
+from odradek.pipelines.manifests import Manifests
+from odradek.pipelines.staging import Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Only the newest micro-batch can be repeated. Older manifests are kept for a while, to show what happened.
-_MANIFESTS_KEPT = 200
-
-
-class Added(NamedTuple):
-    """The counts of an added micro-batch. ``bad``: rows with an unreadable value. ``size``: the bytes of its files.
-    ``files`` and ``size`` are None if the micro-batch was added by a version that did not count them.
-    """
-
-    rows: int
-    bad: int
-    files: int | None = None
-    size: int | None = None
-
-    @classmethod
-    def of(cls, files: Sequence[StagedFile]) -> Added:
-        """Returns the counts of these files."""
-        rows, bad = sum(file.rows for file in files), sum(file.bad for file in files)
-        return cls(rows, bad, len(files), sum(file.size for file in files))
+_ENTRY, _MARK = "log-", "log-forgotten"
 
 
 class ParquetTable:
-    """A table of Parquet files. Readers use ``table``; only the writer uses ``manifests`` and ``staging``."""
+    """A table of Parquet files. Readers use ``table``; only the writer uses ``notes`` (the log) and ``staging``.
+
+    ``run``: the id of the writer's run.
+    """
 
     def __init__(
         self,
         table: Location,
-        manifests: Location,
+        notes: Location,
         staging: Location,
         partition_by: Sequence[str] = (),
         run: str | None = None,
     ) -> None:
         self._table = table
-        self._manifests = manifests
-        self._staging = Staging(staging, run)
+        self._notes = notes
+        self._earlier = Manifests(notes)
+        self._staging = Staging(staging)
         self._partition_by = tuple(partition_by)
-        self._looked_for_leftovers = False
+        self._id = run or uuid.uuid4().hex
+        self._log = FileLog(table.uri, self._described)
+        self._run: TableRun | None = None
+        self._rows: BatchRows | None = None
+        self._dead: Collection[str] | None = None
+        self._commit_offsets: Callable[[QueryState], None] = lambda batch: None
 
-    def prepare(self, dead: Collection[str] | None = None) -> None:
-        """Creates missing folders, completes micro-batches of a killed writer, and removes the leftovers of the
-        ``dead`` runs and of runs older than a day, or of all runs if ``dead`` is None. Raises StorageError."""
+    # --- the run
+
+    def prepare(
+        self,
+        dead: Collection[str] | None = None,
+        take_number: Callable[[int], int] = lambda least: least + 1,
+        gone: Collection[str] = (),
+    ) -> None:
+        """Begins the run: finishes the newest micro-batch of a killed writer, and removes files of earlier runs.
+
+        ``take_number``: returns the run's number, which is higher than the given one. ``dead``: runs of earlier
+        versions that are dead; None: all. Raises StorageError, RunFenced.
+        """
         self._table.make()
-        runs = set(self._staging.root.children())
-        for name in self._names():
-            manifest = self._read(name)
-            staged = str(manifest["staged"])
-            if staged.partition("/")[0] in runs and self._staging.root.child(staged).children():
-                self._move_in(manifest)
-        self._staging.remove_runs(dead)
+        self._dead = dead
+        self._begun(take_number)
+        self._drive(self._machine.begin())
         self._staging.root.make()
 
-    def close(self) -> None:
-        """Removes the writer's files beside the table."""
-        self._staging.close()
+    def _begun(self, take_number: Callable[[int], int] = lambda least: least + 1) -> None:
+        newest = drive(self._log.newest(None), self._perform)
+        tag = RunTag(take_number(newest.state.run.number), self._id[:8])
+        self._staging.run = tag
+        self._run = TableRun(tag, self._log, self._table.uri)
 
-    def has_batches(self) -> bool:
-        """Returns whether a query has added a micro-batch."""
-        return any(name.startswith("batch-") for name in self._names())
+    @property
+    def _machine(self) -> TableRun:
+        if self._run is None:
+            self._begun()
+        assert self._run is not None
+        return self._run
+
+    def close(self) -> None:
+        """Removes the files of this run, and of runs that can publish no more, beside the table."""
+        if self._run is not None:
+            self._drive(self._run.end())
+
+    def state(self, plan: BatchPlan | None = None) -> TableState:
+        """Returns the table's state. Raises StorageError."""
+        found: TableState = self._drive(self._machine.look(plan))
+        return found
+
+    def has_batches(self, *, is_begun: bool = True) -> bool:
+        """Returns whether a query has added a micro-batch. Raises StorageError."""
+        return self.state().newest_query is not None
+
+    def has_records(self) -> bool:
+        """Returns whether the table has anything. Raises StorageError."""
+        return bool(self.state().queries)
+
+    def offsets(self, query: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Returns the query's offsets after its newest micro-batch, of those partitions that the table has noted."""
+        known = self.state().of(query)
+        held = {} if known is None or known.offsets is None else known.offsets
+        return {tp: held[tp] for tp in partitions if tp in held}
 
     def check(self, batch: DataFrame) -> None:
         """Accepts every micro-batch: each Parquet file has its own columns."""
 
-    def find_added(self, batch_id: int, query_id: str) -> Added | None:
-        """Returns the counts of a micro-batch in the table; None if the table does not have it."""
-        manifest = self._find(prefix_of(batch_id, query_id))
-        return None if manifest is None else _counts_in(manifest)
+    def add(self, rows: BatchRows, plan: BatchPlan) -> Added:
+        """Adds a micro-batch, unless the table already has it; returns its counts.
 
-    def add(self, rows: BatchRows, batch_id: int, query_id: str) -> Added:
-        """Adds a micro-batch, unless the table already has it; returns its counts. Raises StorageError, and what
-        ``BatchRows.write`` raises.
+        Raises TableRefused, RunFenced, StorageError, and what ``BatchRows.write`` raises.
         """
-        prefix = prefix_of(batch_id, query_id)
-        manifest = self._find(prefix)
-        if manifest is not None:
-            held = manifest.get("covers")
-            check_offsets_digest(self._table.uri, batch_id, None if held is None else str(held), rows.offsets_digest)
-            self._move_in(manifest)
-            return _counts_in(manifest)
-        staged = self._staging.stage(rows, batch_id, prefix, self._partition_by)
-        if self._find(prefix) is not None:
-            raise StorageError(f"another pipeline has added micro-batch {batch_id} to {self._table.uri} meanwhile")
-        added = self.add_staged(self._staging.batch(batch_id), staged, prefix, rows.offsets_digest)
-        self._forget_old(query_id)
+        self._rows = rows
+        try:
+            added: Added = self._drive(self._machine.add(plan)).added
+        finally:
+            self._rows = None
         return added
 
-    def add_staged(
-        self, staged_in: str, staged: Sequence[StagedFile], prefix: str, offsets_digest: str | None = None
-    ) -> Added:
-        """Writes the manifest of a micro-batch whose files are ready in a staging folder, and moves the files in."""
-        self._remove_leftovers(prefix)
+    def adopt(self, plan: BatchPlan) -> None:
+        """Publishes an entry with the offsets of ``plan``, without rows: it ends all earlier runs and queries. Raises
+        RunFenced, StorageError.
+        """
+        self._drive(self._machine.adopt(plan, NewFiles(("", []), Added(0, 0, 0, 0))))
+
+    def commit_group(self, plan: BatchPlan, commit: Callable[[QueryState], None]) -> bool:
+        """Calls ``commit`` with the newest micro-batch of the query of ``plan``, to commit its offsets to the group, if
+        no newer run has published. Returns whether this run may do that. Raises StorageError.
+        """
+        self._commit_offsets = commit
+        done: bool = self._drive(self._machine.commit_offsets(plan))
+        return done
+
+    # --- the machine's operations
+
+    def _drive(self, steps: Any) -> Any:
+        return drive(steps, self._perform)
+
+    def _perform(self, operation: object) -> object:
+        match operation:
+            case ReadEntry(number):
+                return self._notes.read_text(_name_of(number))
+            case CreateEntry(number, text):
+                return self._notes.create(_name_of(number), text)
+            case ListEntries():
+                return [int(name[len(_ENTRY) : -5]) for name in self._notes.children() if _is_entry(name)]
+            case DeleteEntry(number):
+                self._notes.delete(_name_of(number))
+            case IsMarked():
+                return self._notes.read_text(_MARK) is not None
+            case MarkForgotten():
+                self._notes.create(_MARK, "")
+            case ReadEarlier():
+                return self._earlier_state()
+            case WriteRows(plan):
+                return self._write(plan)
+            case FinishEntry(position):
+                self._finish(position)
+            case DiscardFiles(files):
+                self._staging.root.child(files.content[0]).remove()
+            case HasLeftovers():
+                return self._staging.has_other_runs()
+            case RemoveLeftovers(can_publish):
+                self._staging.remove_runs(can_publish, self._dead)
+            case CommitGroup(batch):
+                self._commit_offsets(batch)
+            case _:
+                raise TypeError(f"a table has no operation {operation}")
+        return None
+
+    def _earlier_state(self) -> TableState:
+        """Returns the state that an earlier version has noted, for a table without a log."""
+        state = self._earlier.state()
+        if not state.queries and self._table.data_files():
+            raise TableRefused(
+                f"{self._table.uri} has files and no notes of their micro-batches ({self._notes.uri}): records could "
+                "be missing or be added twice. Restore the notes, or ingest into another table with another group"
+            )
+        return state
+
+    def _write(self, plan: BatchPlan) -> NewFiles:
+        assert self._rows is not None
+        folder = self._staging.batch(plan.batch)
+        prefix = prefix_of(plan.batch, plan.query)
+        staged = self._staging.stage(self._rows, plan.batch, prefix, self._partition_by)
+        return NewFiles((folder, staged), Added.of(staged))
+
+    def _described(self, change: TableChange) -> dict[str, Any]:
+        """Returns where the files of a change are, and their names in the table."""
+        if change.files is None or change.plan is None:
+            return {}
+        folder, staged = change.files.content
+        prefix = f"{prefix_of(change.plan.batch, change.plan.query)}-{change.run.text}"
         moves = [(file.name, table_file_name(file.name, prefix, number)) for number, file in enumerate(staged)]
-        added = Added.of(staged)
-        manifest = {
-            "version": 1,
-            "staged": staged_in,
-            "moves": moves,
-            "rows": added.rows,
-            "bad": added.bad,
-            "bytes": added.size,
-            "covers": offsets_digest,
-        }
-        self._manifests.write_text(f"{prefix}.json", json.dumps(manifest) + "\n")
-        self._move_in(manifest)
-        return added
+        return {"query": change.plan.query, "batch": change.plan.batch, "staged": folder, "moves": moves}
 
-    def _forget_old(self, query_id: str) -> None:
-        own = [name for name in self._names() if name.startswith("batch-") and name.endswith(f"-{query_id[:8]}.json")]
-        own.sort(key=lambda name: int(name.split("-")[1]))  # numerically: as text, 1000000 is before 2
-        for old in own[:-_MANIFESTS_KEPT]:
-            self._manifests.delete(old)
+    def _finish(self, position: LogPosition) -> None:
+        if position.number == 0:  # the micro-batches of an earlier version
+            for folder, moves in self._earlier.unfinished(self._staging.root):
+                self._move_in(folder, moves)
+        elif "moves" in position.content:
+            self._move_in(position.content["staged"], position.content["moves"])
 
-    def _move_in(self, manifest: dict[str, object]) -> None:
-        staged, moves = self._staging.root.child(str(manifest["staged"])), manifest["moves"]
-        assert isinstance(moves, list)
-        self._table.move_here(staged, [(name, target) for name, target in moves])
+    def _move_in(self, folder: str, moves: Sequence[Sequence[str]]) -> None:
+        staged = self._staging.root.child(folder)
+        is_ours = folder.startswith(f"{self._staging.run.text}/")
+        if moves and (is_ours or staged.children()):  # another run has moved all files, or has died before
+            self._table.move_here(staged, [(name, target) for name, target in moves])
         staged.remove()
 
-    def _names(self) -> list[str]:
-        return [name for name in self._manifests.children() if name.endswith(".json")]
 
-    def _find(self, prefix: str) -> dict[str, object] | None:
-        """Returns the manifest of a micro-batch; None if there is none."""
-        name = f"{prefix}.json"
-        text = self._manifests.read_text(name)
-        return None if text is None else self._parse_manifest(name, text)
-
-    def _read(self, name: str) -> dict[str, object]:
-        return self._parse_manifest(name, self._manifests.read_text(name) or "")
-
-    def _parse_manifest(self, name: str, text: str) -> dict[str, object]:
-        try:
-            manifest = parse_json(text)
-            if manifest["version"] != 1 or not {"staged", "moves", "rows", "bad"} <= manifest.keys():
-                raise ValueError("it is of another version")
-        except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(
-                f"{self._manifests.child(name).uri} is not a manifest of a micro-batch: {error}"
-            ) from error
-        found: dict[str, object] = manifest
-        return found
-
-    def _remove_leftovers(self, prefix: str) -> None:
-        """Removes files of a half-done micro-batch from the table. Versions without manifests left such files there."""
-        if self._looked_for_leftovers or not isinstance(self._table, LocalLocation):
-            return
-        self._looked_for_leftovers = True
-        for old in self._table.path.glob(f"**/{prefix}-*.parquet"):
-            old.unlink()
+def _name_of(number: int) -> str:
+    return f"{_ENTRY}{number:020d}.json"
 
 
-def _counts_in(manifest: dict[str, object]) -> Added:
-    """Returns the counts in a manifest; manifests of earlier versions have no ``bytes``."""
-    moves, size = manifest["moves"], manifest.get("bytes")
-    assert isinstance(moves, list)
-    size = None if size is None else int(str(size))
-    return Added(int(str(manifest["rows"])), int(str(manifest["bad"])), len(moves), size)
+def _is_entry(name: str) -> bool:
+    return name.startswith(_ENTRY) and name.endswith(".json") and name[len(_ENTRY) : -5].isdecimal()
 
 
 class Lake:
@@ -204,7 +274,10 @@ class Lake:
 
     def add(self, batch: DataFrame, batch_id: int) -> int:
         """Adds a micro-batch, unless the table already has it; returns the number of its rows."""
-        return self._table.add(SparkRows(batch), batch_id, query_id(LocalLocation(self.checkpoint))).rows
+        checkpoint = LocalLocation(self.checkpoint)
+        planned = planned_batch(checkpoint, batch_id)
+        plan = plan_of(checkpoint, planned, query_id(checkpoint), batch_id)
+        return self._table.add(SparkRows(batch), plan).rows
 
     def files(self) -> Iterable[Path]:
         """Returns the table's data files."""

@@ -14,7 +14,7 @@ from odradek.pipelines.value_formats import Framing, ValueFormat
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from odradek.pipelines.lake import Added
+    from odradek.pipelines.commit.state import Added
 
 TABLE_FORMATS = ("parquet", "delta")
 WRITERS = ("workers", "spark")
@@ -90,6 +90,12 @@ class PipelineOptions:
     partition_by: Annotated[
         str | Sequence[str], Option("Partition the table into folders by these columns.", "COL[,COL]")
     ] = ()
+    single_driver: Annotated[
+        bool,
+        Option(
+            "The location has no exclusive create: state that no other pipeline writes to the table at the same time."
+        ),
+    ] = False
     files_per_batch: Annotated[int | None, Option("Use at most N tasks to write.", "N", minimum=1)] = None
     writer: Annotated[
         str, Option("The writer of the files: Spark's Python workers (no rows in Java), or Spark.", choices=WRITERS)
@@ -230,6 +236,28 @@ class TransformOptions:
     spark: SparkSession | None = None
     stop: threading.Event | None = None
     advance: Callable[[int], None] = lambda rows: None
+
+
+@dataclass(frozen=True)
+class AdoptOptions:
+    """``execute``: whether to do it; otherwise it is only planned. ``spark``: the session for a table at a URI."""
+
+    bootstrap_servers: str
+    _: KW_ONLY
+    group: Annotated[str, Option("The consumer group of the table; it is set to the table's offsets.", "GROUP")]
+    output: Annotated[str | Path, Option("The location of the table.", "DIR|URI")]
+    checkpoint: Annotated[
+        str | Path | None, Option("The folder of Spark's checkpoint. Default: in the table's folder.", "DIR|URI")
+    ] = None
+    execute: Annotated[bool, Option("Do it. Without this option, the command only shows what it would do.")] = False
+    options: SourceOptions = None
+    storage_options: Annotated[
+        Mapping[str, str] | None,
+        Option("A storage option of deltalake. Repeatable.", "NAME=VALUE", name="--storage-option"),
+    ] = None
+    master: Master = "local[*]"
+    conf: SparkConf = None
+    spark: SparkSession | None = None
 
 
 _UNLOADED = ("SparkSession", "Added", "FindingRules", "DataFrame")

@@ -29,10 +29,11 @@ def run_query(
     *,
     trigger: str | None = None,
     stop: threading.Event | None = None,
+    on_poll: Callable[[], None] = lambda: None,
 ) -> None:
     """Calls ``add`` with each micro-batch and its number. Without ``trigger``, the query reads what the topics have
     now. With ``trigger`` (``10 seconds``), the query reads at this interval. If ``stop`` is set, the query ends early.
-    Raises QueryFailed.
+    ``on_poll`` is called about every half second while the query runs. Raises QueryFailed.
     """
     failed: list[Exception] = []
 
@@ -50,6 +51,7 @@ def run_query(
         try:
             patience = _PATIENCE_POLLS
             while not query.awaitTermination(_POLL_S):
+                on_poll()
                 if stop is not None and stop.is_set():
                     patience -= 1
                     # Stop between two micro-batches if the current micro-batch ends soon.

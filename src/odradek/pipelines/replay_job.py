@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 
 from odradek.core.errors import ConfigError
 from odradek.core.keyword_options import with_keywords
-from odradek.pipelines.ingest_job import Target, make_target, open_table, start_spark
+from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
+from odradek.pipelines.ingest_job import make_target, start_spark
 from odradek.pipelines.options import ReplayOptions, names
 from odradek.pipelines.queries import plain_timestamps, spark_failures
 from odradek.pipelines.replay_ranges import Replay, Replayed, ReplayRanges, Selection, find
 from odradek.pipelines.replay_topic import ORIGIN_COLUMNS, ReplayTopic, find_target, records_to_send
 from odradek.pipelines.replay_transactions import into_topic_once
+from odradek.pipelines.tables import Target, open_table
 from odradek.spark.options import parse_options, parse_size
 from odradek.spark.progress import progress_options
 
@@ -74,7 +76,7 @@ def _into_table(
     started = time.monotonic()
     with open_table(into, get_spark) as (table, started_spark):
         for known_as in dict.fromkeys((query, by_names)):
-            before = table.find_added(known_as)
+            before = table.find_added(_plan(job, known_as))
             if before is not None:
                 seconds, is_older = time.monotonic() - started, known_as != query
                 return Replayed(job.found.offsets, before.rows, before.bad, True, seconds, is_older)
@@ -86,10 +88,15 @@ def _into_table(
             table.begin(records)
             if into.writer == "workers":
                 options, planned = job.planned(into.values.headers, task_options)
-                added = table.add_ranges(spark, options, planned, 0, query=query)
+                added = table.add_ranges(spark, options, planned, _plan(job, query))
             else:
-                added = table.add(records, 0, query)
+                added = table.add(records, _plan(job, query))
         return Replayed(job.found.offsets, added.rows, added.bad, already=False, seconds=time.monotonic() - started)
+
+
+def _plan(job: Replay, query: str) -> BatchPlan:
+    """Returns a replay as the one micro-batch of a query."""
+    return BatchPlan(query, 0, covers_of(job.found.ranges), ends_of({}))
 
 
 def _into_topic(

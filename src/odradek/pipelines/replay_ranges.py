@@ -35,8 +35,8 @@ from odradek.spark.options import ReadOptions, parse_options
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from odradek.pipelines.ingest_job import Target
     from odradek.pipelines.replay_topic import ReplayTopic
+    from odradek.pipelines.tables import Target
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.checkpoint import CommitState
-from odradek.pipelines.lake import Added
+from odradek.pipelines.commit.state import Added
 from odradek.pipelines.task_reports import TaskReport
 
 # The rate covers this many of the last seconds.

@@ -5,9 +5,12 @@ renewed the record.
 
 A run first writes its record and then reads the others. If another run is alive, the new run is refused with the name
 of the other run. A run of this machine is alive while its process runs. A run of another machine is alive while it
-renews its record. The leftovers of a dead run, beside or in the table, are removed at once if the run was on this
-machine, else after a day. In both cases the record of a dead run stays for a day. During this day each run looks for
-leftovers of the dead run at its own begin and end, because a task of the dead run may still be writing.
+renews its record. This check is a courtesy: it compares clocks, and a paused run looks dead. The log of the table keeps
+the rows right (``commit/machine``), by the run's number. The number rises from run to run. The file ``number-<number>``
+of the newest run stays.
+
+The record of a dead run stays for a day. During this day each run looks for leftovers of the dead run at its own begin
+and end, because a task of the dead run may still be writing.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from odradek.pipelines.filesystems import Location
 from odradek.pipelines.staging import DAY_S
 
 RUNS = "runs"
+_NUMBER = "number-"
 RENEW_S = 20.0
 SILENT_S = 90.0
 # Two runs that begin at the same time see each other. The later run gives up. The earlier run waits this long for that.
@@ -38,7 +42,7 @@ class RunRecord(NamedTuple):
     """The record of a run. ``process``: the pid and its start time; empty after the run has ended. ``seen_s``: the time
     at which the run last renewed the record, in seconds since 1970. ``holds``: whether the run may write to the table;
     False while the run begins, and after its end. ``machine``: the machine and namespace of the pid; earlier versions
-    did not write it.
+    did not write it. ``number``: the run's number; 0 before it has one, and in records of earlier versions.
     """
 
     run: str
@@ -48,6 +52,7 @@ class RunRecord(NamedTuple):
     seen_s: float
     holds: bool
     machine: str = ""
+    number: int = 0
 
 
 class Run:
@@ -63,7 +68,9 @@ class Run:
         self._renewing: threading.Thread | None = None
         self.may_have_leftovers = False
         self.dead: frozenset[str] = frozenset()
-        """Runs whose leftovers can be removed."""
+        """Runs of earlier versions whose leftovers can be removed, because they are surely dead."""
+        self.gone: frozenset[str] = frozenset()
+        """Runs that have left a record and look dead: there may be leftovers of them."""
 
     def begin(self) -> None:
         """Writes this run's record. Raises StorageError if another run of this table is alive."""
@@ -87,9 +94,25 @@ class Run:
             self._runs.delete(f"{self.id}.json")
             raise
         self.dead = frozenset(one.run for one in others if self._is_over(one))
+        self.gone = frozenset(one.run for one in others)
         renewing = threading.Thread(target=self._renew, name="odradek-run", daemon=True)
         renewing.start()
         self._renewing = renewing
+
+    def take_number(self, least: int) -> int:
+        """Returns the run's number, which is higher than ``least`` and than the numbers of all earlier runs.
+
+        Where a store has no exclusive create, two runs may get one number; the log distinguishes them by their ids.
+        """
+        names = [name for name in self._runs.children() if name.startswith(_NUMBER)]
+        taken = [int(name.removeprefix(_NUMBER)) for name in names if name.removeprefix(_NUMBER).isdecimal()]
+        number = max([least, *taken]) + 1
+        while not self._runs.create(f"{_NUMBER}{number:08d}", f"{self.id}\n"):
+            number += 1
+        for name in names:
+            self._runs.delete(name)
+        self._record = self._record._replace(number=number)
+        return number
 
     def forget_dead(self) -> None:
         """Removes the records of runs that have been dead for a day. Their leftovers are already removed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from odradek.client.admin import Admin
@@ -15,7 +15,7 @@ from odradek.client.model import MemberDescription
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 from odradek.spark.lookups import Lookups
-from odradek.spark.options import ReadOptions, parse_options
+from odradek.spark.options import COMMITTED_BY_TABLE, ReadOptions, parse_options
 from odradek.spark.patterns import java_pattern
 
 if TYPE_CHECKING:
@@ -52,6 +52,10 @@ class Source:
         chosen = ours | subscription | dict(self.options)
         parse_options(chosen, streaming=True)
         return chosen
+
+    def committed_by_table(self) -> Source:
+        """Returns the same source, which does not commit: the table's pipeline does."""
+        return replace(self, options={**self.options, COMMITTED_BY_TABLE: "true"})
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """Returns the records from the group's committed offsets on."""

@@ -12,7 +12,7 @@ import os
 import re
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from odradek.core.errors import OdradekError
+from odradek.pipelines.commit.state import NO_RUN, RunTag
 from odradek.pipelines.file_statistics import file_statistics
 from odradek.pipelines.filesystems import FileStatus, HadoopLocation, LocalLocation, Location, sync_directory
 from odradek.pipelines.value_reader import ERROR
@@ -70,30 +71,37 @@ class StagedRows(Protocol):
 
 
 class Staging:
-    """The staging folder of one run of a writer."""
+    """The staging folders of a table: one for each run of a writer. ``run``: the run that stages now."""
 
-    def __init__(self, root: Location, run: str | None = None) -> None:
+    def __init__(self, root: Location) -> None:
         self.root = root
-        self.run = run or uuid.uuid4().hex
-        self._dead: frozenset[str] = frozenset()
+        self.run = NO_RUN
 
     def batch(self, batch_id: int) -> str:
         """Returns the name of a micro-batch's folder below ``root``."""
-        return f"{self.run}/batch-{batch_id}"
+        return f"{self.run.text}/batch-{batch_id}"
 
-    def remove_runs(self, dead: Collection[str] | None) -> None:
-        """Removes the folders of ``dead`` runs, and of other runs that are older than a day; None: removes all."""
-        self._dead = frozenset(dead or ())
-        for name in self.root.children():
-            if dead is None or name in dead or (name != self.run and self.root.child(name).age_s() > DAY_S):
+    def has_other_runs(self) -> bool:
+        """Returns whether there are folders of other runs."""
+        return any(name != self.run.text for name in self.root.children())
+
+    def remove_runs(self, can_publish: Callable[[RunTag], bool], dead: Collection[str] | None) -> None:
+        """Removes the folders of runs that can publish no more, and then the root if it is empty.
+
+        Runs of earlier versions have no number: their folders are removed if they are ``dead`` or older than a day, or
+        in any case if ``dead`` is None.
+        """
+        names = self.root.children()
+        for name in names:
+            run = RunTag.parse(name)
+            is_left = can_publish(run) if run is not None else not self._is_dead(name, dead)
+            if not is_left:
                 self.root.child(name).remove()
-
-    def close(self) -> None:
-        """Removes the folders of this run and of dead runs, and then the root if it is empty."""
-        for name in {self.run, *self._dead.intersection(self.root.children())}:
-            self.root.child(name).remove()
         if not self.root.children():
             self.root.remove()
+
+    def _is_dead(self, name: str, dead: Collection[str] | None) -> bool:
+        return dead is None or name in dead or self.root.child(name).age_s() > DAY_S
 
     def stage(self, rows: StagedRows, batch_id: int, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
         """Writes the rows of a micro-batch; returns the files with rows. On a local location the files are synced.

@@ -13,6 +13,7 @@ import json
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.json_depth import parse_json
@@ -40,8 +41,8 @@ class TableLayout:
 
 
 def check_table(table: Location, shape: TableLayout, log_has_records: Callable[[], bool] = lambda: True) -> str | None:
-    """Returns the table's id; None if no table was begun. ``log_has_records``: whether the log of a Delta table has
-    table commits of ours. Raises ConfigError if the location has a table of another layout that is not empty, or
+    """Returns the table's id; None if no table was begun. ``log_has_records``: whether the table's own notes have
+    anything. Raises ConfigError if the location has a table of another layout that is not empty, or
     anything that ``check_not_foreign`` refuses; StorageError.
     """
     text = table.child(STATE).read_text(_FILE)
@@ -79,8 +80,11 @@ def begin_table(table: Location, shape: TableLayout, log_has_records: Callable[[
     text = state.read_text(_FILE)
     if table_id is None or text is None or _parse(table, text)[1] != _as_stored(shape):
         table_id = table_id or uuid.uuid4().hex
-        content = {"version": 1, "id": table_id, "shape": _as_stored(shape)}
-        state.write_text(_FILE, json.dumps(content, indent=1) + "\n")
+        content = json.dumps({"version": 1, "id": table_id, "shape": _as_stored(shape)}, indent=1) + "\n"
+        if text is not None:  # the layout of a table that holds nothing
+            state.write_text(_FILE, content)
+        elif not state.create(_FILE, content):  # another run has begun the table meanwhile
+            return begin_table(table, shape, log_has_records)
     return table_id
 
 
@@ -105,15 +109,13 @@ def _as_stored(shape: TableLayout) -> dict[str, object]:
 
 
 def _has_records(
-    table: Location, held: dict[str, object], wanted: dict[str, object], log_has_records: Callable[[], bool]
+    table: Location, held: dict[str, object], wanted: dict[str, object], has_records: Callable[[], bool]
 ) -> bool:
-    """Returns whether the table has data files, manifests of micro-batches or a Delta log.
-
-    If the table was begun as Delta and ``wanted`` is Delta, only our own table commits count, because other writers may
-    have added rows.
+    """Returns whether the table holds anything. If it was begun with the same format, our own notes decide
+    (``has_records``), because other writers may have added rows to a Delta table. Otherwise its files decide.
     """
-    if held.get("table_format") == wanted["table_format"] == "delta":
-        return log_has_records()
+    if held.get("table_format") == wanted["table_format"]:
+        return has_records()
     return bool(table.child(STATE).child(BATCHES).children() or _DELTA in table.children() or table.data_files())
 
 
@@ -134,9 +136,23 @@ def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None
 def bind(checkpoint: Location, table: Location, table_id: str, *, has_batches: bool) -> None:
     """Marks the checkpoint as that of this table. Raises the errors of ``check_checkpoint``."""
     check_checkpoint(checkpoint, table, table_id, has_batches=has_batches)
+    mark(checkpoint, table_id)
+
+
+def mark(checkpoint: Location, table_id: str) -> None:
+    """Marks a checkpoint as that of a table."""
     if checkpoint.read_text(_MARK) is None:
         checkpoint.make()
         checkpoint.write_text(_MARK, table_id + "\n")
+
+
+def stored_layout(table: Location) -> TableLayout:
+    """Returns the layout with which a table was begun. Raises ConfigError if there is none, StorageError."""
+    text = table.child(STATE).read_text(_FILE)
+    if text is None:
+        raise ConfigError(f"{table.uri} is not a table of odradek: it has no {STATE}/{_FILE}")
+    held: dict[str, Any] = _parse(table, text)[1]
+    return TableLayout(**{**held, "partition_by": tuple(held["partition_by"])})
 
 
 def _display(value: object) -> str:

@@ -19,9 +19,9 @@ from odradek.client.admin import Admin
 from odradek.core.errors import ConfigError
 from odradek.core.keyword_options import with_keywords
 from odradek.pipelines.checkpoint import COMMITTED, CommitState, commit_group, idle_state, planned_batch
+from odradek.pipelines.commit.state import Added
 from odradek.pipelines.filesystems import Location, is_uri, location_of
 from odradek.pipelines.ingest_job import LIMIT, parse_trigger, start_spark
-from odradek.pipelines.lake import Added
 from odradek.pipelines.options import TransformOptions, check_values, names
 from odradek.pipelines.queries import run_query
 from odradek.pipelines.run_progress import Watch

@@ -1,9 +1,14 @@
-"""The mark in the metadata of a query's group commits: offset, id of the acknowledged reset, id of the query."""
+"""The mark in the metadata of a query's group commits: offset, id of the acknowledged reset, id of the query, output.
+
+Only commits for a table have its output, so that the pipeline of another table can name it.
+"""
 
 from __future__ import annotations
 
 from odradek.core.ids import NO_EPOCH, OffsetAndMetadata
 from odradek.lag.reset_mark import QUERY_MARK as MARK
+
+_MOST_OUTPUT = 500
 
 
 def mark_commit(
@@ -28,7 +33,7 @@ def mark_of(commit: OffsetAndMetadata) -> str | None:
     """Returns the reset id that a marked commit acknowledges, empty if none; None for a commit without a valid mark."""
     if not commit.metadata.startswith(MARK):
         return None
-    offset, reset_id, _ = _parts(commit)
+    offset, reset_id, *_ = _parts(commit)
     # A tool may copy metadata to a commit of another offset: then the mark is not valid.
     return reset_id if offset == str(commit.offset) else None
 
@@ -41,6 +46,17 @@ def other_query(commit: OffsetAndMetadata | None, query: str) -> str:
     return found if query and found != query else ""
 
 
+def with_output(commit: OffsetAndMetadata, output: str) -> OffsetAndMetadata:
+    """Returns a marked commit that names the output of its query, shortened at its start if it is long."""
+    offset, reset_id, query, _ = _parts(commit)
+    return commit._replace(metadata=MARK + ":".join((offset, reset_id, query, output[-_MOST_OUTPUT:])))
+
+
+def output_of(commit: OffsetAndMetadata) -> str:
+    """Returns the output that a marked commit names; empty if it names none."""
+    return "" if mark_of(commit) is None else _parts(commit)[3]
+
+
 def _parts(commit: OffsetAndMetadata) -> list[str]:
-    """Returns a mark's offset, reset id and query; the last two may be empty."""
-    return [*commit.metadata.removeprefix(MARK).split(":", 2), "", ""][:3]
+    """Returns a mark's offset, reset id, query and output; the last three may be empty."""
+    return [*commit.metadata.removeprefix(MARK).split(":", 3), "", "", ""][:4]

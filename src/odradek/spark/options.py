@@ -25,6 +25,7 @@ from odradek.spark.zookeeper_start import LAST_READ, OPTIONS, PREFIX, ZooKeeperS
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 STARTING = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")  # in order of precedence
 ENDING = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+COMMITTED_BY_TABLE = "committedByTable"
 OTHERS = (
     "startingOffsetsByTimestampStrategy",
     "maxOffsetsPerTrigger",
@@ -45,6 +46,7 @@ OTHERS = (
     "maxBytesPerTrigger",
     "strictOptions",
     "progressTo",  # for the pipelines: see progress.py
+    COMMITTED_BY_TABLE,  # for the pipelines: the source only reads the group's offsets, to follow resets
     "topicIds",  # for the pipelines: the ids of the topics to read, so that a topic created again is not read
 )
 KNOWN = {name.lower(): name for name in (*SUBSCRIPTIONS, *STARTING, *ENDING, *OTHERS, *OPTIONS)}
@@ -110,7 +112,7 @@ class ReadOptions:
     """Checked options of one read. Times are milliseconds; limits are None if they are not given.
 
     ``commit_offsets``: the source commits to its group. ``offsets_in_transaction``: the transactions of
-    ``transactional_writer`` do that instead.
+    ``transactional_writer`` do that instead. ``offsets_by_table``: a pipeline does it after its table has the rows.
     """
 
     client: ClientConfig
@@ -125,6 +127,7 @@ class ReadOptions:
     auto_offset_reset: str = "earliest"
     commit_offsets: bool = False
     offsets_in_transaction: bool = False
+    offsets_by_table: bool = False
     on_group_reset: OnGroupReset = OnGroupReset.IGNORE
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
@@ -169,7 +172,8 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
         latest_without_record=_strategy(options),
         group_id=group_id,
         auto_offset_reset=auto_offset_reset,
-        commit_offsets=committing == "true",
+        commit_offsets=committing == "true" and not flag(options, COMMITTED_BY_TABLE, False),
+        offsets_by_table=committing == "true" and flag(options, COMMITTED_BY_TABLE, False),
         offsets_in_transaction=committing == "transaction",
         on_group_reset=_on_group_reset(options, committing != "false"),
         max_offsets_per_trigger=_number(options, "maxOffsetsPerTrigger"),

@@ -429,7 +429,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         The resets are those to follow. If the query ignores resets or does not commit, the commits are None.
         """
         options = self.options
-        if not (options.commit_offsets or options.offsets_in_transaction):
+        if not (options.commit_offsets or options.offsets_in_transaction or options.offsets_by_table):
             return None, {}
         existing = self._lookups.existing_ends(done, ends)
         committed = self._lookups.committed(ends)
@@ -438,6 +438,8 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         if options.offsets_in_transaction:
             if start == self._planned and (behind := plan.uncommitted(decision, committed, existing)):
                 self._lookups.warn_of_no_transaction(behind)
+            self._settled = start
+        elif options.offsets_by_table:
             self._settled = start
         elif self._lookups.commit_existing(decision, existing, done.query):
             self._settled = start

@@ -1,0 +1,62 @@
+"""``odradek pipeline adopt``: shows what an adoption does, and does it with ``--execute``."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from odradek.cli.options import columns
+from odradek.cli.pipeline_options import AdoptLine, check_pyspark
+from odradek.cli.terminal import EXIT_OK, note, note_table, print_json, spinner
+
+if TYPE_CHECKING:
+    from odradek.pipelines.adoption import Adoption
+
+
+def run_adopt_command(request: AdoptLine) -> int:
+    """Runs the command; returns the exit code. Raises OdradekError."""
+    check_pyspark()
+    from odradek.pipelines.adoption import adopt
+    from odradek.pipelines.options import AdoptOptions
+
+    given = {field.name: getattr(request, field.name) for field in dataclasses.fields(AdoptOptions)}
+    with spinner("looking at the table"):
+        found = adopt(**given | {"options": request.source_options()})
+    if request.as_json:
+        print_json(_as_json(request, found))
+    else:
+        _show(request, found)
+    return EXIT_OK
+
+
+def _show(request: AdoptLine, found: Adoption) -> None:
+    held = found.committed
+    rows = [(tp.topic, str(tp.partition), str(at), str(held.get(tp, "-"))) for tp, at in found.offsets.items()]
+    note_table(columns(("TOPIC", "PARTITION", "TABLE", "GROUP BEFORE"), rows, right=frozenset({1, 2, 3})))
+    note(f"The offsets of the table are known by {found.known_by}.")
+    did = "Done" if found.is_done else "With --execute"
+    parts = [
+        f"group {request.group} is set to the table's offsets",
+        "earlier checkpoints can add nothing",
+    ]
+    if found.checkpoint is not None:
+        parts.append(f"the checkpoint {found.checkpoint} is renamed to {found.kept_as}")
+    note(f"{did}: {'; '.join(parts)}.")
+    if found.is_done:
+        note("Run ingest with the same options as before: it begins at these offsets.")
+
+
+def _as_json(request: AdoptLine, found: Adoption) -> dict[str, object]:
+    offsets = [
+        {"topic": tp.topic, "partition": tp.partition, "offset": at, "committed": found.committed.get(tp)}
+        for tp, at in found.offsets.items()
+    ]
+    return {
+        "output": str(request.output),
+        "group": request.group,
+        "offsets": offsets,
+        "known_by": found.known_by,
+        "checkpoint": found.checkpoint,
+        "kept_as": found.kept_as,
+        "done": found.is_done,
+    }

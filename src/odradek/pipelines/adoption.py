@@ -1,0 +1,148 @@
+"""Adoption: a new checkpoint begins at the offsets of a table, if the old one does not agree with the table.
+
+The plan shows what is done. Then, in this order: an entry of the table's log ends all earlier runs and queries, and has
+the table's offsets; the old checkpoint gets another name; the new one is marked as the table's; the group is committed.
+The first micro-batch of the new checkpoint must begin at these offsets (``commit/state``), so a killed adoption is
+simply repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek.client.admin import Admin
+from odradek.core.errors import ConfigError, StorageError
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.core.keyword_options import with_keywords
+from odradek.pipelines.commit.state import BatchPlan, ends_of
+from odradek.pipelines.filesystems import is_uri, location_of
+from odradek.pipelines.ingest_job import start_spark
+from odradek.pipelines.options import AdoptOptions
+from odradek.pipelines.sources import with_short_timeouts
+from odradek.pipelines.table_folders import folder_of, log_options
+from odradek.pipelines.table_state import stored_layout
+from odradek.pipelines.tables import Table, Target, open_table
+from odradek.pipelines.value_formats import Framing, ValueFormat
+from odradek.pipelines.values import Values
+from odradek.spark.options import parse_options
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
+    from pyspark.sql import SparkSession
+
+NOTES, ROWS = "the notes of the table", "the rows of the table"
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """What an adoption does. ``offsets``: where the new checkpoint begins. ``known_by``: how these are known.
+    ``committed``: the group's offsets before. ``checkpoint``: the old checkpoint, and ``kept_as``: its new name; both
+    are None if there is none. ``is_done``: whether it was done."""
+
+    offsets: Mapping[TopicPartition, int]
+    known_by: str
+    committed: Mapping[TopicPartition, int]
+    checkpoint: str | None
+    kept_as: str | None
+    is_done: bool = False
+
+
+@with_keywords(AdoptOptions)
+def adopt(options: AdoptOptions) -> Adoption:
+    """Lets a new checkpoint begin at the offsets of a table; returns what is done, or would be done.
+
+    Raises ConfigError, StorageError, GroupNotEmpty, BrokerUnreachable.
+    """
+    given = {"kafka.bootstrap.servers": options.bootstrap_servers, "subscribe": "any", **(options.options or {})}
+    client = with_short_timeouts(parse_options(given, streaming=False).client)
+
+    def get_spark() -> SparkSession:
+        return options.spark or start_spark(options.master, options.conf)
+
+    target = _target(options, get_spark)
+    with open_table(target, get_spark) as (table, _), Admin(client) as admin:
+        offsets, known_by = _offsets_of(table)
+        if not offsets:
+            raise ConfigError(f"{options.output} has no rows: run ingest with a new --checkpoint")
+        held = {tp: one.offset for tp, one in admin.list_group_offsets(options.group, offsets).items()}
+        old = table.checkpoint if table.checkpoint.children() else None
+        kept_as = None if old is None else f"{old.uri.rstrip('/')}.before-{uuid.uuid4().hex[:8]}"
+        found = Adoption(offsets, known_by, held, None if old is None else old.uri, kept_as)
+        if not options.execute:
+            return found
+        table.adopt(_plan(offsets))
+        if old is not None and kept_as is not None:
+            old.rename(kept_as)
+        table.bind_anew()
+        admin.alter_group_offsets(options.group, {tp: OffsetAndMetadata(at) for tp, at in offsets.items()})
+    return Adoption(offsets, known_by, held, found.checkpoint, kept_as, is_done=True)
+
+
+def _target(options: AdoptOptions, get_spark: Callable[[], SparkSession]) -> Target:
+    """Returns the table with the layout that it was begun with. Raises ConfigError."""
+    output = str(options.output)
+    held = stored_layout(location_of(output, get_spark() if is_uri(output) else None))
+    values = Values(
+        ValueFormat(held.value_format), held.schema, Framing(held.framing),
+        flat=held.flat, headers=held.headers, keep_raw=held.keep_raw,
+    )  # fmt: skip
+    checkpoint = None if options.checkpoint is None else str(options.checkpoint)
+    given = options.storage_options or {}
+    return Target(output, held.table_format, values, held.partition_by, checkpoint, storage_options=given)
+
+
+def _plan(offsets: Mapping[TopicPartition, int]) -> BatchPlan:
+    """Returns a micro-batch without rows that ends at the offsets, of a query that no checkpoint has."""
+    query = f"adopted-{uuid.uuid4().hex}"
+    return BatchPlan(query, 0, ends_of({}), ends_of(offsets), offsets=offsets)
+
+
+def _offsets_of(table: Table) -> tuple[dict[TopicPartition, int], str]:
+    """Returns the table's offsets: those of its notes, or the ones after its rows."""
+    rows = _after_rows(table)
+    noted = table.noted_offsets(rows)
+    if noted and noted.keys() >= rows.keys():
+        return noted, NOTES
+    return rows, ROWS
+
+
+def _after_rows(table: Table) -> dict[TopicPartition, int]:
+    """Returns the offset after the last row of each partition. Raises StorageError."""
+    import pyarrow as pa
+
+    with _reading(table):
+        found: dict[TopicPartition, int] = {}
+        for batch in _dataset(table).to_batches(columns=["topic", "partition", "offset"]):
+            rows = pa.Table.from_batches([batch]).group_by(["topic", "partition"]).aggregate([("offset", "max")])
+            columns = (rows[name].to_pylist() for name in ("topic", "partition", "offset_max"))
+            for topic, partition, last in zip(*columns, strict=True):
+                tp = TopicPartition(topic, int(partition))
+                found[tp] = max(found.get(tp, 0), last + 1)
+        return dict(sorted(found.items()))
+
+
+def _dataset(table: Table) -> ds.Dataset:
+    import pyarrow.dataset as ds
+
+    if table.target.table_format == "delta":
+        from deltalake import DeltaTable
+
+        options = log_options(table.location, table.target.storage_options)
+        return DeltaTable(table.log_uri, storage_options=options).to_pyarrow_dataset()
+    folder = folder_of(table.location)
+    names = [folder.path(file.name) for file in table.location.data_files()]
+    return ds.dataset(
+        names, format="parquet", filesystem=folder.filesystem, partitioning=ds.partitioning(flavor="hive")
+    )
+
+
+@contextlib.contextmanager
+def _reading(table: Table) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{table.location.uri} cannot be read: {error}") from error

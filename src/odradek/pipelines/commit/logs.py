@@ -1,0 +1,220 @@
+"""The log of a table: its newest entry, and the next entry by an exclusive create. Pure.
+
+``FileLog`` has one file for each entry, ``VersionLog`` is the log of a Delta table. docs/notes/table-commits.md has the
+rules about forgotten entries.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from odradek.core.errors import OdradekError, StorageError
+from odradek.core.json_depth import parse_json
+from odradek.pipelines.commit.operations import (
+    CommitVersion,
+    CreateEntry,
+    DeleteEntry,
+    IsMarked,
+    ListEntries,
+    LogPosition,
+    MarkForgotten,
+    ReadEarlier,
+    ReadEntry,
+    ReadVersion,
+    Steps,
+    TableChange,
+)
+from odradek.pipelines.commit.state import BatchPlan, TableState, fenced, of_json, to_json
+
+KEPT = 200
+"""The number of newest entries that stay."""
+_VERSION = 2
+_LISTS = 5
+
+
+class OutcomeUnknown(StorageError):
+    """An entry may have been published, or may still be published by a late request."""
+
+
+class CommitLog(Protocol):
+    """A log of entries. ``newest``: returns the newest entry; without ``is_sure`` it may be an older one, and then
+    ``append`` fails. ``append``: publishes a change as the entry after
+    ``base``; returns None if another entry is there, and raises OutcomeUnknown if that cannot be found out. ``forget``:
+    removes old entries."""
+
+    def newest(self, plan: BatchPlan | None, *, is_sure: bool = False) -> Steps[LogPosition]: ...
+    def append(self, base: LogPosition, change: TableChange) -> Steps[LogPosition | None]: ...
+    def forget(self, newest: LogPosition) -> Steps[None]: ...
+
+
+class FileLog:
+    """A log in files. ``name``: the table's name for messages. ``describe``: returns the part of an entry that says
+    where the files of a change are."""
+
+    def __init__(self, name: str, describe: Callable[[TableChange], dict[str, Any]], kept: int = KEPT) -> None:
+        self._name = name
+        self._describe = describe
+        self._kept = kept
+        self._known: LogPosition | None = None
+        self._appends = 0
+        self._numbers: list[int] = []  # entries that are there, in order
+
+    def newest(self, plan: BatchPlan | None, *, is_sure: bool = False) -> Steps[LogPosition]:
+        """Raises StorageError if an entry cannot be read."""
+        while True:
+            if self._known is None:
+                self._known = yield from self._found()
+            while (text := (yield ReadEntry(self._known.number + 1))) is not None:
+                self._set_known(self._parse(self._known.number + 1, text))
+            # If this entry is still there, the next one was not forgotten when it was looked for.
+            if not is_sure or (yield from self._is_base_held(self._known)):
+                return self._known
+            self._known = None
+
+    def _set_known(self, position: LogPosition) -> None:
+        self._known = position
+        self._numbers.append(position.number)
+
+    def _found(self) -> Steps[LogPosition]:
+        """Returns an entry that belongs to the log: the newest one that a list shows, or the state before entry 1."""
+        for _ in range(_LISTS):
+            numbers = yield ListEntries()
+            if not numbers:
+                text = yield ReadEntry(1)
+                if text is not None:
+                    self._numbers = [1]
+                    return self._parse(1, text)
+                if not (yield IsMarked()):
+                    return LogPosition(0, (yield ReadEarlier()))
+                continue
+            found = max(numbers)
+            text = yield ReadEntry(found)
+            if text is None:
+                continue  # it was forgotten after the list was made
+            position = self._parse(found, text)
+            self._numbers = sorted(numbers)
+            if (yield from self._is_linked(position)):
+                return position
+        raise StorageError(
+            f"the notes of {self._name} cannot be read: the list of its entries is not complete. Run the command again"
+        )
+
+    def _is_linked(self, position: LogPosition) -> Steps[bool]:
+        """Returns whether the entry before this one is the one that its writer has read. Otherwise, a run that was
+        paused for long has created a forgotten entry again."""
+        if position.number == 1:
+            return not (yield IsMarked())
+        text = yield ReadEntry(position.number - 1)
+        return text is not None and self._parse(position.number - 1, text).token == position.content["previous"]
+
+    def append(self, base: LogPosition, change: TableChange) -> Steps[LogPosition | None]:
+        """Raises OutcomeUnknown, RunFenced."""
+        self._appends += 1
+        number, token = base.number + 1, f"{change.run.text}.{self._appends}"
+        state = change.state_after(base.state)
+        content = {"version": _VERSION, "token": token, "previous": base.token, "state": to_json(state)}
+        text = json.dumps(content | self._describe(change)) + "\n"
+        failed: Exception | None = None
+        try:
+            yield CreateEntry(number, text)
+        except (OdradekError, OSError) as error:
+            failed = error
+        # The create may have been done although it reports that the name is taken: a client repeats a lost request.
+        held = yield from self._read_after(number, failed)
+        if held is None and failed is None:
+            raise fenced(change.run, base.state, self._name)  # it was removed by a run that found it forgotten
+        if held is None:
+            raise OutcomeUnknown(
+                f"{self._name} cannot be written: {failed}. It is not known whether entry {number} of its log will be "
+                "there: its files stay, and the next run checks the log"
+            ) from failed
+        position = self._parse(number, held)
+        if position.token != token:
+            return None
+        if not (yield from self._is_base_held(base)):
+            yield DeleteEntry(number)
+            raise fenced(change.run, base.state, self._name)
+        self._set_known(position)
+        return position
+
+    def _read_after(self, number: int, failed: Exception | None) -> Steps[str | None]:
+        try:
+            found: str | None = yield ReadEntry(number)
+        except (OdradekError, OSError) as error:
+            raise OutcomeUnknown(
+                f"{self._name} cannot be written: {failed or error}. It is not known whether entry {number} of its log "
+                "will be there (it cannot be read): its files stay, and the next run checks the log"
+            ) from error
+        return found
+
+    def _is_base_held(self, base: LogPosition) -> Steps[bool]:
+        """Returns whether the entry before is still there. Entries are forgotten in ascending order, so while it is
+        there, the next entry was never there before."""
+        if base.number == 0:
+            return not (yield IsMarked())
+        text = yield ReadEntry(base.number)
+        return text is not None and self._parse(base.number, text).token == base.token
+
+    def forget(self, newest: LogPosition) -> Steps[None]:
+        """Removes the entries before the newest ones, in ascending order."""
+        while self._numbers and self._numbers[0] <= newest.number - self._kept:
+            if self._numbers[0] == 1:
+                yield MarkForgotten()
+            yield DeleteEntry(self._numbers[0])
+            del self._numbers[0]
+
+    def _parse(self, number: int, text: str) -> LogPosition:
+        try:
+            content = parse_json(text)
+            if content["version"] != _VERSION:
+                raise ValueError(f"version {content['version']} is not {_VERSION}")
+            state: TableState = of_json(content["state"])
+            return LogPosition(number, state, str(content["token"]), content)
+        except (ValueError, KeyError, TypeError) as error:
+            raise StorageError(f"entry {number} of the log of {self._name} cannot be read: {error}") from error
+
+
+class VersionLog:
+    """The log of a Delta table."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def newest(self, plan: BatchPlan | None, *, is_sure: bool = False) -> Steps[LogPosition]:
+        found: LogPosition = yield ReadVersion(plan)
+        return found
+
+    def append(self, base: LogPosition, change: TableChange) -> Steps[LogPosition | None]:
+        """Raises OutcomeUnknown."""
+        failed: Exception | None = None
+        try:
+            if (yield CommitVersion(base, change)):
+                return LogPosition(base.number + 1, change.state_after(base.state))
+        except (OdradekError, OSError) as error:
+            failed = error
+        try:
+            after: LogPosition = yield ReadVersion(change.plan)
+        except (OdradekError, OSError) as error:
+            raise self._unknown(change, "it cannot be read", failed or error) from error
+        if after.number == base.number:
+            raise self._unknown(change, "it is not there now", failed) from failed
+        return after if self._is_ours(after, change, base) else None
+
+    def _is_ours(self, after: LogPosition, change: TableChange, base: LogPosition) -> bool:
+        """Returns whether the log has the change, whose reply was lost."""
+        wanted = change.state_after(base.state)
+        query = None if change.plan is None else change.plan.query
+        return after.state.run == wanted.run and (query is None or after.state.of(query) == wanted.of(query))
+
+    def forget(self, newest: LogPosition) -> Steps[None]:
+        """Does nothing: Delta forgets its old versions by its own rules."""
+        yield from ()
+
+    def _unknown(self, change: TableChange, found: str, error: Exception | None) -> OutcomeUnknown:
+        what = "the entry of this run" if change.plan is None else f"micro-batch {change.plan.batch}"
+        return OutcomeUnknown(
+            f"the Delta table {self._name} cannot be written: {error}. It is not known whether its log will have "
+            f"{what} ({found}): its files stay, and the next run checks the log"
+        )

@@ -1,0 +1,180 @@
+"""One run's commits to a table. Pure: it yields operations, and the table or the simulation does them.
+
+The order of a micro-batch: read the newest entry, agree with it, write the files, publish an entry, finish it, forget
+old entries. docs/notes/table-commits.md has the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from odradek.pipelines.commit.logs import CommitLog, OutcomeUnknown
+from odradek.pipelines.commit.operations import (
+    CommitGroup,
+    DiscardFiles,
+    FinishEntry,
+    HasLeftovers,
+    LogPosition,
+    NewFiles,
+    RemoveLeftovers,
+    Steps,
+    TableChange,
+    WriteRows,
+)
+from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunTag, TableState, fenced, held_batch
+
+
+class Published(NamedTuple):
+    """A micro-batch in the table. ``is_held``: the table had it already, so this run has added nothing."""
+
+    state: QueryState
+    is_held: bool
+
+    @property
+    def added(self) -> Added:
+        return self.state.added
+
+
+class TableRun:
+    """A run of a pipeline on one table. ``name``: the table's name for messages."""
+
+    def __init__(self, run: RunTag, log: CommitLog, name: str) -> None:
+        self.run = run
+        self._log = log
+        self._name = name
+        self._finished = -1  # the number of the newest entry whose files are visible
+        self.is_open = False
+        """Whether an entry of this run may still appear in the log."""
+
+    def begin(self) -> Steps[TableState]:
+        """Finishes the newest entry, and removes the files of runs that left some. Returns the table's state.
+
+        An entry of this run ends the other runs before their files are removed. Raises RunFenced, StorageError.
+        """
+        newest = yield from self._newest_finished(None)
+        has_leftovers = yield HasLeftovers()
+        while has_leftovers and newest.state.run != self.run:
+            self._check(newest.state)
+            appended = yield from self._append(newest, TableChange(self.run))
+            if appended is None:
+                newest = yield from self._newest_finished(None)
+            else:
+                newest, self._finished = appended, appended.number
+        if has_leftovers:
+            yield RemoveLeftovers(newest.state.may_publish)
+        return newest.state
+
+    def add(self, plan: BatchPlan) -> Steps[Published]:
+        """Adds a micro-batch, unless the table has it. Raises TableRefused, RunFenced, OutcomeUnknown, and the errors
+        of the write."""
+        files: NewFiles | None = None
+        while True:
+            newest = yield from self._newest_finished(plan)
+            self._check(newest.state)
+            held = held_batch(newest.state, plan, self._name)
+            if held is not None:
+                if files is not None:
+                    yield DiscardFiles(files)
+                return Published(held, is_held=True)
+            if files is None:
+                files = yield from self._write(plan)
+            appended = yield from self._append(newest, TableChange(self.run, plan, files))
+            if appended is not None:
+                yield from self._finish(appended)
+                yield from self._log.forget(appended)
+                return Published(plan.state(files.added), is_held=False)
+
+    def adopt(self, plan: BatchPlan, no_files: NewFiles) -> Steps[None]:
+        """Publishes the offsets of ``plan`` as those of the table, whatever the table has noted before. Earlier runs
+        and queries can add nothing then. Raises RunFenced, OutcomeUnknown."""
+        appended: LogPosition | None = None
+        while appended is None:
+            newest = yield from self._newest_finished(None)
+            self._check(newest.state)
+            appended = yield from self._append(newest, TableChange(self.run, plan, no_files))
+
+    def look(self, plan: BatchPlan | None = None) -> Steps[TableState]:
+        """Returns the table's state now. ``plan``: the micro-batch whose query is wanted."""
+        newest = yield from self._log.newest(plan)
+        return newest.state
+
+    def commit_offsets(self, plan: BatchPlan) -> Steps[bool]:
+        """Commits the offsets of the query's newest micro-batch to its group, if this run is the newest.
+
+        Returns whether it is. Kafka has no conditional commit. So the log is read again afterwards: if another run has
+        published meanwhile, its offsets are committed in place of ours.
+        """
+        committed: QueryState | None = None
+        while True:
+            newest = yield from self._log.newest(plan, is_sure=True)
+            batch = newest.state.of(plan.query)
+            if batch is None and committed is not None:  # another query has followed meanwhile
+                batch = newest.state.newest_query
+            if batch is None or batch == committed:
+                return newest.state.may_publish(self.run)
+            if committed is None and not newest.state.may_publish(self.run):
+                return False
+            yield CommitGroup(batch)
+            committed = batch
+
+    def end(self) -> Steps[None]:
+        """Removes files of runs that can publish no more, and of this run if it has no open entry."""
+        newest = yield from self._log.newest(None)
+        is_open = self.is_open
+
+        def can_publish(run: RunTag) -> bool:
+            return is_open if run == self.run else newest.state.may_publish(run)
+
+        yield RemoveLeftovers(can_publish)
+
+    def _newest_finished(self, plan: BatchPlan | None) -> Steps[LogPosition]:
+        """Returns the newest entry, after its files are visible: the run that published it may have died before that.
+        So all entries before the newest one are finished at any time."""
+        newest = yield from self._log.newest(plan)
+        yield from self._finish(newest)
+        return newest
+
+    def _finish(self, position: LogPosition) -> Steps[None]:
+        if position.number > self._finished:
+            yield FinishEntry(position)
+            self._finished = position.number
+
+    def _write(self, plan: BatchPlan) -> Steps[NewFiles]:
+        """Writes the files of a micro-batch. If that fails because a newer run has removed them, raises RunFenced."""
+        try:
+            files: NewFiles = yield WriteRows(plan)
+        except Exception as error:
+            newest = yield from self._log.newest(None, is_sure=True)
+            if not newest.state.may_publish(self.run):
+                raise fenced(self.run, newest.state, self._name) from error
+            raise
+        return files
+
+    def _append(self, base: LogPosition, change: TableChange) -> Steps[LogPosition | None]:
+        self.is_open = True
+        appended = yield from self._log.append(base, change)
+        self.is_open = False
+        return appended
+
+    def _check(self, state: TableState) -> None:
+        if not state.may_publish(self.run):
+            raise fenced(self.run, state, self._name)
+
+
+def drive(steps: Steps[Any], perform: Callable[[Any], Any]) -> Any:
+    """Runs a part of the machine: ``perform`` does each operation. Returns the part's result; raises its errors."""
+    try:
+        operation = next(steps)
+        while True:
+            try:
+                result = perform(operation)
+            except Exception as error:
+                operation = steps.throw(error)
+            else:
+                operation = steps.send(result)
+    except StopIteration as stop:
+        return stop.value
+
+
+__all__ = ["OutcomeUnknown", "Published", "TableRun", "drive"]

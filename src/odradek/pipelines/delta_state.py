@@ -1,0 +1,171 @@
+"""The state of a Delta table, in the ``txn`` actions of its log. Delta keeps the newest of each ``appId`` for ever.
+
+| appId | version |
+|---|---|
+| the query's id | its highest micro-batch; earlier versions of odradek wrote only this |
+| ``<query>/batch`` | the same number: the other actions of the query belong to it |
+| ``<query>/covers``, ``<query>/ends`` | 63 bits of the digests of its ranges and of the offsets after it |
+| ``<query>/at/<topic>/<partition>`` | the offset after it |
+| ``<query>/rows``, ``<query>/bad``, ``<query>/files``, ``<query>/bytes`` | its counts |
+| ``odradek-run`` | the number of the newest run, times 2**32, plus the first 32 bits of the run's id |
+| ``odradek-query`` | 63 bits of the digest of the id of the newest query that is not a replay |
+
+The text ``odradek.batch`` in each commit has the micro-batch, too, for people and for tables of earlier versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from odradek.core.ids import TopicPartition
+from odradek.pipelines.commit.operations import TableChange
+from odradek.pipelines.commit.state import (
+    NO_RUN,
+    REPLAY,
+    Added,
+    BatchPlan,
+    QueryState,
+    RunTag,
+    TableState,
+    as_number,
+    key_of,
+    name_digest,
+    of_number,
+    of_text,
+)
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable as Log
+    from deltalake.transaction import Transaction
+
+RUN = "odradek-run"
+QUERY = "odradek-query"
+TEXT = "odradek.batch"
+_RUN_BITS = 32
+_COUNTS = ("rows", "bad", "files", "bytes")
+
+
+def read(log: Log, plan: BatchPlan | None) -> TableState:
+    """Returns the state: the run, and the newest micro-batch of the query of ``plan``, without its offsets.
+
+    If the table has none of that query, returns that of the newest other query, with the offsets of the partitions that
+    ``plan`` has.
+    """
+    number = log.transaction_version(RUN)
+    run = NO_RUN if number is None else RunTag(number >> _RUN_BITS, f"{number & ((1 << _RUN_BITS) - 1):08x}")
+    if plan is None:
+        return TableState(run)
+    newest = log.transaction_version(QUERY)
+    is_followed = not plan.is_replay and newest not in (None, as_number(name_digest(plan.query)))
+    own = None if is_followed else _query(log, plan.query)
+    if own is not None:
+        return TableState(run, {key_of(plan.query): own})
+    return TableState(run, {} if plan.is_replay else _newest_other(log, plan))
+
+
+def _query(log: Log, query: str) -> QueryState | None:
+    batch = log.transaction_version(query)
+    if batch is None:
+        return None
+    noted = log.transaction_version(f"{query}/batch")
+    covers, ends = (log.transaction_version(f"{query}/{name}") for name in ("covers", "ends"))
+    if covers is None or ends is None or noted != batch:  # an earlier version has added it
+        return _batch_in_commits(log, batch, query) or QueryState(batch, None)
+    rows, bad, files, size = (log.transaction_version(f"{query}/{name}") for name in _COUNTS)
+    return QueryState(batch, of_number(covers), of_number(ends), added=Added(rows or 0, bad or 0, files, size))
+
+
+def _newest_other(log: Log, plan: BatchPlan) -> dict[str, QueryState]:
+    if not has_query(log, is_begun=False):
+        return {}
+    name = newest_query(log)
+    found = None if name is None else _query(log, name)
+    if name is None or found is None:  # its commits are removed from the log
+        return {"": QueryState(-1, None)}
+    return {name: replace(found, offsets=offsets_in(log, name, plan.offsets) or None)}
+
+
+def offsets_in(log: Log, query: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Returns the query's offsets after its newest micro-batch, of those partitions that the table has noted."""
+    found = {tp: log.transaction_version(f"{query}/at/{tp.topic}/{tp.partition}") for tp in partitions}
+    return {tp: offset for tp, offset in found.items() if offset is not None}
+
+
+def newest_query(log: Log) -> str | None:
+    """Returns the id of the query that has added the newest micro-batch in the commits that the log still has."""
+    for commit in log.history():
+        words = str(commit.get(TEXT, "")).split()
+        if len(words) > 1 and not words[1].startswith(REPLAY):
+            return words[1]
+    return None
+
+
+def has_query(log: Log, *, is_begun: bool) -> bool:
+    """Returns whether a query has added a micro-batch, or may have: earlier versions noted it only in commits, and
+    Delta removes old commits. ``is_begun``: whether the table was begun as one of ours."""
+    if log.transaction_version(QUERY) is not None:
+        return True
+    commits = log.history()
+    texts = [str(one[TEXT]).split() for one in commits if TEXT in one]
+    if any(len(words) > 1 and not words[1].startswith(REPLAY) for words in texts):
+        return True
+    return is_begun and log.transaction_version(RUN) is None and not _is_whole(commits)
+
+
+def has_records(log: Log) -> bool:
+    """Returns whether a query or a replay has added anything. True if the start of the log was removed: then it is
+    unknown."""
+    if log.transaction_version(QUERY) is not None:
+        return True
+    commits = log.history()
+    return not _is_whole(commits) or any(TEXT in one for one in commits)
+
+
+def _is_whole(commits: Sequence[Mapping[str, Any]]) -> bool:
+    return any(commit["version"] == 0 for commit in commits)
+
+
+def _batch_in_commits(log: Log, batch: int, query: str) -> QueryState | None:
+    """Returns a micro-batch that an earlier version has added; None if its commit is not in the log any more."""
+    for commit in log.history():
+        words = str(commit.get(TEXT, "")).split()
+        if words[:2] == [str(batch), query]:
+            files, size = map(int, words[5:7]) if len(words) > 6 else (None, None)
+            covers = of_text(words[7]) if len(words) > 7 else None
+            return QueryState(batch, covers, added=Added(int(words[2]), int(words[3]), files, size))
+    return None
+
+
+def texts(change: TableChange) -> dict[str, str]:
+    """Returns the texts of a commit."""
+    plan, files = change.plan, change.files
+    if plan is None or files is None:
+        return {}
+    added = files.added
+    words = (plan.batch, plan.query, added.rows, added.bad, change.run.text, added.files, added.size, plan.covers)
+    return {TEXT: " ".join(map(str, words))}
+
+
+def transactions(change: TableChange) -> list[Transaction]:
+    """Returns the ``txn`` actions of a commit."""
+    from deltalake.transaction import Transaction
+
+    run = change.run
+    found: dict[str, int] = {RUN: (run.number << _RUN_BITS) | int(run.id, 16)}
+    if change.plan is not None and change.files is not None:
+        found |= _numbers_of(change)
+    return [Transaction(name, number) for name, number in found.items()]
+
+
+def _numbers_of(change: TableChange) -> Mapping[str, Any]:
+    plan, files = change.plan, change.files
+    assert plan is not None
+    assert files is not None
+    query = plan.query
+    counts = {f"{query}/{name}": count for name, count in zip(_COUNTS, files.added, strict=True)}
+    offsets = {f"{query}/at/{tp.topic}/{tp.partition}": offset for tp, offset in sorted(plan.offsets.items())}
+    digests = {f"{query}/covers": as_number(plan.covers), f"{query}/ends": as_number(plan.ends)}
+    kind = {} if plan.is_replay else {QUERY: as_number(name_digest(query))}
+    return {query: plan.batch, f"{query}/batch": plan.batch, **kind, **digests, **counts, **offsets}

@@ -1,0 +1,199 @@
+"""A checkpoint that is older than its table is refused, and ``adopt`` lets a new one begin at the table's offsets."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from ingest_runs import committed, delta, ends, expected, parquet, record_ids
+from support.brokers import unique
+from support.publish import create_topic, numbers, publish
+
+from odradek.client.admin import Admin
+from odradek.core.errors import ConfigError, StorageError
+from odradek.core.ids import TopicPartition
+from odradek.pipelines import adopt, ingest
+from odradek.pipelines.commit import logs
+
+GOLDEN = Path(__file__).resolve().parent.parent / "data" / "golden_tables"
+READ = {"parquet": parquet, "delta": delta}
+
+
+@pytest.fixture
+def topic(bootstrap: str) -> str:
+    name = unique("old")
+    create_topic(bootstrap, name, 1)
+    publish(bootstrap, name, numbers(20))
+    return name
+
+
+@pytest.mark.parametrize("writer", ["workers", "spark"])
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_a_restored_checkpoint_neither_loses_nor_repeats_rows(
+    kind: str,
+    writer: str,
+    spark: Any,
+    admin: Admin,
+    bootstrap: str,
+    topic: str,
+    group: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before, a Delta table lost 50 rows after 100 further commits, and a Parquet table repeated rows after 200 further
+    micro-batches."""
+    monkeypatch.setattr(logs.FileLog.__init__, "__defaults__", (3,))
+    output, checkpoint = tmp_path / "t", tmp_path / "checkpoint"
+
+    def run(most: str = "10") -> int:
+        return ingest(
+            bootstrap, topics=topic, group=group, output=output, table_format=kind, checkpoint=checkpoint,
+            writer=writer, options={"maxOffsetsPerTrigger": most}, spark=spark,
+        ).rows  # fmt: skip
+
+    assert run() == 20
+    shutil.copytree(checkpoint, tmp_path / "copy")
+    publish(bootstrap, topic, numbers(10))
+    assert run("2") == 10
+    if kind == "delta":
+        log = DeltaTable(output)
+        for _ in range(101):
+            log.create_write_transaction([], "append", log.schema(), [])
+            log.update_incremental()
+    publish(bootstrap, topic, numbers(5))
+    shutil.rmtree(checkpoint)
+    shutil.copytree(tmp_path / "copy", checkpoint)
+    with pytest.raises(StorageError, match=r"the checkpoint is older than the table: it plans micro-batch 1, and .* 6"):
+        run()
+    assert READ[kind](output).num_rows == 30
+    assert committed(admin, group) == {TopicPartition(topic, 0): 30}
+
+    shown = adopt(bootstrap, group=group, output=output, checkpoint=checkpoint)
+    assert (dict(shown.offsets), shown.is_done) == ({TopicPartition(topic, 0): 30}, False)
+    assert (checkpoint / "offsets").exists(), "without execute, nothing is done"
+    done = adopt(bootstrap, group=group, output=output, checkpoint=checkpoint, execute=True)
+    assert done.kept_as is not None
+    assert Path(done.kept_as, "offsets").exists()
+    assert run() == 5
+    assert record_ids(READ[kind](output)) == expected(admin, topic)
+    assert committed(admin, group) == ends(admin, topic)
+    shutil.rmtree(checkpoint)
+    shutil.copytree(tmp_path / "copy", checkpoint)
+    with pytest.raises(StorageError, match="has no note of an earlier one of this query"):
+        run()
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_a_table_and_a_checkpoint_of_an_earlier_version_go_on(
+    kind: str, spark: Any, admin: Admin, bootstrap: str, group: str, tmp_path: Path
+) -> None:
+    """The version before the log of tables has written them (commit 99ff361b): 40 records of topic golden."""
+    output, checkpoint = tmp_path / kind, tmp_path / kind / "_odradek" / "checkpoint"
+    shutil.copytree(GOLDEN / kind, output)
+    topic = unique("golden")
+    create_topic(bootstrap, topic, 2)
+    for partition in range(2):
+        publish(bootstrap, topic, numbers(20), partition=partition)
+    topic_id = admin.describe_topics([topic])[topic].topic_id
+    for path in (checkpoint / "offsets").iterdir():  # the topic of this broker has another name and another id
+        if path.suffix == ".crc":
+            path.unlink()
+            continue
+        lines = path.read_text().splitlines()
+        offset = json.loads(lines[2])
+        offset[topic] = offset.pop("golden")
+        for name in ("from", "epochs"):
+            if "golden" in offset["$odradek"].get(name, {}):
+                offset["$odradek"][name][topic] = offset["$odradek"][name].pop("golden")
+        offset["$odradek"]["ids"] = {topic: str(topic_id)}
+        path.write_text("\n".join([*lines[:2], json.dumps(offset, separators=(",", ":"))]))
+    _rename_topic_in_notes(output, kind, checkpoint)
+
+    def run() -> int:
+        return ingest(
+            bootstrap, topics=topic, group=group, output=output, table_format=kind, partition_by=["partition"],
+            spark=spark,
+        ).rows  # fmt: skip
+
+    assert run() == 0
+    assert committed(admin, group) == ends(admin, topic)
+    publish(bootstrap, topic, numbers(3), partition=1)
+    assert run() == 3
+    publish(bootstrap, topic, numbers(2), partition=0)
+    assert run() == 2
+    rows = record_ids(READ[kind](output))
+    assert len(rows) == sum(rows.values()) == 45
+    assert committed(admin, group) == ends(admin, topic)
+
+
+def _rename_topic_in_notes(output: Path, kind: str, checkpoint: Path) -> None:
+    """Writes the digests for the other name of the topic into the notes of the earlier version."""
+    from odradek.pipelines.checkpoint import planned_batch
+    from odradek.pipelines.commit.state import covers_of
+    from odradek.pipelines.filesystems import LocalLocation
+
+    covers = covers_of(planned_batch(LocalLocation(checkpoint), 2).ranges)
+    if kind == "parquet":
+        (manifest,) = (output / "_odradek" / "batches").glob("batch-000002-*.json")
+        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"covers": covers}))
+        return
+    commit = output / "_delta_log" / f"{3:020}.json"
+    lines = [json.loads(line) for line in commit.read_text().splitlines()]
+    for action in lines:
+        if "commitInfo" in action:
+            words = action["commitInfo"]["odradek.batch"].split()
+            action["commitInfo"]["odradek.batch"] = " ".join([*words[:7], covers])
+    commit.write_text("\n".join(map(json.dumps, lines)) + "\n")
+
+
+def test_the_command_shows_what_it_does_first(
+    spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    output = tmp_path / "t"
+    line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "adopt", "-b", bootstrap]
+    line += ["--group", group, "--output", str(output)]
+
+    def odradek(*more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*line, *more], capture_output=True, text=True, timeout=120, check=False)
+
+    with pytest.raises(ConfigError, match="is not a table of odradek"):
+        adopt(bootstrap, group=group, output=output)
+    ingest(bootstrap, topics=topic, group=group, output=output, spark=spark)
+    shown = odradek()
+    assert shown.returncode == 0, shown
+    assert f"{topic}  " in shown.stdout + shown.stderr
+    assert "With --execute: group" in shown.stdout + shown.stderr
+    done = odradek("--execute", "--json")
+    assert done.returncode == 0, done
+    found = json.loads(done.stdout)
+    assert (found["done"], found["offsets"]) == (
+        True,
+        [{"topic": topic, "partition": 0, "offset": 20, "committed": 20}],
+    )
+    publish(bootstrap, topic, numbers(2))
+    assert ingest(bootstrap, topics=topic, group=group, output=output, spark=spark).rows == 2
+
+
+def test_a_second_table_of_a_group_names_its_start_and_the_first_table(
+    spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before, the second table began at the offsets of the first without a word."""
+    tp = TopicPartition(topic, 0)
+    first = ingest(bootstrap, topics=topic, group=group, output=tmp_path / "first", spark=spark)
+    assert first.start is not None
+    assert (dict(first.start.offsets), first.start.outputs) == ({}, ())
+    publish(bootstrap, topic, numbers(5))
+    second = ingest(bootstrap, topics=topic, group=group, output=tmp_path / "second", spark=spark)
+    assert second.start is not None
+    assert (second.rows, dict(second.start.offsets)) == (5, {tp: 20})
+    assert second.start.outputs == (str(tmp_path / "first"),)
+    assert f"is also the group of the table {tmp_path}/first: this table begins at its offsets" in caplog.text
+    again = ingest(bootstrap, topics=topic, group=group, output=tmp_path / "second", spark=spark)
+    assert again.start is None
+    assert committed(admin, group) == {tp: 25}

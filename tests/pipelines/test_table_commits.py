@@ -1,0 +1,323 @@
+"""The commits of micro-batches to real tables, without Spark: old checkpoints, paused runs, removed notes.
+
+``tests/simulation/test_table_simulation.py`` has the same machine in a simulated world.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable as Log
+from deltalake import write_deltalake
+from table_rows import (
+    KINDS,
+    QUERY,
+    TP,
+    Rows,
+    Table,
+    begun_table,
+    delta_table,
+    files,
+    log_files,
+    parquet_table,
+    plan,
+    rows_of,
+)
+
+from odradek.core.errors import StorageError
+from odradek.core.ids import TopicPartition
+from odradek.pipelines.commit import logs
+from odradek.pipelines.commit.operations import CommitVersion, CreateEntry
+from odradek.pipelines.commit.state import QueryState, RunFenced, TableRefused
+from odradek.pipelines.delta import DeltaTable
+from odradek.pipelines.filesystems import LocalLocation
+from odradek.pipelines.lake import ParquetTable
+from odradek.pipelines.runs import Run
+
+
+@pytest.fixture
+def short_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log of a Parquet table keeps four entries."""
+    monkeypatch.setattr(logs.FileLog.__init__, "__defaults__", (4,))
+
+
+def foreign_commits(root: Path, count: int) -> None:
+    """Another writer commits to a Delta table."""
+    for _ in range(count):
+        log = Log(root / "t")
+        log.create_write_transaction([], "append", log.schema(), [])
+
+
+# --- an old checkpoint ------------------------------------------------------------------------------------------------
+
+
+@KINDS
+def test_an_old_checkpoint_is_refused_however_much_was_committed_since(
+    kind: str, tmp_path: Path, short_log: None
+) -> None:
+    """Before, a Delta table lost these rows after 100 commits, and a Parquet table repeated them after 200."""
+    table = begun_table(kind, tmp_path, "a")
+    for batch in range(9):
+        table.add(Rows(10), plan(batch))
+    if kind == "delta":
+        foreign_commits(tmp_path, 105)
+    table.close()
+    following = begun_table(kind, tmp_path, "b")
+    for old in (plan(8, end=85), plan(2), plan(0, end=5)):
+        with pytest.raises(TableRefused, match=r"Nothing was added.*pipeline adopt"):
+            following.add(Rows(5), old)
+    assert following.add(Rows(10), plan(8)).rows == 10, "the table has it"
+    assert following.add(Rows(10), plan(9)).rows == 10
+    following.close()
+    assert rows_of(tmp_path) == 100
+
+
+@KINDS
+def test_a_micro_batch_begins_where_the_table_ends(kind: str, tmp_path: Path) -> None:
+    table = begun_table(kind, tmp_path, "a")
+    table.add(Rows(10), plan(0))
+    elsewhere = plan(1)._replace_begin() if hasattr(plan(1), "_replace_begin") else plan(2)
+    with pytest.raises(TableRefused, match="the table is older than the checkpoint"):
+        table.add(Rows(10), elsewhere)
+    other = plan(1, end=20)
+    object.__setattr__(other, "begin", plan(2).begin)
+    with pytest.raises(TableRefused, match="after other offsets than those at which micro-batch 0"):
+        table.add(Rows(10), other)
+    with pytest.raises(TableRefused, match="up to offset 10 of t-0, and the new checkpoint starts at 0"):
+        table.add(Rows(10), plan(0, "another query"))
+    assert rows_of(tmp_path) == 10
+
+
+@KINDS
+def test_a_new_query_may_begin_at_the_offsets_of_the_table_and_ends_the_earlier_one(kind: str, tmp_path: Path) -> None:
+    table = begun_table(kind, tmp_path, "a")
+    table.add(Rows(10), plan(0))
+    new = plan(0, "a new query", end=20)
+    object.__setattr__(new, "origins", {TP: 10})
+    table.add(Rows(10), new)
+    with pytest.raises(TableRefused, match="has no note of an earlier one of this query"):
+        table.add(Rows(10), plan(1))
+    assert rows_of(tmp_path) == 20
+
+
+def test_a_delta_table_of_an_earlier_version_without_a_digest_is_refused(tmp_path: Path) -> None:
+    from deltalake import CommitProperties, Transaction
+
+    said = CommitProperties(
+        custom_metadata={"odradek.batch": f"0 {QUERY} 10 0 aaaaaaaa"}, app_transactions=[Transaction(QUERY, 0)]
+    )
+    write_deltalake(tmp_path / "t", pa.table({"n": range(10)}), commit_properties=said)
+    table = begun_table("delta", tmp_path, "a")
+    for number in (0, 1):
+        with pytest.raises(TableRefused, match=r"it is not known which offsets micro-batch 0 in .* has"):
+            table.add(Rows(10), plan(number))
+    assert rows_of(tmp_path) == 10
+
+
+@pytest.mark.parametrize("covers", [plan(0).covers, None])
+def test_a_manifest_of_an_earlier_version_is_carried_over(covers: str | None, tmp_path: Path) -> None:
+    manifest: dict[str, Any] = {"version": 1, "staged": "x", "moves": [], "rows": 10, "bad": 0, "covers": covers}
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / f"batch-000000-{QUERY[:8]}.json").write_text(json.dumps(manifest))
+    table = begun_table("parquet", tmp_path, "a")
+    if covers is None:
+        with pytest.raises(TableRefused, match="it is not known which offsets micro-batch 0"):
+            table.add(Rows(10), plan(1))
+        return
+    with pytest.raises(TableRefused, match="with other offsets"):
+        table.add(Rows(5), plan(0, end=5))
+    assert table.add(Rows(10), plan(1)).rows == 10
+    with pytest.raises(TableRefused, match="the checkpoint is older than the table"):
+        table.add(Rows(10), plan(0))
+
+
+def test_files_without_notes_are_not_an_empty_table(tmp_path: Path) -> None:
+    begun_table("parquet", tmp_path, "a").add(Rows(10), plan(0))
+    for path in (tmp_path / "b").iterdir():
+        path.unlink()
+    with pytest.raises(TableRefused, match="has files and no notes of their micro-batches"):
+        begun_table("parquet", tmp_path, "b")
+
+
+# --- two runs ---------------------------------------------------------------------------------------------------------
+
+
+def run_to_the_end(kind: str, root: Path, batches: int) -> None:
+    """A newer run finds what the table has, and adds the rest."""
+    table = begun_table(kind, root, "b")
+    for batch in range(batches):
+        state = table.state(plan(0)).of(QUERY)
+        if state is None or state.batch <= batch:
+            table.add(Rows(10), plan(batch))
+    table.close()
+
+
+class Pauses:
+    """Stops a table's run before or after its operation of a number, while ``meanwhile`` runs."""
+
+    def __init__(self, table: Table, at: int, meanwhile: Callable[[], None], *, before: bool) -> None:
+        self._perform = table._perform
+        self._meanwhile = meanwhile
+        self._before = before
+        self._left = at
+        self.was_paused = False
+        table._perform = self.perform  # type: ignore[method-assign]
+
+    def perform(self, operation: object) -> object:
+        self._left -= 1
+        if self._left == 0 and self._before:
+            self._pause()
+        found = self._perform(operation)
+        if self._left == 0 and not self._before:
+            self._pause()
+        return found
+
+    def _pause(self) -> None:
+        self.was_paused = True
+        self._meanwhile()
+
+
+@KINDS
+@pytest.mark.parametrize("before", [True, False])
+def test_a_run_that_is_paused_at_any_operation_neither_adds_rows_twice_nor_removes_any(
+    kind: str, before: bool, tmp_path: Path
+) -> None:
+    """While run a is paused, run b runs to the end. Then a goes on."""
+    paused, at = True, 0
+    while paused:
+        at += 1
+        root = tmp_path / str(at)
+        root.mkdir()
+        table = begun_table(kind, root, "a")
+        table.add(Rows(10), plan(0))
+        pauses = Pauses(table, at, lambda root=root: run_to_the_end(kind, root, 4), before=before)  # type: ignore[misc]
+        commits: list[QueryState] = []
+        try:
+            for batch in (1, 2):
+                table.add(Rows(10), plan(batch))
+                table.commit_group(plan(batch), commits.append)
+        except (RunFenced, TableRefused):
+            pass
+        paused = pauses.was_paused
+        table.close()
+        run_to_the_end(kind, root, 4)
+        assert rows_of(root) == 40, at
+        assert [batch.batch for batch in commits] == sorted(batch.batch for batch in commits), "never back"
+        if kind == "delta":
+            assert files(root) == log_files(root), "no leftover"
+        assert not (root / ".t.staging").exists()
+    assert at > 8
+
+
+@KINDS
+def test_a_fenced_run_says_so_in_one_line(kind: str, tmp_path: Path) -> None:
+    table = begun_table(kind, tmp_path, "a")
+    table.add(Rows(10), plan(0))
+    with pytest.raises(RunFenced, match=r"a newer run \(\d{6}\.bbbbbbbb\) has published to .*/t, so this run"):
+        table.add(Rows(10, lambda: run_to_the_end(kind, tmp_path, 3)), plan(1))
+    commits: list[QueryState] = []
+    assert not table.commit_group(plan(1), commits.append)
+    assert commits == [], "the group stays where the newer run has left it"
+    table.close()
+    assert rows_of(tmp_path) == 30
+
+
+def test_a_run_that_slept_while_its_entries_were_forgotten_publishes_nothing(tmp_path: Path, short_log: None) -> None:
+    table = begun_table("parquet", tmp_path, "a")
+    table.add(Rows(10), plan(0))
+    with pytest.raises(RunFenced):
+        table.add(Rows(10, lambda: run_to_the_end("parquet", tmp_path, 12)), plan(1))
+    numbers = sorted(int(path.name[4:24]) for path in (tmp_path / "b").glob("log-0*.json"))
+    assert numbers == list(range(numbers[-1] - 3, numbers[-1] + 1)), "its entry is removed"
+    assert rows_of(tmp_path) == 120
+
+
+def test_two_runs_that_begin_a_table_at_once_get_different_numbers(tmp_path: Path) -> None:
+    runs = [Run(LocalLocation(tmp_path / "runs")) for _ in range(3)]
+    assert [run.take_number(0) for run in runs] == [1, 2, 3]
+    assert runs[0].take_number(7) == 8
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["number-00000008"]
+
+
+@KINDS
+def test_files_of_a_run_that_can_still_publish_stay(kind: str, tmp_path: Path) -> None:
+    """A newer run without records to add, and without leftovers of a run that has died, does not end the other run."""
+    table = begun_table(kind, tmp_path, "a")
+    table.add(Rows(10), plan(0))
+
+    def begin_and_end() -> None:
+        other = delta_table(tmp_path, "b" * 32) if kind == "delta" else parquet_table(tmp_path, "b" * 32)
+        other.state()
+        other.close()
+
+    assert table.add(Rows(10, begin_and_end), plan(1)).rows == 10
+    assert rows_of(tmp_path) == 20
+
+
+# --- replies ----------------------------------------------------------------------------------------------------------
+
+
+@KINDS
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_lost_reply_loses_and_repeats_nothing(kind: str, is_done: bool, tmp_path: Path) -> None:
+    table = begun_table(kind, tmp_path, "a")
+    table.add(Rows(10), plan(0))
+    perform = table._perform
+
+    def lost(operation: object) -> object:
+        if isinstance(operation, (CreateEntry, CommitVersion)):
+            if is_done:
+                perform(operation)
+            raise StorageError("the reply is lost")
+        return perform(operation)
+
+    table._perform = lost  # type: ignore[method-assign]
+    if is_done:
+        assert table.add(Rows(10), plan(1)).rows == 10
+    else:
+        with pytest.raises(StorageError, match=r"It is not known whether .* its files stay"):
+            table.add(Rows(10), plan(1))
+    table.close()
+    run_to_the_end(kind, tmp_path, 3)
+    assert rows_of(tmp_path) == 30
+
+
+def test_an_entry_that_cannot_be_read_stops_the_run(tmp_path: Path) -> None:
+    begun_table("parquet", tmp_path, "a").add(Rows(10), plan(0))
+    newest = max((tmp_path / "b").glob("log-*.json"))
+    newest.write_text("{")
+    with pytest.raises(StorageError, match=r"entry \d+ of the log of .*/t cannot be read"):
+        begun_table("parquet", tmp_path, "b")
+
+
+def test_the_state_of_a_delta_table_survives_a_checkpoint_of_its_log(tmp_path: Path) -> None:
+    table = begun_table("delta", tmp_path, "a")
+    for batch in range(3):
+        table.add(Rows(10), plan(batch))
+    log = Log(tmp_path / "t")
+    log.create_checkpoint()
+    for version in range(3):
+        (tmp_path / "t" / "_delta_log" / f"{version:020}.json").unlink()
+    table = begun_table("delta", tmp_path, "b")
+    assert isinstance(table, DeltaTable)
+    assert table.has_batches()
+    assert table.offsets(QUERY, [TP, TopicPartition("t", 1)]) == {TP: 30}
+    state = table.state(plan(2)).of(QUERY)
+    assert state is not None
+    assert (state.batch, state.covers, state.ends, state.added.rows) == (2, plan(2).covers, plan(2).ends, 10)
+
+
+def test_a_parquet_table_remembers_replays_and_one_query(tmp_path: Path) -> None:
+    table = begun_table("parquet", tmp_path, "a")
+    table.add(Rows(10), plan(0))
+    for number in range(3):
+        table.add(Rows(5), plan(0, f"replay-{number:064x}"))
+        assert table.add(Rows(5), plan(0, f"replay-{number:064x}")).rows == 5
+    assert isinstance(table, ParquetTable)
+    assert table.offsets(QUERY, [TP]) == {TP: 10}
+    assert rows_of(tmp_path) == 10 + 5, "replays are known by the first 16 digits of their ids"

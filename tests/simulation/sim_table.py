@@ -1,0 +1,331 @@
+"""Drivers that ingest into one table, in a seeded world: pauses, crashes, lost replies, restored checkpoints.
+
+The drivers run the same machine as the pipelines (``odradek.pipelines.commit``). After each event:
+
+* every row that a finished micro-batch names is in the table once, and no row is in it twice;
+* a published file is never removed or changed;
+* the group never stands above the table. It goes back only if a driver is paused between its look at the log and its
+  commit, and then the next look of that driver repairs it (Kafka has no conditional commit).
+
+Then the faults end. One more run finishes, or it says in one line why it cannot; after ``adopt`` it finishes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from sim_table_store import TP, Broken, Faults, SimFiles, SimGroup, SimStore, SimVersions
+
+from odradek.core.errors import OdradekError
+from odradek.pipelines.commit import operations as op
+from odradek.pipelines.commit.logs import FileLog, VersionLog
+from odradek.pipelines.commit.machine import TableRun
+from odradek.pipelines.commit.state import (
+    BatchPlan,
+    QueryState,
+    RunFenced,
+    RunTag,
+    TableRefused,
+    TableState,
+    covers_of,
+    ends_of,
+)
+
+KEPT = 5
+"""How many entries a simulated log keeps. A paused driver soon finds its entries forgotten."""
+
+
+@dataclass
+class Checkpoint:
+    """Spark's checkpoint: the planned start and end of each micro-batch, and those that are done."""
+
+    query: str = ""
+    planned: dict[int, tuple[int, int]] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+
+    def plan(self, batch: int) -> BatchPlan:
+        start, end = self.planned[batch]
+        before = self.planned.get(batch - 1)
+        return BatchPlan(
+            self.query,
+            batch,
+            covers_of([(TP, start, end)]),
+            ends_of({TP: end}),
+            None if batch == 0 else ends_of({TP: start}),
+            None if before is None else covers_of([(TP, *before)]),
+            {TP: end},
+            {TP: start},
+        )
+
+
+@dataclass
+class Driver:
+    """A process. ``paused_until``: the event at which it goes on."""
+
+    tag: RunTag
+    steps: Generator[Any, Any, None]
+    reply: Any = None
+    error: Exception | None = None
+    operation: Any = None
+    paused_until: int = 0
+    looked_at: int = 0
+
+
+class TableScenario:
+    """One seed: a table of one kind, its drivers, and the events."""
+
+    def __init__(self, seed: int, events: int = 250) -> None:
+        self.random = random = Random(seed)
+        self.events = events
+        self.kind = random.choice(["parquet", "delta"])
+        is_exclusive = self.kind == "delta" or random.random() < 0.85
+        self.faults = Faults(is_exclusive, random.choice([0, 0, 3, 12, 60]), random.choice([0.0, 0.02, 0.1]))
+        self.store: SimStore = (SimFiles if self.kind == "parquet" else SimVersions)(random, self.faults)
+        self.group = SimGroup(self.store)
+        self.most_drivers = random.randint(2, 4) if is_exclusive else 1  # without exclusive create: one driver
+        self.restores = random.random() < 0.5
+        self.checkpoint = Checkpoint()
+        self.copies: list[Checkpoint] = []
+        self.drivers: list[Driver] = []
+        self.end = 10
+        self.now = self.started = self.numbers = 0
+        self.finished: list[tuple[int, int]] = []
+        self.ends: list[str] = []
+        self.was_restored = False
+        self.lowered: tuple[Driver, int] | None = None
+        self.log: list[str] = []
+        self._begin_earlier()
+
+    def _begin_earlier(self) -> None:
+        """Some tables have a micro-batch of an earlier version, with or without a digest."""
+        if self.kind != "parquet" or self.random.random() < 0.7:
+            return
+        assert isinstance(self.store, SimFiles)
+        end = self.random.choice([6, 6, 4])  # 4: an older copy of the checkpoint, which has planned other offsets
+        self.checkpoint = Checkpoint("q0", {0: (0, end)}, self.random.choice([{0}, set()]))
+        covers = self.random.choice([covers_of([(TP, 0, 6)]), None])
+        self.was_restored = covers is None or end < 6  # it is unknown or older, so a run may say so
+        self.store.earlier = TableState(queries={"q0": QueryState(0, covers)})
+        self.store.data["000000.00000000/earlier"] = self.store.published["000000.00000000/earlier"] = (0, 6)
+        self.store.moved.add("000000.00000000/earlier")
+        self.store.batches.append(("q0", 0, 0, 6))
+        self.group.offset = 6
+
+    # --- a driver
+
+    def start(self, *, clean: bool = False) -> Driver:
+        self.started += 1
+        tag = RunTag(0, f"{self.started:08x}")
+        if not self.checkpoint.query:  # Spark writes the query's id exclusively
+            self.checkpoint.query = f"q{self.started}-{self.now}"
+        driver = Driver(tag, iter(()))  # type: ignore[arg-type]
+        driver.steps = self._run(driver, copy.deepcopy(self.checkpoint))
+        self.drivers.append(driver)
+        self.note(f"driver {self.started} starts{' without faults' if clean else ''}")
+        return driver
+
+    def _log(self) -> Any:
+        if self.kind == "delta":
+            return VersionLog("t")
+        assert isinstance(self.store, SimFiles)
+        return FileLog("t", self.store.describe, KEPT)
+
+    def _run(self, driver: Driver, seen: Checkpoint) -> Generator[Any, Any, None]:
+        log = self._log()
+        newest = yield from log.newest(None)
+        self.numbers = max(self.numbers, newest.state.run.number) + (self.random.random() < 0.9)
+        driver.tag = RunTag(max(self.numbers, newest.state.run.number + 1), driver.tag.id)
+        run = TableRun(driver.tag, log, "t")
+        yield from run.begin()
+        while True:
+            batch = max(seen.planned, default=-1)
+            if batch < 0 or batch in seen.done:
+                batch += 1
+                if not self._plan(seen, batch):
+                    if batch:
+                        yield from run.commit_offsets(seen.plan(batch - 1))
+                    yield from run.end()
+                    return
+            plan = seen.plan(batch)
+            yield from run.add(plan)
+            self.finished.append(seen.planned[batch])
+            self.store.is_changed = True
+            yield from run.commit_offsets(plan)
+            self._check_repaired(driver)
+            seen.done.add(batch)
+            if self.checkpoint.query == seen.query:
+                self.checkpoint.done.add(batch)
+
+    def _plan(self, seen: Checkpoint, batch: int) -> bool:
+        """Plans the next micro-batch, and writes it to the checkpoint that all drivers share."""
+        start = seen.planned[batch - 1][1] if batch else self.group.offset
+        if start >= self.end:
+            return False
+        seen.planned[batch] = start, min(self.end, start + self.random.randint(1, 8))
+        shared = self.checkpoint
+        if shared.query == seen.query:
+            if batch in shared.planned:
+                seen.planned[batch] = shared.planned[batch]  # another driver was first
+            shared.planned[batch] = seen.planned[batch]
+        return True
+
+    # --- events
+
+    def step(self, driver: Driver, *, chance: float) -> bool:
+        """Does the next operation of a driver; returns False if the driver has ended."""
+        self.faults.chance = chance
+        try:
+            if driver.error is not None:
+                error, driver.error = driver.error, None
+                operation = driver.steps.throw(error)
+            else:
+                operation = driver.steps.send(driver.reply)
+        except StopIteration:
+            return self._ended(driver, "finished")
+        except OdradekError as error:
+            return self._ended(driver, f"{type(error).__name__}: {error}")
+        driver.reply = None
+        try:
+            driver.reply = self._perform(driver, operation)
+        except OdradekError as error:
+            driver.error = error
+        self.note(f"{driver.tag.text} {type(operation).__name__} → {driver.error or ''}")
+        return True
+
+    def _perform(self, driver: Driver, operation: Any) -> Any:
+        if isinstance(operation, op.CommitGroup):
+            self._commit_offsets(driver, operation.batch)
+            return None
+        reply = self.store.perform(driver.tag, operation)
+        if isinstance(operation, op.ReadVersion) or (isinstance(operation, op.ReadEntry) and reply is None):
+            driver.looked_at = len(self.store.batches)  # the driver knows that this is the newest entry
+        return reply
+
+    def _commit_offsets(self, driver: Driver, batch: QueryState) -> None:
+        (offset,) = {
+            end
+            for _, number, _, end in self.store.batches
+            if number == batch.batch and batch.ends in (None, ends_of({TP: end}))
+        }
+        before = self.group.offset
+        self.group.commit(batch, offset)
+        if self.group.offset < before and len(self.store.batches) == driver.looked_at:
+            raise Broken(f"the group went back from {before} to {offset}")
+        if offset < before:
+            self.lowered = driver, before
+
+    def _check_repaired(self, driver: Driver) -> None:
+        """A driver that was paused between its look at the log and its commit has looked again, and repaired it."""
+        if self.lowered is not None and self.lowered[0] is driver and self.group.offset < self.lowered[1]:
+            raise Broken(f"the group stays at {self.group.offset}, and it was at {self.lowered[1]}")
+
+    def _ended(self, driver: Driver, how: str) -> bool:
+        if "\n" in how:
+            raise Broken(f"an error of several lines: {how!r}")
+        self.note(f"{driver.tag.text} ends: {how}")
+        self.ends.append(how)
+        self.drivers.remove(driver)
+        return False
+
+    def run(self) -> None:
+        for _ in range(self.events):
+            self.now += 1
+            self._event()
+            self.check()
+        self._recover()
+
+    def _event(self) -> None:
+        random = self.random
+        if len(self.drivers) < self.most_drivers and random.random() < 0.06:
+            self.start()
+        if random.random() < 0.05:
+            self.end += random.randint(1, 10)
+        if random.random() < 0.1:
+            self.copies.append(copy.deepcopy(self.checkpoint))
+        if self.restores and self.copies and random.random() < 0.01:
+            self.checkpoint = copy.deepcopy(random.choice(self.copies))
+            self.was_restored = True
+            self.note("the checkpoint is restored")
+        if isinstance(self.store, SimVersions) and random.random() < 0.05:
+            self.store.foreign_commit()
+        if self.store.late and random.random() < 0.1:
+            self.store.late.pop(random.randrange(len(self.store.late)))()
+            self.store.is_changed = True
+        ready = [one for one in self.drivers if one.paused_until <= self.now]
+        if not ready:
+            return
+        driver = random.choice(ready)
+        dice = random.random()
+        if dice < 0.02:
+            self.note(f"{driver.tag.text} is killed")
+            self.drivers.remove(driver)
+        elif dice < 0.06:
+            driver.paused_until = self.now + random.choice([3, 30, 100])
+        else:
+            self.step(driver, chance=self._chance)
+
+    @property
+    def _chance(self) -> float:
+        return self.random.choice([0.0, 0.02, 0.1])
+
+    def check(self) -> None:
+        if not self.store.is_changed:
+            return
+        self.store.is_changed = False
+        self.store.check()
+        rows = set(self.store.visible())
+        for start, end in self.finished:
+            if missing := [row for row in range(start, end) if row not in rows]:
+                raise Broken(f"rows of a finished micro-batch are missing: {missing[:5]}")
+
+    # --- the end
+
+    def _recover(self) -> None:
+        """The faults end, and paused drivers go on: then a run finishes, or it says why it cannot."""
+        self.faults.list_delay = 0
+        for driver in list(self.drivers):
+            self._drain(driver)
+        for request in self.store.late:
+            request()
+        self.store.late.clear()
+        how = self._last_run()
+        if how.startswith("TableRefused") and self.was_restored:
+            self._adopt()
+            how = self._last_run()
+        if how != "finished":
+            raise Broken(f"the last run ends with: {how}")
+        rows = sorted(self.store.visible())
+        if rows != list(range(self.end)):
+            missing = sorted(set(range(self.end)) - set(rows))
+            raise Broken(f"the table has {len(rows)} of {self.end} rows; missing: {missing[:5]}")
+        if self.group.offset != self.end:
+            raise Broken(f"the group stands at {self.group.offset}, not at {self.end}")
+
+    def _drain(self, driver: Driver) -> None:
+        for _ in range(2000):
+            if not self.step(driver, chance=0.0):
+                return
+            self.check()
+        raise Broken(f"{driver.tag.text} does not end")
+
+    def _last_run(self) -> str:
+        self._drain(self.start(clean=True))
+        return self.ends[-1]
+
+    def _adopt(self) -> None:
+        """A new checkpoint begins at the table's offsets."""
+        at = max((end for _, _, _, end in self.store.batches), default=0)
+        self.group.offset = at
+        self.checkpoint = Checkpoint()
+        if isinstance(self.store, SimFiles) and not self.store.highest and self.store.earlier.queries:
+            self.store.earlier = TableState(queries={"q0": QueryState(0, covers_of([]), None, {TP: at})})
+
+    def note(self, text: str) -> None:
+        self.log.append(f"{self.now:4} {text}")
+
+
+__all__ = ["RunFenced", "TableRefused", "TableScenario"]

@@ -1,0 +1,178 @@
+"""Planted bugs of the commit machine: each fault that was seen, and each guard taken out. The simulation finds each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from sim_table_store import SimFiles, SimVersions
+
+from odradek.pipelines.commit import logs, machine, state
+from odradek.pipelines.commit import operations as op
+from odradek.pipelines.commit.logs import FileLog
+from odradek.pipelines.commit.machine import TableRun
+from odradek.pipelines.commit.state import QueryState, RunTag, TableState
+
+Bug = Callable[[], Any]
+
+
+def _replacing(owner: Any, name: str, new: Any) -> Bug:
+    return lambda: patch.object(owner, name, new)
+
+
+def _steps(result: Any) -> Callable[..., Any]:
+    """A part of the machine that does nothing and returns ``result``."""
+
+    def nothing(*given: Any, **named: Any) -> Iterator[Any]:
+        yield from ()
+        return result
+
+    return nothing
+
+
+def _unless_unknown(real: Any) -> Any:
+    def check(known: QueryState, plan: Any, table: str) -> None:
+        if known.covers is not None:
+            real(known, plan, table)
+
+    return check
+
+
+@contextmanager
+def _unknown_is_agreement() -> Iterator[None]:
+    names = ("_check_equal", "_check_continued")
+    with patch.multiple(state, **{name: _unless_unknown(getattr(state, name)) for name in names}):
+        yield
+
+
+def _forgotten_means_never_added(real: Any) -> Any:
+    def held(table: TableState, plan: Any, name: str) -> Any:
+        known = table.of(plan.query)
+        return None if known is not None and plan.batch < known.batch else real(table, plan, name)
+
+    return held
+
+
+def _old_means_held(real: Any) -> Any:
+    def held(table: TableState, plan: Any, name: str) -> Any:
+        known = table.of(plan.query)
+        return known if known is not None and plan.batch < known.batch else real(table, plan, name)
+
+    return held
+
+
+def _create_over(self: SimFiles, number: int, text: str) -> bool:
+    import json
+
+    change = self.pending[json.loads(text)["key"]]
+    self.entries[number] = text, change
+    self.listed_at[number] = self.now
+    self.highest = max(self.highest, number)
+    self.publish(change)
+    return True
+
+
+def _removal_without_an_entry(self: TableRun) -> Any:
+    newest = yield from self._newest_finished(None)
+    if (yield op.HasLeftovers()):
+        yield op.RemoveLeftovers(lambda run: run == self.run)
+    return newest.state
+
+
+def _offsets_of_any_run(self: TableRun, plan: Any) -> Any:
+    yield op.CommitGroup(QueryState(plan.batch, plan.covers, plan.ends))
+    return True
+
+
+def _no_second_look(self: TableRun, plan: Any) -> Any:
+    newest = yield from self._log.newest(plan, is_sure=True)
+    batch = newest.state.of(plan.query)
+    if batch is not None and newest.state.may_publish(self.run):
+        yield op.CommitGroup(batch)
+    return True
+
+
+def _descending(self: FileLog, newest: op.LogPosition) -> Any:
+    while self._numbers and self._numbers[0] <= newest.number - self._kept:
+        old = [number for number in self._numbers if number <= newest.number - self._kept]
+        yield op.DeleteEntry(old[-1])
+        self._numbers.remove(old[-1])
+
+
+def _end_after_a_failure(real: Any) -> Any:
+    def add(self: TableRun, plan: Any) -> Any:
+        try:
+            return (yield from real(self, plan))
+        except logs.OutcomeUnknown:
+            yield op.RemoveLeftovers(lambda run: run != self.run)
+            raise
+
+    return add
+
+
+def _only_the_newest_is_listed(self: FileLog, plan: Any, *, is_sure: bool = False) -> Any:
+    self._known = yield from self._found()
+    return self._known
+
+
+def _committed_over(self: SimVersions, base: op.LogPosition, change: op.TableChange) -> bool:
+    before = self.versions[-1][0] if self.versions else TableState()
+    self.versions.append((change.state_after(before), () if change.files is None else change.files.content[0]))
+    self.publish(change)
+    return True
+
+
+def _never_finished(self: TableRun, position: op.LogPosition) -> Any:
+    if position.state.run == self.run:
+        yield op.FinishEntry(position)
+
+
+def _removed_targets(real: Any) -> Any:
+    def finish(self: SimFiles, position: op.LogPosition) -> None:
+        real(self, position)
+        for name in () if position.content is None else position.content["files"]:
+            if name in self.moved and self.random.random() < 0.05:
+                self.data.pop(name, None)
+
+    return finish
+
+
+def _kept_queries(self: TableState, run: RunTag, query: str, batch: QueryState) -> TableState:
+    return TableState(run, {**self.queries, query: batch})
+
+
+BUGS: dict[str, Bug] = {
+    "a missing digest is agreement": _unknown_is_agreement,
+    "an old micro-batch counts as held": _replacing(machine, "held_batch", _old_means_held(machine.held_batch)),
+    "a forgotten micro-batch was never added": _replacing(
+        machine, "held_batch", _forgotten_means_never_added(machine.held_batch)
+    ),
+    "an entry replaces another": _replacing(SimFiles, "_create", _create_over),
+    "a version replaces another": _replacing(SimVersions, "_commit", _committed_over),
+    "file names have no run": _replacing(RunTag, "text", property(lambda self: "000001.00000001")),
+    "a move removes its target": _replacing(SimFiles, "_finish", _removed_targets(SimFiles._finish)),
+    "leftovers are removed without an entry": _replacing(TableRun, "begin", _removal_without_an_entry),
+    "an ended run publishes": _replacing(TableRun, "_check", lambda self, found: None),
+    "the group gets the offsets of any run": _replacing(TableRun, "commit_offsets", _offsets_of_any_run),
+    "the log is not read after the group's commit": _replacing(TableRun, "commit_offsets", _no_second_look),
+    "a micro-batch follows any other": _replacing(state, "_check_continued", lambda known, plan, table: None),
+    "a new query starts anywhere": _replacing(state, "_check_first", lambda table, plan, name: None),
+    "a query continues after another one": _replacing(TableState, "with_batch", _kept_queries),
+    "a forgotten entry is created again": _replacing(FileLog, "_is_base_held", _steps(True)),
+    "entries are forgotten in descending order": _replacing(FileLog, "forget", _descending),
+    "a list is trusted": _replacing(FileLog, "newest", _only_the_newest_is_listed),
+    "files are removed after a lost reply": _replacing(TableRun, "add", _end_after_a_failure(TableRun.add)),
+    "a dead run's entry is not finished": _replacing(TableRun, "_finish", _never_finished),
+}
+
+
+@contextmanager
+def planted(name: str | None) -> Iterator[None]:
+    """Plants a bug while the block runs."""
+    if name is None:
+        yield
+        return
+    with BUGS[name]():
+        yield

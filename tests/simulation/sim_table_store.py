@@ -1,0 +1,270 @@
+"""The store of a table, and the group, in a simulated world. They do the operations of the commit machine.
+
+The store knows the truth about itself, and checks after each change that no published file is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from odradek.core.errors import StorageError
+from odradek.core.ids import TopicPartition
+from odradek.pipelines.commit import operations as op
+from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunTag, TableState
+
+TP = TopicPartition("t", 0)
+
+
+_READS = (op.ListEntries, op.ReadEntry, op.IsMarked, op.ReadEarlier, op.HasLeftovers, op.ReadVersion)
+
+
+class Broken(AssertionError):
+    """An invariant does not hold."""
+
+
+@dataclass
+class Faults:
+    """The faults of a store. ``is_exclusive``: whether a create fails if the name is taken. ``list_delay``: after how
+    many events a new file is in lists. ``chance``: of a fault in an operation."""
+
+    is_exclusive: bool = True
+    list_delay: int = 0
+    chance: float = 0.0
+
+
+@dataclass
+class SimStore:
+    """What all tables have: data files with their offsets, a truth, and requests that arrive late."""
+
+    random: Random
+    faults: Faults
+    now: int = 0
+    data: dict[str, tuple[int, int]] = field(default_factory=dict)
+    published: dict[str, tuple[int, int]] = field(default_factory=dict)
+    batches: list[tuple[str, int, int, int]] = field(default_factory=list)
+    late: list[Callable[[], Any]] = field(default_factory=list)
+    writes: int = 0
+    is_changed: bool = True
+
+    def perform(self, tag: RunTag, operation: Any) -> Any:
+        """Does an operation of a run. Raises StorageError for a fault: it may be done, not done, or be done later."""
+        self.now += 1
+        self.is_changed |= not isinstance(operation, _READS)
+        if self.random.random() < self.faults.chance:
+            changes = isinstance(operation, (op.CreateEntry, op.CommitVersion))
+            fate = self.random.choice(["before", "after", "late"] if changes else ["before", "after"])
+            if fate == "late":
+                self.late.append(lambda: self.do(tag, operation))
+            if fate == "after":
+                self.do(tag, operation)
+            raise StorageError(f"the reply is lost ({fate})")
+        return self.do(tag, operation)
+
+    def do(self, tag: RunTag, operation: Any) -> Any:
+        raise NotImplementedError
+
+    def publish(self, change: op.TableChange) -> None:
+        """Notes the truth about an entry that counts."""
+        if change.plan is not None and change.files is not None:
+            start, end = change.files.content[1]
+            self.batches.append((change.plan.query, change.plan.batch, start, end))
+            for name in change.files.content[0]:
+                self.published[name] = self.data.get(name, (-1, -1))
+
+    def write(self, tag: RunTag, plan: BatchPlan) -> op.NewFiles:
+        """Writes the rows of a micro-batch into two files."""
+        start, end = plan.origins[TP], plan.offsets[TP]
+        self.writes += 1
+        middle = (start + end) // 2
+        parts = {
+            f"{tag.text}/{plan.query}-{plan.batch}-{self.name_of_write()}{part}": piece
+            for part, piece in (("a", (start, middle)), ("b", (middle, end)))
+        }
+        self.data.update(parts)
+        return op.NewFiles((tuple(parts), (start, end)), Added(end - start, 0, 2, 0))
+
+    def name_of_write(self) -> str:
+        return ""
+
+    def remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.data.pop(name, None)
+
+    def visible(self) -> list[int]:
+        """The offsets that a reader sees, with repetitions."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        for name, piece in self.published.items():
+            if self.data.get(name) != piece:
+                raise Broken(f"the published file {name} is gone or changed")
+        rows = self.visible()
+        if len(rows) != len(set(rows)):
+            raise Broken(f"rows are in the table twice: {sorted({row for row in rows if rows.count(row) > 1})[:5]}")
+
+
+@dataclass
+class SimFiles(SimStore):
+    """A Parquet table: files that are staged, entries in files, and files that were moved into the table."""
+
+    entries: dict[int, tuple[str, op.TableChange | None]] = field(default_factory=dict)
+    listed_at: dict[int, int] = field(default_factory=dict)
+    deleted_at: dict[int, int] = field(default_factory=dict)
+    highest: int = 0
+    is_marked: bool = False
+    earlier: TableState = field(default_factory=TableState)
+    moved: set[str] = field(default_factory=set)
+    pending: dict[str, op.TableChange] = field(default_factory=dict)
+
+    def describe(self, change: op.TableChange) -> dict[str, Any]:
+        """The part of an entry about its files. ``key``: finds the change again for the truth."""
+        key = f"{change.run.text}.{len(self.pending)}"
+        self.pending[key] = change
+        return {"key": key, "files": [] if change.files is None else list(change.files.content[0])}
+
+    def do(self, tag: RunTag, operation: Any) -> Any:
+        match operation:
+            case op.ListEntries():
+                return self._list()
+            case op.ReadEntry(number):
+                return self.entries[number][0] if number in self.entries else None
+            case op.CreateEntry(number, text):
+                return self._create(number, text)
+            case op.DeleteEntry(number):
+                if self.entries.pop(number, None) is not None:
+                    self.deleted_at[number] = self.now
+            case op.IsMarked():
+                return self.is_marked
+            case op.MarkForgotten():
+                self.is_marked = True
+            case op.ReadEarlier():
+                return self.earlier
+            case op.WriteRows(plan):
+                return self.write(tag, plan)
+            case op.FinishEntry(position):
+                self._finish(position)
+            case op.DiscardFiles(files):
+                self.remove(files.content[0])
+            case op.HasLeftovers():
+                return any(not name.startswith(tag.text) for name in self._staged())
+            case op.RemoveLeftovers(can_publish):
+                gone = [n for n in self._staged() if not can_publish(RunTag.parse(n.partition("/")[0]) or tag)]
+                self.remove(gone)
+        return None
+
+    def _staged(self) -> list[str]:
+        return [name for name in self.data if name not in self.moved]
+
+    def _list(self) -> list[int]:
+        delay = self.faults.list_delay
+        there = [number for number in self.entries if self.listed_at[number] + delay <= self.now]
+        gone = [number for number, at in self.deleted_at.items() if at + delay > self.now]
+        return sorted({*there, *gone})
+
+    def _create(self, number: int, text: str) -> bool:
+        import json
+
+        if number in self.entries and self.faults.is_exclusive:
+            return False
+        if number in self.entries and self.entries[number][0] != text:
+            raise Broken(f"entry {number} is overwritten")
+        change = self.pending[json.loads(text)["key"]]
+        self.entries[number] = text, change
+        self.listed_at[number] = self.now
+        self.deleted_at.pop(number, None)
+        if number > self.highest:
+            if number != self.highest + 1:
+                raise Broken(f"entry {number} follows entry {self.highest}")
+            self.highest = number
+            self.publish(change)
+        return True
+
+    def _finish(self, position: op.LogPosition) -> None:
+        names = [] if position.content is None else position.content["files"]
+        for name in names:
+            if name in self.data:
+                self.moved.add(name)
+                if self.random.random() < self.faults.chance:
+                    raise StorageError("a move failed")
+
+    def visible(self) -> list[int]:
+        return [row for name in self.moved for row in range(*self.data.get(name, (0, 0)))]
+
+
+@dataclass
+class SimVersions(SimStore):
+    """A Delta table: versions of a log, also by other writers, and files in the table's folder."""
+
+    versions: list[tuple[TableState, tuple[str, ...]]] = field(default_factory=list)
+
+    def do(self, tag: RunTag, operation: Any) -> Any:
+        match operation:
+            case op.ReadVersion(plan):
+                return self._read(plan)
+            case op.CommitVersion(base, change):
+                return self._commit(base, change)
+            case op.WriteRows(plan):
+                return self.write(tag, plan)
+            case op.DiscardFiles(files):
+                self.remove(set(files.content[0]) - set(self._held()))
+            case op.HasLeftovers():
+                return bool(self.versions) and any(not name.startswith(tag.text) for name in self._left())
+            case op.RemoveLeftovers(can_publish):
+                self.remove(n for n in self._left() if not can_publish(RunTag.parse(n.partition("/")[0]) or tag))
+        return None
+
+    def name_of_write(self) -> str:
+        return f"{self.writes}-"
+
+    def _held(self) -> list[str]:
+        return [name for _, files in self.versions for name in files]
+
+    def _left(self) -> list[str]:
+        return sorted(set(self.data) - set(self._held()))
+
+    def _read(self, plan: BatchPlan | None) -> op.LogPosition:
+        if not self.versions:
+            return op.LogPosition(-1, TableState())
+        state = self.versions[-1][0]
+        if plan is None:
+            return op.LogPosition(len(self.versions) - 1, TableState(state.run))
+        own = state.of(plan.query)
+        queries = dict(state.queries) if own is None else {plan.query: replace(own, offsets=None)}
+        return op.LogPosition(len(self.versions) - 1, TableState(state.run, queries))
+
+    def _commit(self, base: op.LogPosition, change: op.TableChange) -> bool:
+        if len(self.versions) != base.number + 1:
+            return False
+        before = self.versions[-1][0] if self.versions else TableState()
+        files = () if change.files is None else change.files.content[0]
+        self.versions.append((change.state_after(before), files))
+        self.publish(change)
+        return True
+
+    def foreign_commit(self) -> None:
+        """Another writer adds a version; it knows nothing of our state, and keeps it."""
+        if self.versions:
+            self.versions.append((self.versions[-1][0], ()))
+
+    def visible(self) -> list[int]:
+        return [row for name in self._held() for row in range(*self.data.get(name, (0, 0)))]
+
+
+@dataclass
+class SimGroup:
+    """The group's offset. ``store``: knows how far the table is."""
+
+    store: SimStore
+    offset: int = 0
+
+    def commit(self, batch: QueryState, offset: int) -> None:
+        published = {row for _, _, start, end in self.store.batches for row in range(start, end)}
+        if any(row not in published for row in range(offset)):
+            raise Broken(f"the group stands at {offset}, above the table")
+        self.offset = offset
+
+
+__all__ = ["TP", "Broken", "Faults", "SimFiles", "SimGroup", "SimStore", "SimVersions"]

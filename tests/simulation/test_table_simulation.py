@@ -1,0 +1,49 @@
+"""Drivers, a table's store and a group in a simulated world: see sim_table for the invariants.
+
+200 seeds and all planted bugs always, 20,000 seeds in the long suite.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from simulation.sim_table_bugs import BUGS
+from simulation.tables import attempt, find
+
+FIRST_SEEDS = {
+    "a missing digest is agreement": 15,
+    "an old micro-batch counts as held": 21,
+    "file names have no run": 58,
+    "leftovers are removed without an entry": 12,
+    "a new query starts anywhere": 39,
+    "a query continues after another one": 110,
+    "entries are forgotten in descending order": 82,
+    "a list is trusted": 37,
+}
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def test_the_invariants_hold_in_200_seeds() -> None:
+    results = [attempt(seed) for seed in range(200)]
+    assert [(seed, failure) for seed, (_, _, failure) in enumerate(results) if failure] == []
+    assert sum(batches for batches, _, _ in results) > 1_500
+    assert sum(drivers for _, drivers, _ in results) > 1_000
+
+
+@pytest.mark.slow
+def test_the_invariants_hold_in_20_000_seeds() -> None:
+    command = [sys.executable, "-m", "tests.simulation.tables", "1000-20999", "--jobs", str(os.cpu_count() or 1)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=7_200, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert re.match("20000 seeds, 0 failed", run.stdout), run.stdout
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_found(bug: str) -> None:
+    """The search begins at the first seed that found the bug before. It may go on to seed 999."""
+    assert find(bug, FIRST_SEEDS.get(bug, 0), 999) >= 0
