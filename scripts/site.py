@@ -4,6 +4,9 @@ The pages are those of docs, and those of ``ROOT_PAGES`` in the repository's roo
 README.md has absolute links, because package indexes show it. This script makes links to pages of the site relative. A
 link to a file that is not part of the site leads to the repository. The script writes the changed pages to build/pages,
 and Zensical makes the site from them. A warning makes the build fail.
+
+Beside each page the site has the page as Markdown (``spark/index.html`` and ``spark.md``), and ``llms.txt`` lists them
+with their first sentences (llmstxt.org), for programs that read documentation.
 """
 
 from __future__ import annotations
@@ -85,11 +88,48 @@ def target(link: str, page: str, source: str, known: set[str]) -> str:
     return f"{blob}{path}{mark}{anchor}"
 
 
+def write_texts(site: Path) -> None:
+    """Writes the pages as Markdown beside their HTML, and ``llms.txt``."""
+    for path in PAGES.rglob("*.md"):
+        target_path = site / path.relative_to(PAGES)
+        target_path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target_path)
+    nav = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n", 1)[1]
+    (site / "llms.txt").write_text(index_of_texts(nav, PAGES))
+
+
+def index_of_texts(nav: str, pages: Path) -> str:
+    """Returns ``llms.txt``: the start page's summary, then a section with links for each part of the navigation.
+
+    ``nav``: the lines of the navigation in mkdocs.yml. A part without pages below it is the start page."""
+    start = (pages / "index.md").read_text()
+    lines = ["# Odradek", "", f"> {summary(start)}"]
+    for line in nav.splitlines():
+        name, _, page = line.strip().removeprefix("- ").partition(":")
+        page = page.strip()
+        if not page:
+            lines += ["", f"## {name}", ""]
+        elif page != "index.md":
+            lines.append(f"- [{name}]({page}): {summary((pages / page).read_text())}")
+    return "\n".join([*lines, ""])
+
+
+def summary(text: str) -> str:
+    """Returns the first sentence of a page's first paragraph, without the targets of its links."""
+    paragraphs = [part.strip() for part in text.split("\n\n")]
+    first = next(part for part in paragraphs if part and not part.startswith(("#", "<", "|", "```", "!", "- ")))
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(first.split())).replace("**", "")
+    return re.split(r"(?<=\.) (?=[A-Z`])", plain, maxsplit=1)[0]
+
+
 def main() -> int:
     collect_pages()
     shutil.rmtree(ROOT / "build" / "site", ignore_errors=True)
     command = [str(Path(sys.executable).with_name("zensical")), "build", "--strict", "--clean"]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+    code = subprocess.run(command, cwd=ROOT, check=False).returncode
+    if code == 0:
+        write_texts(ROOT / "build" / "site")
+    return code
 
 
 if __name__ == "__main__":

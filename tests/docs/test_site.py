@@ -92,3 +92,35 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert 'href="#retention.ms"' in topics
     assert '<span id="retention.ms">' in topics
     assert (built / "search.json").exists()
+    assert (built / "spark.md").read_text().startswith("# ")
+    listed = re.findall(r"^- \[[^\]]+\]\(([^)]+)\): \S", (built / "llms.txt").read_text(), re.MULTILINE)
+    assert sorted(["index.md", *listed]) == sorted(entries(CONFIG["nav"]))
+    assert all((built / page).exists() for page in listed)
+    assert asked_hosts(built) == set()
+
+
+ASKS = re.compile(
+    r"<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|href)=\"?(?:https?:)?//([^/\"\s>]+)[^>]*>", re.DOTALL
+)
+
+
+def asked_hosts(built: Path) -> set[str]:
+    """The hosts that a browser asks when it shows a page. A canonical link is only an address."""
+    return {
+        found[1]
+        for page in built.rglob("*.html")
+        for found in ASKS.finditer(page.read_text())
+        if 'rel="canonical"' not in found[0] and "rel=canonical" not in found[0]
+    }
+
+
+def test_llms_txt_has_a_line_for_each_page_of_the_navigation(tmp_path: Path) -> None:
+    (tmp_path / "index.md").write_text("# Name\n\nIt **is** a [thing](x.md). It does more.\n")
+    (tmp_path / "a.md").write_text("# A\n\n| x |\n|---|\n\nThe first: `code`\nof two. The second.\n")
+    (tmp_path / "b.md").write_text("# B\n\n```python\nx = 1\n```\n\nAfter the code.\n")
+    nav = "  - Start: index.md\n  - Guides:\n      - Page A: a.md\n      - Notes:\n          - Page B: b.md\n"
+    lines = site.index_of_texts(nav, tmp_path).splitlines()
+    assert lines == [
+        "# Odradek", "", "> It is a thing.", "", "## Guides", "", "- [Page A](a.md): The first: `code` of two.",
+        "", "## Notes", "", "- [Page B](b.md): After the code.",
+    ]  # fmt: skip
