@@ -24,7 +24,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import report
-from bench.apache import class_path
+from bench.apache import class_path, free_port
 from bench.pages import BROKERS_FOR_TESTS, option_help
 from bench.sides import Apache, Odradek, cpu_seconds, resident_bytes, start, with_descendants
 
@@ -36,22 +36,21 @@ _PATIENCE_S = 60.0
 
 
 class Kfake:
-    """franz-go's broker for tests, in a process of its own. It keeps its records in memory."""
+    """franz-go's broker for tests, in a process of its own, with a data directory."""
 
     name = "kfake"
 
-    def __init__(self, program: Path) -> None:
-        self._program = program
+    def __init__(self, program: Path, directory: Path) -> None:
+        port = free_port()
+        self._command = [program, directory / "data", str(port)]
         self._process: subprocess.Popen[str] | None = None
-        self.bootstrap = ""
+        self.bootstrap = f"127.0.0.1:{port}"
 
     def install(self) -> None:
         pass
 
     def spawn(self) -> None:
-        self._process = subprocess.Popen([self._program], stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        self.bootstrap = self._process.stdout.readline().strip()
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
 
     def stop(self) -> None:
         self.kill()
@@ -178,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     built, jars = program(), class_path()
     sides: dict[str, Callable[[Path], Broker]] = {
         Odradek.name: Odradek,
-        Kfake.name: lambda directory: Kfake(built),
+        Kfake.name: lambda directory: Kfake(built, directory),
         Apache.name: lambda directory: Apache(directory, jars),
     }
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}

@@ -1,16 +1,22 @@
-// Starts kfake with one broker and prints its address.
+// Starts kfake with one broker: its arguments are the data directory and the port. Prints its address.
 package main
 
 import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
 func main() {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+	port, err := strconv.Atoi(os.Args[2])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(port), kfake.DataDir(os.Args[1]))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
