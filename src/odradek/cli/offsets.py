@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from odradek.cli.options import CONTEXT, TIMEOUT_MS, Bootstrap, CommandConfig, Timeout, connect
+from odradek.cli.suggestions import group_names, nearest
 from odradek.cli.terminal import CommandError, error_line, writing_out
 from odradek.core.printable import printable, printable_json
 
 if TYPE_CHECKING:
+    from odradek.client.admin import Admin
     from odradek.core.records import CoordinatorRecord, GroupRecord
 
 app = typer.Typer(
@@ -65,10 +66,28 @@ def dump(
         if not offsets_topic.partitions(admin):
             error_line("this cluster has no __consumer_offsets topic yet: no client has looked up a group coordinator")
             return
-        entries = (e for e in offsets_topic.entries(admin, group) if kind == "all" or kind == _kind(e.key))
-        for entry in islice(entries, max_lines):
-            with writing_out():
-                print(form(entry.key, entry.value))
+        has_entries = False
+        printed = 0
+        for entry in offsets_topic.entries(admin, group):
+            has_entries = True
+            if kind in ("all", _kind(entry.key)):
+                with writing_out():
+                    print(form(entry.key, entry.value))
+                printed += 1
+                if printed == max_lines:
+                    break
+        if not printed:
+            _explain(admin, group, kind, has_entries=has_entries)
+
+
+def _explain(admin: Admin, group: str | None, kind: str, *, has_entries: bool) -> None:
+    """Says on stderr why nothing was printed. Raises CommandError for a group without any record."""
+    if group is not None and not has_entries:
+        meant = nearest(group, group_names(admin))
+        raise CommandError(f"__consumer_offsets has no record of group {group!r}{meant}")
+    whose = "" if group is None else f" of group {group}"
+    what = {"commits": "of commits", "groups": "of another kind than commits"}.get(kind, "")
+    error_line(f"__consumer_offsets has no record{whose} {what}".rstrip())
 
 
 _KINDS = ("all", "commits", "groups")

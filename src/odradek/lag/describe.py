@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from odradek.client.admin import Admin
-from odradek.client.model import GroupDescription, ListedOffset, MemberDescription
+from odradek.client.model import GroupDescription, ListedOffset, MemberDescription, Node
+from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 
 
@@ -93,7 +94,7 @@ def describe(admin: Admin, group: str) -> GroupLag:
 
     Raises GroupIdNotFound and the errors of ``Admin``.
     """
-    description = admin.describe_groups([group])[group]
+    description = _description(admin, group)
     committed = admin.list_group_offsets(group)
     wanted = set(committed).union(*(member.assignment for member in description.members))
     readable = _readable(admin, wanted)
@@ -104,6 +105,16 @@ def describe(admin: Admin, group: str) -> GroupLag:
     rows = lag_rows(description, committed, log_ends, log_starts)
     lost = {tp: start.offset for tp, start in log_starts.items() if committed[tp].offset < start.offset}
     return GroupLag(group, description.state, tuple(rows), lost)
+
+
+def _description(admin: Admin, group: str) -> GroupDescription:
+    """Describes a group. A group whose name is empty can have offsets, of old clients, but no broker describes it."""
+    try:
+        return admin.describe_groups([group])[group]
+    except KafkaError as error:
+        if group or error.code is not ErrorCode.invalid_group_id:
+            raise
+        return GroupDescription(group, "Empty", "", "", "", Node(-1, "", -1))
 
 
 def _readable(admin: Admin, wanted: set[TopicPartition]) -> list[TopicPartition]:

@@ -17,7 +17,7 @@ from odradek.cli.options import (
     given_names,
     parse_partitions,
 )
-from odradek.cli.terminal import note, print_json
+from odradek.cli.terminal import EXIT_FAILED, CommandError, note, print_json
 
 EPILOG = (
     "Examples:\n\n\b\n"
@@ -50,8 +50,12 @@ def delete_offsets(
             chosen.update(admin.partitions(name))
         held = admin.list_group_offsets(group)
         gone = {tp: held[tp].offset for tp in sorted(chosen) if tp in held}
-        what = ", ".join(f"{tp} ({offset})" for tp, offset in gone.items()) or "nothing"
-        if gone and not confirm(f"Delete the offsets of group {group}: {what}?", yes):
+        if not gone:
+            if not held:
+                admin.describe_groups([group])  # raises GroupIdNotFound
+            raise CommandError(f"group {group} has no offsets in {', '.join(topic)}: nothing was deleted", EXIT_FAILED)
+        what = ", ".join(f"{tp} ({offset})" for tp, offset in gone.items())
+        if not confirm(f"Delete the offsets of group {group}: {what}?", yes):
             return
         admin.delete_group_offsets(group, sorted(chosen))
     if as_json:

@@ -2,90 +2,122 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sys
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
 
-from odradek.cli.groups.scope import AllGroups, Groups, check_scope, chosen_groups
-from odradek.cli.options import (
-    TIMEOUT_MS,
-    AsJson,
-    Bootstrap,
-    CommandConfig,
-    Timeout,
-    connect,
-    table_or_blocks,
-    terminal_columns,
-)
-from odradek.cli.terminal import note_table, print_json, progress, warning_lines
-from odradek.core.printable import printable
+import typer
+
+from odradek.cli.groups.lag_output import SORTS, DescribedGroup, as_json, in_order, print_groups
+from odradek.cli.groups.scope import AllGroups, Groups, Names, check_scope, consumer_groups, each_group, end_with
+from odradek.cli.option_fields import of_fields
+from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect
+from odradek.cli.terminal import CommandError, error_line, note, print_json
+from odradek.core.errors import OdradekError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from odradek.lag.describe import LagRow
+    from odradek.client.admin import Admin
+    from odradek.core.errors import KafkaError
 
 EPILOG = (
     "Examples:\n\n\b\n"
-    "  odradek groups describe --group flight-lake -b 127.0.0.1:9092\n"
+    "  odradek groups describe flight-lake -b 127.0.0.1:9092\n"
+    "  odradek groups describe --all-groups --sort lag --totals -b 127.0.0.1:9092\n"
+    "  odradek groups describe --group flight-lake --time --watch --interval 5 -b 127.0.0.1:9092\n"
     "  odradek groups describe --group a --group b -b broker-1:9092,broker-2:9092 --json"
 )
+_CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
 
-def describe(
-    *,
-    bootstrap: Bootstrap,
-    group: Groups = None,
-    all_groups: AllGroups = False,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-    timeout_ms: Timeout = TIMEOUT_MS,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class DescribeLine:
+    """The options of the command."""
+
+    names: Names = None
+    bootstrap: Bootstrap
+    group: Groups = None
+    all_groups: AllGroups = False
+    sort: Annotated[
+        str,
+        typer.Option(
+            "--sort",
+            metavar="|".join(SORTS),
+            help="Order of the rows; with lag and time, the largest is first.",
+        ),
+    ] = "member"
+    with_times: Annotated[
+        bool, typer.Option("--time", help="Also show the lag in time: from the first unread record to the newest.")
+    ] = False
+    totals: Annotated[
+        bool, typer.Option("--totals", help="Also print the sum of the lags. On a terminal it is always printed.")
+    ] = False
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat, until interrupted.")] = False
+    interval: Annotated[
+        float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="Time between two rounds of --watch.")
+    ] = 2.0
+    command_config: CommandConfig = None
+    as_json: AsJson = False
+    timeout_ms: Timeout = TIMEOUT_MS
+
+
+@of_fields()
+def describe(line: DescribeLine) -> None:
     """Show the committed offsets of groups and their lag, as kafka-consumer-groups --describe does.
 
     CURRENT-OFFSET is the next record to read. LAG is the number of records from there to the end of the log. "-"
     stands for a missing value.
     """
-    from odradek import lag
+    if line.sort not in SORTS:
+        raise CommandError(f"--sort {line.sort!r}: one of {', '.join(SORTS)}")
+    named = check_scope(line.group, line.all_groups, line.names)
+    with connect(line.bootstrap, line.timeout_ms, line.command_config) as admin:
+        if line.watch:
+            _watch(admin, line, named)
+            return
+        found, errors = _described(admin, line, named)
+        _print(line, found)
+    end_with(errors)
 
-    check_scope(group, all_groups)
-    with connect(bootstrap, timeout_ms, command_config) as admin:
-        names = chosen_groups(admin, group, all_groups)
-        with progress("Describing", len(names), "groups") as advance:
-            found = []
-            for name in names:
-                found.append(lag.describe(admin, name))
-                advance(1)
-    if as_json:
-        print_json([_as_json(one) for one in found], indent=2)
+
+def _described(admin: Admin, line: DescribeLine, named: list[str]) -> tuple[list[DescribedGroup], list[KafkaError]]:
+    from odradek import lag
+    from odradek.lag.time_lag import time_lags
+
+    def ask(name: str) -> DescribedGroup:
+        found = lag.describe(admin, name)
+        return DescribedGroup(found, time_lags(admin, found) if line.with_times or line.sort == "time" else None)
+
+    found, errors = each_group(admin, consumer_groups(admin, named, line.all_groups), ask, "Describing")
+    return in_order(found, line.sort), errors
+
+
+def _print(line: DescribeLine, found: list[DescribedGroup]) -> None:
+    if line.as_json:
+        print_json([as_json(one, line.sort) for one in found], indent=None if line.watch else 2)
+    else:
+        print_groups(found, line.sort, totals=line.totals or sys.stdout.isatty())
+
+
+def _watch(admin: Admin, line: DescribeLine, named: list[str]) -> None:
+    """Prints the groups again and again. Ctrl-C is the normal end; a cluster that is away for a time is no end."""
+    has_begun = False
+    try:
+        while True:
+            try:
+                found, _ = _described(admin, line, named)
+            except OdradekError as error:
+                if not has_begun:
+                    raise
+                error_line(str(error))
+            else:
+                has_begun = True
+                if not line.as_json:
+                    clear = _CLEAR if sys.stdout.isatty() else ""
+                    print(clear, end="")
+                    note(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S}, every {line.interval:g} s")
+                _print(line, found)
+            time.sleep(line.interval)
+    except KeyboardInterrupt:
         return
-    for one in found:
-        notice = lag.notice(one.group, one.state)
-        if notice is not None:
-            warning_lines("", notice)
-        if one.rows:
-            note_table(_table(one.rows), "")
-        for line in lag.lost_notices(one):
-            warning_lines(line)
-
-
-def _table(rows: Sequence[LagRow]) -> str:
-    """Returns a table in Kafka's layout; on a narrow terminal, the group's name and a table with fewer columns."""
-    from odradek import lag
-
-    table, width = lag.format_table(rows), terminal_columns()
-    if width is None or all(len(line) <= width for line in table.splitlines()):
-        return table
-    head = ("TOPIC", "PARTITION", "CURRENT", "LOG-END", "LAG", "CLIENT-ID")
-    cells = [
-        tuple("-" if cell is None else str(cell) for cell in (*row[1:6], row.client_id))
-        for row in sorted(rows, key=lambda row: (row.topic, row.partition))
-    ]
-    return f"Group {printable(rows[0].group)}\n{table_or_blocks(head, cells, right=frozenset({1, 2, 3, 4}))}"
-
-
-def _as_json(one: Any) -> dict[str, Any]:
-    rows = [{name: value for name, value in row._asdict().items() if name != "group"} for row in one.rows]
-    for row in rows:
-        lost = {tp.partition: start for tp, start in one.lost.items() if tp.topic == row["topic"]}
-        if row["partition"] in lost:
-            row["log_start_offset"] = lost[row["partition"]]
-    return {"group": one.group, "state": one.state, "partitions": rows}

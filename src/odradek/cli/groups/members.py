@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from odradek.cli.groups.scope import AllGroups, Groups, check_scope, chosen_groups
+from odradek.cli.groups.scope import AllGroups, Groups, Names, check_scope, consumer_groups, each_group, end_with
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect, table_or_blocks
 from odradek.cli.terminal import note, note_table, print_json, warning_lines
 
@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 EPILOG = (
     "Examples:\n\n\b\n"
-    "  odradek groups members --group flight-lake -b 127.0.0.1:9092\n"
+    "  odradek groups members flight-lake -b 127.0.0.1:9092\n"
     "  odradek groups members --group flight-lake --verbose -b 127.0.0.1:9092"
 )
 
 
 def members(
+    names: Names = None,
     *,
     bootstrap: Bootstrap,
     group: Groups = None,
@@ -31,14 +32,16 @@ def members(
     timeout_ms: Timeout = TIMEOUT_MS,
 ) -> None:
     """Show the live members of groups and how many partitions each member reads."""
-    check_scope(group, all_groups)
+    named = check_scope(group, all_groups, names)
     with connect(bootstrap, timeout_ms, command_config) as admin:
-        found = [admin.describe_groups([name])[name] for name in chosen_groups(admin, group, all_groups)]
+        chosen = consumer_groups(admin, named, all_groups)
+        found, errors = each_group(admin, chosen, lambda name: admin.describe_groups([name])[name], "Describing")
     if as_json:
         print_json([_members_json(one) for one in found], indent=2)
-        return
-    for one in found:
-        _print_members(one, verbose)
+    else:
+        for one in found:
+            _print_members(one, verbose)
+    end_with(errors)
 
 
 def _members_json(one: GroupDescription) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from odradek.cli.groups.scope import AllGroups, Groups, check_scope
+from odradek.cli.groups.scope import AllGroups, Groups, Names, check_scope, consumer_groups
 from odradek.cli.groups.zookeeper_offsets import GroupsInZooKeeper, groups_in_zookeeper
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import (
@@ -37,7 +37,9 @@ from odradek.cli.reset_targets import (
     scenario_for,
     targets_of,
 )
+from odradek.cli.suggestions import group_names, nearest
 from odradek.cli.terminal import (
+    EXIT_BAD_INPUT,
     EXIT_FAILED,
     CommandError,
     ask,
@@ -61,7 +63,7 @@ if TYPE_CHECKING:
 NAMES_WIDTH = 60
 EPILOG = (
     "Examples:\n\n\b\n"
-    "  odradek groups reset --group g --topic flights --to-earliest -b 127.0.0.1:9092\n"
+    "  odradek groups reset g --topic flights --to-earliest -b 127.0.0.1:9092\n"
     "  odradek groups reset --group g --all-topics --shift-by -100 --dry-run -b 127.0.0.1:9092\n"
     "  odradek groups reset --group g --topic flights:0,1 --to-datetime 2026-01-31T12:00:00.000 \\\n"
     "      --execute -b 127.0.0.1:9092\n"
@@ -76,6 +78,7 @@ EPILOG = (
 class ResetLine:
     """The options of the command."""
 
+    names: Names = None
     bootstrap: Bootstrap
     group: Groups = None
     all_groups: AllGroups = False
@@ -116,8 +119,8 @@ class ResetLine:
     timeout_ms: Timeout = TIMEOUT_MS
 
     def groups(self) -> list[str]:
-        """Returns the names of --group. Raises CommandError."""
-        return given_names(self.group or [], "--group")
+        """Returns the groups that are named. Raises CommandError."""
+        return given_names([*(self.names or []), *(self.group or [])], "--group")
 
 
 @of_fields()
@@ -128,8 +131,8 @@ def reset(line: ResetLine) -> None:
     can read. With --zookeeper-connect the offsets in ZooKeeper get the same values: consumers that commit to both
     resume at the larger offset.
     """
-    if not (line.from_file and not line.group and not line.all_groups):
-        check_scope(line.group, line.all_groups)
+    if not (line.from_file and not line.groups() and not line.all_groups):
+        check_scope(line.group, line.all_groups, line.names)
     scenario = scenario_of(line)
     if line.dry_run and line.execute:
         raise CommandError("--dry-run and --execute cannot be used together")
@@ -165,15 +168,16 @@ def scenario_of(line: ResetLine) -> Scenario:
 def run_reset(admin: Admin, scenario: Scenario, line: ResetLine, zookeeper: GroupsInZooKeeper | None = None) -> int:
     """Plans and shows the reset, asks unless an option answers, and commits it. Returns the exit code."""
     plans = _plans(admin, scenario, line, zookeeper)
+    missing = _report_missing(admin, plans, line)
     live = _report_live(plans, zookeeper)
     ready = [plan for plan in plans if plan not in live and plan.rows]
     quiet = line.export or line.as_json
     if not quiet:
-        _show(plans)
+        _show(plans, missing)
     for plan in ready:
         _warn_of_clamps(plan)
         _warn_of_query(plan, line)
-    code = EXIT_FAILED if live else 0
+    code = EXIT_FAILED if live else EXIT_BAD_INPUT if missing else 0
     undo: Path | None = None
     if ready and _is_confirmed(ready, line):
         moves = {plan.group: zookeeper.changes(plan) for plan in ready} if zookeeper else {}
@@ -190,6 +194,26 @@ def run_reset(admin: Admin, scenario: Scenario, line: ResetLine, zookeeper: Grou
     elif line.as_json:
         print_json([_as_json(plan, plan in ready and undo is not None, undo) for plan in plans], indent=2)
     return code
+
+
+def _report_missing(admin: Admin, plans: list[GroupResetPlan], line: ResetLine) -> list[GroupResetPlan]:
+    """Prints an error for each named group that has nothing to reset, and a warning for one that does not exist.
+
+    Returns the plans with an error. A group that does not exist gets its first offsets, as with Kafka's tool."""
+    missing = []
+    for plan in plans:
+        if line.all_groups or plan.state not in ("Dead", "Empty") or (plan.rows and plan.state != "Dead"):
+            continue
+        if plan.state == "Dead":
+            meant = nearest(plan.group, group_names(admin))
+            if plan.rows:
+                warning_lines(f"Warning: group {plan.group} does not exist{meant}: a reset creates it.")
+                continue
+            error_line(f"group {plan.group} does not exist{meant}: it has no offsets to reset")
+        else:
+            error_line(f"group {plan.group} has no committed offsets: name the topics with --topic TOPIC[:0,1]")
+        missing.append(plan)
+    return missing
 
 
 def _report_live(plans: list[GroupResetPlan], zookeeper: GroupsInZooKeeper | None) -> list[GroupResetPlan]:
@@ -228,9 +252,8 @@ def _plans(
     from odradek.lag import reset as resets
 
     topics, single = parse_partitions(line.topic or [])
-    groups = [row.group_id for row in admin.list_groups()] if line.all_groups else line.groups()
-    if not groups:
-        groups = sorted(scenario.offsets)
+    named = line.groups() or ([] if line.all_groups else sorted(scenario.offsets))
+    groups = consumer_groups(admin, named, line.all_groups)
     for group in groups:
         if scenario.kind == "from-file" and group not in scenario.offsets and not line.all_groups:
             raise CommandError(f"--from-file: it has no row for group {group}")
@@ -259,10 +282,11 @@ def _after(plan: GroupResetPlan) -> dict[TopicPartition, int]:
     return {Tp(row.topic, row.partition): row.after for row in plan.rows}
 
 
-def _show(plans: list[GroupResetPlan]) -> None:
+def _show(plans: list[GroupResetPlan], missing: list[GroupResetPlan]) -> None:
     for plan in plans:
         if not plan.rows:
-            note(f"Group {plan.group}: nothing to reset.")
+            if plan not in missing:
+                note(f"Group {plan.group}: nothing to reset.")
             continue
         lines = [
             (

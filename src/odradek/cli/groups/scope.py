@@ -1,28 +1,113 @@
-"""The groups that a command works on."""
+"""The groups that a command works on. Each group fails alone: one group's error does not hide the other groups."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from odradek.cli.options import given_names
-from odradek.cli.terminal import CommandError
+from odradek.cli.suggestions import group_names, nearest
+from odradek.cli.terminal import EXIT_FAILED, CommandError, error_line, progress, warning_lines
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
+    from odradek.client.model import GroupDescription, GroupListing
+    from odradek.core.errors import KafkaError
 
+T = TypeVar("T")
+
+Names = Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...", help="The groups, as with --group.")]
 Groups = Annotated[list[str] | None, typer.Option("--group", metavar="GROUP", help="The group. Repeatable.")]
 AllGroups = Annotated[bool, typer.Option("--all-groups", help="All groups of the cluster.")]
+_CONSUMERS = ("", "consumer")
 
 
-def check_scope(groups: list[str] | None, all_groups: bool) -> None:
-    """Raises CommandError unless either --group, with valid names, or --all-groups is given."""
-    if bool(groups) == all_groups:
-        raise CommandError("missing option '--group' or '--all-groups'" if not groups else "--group or --all-groups")
-    given_names(groups or [], "--group")
+def check_scope(groups: list[str] | None, all_groups: bool, names: list[str] | None = None) -> list[str]:
+    """Returns the groups that are named, as arguments (``names``) or with --group.
+
+    Raises CommandError unless either groups, with valid names, or --all-groups are given."""
+    named = [*(names or []), *(groups or [])]
+    if named and all_groups:
+        raise CommandError(f"--all-groups and group {named[0]!r} cannot be used together: give one of them")
+    if not named and not all_groups:
+        raise CommandError("missing option '--group' or '--all-groups'")
+    return given_names(named, "--group")
 
 
-def chosen_groups(admin: Admin, groups: list[str] | None, all_groups: bool) -> list[str]:
+def chosen_groups(admin: Admin, named: list[str], all_groups: bool) -> list[str]:
     """Returns the groups that a command works on."""
-    return [row.group_id for row in admin.list_groups()] if all_groups else given_names(groups or [], "--group")
+    return [row.group_id for row in admin.list_groups()] if all_groups else named
+
+
+def consumer_groups(admin: Admin, named: list[str], all_groups: bool) -> list[str]:
+    """Returns the groups that a command for consumer groups works on.
+
+    With --all-groups, other groups (of Connect's workers, share and streams groups) are left out, and named on stderr.
+    Raises CommandError for a named group of another kind: its consumers and offsets are not missing, it has none.
+    """
+    if not all_groups:
+        for name in named:
+            if kind := _kind_of(admin, name):
+                raise CommandError(f"group {name} is not a consumer group ({kind}): it has no offsets of topics")
+        return named
+    listed = {row.group_id: row for row in admin.list_groups()}
+    others = {name: kind for name, row in listed.items() if (kind := _other_kind(row))}
+    if others:
+        shown = ", ".join(f"{name} ({kind})" for name, kind in sorted(others.items()))
+        warning_lines(f"Left out, because these are not consumer groups: {shown}")
+    return [name for name in listed if name not in others]
+
+
+def _kind_of(admin: Admin, name: str) -> str:
+    """Returns the kind of a group that is not one of consumers. Empty: one of consumers, or it is not known here."""
+    from odradek.client.errors import GroupIdNotFound
+    from odradek.core.errors import KafkaError as Refused
+    from odradek.core.errors import OdradekError
+
+    try:
+        return _other_kind(admin.describe_groups([name])[name])
+    except GroupIdNotFound:  # also for share and streams groups, which only the list names
+        try:
+            return next((_other_kind(row) for row in admin.list_groups() if row.group_id == name), "")
+        except OdradekError:
+            return ""
+    except Refused:
+        return ""
+
+
+def _other_kind(row: GroupListing | GroupDescription) -> str:
+    """Returns the kind of a group that is not one of consumers, or an empty text."""
+    if row.type.lower() in ("share", "streams"):
+        return row.type.lower()
+    return "" if row.protocol_type in _CONSUMERS else row.protocol_type
+
+
+def each_group(admin: Admin, names: list[str], ask: Callable[[str], T], label: str) -> tuple[list[T], list[KafkaError]]:
+    """Calls ``ask`` for each group. Returns the results, and the errors of groups, which are printed.
+
+    The error of a single group is raised."""
+    from odradek.client.errors import GroupIdNotFound
+    from odradek.core.errors import KafkaError as Refused
+
+    found: list[T] = []
+    errors: list[KafkaError] = []
+    with progress(label, len(names), "groups") as advance:
+        for name in names:
+            try:
+                found.append(ask(name))
+            except Refused as error:
+                if len(names) == 1:
+                    raise
+                errors.append(error)
+                meant = nearest(name, group_names(admin)) if isinstance(error, GroupIdNotFound) else ""
+                error_line(f"{error}{meant}")
+            advance(1)
+    return found, errors
+
+
+def end_with(errors: list[KafkaError]) -> None:
+    """Ends the command with the exit code of a failure if a group has failed."""
+    if errors:
+        raise typer.Exit(EXIT_FAILED)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from odradek.cli.groups.scope import AllGroups, Groups, check_scope, chosen_groups
+from odradek.cli.groups.scope import AllGroups, Groups, Names, check_scope, chosen_groups, each_group, end_with
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect, table_or_blocks
 from odradek.cli.terminal import note_table, print_json
 
 EPILOG = (
     "Examples:\n\n\b\n"
-    "  odradek groups state --group flight-lake -b 127.0.0.1:9092\n"
+    "  odradek groups state flight-lake -b 127.0.0.1:9092\n"
     "  odradek groups state --all-groups -b 127.0.0.1:9092 --json"
 )
 
 
 def state(
+    names: Names = None,
     *,
     bootstrap: Bootstrap,
     group: Groups = None,
@@ -23,9 +24,10 @@ def state(
     timeout_ms: Timeout = TIMEOUT_MS,
 ) -> None:
     """Show the state of groups, their coordinator, their assignor, and the number of their members."""
-    check_scope(group, all_groups)
+    named = check_scope(group, all_groups, names)
     with connect(bootstrap, timeout_ms, command_config) as admin:
-        found = [admin.describe_groups([name])[name] for name in chosen_groups(admin, group, all_groups)]
+        chosen = chosen_groups(admin, named, all_groups)
+        found, errors = each_group(admin, chosen, lambda name: admin.describe_groups([name])[name], "Describing")
     rows = [
         (
             g.group_id, f"{g.coordinator.host}:{g.coordinator.port} ({g.coordinator.node_id})", g.protocol or "-",
@@ -36,5 +38,6 @@ def state(
     if as_json:
         keys = ("group", "coordinator", "assignment_strategy", "state", "members")
         print_json([dict(zip(keys, (*row[:4], int(row[4])), strict=True)) for row in rows], indent=2)
-        return
-    note_table(table_or_blocks(("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"), rows))
+    elif rows:
+        note_table(table_or_blocks(("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"), rows))
+    end_with(errors)

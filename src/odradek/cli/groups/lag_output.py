@@ -1,0 +1,121 @@
+"""The output of ``odradek groups describe``: Kafka's table, with times, totals and an order on request, or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from odradek.cli.options import table_or_blocks, terminal_columns
+from odradek.cli.terminal import counted, note, note_table, warning_lines
+from odradek.core.printable import printable
+
+if TYPE_CHECKING:
+    from odradek.core.ids import TopicPartition
+    from odradek.lag.describe import GroupLag, LagRow
+
+SORTS = ("member", "lag", "time", "topic")
+"""The orders of rows. ``member`` is that of Kafka's tool."""
+
+
+class DescribedGroup(NamedTuple):
+    """A group's lag. ``times``: the lag in ms of each partition, None if it is not wanted."""
+
+    lag: GroupLag
+    times: Mapping[TopicPartition, int | None] | None = None
+
+    @property
+    def total(self) -> int:
+        """The sum of the lags; a committed offset after the log end counts as no lag."""
+        return sum(max(row.lag or 0, 0) for row in self.lag.rows)
+
+    def time_of(self, row: LagRow) -> int | None:
+        """Returns the lag of a row in ms, or None."""
+        from odradek.core.ids import TopicPartition as Tp
+
+        return None if self.times is None else self.times.get(Tp(row.topic, row.partition))
+
+    def rows(self, sort: str) -> list[LagRow]:
+        """Returns the rows in an order of ``SORTS``, the largest lag first; rows without a value are last."""
+        rows = list(self.lag.rows)
+        if sort == "topic":
+            return sorted(rows, key=lambda row: (row.topic, row.partition))
+        if sort == "lag":
+            return sorted(rows, key=lambda row: (row.lag is None, -(row.lag or 0), row.topic, row.partition))
+        if sort == "time":
+            return sorted(
+                rows, key=lambda row: ((ms := self.time_of(row)) is None, -(ms or 0), row.topic, row.partition)
+            )
+        return rows
+
+
+def in_order(found: Sequence[DescribedGroup], sort: str) -> list[DescribedGroup]:
+    """Returns the groups in their order: with ``lag`` and ``time`` the group that is most behind is first."""
+    if sort == "lag":
+        return sorted(found, key=lambda one: (-one.total, one.lag.group))
+    if sort == "time":
+        worst = {one.lag.group: max([ms or 0 for ms in (one.times or {}).values()], default=0) for one in found}
+        return sorted(found, key=lambda one: (-worst[one.lag.group], one.lag.group))
+    return list(found)
+
+
+def print_groups(found: Sequence[DescribedGroup], sort: str, *, totals: bool) -> None:
+    """Prints the tables of groups, the notices of Kafka's tool, and the totals if they are wanted."""
+    from odradek import lag
+
+    for one in found:
+        if notice := lag.notice(one.lag.group, one.lag.state):
+            warning_lines("", notice)
+        if one.lag.rows:
+            note_table(_table(one, sort), "")
+        elif one.lag.state not in ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"):
+            warning_lines(f"Consumer group '{printable(one.lag.group)}' has no committed offsets.")
+        for line in lag.lost_notices(one.lag):
+            warning_lines(line)
+        if totals and one.lag.rows:
+            note(f"Total lag of {one.lag.group}: {one.total:,} in {counted(len(one.lag.rows), 'partition')}.")
+    if totals and len(found) > 1:
+        note("", f"Total lag of {counted(len(found), 'group')}: {sum(one.total for one in found):,}.")
+
+
+def _table(one: DescribedGroup, sort: str) -> str:
+    """Returns a table in Kafka's layout; on a narrow terminal, the group's name and a table with fewer columns."""
+    from odradek import lag
+    from odradek.lag.time_lag import shown_time
+
+    rows, width = one.rows(sort), terminal_columns()
+    timed = one.times is not None
+    if timed:
+        head = ("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "TIME-LAG", "CONSUMER-ID",
+                "HOST", "CLIENT-ID")  # fmt: skip
+        cells = [(*_cells(row[:6]), shown_time(one.time_of(row)), *_cells(row[6:9])) for row in rows]
+        table = table_or_blocks(head, cells, right=frozenset({2, 3, 4, 5, 6}))
+    else:
+        table = lag.format_table(rows)
+    if width is None or all(len(line) <= width for line in table.splitlines()):
+        return table
+    short = ("TOPIC", "PARTITION", "CURRENT", "LOG-END", "LAG", *(("TIME-LAG",) if timed else ()), "CLIENT-ID")
+    ordered = rows if sort != "member" else one.rows("topic")
+    cells = [
+        (*_cells(row[1:6]), *((shown_time(one.time_of(row)),) if timed else ()), *_cells([row.client_id]))
+        for row in ordered
+    ]
+    right = frozenset(range(1, len(short) - 1))
+    return f"Group {printable(rows[0].group)}\n{table_or_blocks(short, cells, right=right)}"
+
+
+def _cells(values: Sequence[Any]) -> tuple[str, ...]:
+    return tuple("-" if value is None else str(value) for value in values)
+
+
+def as_json(one: DescribedGroup, sort: str) -> dict[str, Any]:
+    """Returns a group for JSON. ``total_lag`` counts records, ``time_lag_ms`` is there with --time."""
+    starts = {(tp.topic, tp.partition): start for tp, start in one.lag.lost.items()}
+    rows = []
+    for row in one.rows(sort):
+        shown = {name: value for name, value in row._asdict().items() if name != "group"}
+        if one.times is not None:
+            shown["time_lag_ms"] = one.time_of(row)
+        if (row.topic, row.partition) in starts:
+            shown["log_start_offset"] = starts[row.topic, row.partition]
+        rows.append(shown)
+    return {"group": one.lag.group, "state": one.lag.state, "total_lag": one.total, "partitions": rows}
