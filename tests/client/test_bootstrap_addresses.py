@@ -76,7 +76,7 @@ def test_a_silent_address_delays_the_start_by_less_than_4_seconds(cluster: Scrip
 
 def test_unreachable_brokers_are_reported_in_one_line_with_each_address_its_reason_and_the_remedy() -> None:
     first, second = dead_address(), dead_address()
-    remedy = "is a broker running there? check bootstrap_servers (-b)"
+    remedy = "is a broker running there? check bootstrap_servers"
     with Admin(first, bootstrap_timeout_ms=0) as admin, pytest.raises(BrokerUnreachable) as caught:
         admin.topics()
     assert str(caught.value) == f"cannot reach {first}: connection refused: {remedy}"
@@ -84,6 +84,19 @@ def test_unreachable_brokers_are_reported_in_one_line_with_each_address_its_reas
         admin.topics()
     reasons = f"{first}: connection refused, {second}: connection refused"
     assert str(caught.value) == f"cannot reach any broker: {reasons}: {remedy}"
+
+
+def test_a_wrong_port_is_logged_within_a_second_and_is_an_error_after_five(caplog: pytest.LogCaptureFixture) -> None:
+    """Before, such a call blocked for 59 s without a word, and then advised an option of the command line."""
+    address = dead_address()
+    started = time.monotonic()
+    with Admin(address) as admin, pytest.raises(BrokerUnreachable, match=r"check bootstrap_servers$"):
+        admin.topics()
+    assert 3 < time.monotonic() - started < 15
+    (line,) = [record for record in caplog.records if record.name == "odradek.client"]
+    assert line.levelname == "WARNING"
+    assert line.getMessage().startswith(f"cannot reach {address}: connection refused: is a broker running there? ")
+    assert line.getMessage().endswith("; trying for 5 s more")
 
 
 def test_an_unknown_host_name_is_reported() -> None:

@@ -72,7 +72,7 @@ def test_dead_addresses_are_skipped_and_reported_when_all_are_dead(
     assert run(["groups", "describe", "--group", committed, "-b", f"{dead},{bootstrap},{dead}"]) == 0
     assert committed in capsys.readouterr().out
     assert run(["groups", "describe", "--group", committed, "-b", dead]) == 1
-    remedy = "is a broker running there? check bootstrap_servers (-b)"
+    remedy = "is a broker running there? check -b"
     assert capsys.readouterr() == ("", f"odradek: cannot reach {dead}: connection refused: {remedy}\n")
 
 

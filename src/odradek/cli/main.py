@@ -7,6 +7,7 @@ import difflib
 import errno
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -301,7 +302,7 @@ def _report(error: BaseException) -> int:
             terminal.error_line(f"{where}{error.strerror}")
             return terminal.EXIT_FAILED
         case OdradekError():
-            terminal.error_line(str(error))
+            terminal.error_line(re.sub(r"check bootstrap_servers$", "check -b", str(error)))
             return terminal.exit_code_of(error)
         case ModuleNotFoundError() if extra := extra_of(error.name or ""):
             terminal.error_line(f"this command needs {error.name}: pip install 'odradek[{extra}]'")

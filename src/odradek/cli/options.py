@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # The default of kafka-consumer-groups.
 TIMEOUT_MS = 5_000
+LAST_INT16, LAST_INT32, LAST_INT64 = ((1 << bits) - 1 for bits in (15, 31, 63))
 CONTEXT: dict[Any, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 Bootstrap = Annotated[
@@ -53,6 +54,7 @@ def client_config(bootstrap: str, timeout_ms: int, command_config: Path | None =
     Raises ConfigError, CommandError."""
     from odradek.client.config import ClientConfig
 
+    check_bootstrap(bootstrap)
     settings: dict[str, Any] = {
         "client_id": "odradek-cli",
         "default_api_timeout_ms": timeout_ms,
@@ -63,6 +65,12 @@ def client_config(bootstrap: str, timeout_ms: int, command_config: Path | None =
     settings.update((name.replace(".", "_"), value) for name, value in given.items())
     with without_values(command_config):
         return ClientConfig.of(settings | {"bootstrap_servers": bootstrap})
+
+
+def check_bootstrap(bootstrap: str) -> None:
+    """Raises CommandError if the option has no address, for example because a variable of a script is empty."""
+    if not bootstrap.strip(" ,"):
+        raise CommandError("-b / --bootstrap-server: it is empty: give HOST:PORT, for example 127.0.0.1:9092")
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from odradek.cli.option_fields import flag
-from odradek.cli.options import columns
+from odradek.cli.options import check_bootstrap, columns
 from odradek.cli.pipeline_options import ReplayLine, check_pyspark
 from odradek.cli.terminal import EXIT_OK, counted, note, note_table, print_json, progress, spinner
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 def run_replay_command(request: ReplayLine) -> int:
     """Runs the command; returns the exit code. Raises OdradekError."""
+    check_bootstrap(request.bootstrap_servers)
     check_pyspark()
     from odradek.pipelines.ingest_job import start_spark
     from odradek.pipelines.replay_job import destination, find_ranges, replay_of, run_replay

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from odradek.cli.options import LAST_INT64
 from odradek.cli.terminal import CommandError
 
 if TYPE_CHECKING:
@@ -25,8 +26,13 @@ ResetTopic = Annotated[
 AllTopics = Annotated[bool, typer.Option("--all-topics", help="All partitions with an offset of the group.")]
 ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="To the log start.")]
 ToLatest = Annotated[bool, typer.Option("--to-latest", help="To the log end.")]
-ToOffset = Annotated[int | None, typer.Option("--to-offset", metavar="N", help="To this offset.")]
-ShiftBy = Annotated[int | None, typer.Option("--shift-by", metavar="N", help="By N records; N < 0 moves back.")]
+ToOffset = Annotated[
+    int | None, typer.Option("--to-offset", min=-LAST_INT64, max=LAST_INT64, metavar="N", help="To this offset.")
+]
+ShiftBy = Annotated[
+    int | None,
+    typer.Option("--shift-by", min=-LAST_INT64, max=LAST_INT64, metavar="N", help="By N records; N < 0 moves back."),
+]
 ToDatetime = Annotated[
     str | None,
     typer.Option("--to-datetime", metavar="TIME", help="To the first record at or after YYYY-MM-DDTHH:mm:SS.sss."),

@@ -9,6 +9,8 @@ import typer
 from odradek.cli.confirmation import Yes, confirm
 from odradek.cli.options import (
     CONTEXT,
+    LAST_INT16,
+    LAST_INT32,
     TIMEOUT_MS,
     AsJson,
     Bootstrap,
@@ -109,10 +111,12 @@ def create(
     *,
     bootstrap: Bootstrap,
     partitions: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Partitions of each topic. Default: the broker's.")
+        int | None,
+        typer.Option(min=1, max=LAST_INT32, metavar="N", help="Partitions of each topic. Default: the broker's."),
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Replicas of each partition. Default: the broker's.")
+        int | None,
+        typer.Option(min=1, max=LAST_INT16, metavar="N", help="Replicas of each partition. Default: the broker's."),
     ] = None,
     config: Configs = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Ignore topics that already exist.")] = False,
@@ -215,7 +219,12 @@ def alter(
     bootstrap: Bootstrap,
     partitions: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="The new number of partitions. Keys can then go to other partitions."),
+        typer.Option(
+            min=1,
+            max=LAST_INT32,
+            metavar="N",
+            help="The new number of partitions. Keys can then go to other partitions.",
+        ),
     ] = None,
     config: Configs = None,
     delete_config: Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -31,7 +32,10 @@ from odradek.net.endpoint import Address
 from odradek.wire.api_keys import FIND_COORDINATOR, METADATA
 
 T = TypeVar("T")
+logger = logging.getLogger("odradek.client")
 
+_NOTE_EVERY_S = 10.0
+"""The seconds between two log lines about a first connection that does not open."""
 TOPIC_IDS_FROM = 12
 # The types of keys that have a coordinator.
 GROUP = 0
@@ -126,6 +130,7 @@ class Cluster:
         backoff_ms: float = self.config.retry_backoff_ms
         failure: OdradekError | None = None
         first_contact = Deadline(min(self.config.bootstrap_timeout_ms, deadline.limit_ms))
+        noted_s = 0.0
         while True:
             try:
                 async with asyncio.timeout(max(deadline.left_ms, 1) / 1000):
@@ -140,6 +145,9 @@ class Cluster:
                     raise
                 if not self._bootstrapped and first_contact.passed:
                     raise
+                if not self._bootstrapped and time.monotonic() - noted_s > _NOTE_EVERY_S:
+                    noted_s = time.monotonic()
+                    logger.warning("%s; trying for %.0f s more", error, first_contact.left_ms / 1000)
                 wait_ms = backoff_ms * random.uniform(0.8, 1.2)
                 if deadline.left_ms <= wait_ms:
                     if isinstance(error, BrokerUnreachable):
@@ -212,7 +220,7 @@ class Cluster:
             for task in pending:
                 task.cancel()
                 task.add_done_callback(_close_late)
-        remedy = "is a broker running there? check bootstrap_servers (-b)"
+        remedy = "is a broker running there? check bootstrap_servers"
         if len(failures) == 1:
             raise BrokerUnreachable(f"{failures[0]}: {remedy}")
         reasons = ", ".join(failure.removeprefix("cannot reach ") for failure in failures)

@@ -90,8 +90,9 @@ class ClientConfig:
 
     ``request_timeout_ms`` limits one request on one connection, ``default_api_timeout_ms`` a whole call with its
     retries. ``bootstrap_timeout_ms`` limits the time until the first connection opens (0: each address gets one
-    attempt). ``allow_auto_create_topics``: a broker with auto.create.topics.enable creates a topic that is looked up.
-    None means true for a producer, as in Java, and false for every other client.
+    attempt). A larger value waits for a broker that starts later; a log line says so within a second.
+    ``allow_auto_create_topics``: a broker with auto.create.topics.enable creates a topic that is looked up. None means
+    true for a producer, as in Java, and false for every other client.
 
     ``receive_message_max_bytes``, a setting of librdkafka, limits a reply. Its default grows with
     ``max_partition_fetch_bytes``.
@@ -101,7 +102,7 @@ class ClientConfig:
     client_id: str = "odradek"
     request_timeout_ms: int = 30_000
     default_api_timeout_ms: int = 60_000
-    bootstrap_timeout_ms: int = 60_000
+    bootstrap_timeout_ms: int = 5_000
     socket_connection_setup_timeout_ms: int = 10_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-import time
+import threading
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from odradek.cli.groups.lag_output import SORTS, DescribedGroup, as_json, in_order, print_groups
+from odradek.cli.groups.lag_output import SORTS, GroupWithTimes, as_json, in_order, print_groups
 from odradek.cli.groups.scope import AllGroups, Groups, Names, check_scope, consumer_groups, each_group, end_with
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect
@@ -28,11 +28,12 @@ EPILOG = (
     "  odradek groups describe --group flight-lake --time --watch --interval 5 -b 127.0.0.1:9092\n"
     "  odradek groups describe --group a --group b -b broker-1:9092,broker-2:9092 --json"
 )
+_wait = threading.Event().wait
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
 
 @dataclass(frozen=True, kw_only=True)
-class DescribeLine:
+class GroupLagLine:
     """The options of the command."""
 
     names: Names = None
@@ -63,7 +64,7 @@ class DescribeLine:
 
 
 @of_fields()
-def describe(line: DescribeLine) -> None:
+def describe(line: GroupLagLine) -> None:
     """Show the committed offsets of groups and their lag, as kafka-consumer-groups --describe does.
 
     CURRENT-OFFSET is the next record to read. LAG is the number of records from there to the end of the log. "-"
@@ -81,26 +82,26 @@ def describe(line: DescribeLine) -> None:
     end_with(errors)
 
 
-def _described(admin: Admin, line: DescribeLine, named: list[str]) -> tuple[list[DescribedGroup], list[KafkaError]]:
+def _described(admin: Admin, line: GroupLagLine, named: list[str]) -> tuple[list[GroupWithTimes], list[KafkaError]]:
     from odradek import lag
     from odradek.lag.time_lag import time_lags
 
-    def ask(name: str) -> DescribedGroup:
+    def ask(name: str) -> GroupWithTimes:
         found = lag.describe(admin, name)
-        return DescribedGroup(found, time_lags(admin, found) if line.with_times or line.sort == "time" else None)
+        return GroupWithTimes(found, time_lags(admin, found) if line.with_times or line.sort == "time" else None)
 
     found, errors = each_group(admin, consumer_groups(admin, named, line.all_groups), ask, "Describing")
     return in_order(found, line.sort), errors
 
 
-def _print(line: DescribeLine, found: list[DescribedGroup]) -> None:
+def _print(line: GroupLagLine, found: list[GroupWithTimes]) -> None:
     if line.as_json:
         print_json([as_json(one, line.sort) for one in found], indent=None if line.watch else 2)
     else:
         print_groups(found, line.sort, totals=line.totals or sys.stdout.isatty())
 
 
-def _watch(admin: Admin, line: DescribeLine, named: list[str]) -> None:
+def _watch(admin: Admin, line: GroupLagLine, named: list[str]) -> None:
     """Prints the groups again and again. Ctrl-C is the normal end; a cluster that is away for a time is no end."""
     has_begun = False
     try:
@@ -118,6 +119,6 @@ def _watch(admin: Admin, line: DescribeLine, named: list[str]) -> None:
                     print(clear, end="")
                     note(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S}, every {line.interval:g} s")
                 _print(line, found)
-            time.sleep(line.interval)
+            _wait(line.interval)
     except KeyboardInterrupt:
         return

@@ -17,7 +17,7 @@ SORTS = ("member", "lag", "time", "topic")
 """The orders of rows. ``member`` is that of Kafka's tool."""
 
 
-class DescribedGroup(NamedTuple):
+class GroupWithTimes(NamedTuple):
     """A group's lag. ``times``: the lag in ms of each partition, None if it is not wanted."""
 
     lag: GroupLag
@@ -48,7 +48,7 @@ class DescribedGroup(NamedTuple):
         return rows
 
 
-def in_order(found: Sequence[DescribedGroup], sort: str) -> list[DescribedGroup]:
+def in_order(found: Sequence[GroupWithTimes], sort: str) -> list[GroupWithTimes]:
     """Returns the groups in their order: with ``lag`` and ``time`` the group that is most behind is first."""
     if sort == "lag":
         return sorted(found, key=lambda one: (-one.total, one.lag.group))
@@ -58,7 +58,7 @@ def in_order(found: Sequence[DescribedGroup], sort: str) -> list[DescribedGroup]
     return list(found)
 
 
-def print_groups(found: Sequence[DescribedGroup], sort: str, *, totals: bool) -> None:
+def print_groups(found: Sequence[GroupWithTimes], sort: str, *, totals: bool) -> None:
     """Prints the tables of groups, the notices of Kafka's tool, and the totals if they are wanted."""
     from odradek import lag
 
@@ -77,7 +77,7 @@ def print_groups(found: Sequence[DescribedGroup], sort: str, *, totals: bool) ->
         note("", f"Total lag of {counted(len(found), 'group')}: {sum(one.total for one in found):,}.")
 
 
-def _table(one: DescribedGroup, sort: str) -> str:
+def _table(one: GroupWithTimes, sort: str) -> str:
     """Returns a table in Kafka's layout; on a narrow terminal, the group's name and a table with fewer columns."""
     from odradek import lag
     from odradek.lag.time_lag import shown_time
@@ -107,7 +107,7 @@ def _cells(values: Sequence[Any]) -> tuple[str, ...]:
     return tuple("-" if value is None else str(value) for value in values)
 
 
-def as_json(one: DescribedGroup, sort: str) -> dict[str, Any]:
+def as_json(one: GroupWithTimes, sort: str) -> dict[str, Any]:
     """Returns a group for JSON. ``total_lag`` counts records, ``time_lag_ms`` is there with --time."""
     starts = {(tp.topic, tp.partition): start for tp, start in one.lag.lost.items()}
     rows = []

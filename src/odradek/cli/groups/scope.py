@@ -30,7 +30,7 @@ def check_scope(groups: list[str] | None, all_groups: bool, names: list[str] | N
     Raises CommandError unless either groups, with valid names, or --all-groups are given."""
     named = [*(names or []), *(groups or [])]
     if named and all_groups:
-        raise CommandError(f"--all-groups and group {named[0]!r} cannot be used together: give one of them")
+        raise CommandError(f"give --group or --all-groups, not both (group {named[0]!r})")
     if not named and not all_groups:
         raise CommandError("missing option '--group' or '--all-groups'")
     return given_names(named, "--group")

@@ -7,9 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek.cli.confirmation import confirm
-from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect
+from odradek.cli.options import (
+    LAST_INT16,
+    LAST_INT32,
+    LAST_INT64,
+    TIMEOUT_MS,
+    AsJson,
+    Bootstrap,
+    CommandConfig,
+    Timeout,
+    connect,
+)
 from odradek.cli.terminal import CommandError, note, print_json
-from odradek.cli.transactions.scope import LAST_INT16, LAST_INT32, LAST_INT64, Partition, Topic, Yes, given
+from odradek.cli.transactions.scope import Partition, Topic, Yes, given
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin

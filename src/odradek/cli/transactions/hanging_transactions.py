@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect, table_or_blocks
+from odradek.cli.options import (
+    LAST_INT32,
+    TIMEOUT_MS,
+    AsJson,
+    Bootstrap,
+    CommandConfig,
+    Timeout,
+    connect,
+    table_or_blocks,
+)
 from odradek.cli.terminal import CommandError, note_table, print_json
 from odradek.cli.transactions.scope import BrokerId
 
@@ -27,7 +36,7 @@ def find_hanging(
     bootstrap: Bootstrap,
     topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Search this topic.")] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", min=0, metavar="N", help="Search only this partition of the topic.")
+        int | None, typer.Option("--partition", min=0, max=LAST_INT32, metavar="N", help="Only this partition of it.")
     ] = None,
     broker_id: BrokerId = None,
     max_timeout: Annotated[

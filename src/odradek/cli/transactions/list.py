@@ -6,9 +6,17 @@ from typing import Annotated
 
 import typer
 
-from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect, table_or_blocks
+from odradek.cli.options import (
+    LAST_INT64,
+    TIMEOUT_MS,
+    AsJson,
+    Bootstrap,
+    CommandConfig,
+    Timeout,
+    connect,
+    table_or_blocks,
+)
 from odradek.cli.terminal import note_table, print_json
-from odradek.cli.transactions.scope import LAST_INT64
 
 EPILOG = (
     "Examples:\n\n\b\n"

@@ -6,15 +6,17 @@ from typing import Annotated
 
 import typer
 
+from odradek.cli.options import LAST_INT32
 from odradek.cli.terminal import CommandError
 
-LAST_INT16, LAST_INT32, LAST_INT64 = ((1 << bits) - 1 for bits in (15, 31, 63))
 """The largest values of the protocol's fields."""
 TransactionalId = Annotated[
     str, typer.Option("--transactional-id", "--transactionalId", metavar="ID", help="The transactional id.")
 ]
 Topic = Annotated[str, typer.Option("--topic", metavar="TOPIC", help="The topic.")]
-Partition = Annotated[int, typer.Option("--partition", min=0, metavar="N", help="The partition's number.")]
+Partition = Annotated[
+    int, typer.Option("--partition", min=0, max=LAST_INT32, metavar="N", help="The partition's number.")
+]
 BrokerId = Annotated[
     int | None, typer.Option("--broker-id", metavar="ID", help="Ask this broker's replica, not the leader.")
 ]

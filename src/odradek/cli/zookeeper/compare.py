@@ -51,7 +51,7 @@ def compare(line: CompareLine) -> None:
     check_scope(line.group, line.all_groups)
     rows: list[Row] = []
     invalid: list[InvalidZnode] = []
-    with line.store() as store, line.admin("Kafka has the other offsets") as admin:
+    with line.admin("Kafka has the other offsets") as admin, line.store() as store:
         names = store.groups() if line.all_groups else group_names(line.group)  # a group may be in Kafka only
         with progress("Comparing", len(names), "groups") as advance:
             for name in names:

@@ -13,6 +13,7 @@ from odradek.cli.option_fields import of_fields
 from odradek.cli.terminal import EXIT_FAILED, CommandError, counted, note, print_json, progress, writing_out
 from odradek.cli.undo_file import write_new
 from odradek.cli.zookeeper.scope import AllGroups, Groups, Topics, ZooKeeperLine, chosen_groups, warn_of_invalid
+from odradek.history.output_file import problem_of
 
 EPILOG = (
     "Examples:\n\n\b\n"
@@ -44,6 +45,8 @@ def export(line: ExportLine) -> None:
 
     if line.as_json and line.output is None:
         raise CommandError("--json reports on the file of --output: give --output, or leave out --json")
+    if line.output is not None and (problem := problem_of(line.output)):
+        raise CommandError(f"--output {line.output}: {problem}")
     with line.store() as store:
         names = chosen_groups(store, line.group, line.all_groups)
         with progress("Reading", len(names), "groups") as advance:

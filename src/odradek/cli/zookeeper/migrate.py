@@ -92,7 +92,7 @@ def migrate(line: MigrateLine) -> None:
     """
     rules = line.rules()
     check_scope(line.group, line.all_groups)
-    with line.store() as store, line.admin("Kafka is the other store") as admin:
+    with line.admin("Kafka is the other store") as admin, line.store() as store:
         plans = _plans(store, admin, line, rules)
         if not line.as_json:
             _show(plans)

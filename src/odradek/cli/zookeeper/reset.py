@@ -80,7 +80,7 @@ def reset(line: ZooKeeperResetLine) -> None:
     check_partitions(line.topic, line.all_topics)
     parse_partitions(line.topic or [])
     asked = WriteLine(line.execute, line.undo_file, line.as_json, line.undo_command)
-    with line.store() as store, line.admin("Kafka knows where the logs start and end") as admin:
+    with line.admin("Kafka knows where the logs start and end") as admin, line.store() as store:
         refuse_live_members(store, [group])
         offsets = _offsets(store, admin, group, scenario, line)
         if offsets:

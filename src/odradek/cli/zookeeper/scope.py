@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from odradek.cli.options import TIMEOUT_MS, AsJson, CommandConfig, Timeout, connect, given_names
+from odradek.cli.options import TIMEOUT_MS, AsJson, CommandConfig, Timeout, client_config, connect, given_names
 from odradek.cli.terminal import CommandError, warning_lines
 from odradek.cli.undo_file import pasted
 
@@ -120,6 +120,16 @@ class KafkaLine(ZooKeeperLine):
     bootstrap: Bootstrap = None
     command_config: CommandConfig = None
     timeout_ms: Timeout = TIMEOUT_MS
+
+    @contextmanager
+    def store(self) -> Iterator[OffsetStore]:
+        """Yields the store of a new session. The addresses of Kafka's brokers are checked first.
+
+        Raises ConfigError, CommandError, ZooKeeperErrors."""
+        if self.bootstrap is not None:
+            client_config(self.bootstrap, self.timeout_ms, self.command_config)
+        with super().store() as store:
+            yield store
 
     def admin(self, why: str) -> AbstractContextManager[Admin]:
         """Returns a client of Kafka's brokers. Raises CommandError if --bootstrap-server is not given."""

@@ -79,7 +79,7 @@ class ConsumerConfig:
     check_crcs: bool = True
     request_timeout_ms: int = 30_000
     default_api_timeout_ms: int = 60_000
-    bootstrap_timeout_ms: int = 60_000
+    bootstrap_timeout_ms: int = 5_000
     socket_connection_setup_timeout_ms: int = 10_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000

@@ -1,0 +1,173 @@
+"""``odradek groups``: groups that are missing, of another kind, or unreadable, and the lag in its other forms."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.brokers import Wire, unique
+
+from odradek import Producer
+from odradek.cli.main import run
+from odradek.client import Admin, NewTopic, TopicPartition
+
+Capture = pytest.CaptureFixture[str]
+EMPTY_ASSIGNMENT = b"\0\1\0\0\0\0\0\0\0\0"
+
+
+def join(wire: Wire, group: str, protocol_type: str, assignment: bytes) -> None:
+    """Joins a group as its only member, which then has this assignment."""
+    message: dict[str, Any] = {
+        "group_id": group, "session_timeout": 300_000, "rebalance_timeout": 300_000, "member_id": "",
+        "group_instance_id": None, "protocol_type": protocol_type,
+        "protocols": [{"name": "default", "metadata": b""}],
+    }  # fmt: skip
+    member = wire.call(11, 5, message).member_id
+    joined = wire.call(11, 5, message | {"member_id": member})
+    wire.call(14, 3, {
+        "group_id": group, "generation_id": joined.generation_id, "member_id": member, "group_instance_id": None,
+        "assignments": [{"member_id": member, "assignment": assignment}],
+    })  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def groups(broker: Any) -> Iterator[dict[str, str]]:
+    """A healthy group, one of Connect's workers, one with an unreadable assignment, and their topic."""
+    names = {name: unique(name) for name in ("healthy", "connect", "odd", "without", "topic")}
+    with Admin(broker.bootstrap) as admin, Producer(broker.bootstrap) as producer, Wire(broker.bootstrap) as wire:
+        admin.create_topics([NewTopic(names["topic"], 3, 1)])
+        for partition, count in ((0, 2), (1, 5)):
+            for number in range(count):
+                producer.send(names["topic"], b"v", partition=partition, timestamp=1_700_000_000_000 + 60_000 * number)
+        producer.flush()
+        offsets = {TopicPartition(names["topic"], number): 0 for number in (0, 1)}
+        admin.alter_group_offsets(names["healthy"], offsets)
+        join(wire, names["connect"], "connect", b"\0\1")
+        join(wire, names["odd"], "consumer", b"\0\0\0\0\0\1\0\xff")
+        join(wire, names["without"], "consumer", EMPTY_ASSIGNMENT)
+        yield names | {"bootstrap": broker.bootstrap}
+
+
+def call(groups: dict[str, str], capsys: Capture, *line: str) -> tuple[int, str, str]:
+    code = run([*line, "-b", groups["bootstrap"]])
+    out, error = capsys.readouterr()
+    return code, out, error
+
+
+def test_a_group_of_connect_workers_is_not_a_group_without_offsets(groups: dict[str, str], capsys: Capture) -> None:
+    """Once, describe printed an empty line with exit code 0; Kafka's tool says what we say."""
+    wanted = f"odradek: group {groups['connect']} is not a consumer group (connect): it has no offsets of topics\n"
+    for line in (("describe",), ("members",), ("reset", "--all-topics", "--to-latest", "--execute")):
+        assert call(groups, capsys, "groups", line[0], groups["connect"], *line[1:]) == (2, "", wanted)
+    code, out, _ = call(groups, capsys, "groups", "state", groups["connect"])
+    assert (code, "Stable" in out) == (0, True)
+
+
+def test_each_group_fails_alone(groups: dict[str, str], capsys: Capture) -> None:
+    for line in (("--all-groups",), ("--group", groups["odd"], "--group", groups["healthy"], "--group", "no-such")):
+        code, out, error = call(groups, capsys, "groups", "describe", *line)
+        assert code == 1
+        assert groups["healthy"] in out
+        assert f"group {groups['odd']}: the assignment of member" in error
+        assert ("no-such not found" in error) == ("no-such" in line)
+    code, out, _ = call(groups, capsys, "groups", "describe", "--all-groups", "--json")
+    assert code == 1
+    assert groups["healthy"] in [one["group"] for one in json.loads(out)]
+    code, out, error = call(groups, capsys, "groups", "state", "--all-groups")
+    assert (code, groups["healthy"] in out, groups["odd"] in error) == (1, True, True)
+    code, out, error = call(groups, capsys, "groups", "describe", "--all-groups")
+    assert f"{groups['connect']} (connect)" in error.splitlines()[0]
+
+
+def test_a_group_with_an_empty_name_hides_no_other_group(groups: dict[str, str], capsys: Capture) -> None:
+    """Old clients commit without a name. No broker describes or deletes this group; its offsets end with the topic."""
+    topic = unique("topic")
+    with Admin(groups["bootstrap"]) as admin:
+        admin.create_topics([NewTopic(topic, 1, 1)])
+        admin.alter_group_offsets("", {TopicPartition(topic, 0): 0})
+        try:
+            _, out, _ = call(groups, capsys, "groups", "describe", "--all-groups", "--json")
+            found = {one["group"]: one["total_lag"] for one in json.loads(out)}
+            assert (found[""], found[groups["healthy"]]) == (0, 7)
+        finally:
+            admin.delete_topics([topic])
+
+
+def test_what_does_not_exist_has_an_exit_code_and_a_similar_name(groups: dict[str, str], capsys: Capture) -> None:
+    group, topic, typo = groups["healthy"], groups["topic"], groups["healthy"][:-1]
+    meant, target = f"(did you mean {group}?)", ("--to-earliest", "--execute")
+    for line, wanted in (
+        (("groups", "describe", typo), f"group {typo} not found {meant}"),
+        (("groups", "members", typo), f"group {typo} not found {meant}"),
+        (("groups", "reset", typo, "--all-topics", *target), f"group {typo} does not exist {meant}: it has no offsets"),
+        (
+            ("groups", "reset", group, "--topic", topic[:-1], *target),
+            f"unknown topic {topic[:-1]} (did you mean {topic}?)",
+        ),
+        (("groups", "delete-offsets", "--group", typo, "--topic", topic, "--yes"), f"group {typo} not found {meant}"),
+        (("offsets", "dump", "--group", typo), f"__consumer_offsets has no record of group '{typo}' {meant}"),
+        (("topics", "describe", topic[:-1]), f"unknown topic {topic[:-1]} (did you mean {topic}?)"),
+    ):
+        code, out, error = call(groups, capsys, *line)
+        assert (code, out, error.count("\n")) == (2, "", 1), line
+        assert wanted in error
+    code, out, error = call(groups, capsys, "groups", "reset", typo, "--topic", topic, "--to-earliest", "--dry-run")
+    assert (code, f"Warning: group {typo} does not exist {meant}: a reset creates it." in error) == (0, True)
+    code, _, error = call(
+        groups, capsys, "groups", "delete-offsets", "--group", group, "--topic", f"{topic}:2", "--yes"
+    )
+    assert (code, "has no offsets in" in error) == (1, True)
+    code, _, error = call(groups, capsys, "offsets", "dump", "--group", group, "--type", "groups")
+    assert (code, error) == (
+        0,
+        f"odradek: __consumer_offsets has no record of group {group} of another kind than commits\n",
+    )
+
+
+def test_the_lag_has_times_totals_and_an_order(groups: dict[str, str], capsys: Capture) -> None:
+    group = groups["healthy"]
+    _, out, _ = call(groups, capsys, "groups", "describe", group, "--json", "--time", "--sort", "lag")
+    (found,) = json.loads(out)
+    rows = [(row["partition"], row["lag"], row["time_lag_ms"]) for row in found["partitions"]]
+    assert (rows, found["total_lag"]) == ([(1, 5, 240_000), (0, 2, 60_000)], 7)
+    with Admin(groups["bootstrap"]) as admin:
+        admin.alter_group_offsets(group, {TopicPartition(groups["topic"], 1): 5})
+        _, out, _ = call(groups, capsys, "groups", "describe", group, "--time", "--sort", "time", "--totals")
+        admin.alter_group_offsets(group, {TopicPartition(groups["topic"], 1): 0})
+    lines = [line.split() for line in out.splitlines()]
+    assert lines[1][5:7] == ["LAG", "TIME-LAG"]
+    assert [line[2:7] for line in lines[2:4]] == [["0", "0", "2", "2", "1m"], ["1", "5", "5", "0", "0s"]]
+    assert out.splitlines()[-1] == f"Total lag of {group}: 2 in 2 partitions."
+    plain = call(groups, capsys, "groups", "describe", "--group", group)[1]
+    assert plain.splitlines()[1].split()[-4:] == ["LAG", "CONSUMER-ID", "HOST", "CLIENT-ID"], "Kafka's layout"
+    assert call(groups, capsys, "groups", "describe", group, "--sort", "age")[2].startswith(
+        "odradek: --sort 'age': one of"
+    )
+
+
+def test_watch_repeats_until_it_is_interrupted(
+    groups: dict[str, str], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("odradek.cli.groups.describe._wait", wait)
+    code, out, _ = call(groups, capsys, "groups", "describe", groups["healthy"], "--watch", "--interval", "5")
+    assert (code, waits) == (0, [5.0, 5.0, 5.0])
+    assert out.count(", every 5 s\n") == out.count("CURRENT-OFFSET") == 3
+    waits.clear()
+    _, out, _ = call(groups, capsys, "groups", "describe", groups["healthy"], "--watch", "--json")
+    assert [json.loads(line)[0]["total_lag"] for line in out.splitlines()] == [7, 7, 7]
+
+
+def test_names_are_given_once(groups: dict[str, str], capsys: Capture) -> None:
+    code, _, error = call(groups, capsys, "groups", "describe", "a", "--all-groups")
+    assert (code, error) == (2, "odradek: give --group or --all-groups, not both (group 'a')\n")
+    code, out, _ = call(groups, capsys, "groups", "describe", groups["healthy"], "--group", groups["healthy"])
+    assert (code, out.count("CURRENT-OFFSET")) == (0, 1)

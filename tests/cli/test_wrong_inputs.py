@@ -1,0 +1,158 @@
+"""Wrong inputs drawn from the options of all commands: each ends with one line that names the thing.
+
+The inputs are drawn from the commands themselves, so a new option is tested without a change here. Nothing listens on
+port 1: an option that is checked only after a connection is found, because the line then names the port.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import typer
+
+from odradek.cli.main import app, run
+
+Capture = pytest.CaptureFixture[str]
+DRAWS = 60
+NOWHERE = "127.0.0.1:1"
+KAFKA = ("-b", NOWHERE)
+ZOOKEEPER = ("-z", NOWHERE)
+TARGET = ("--to-latest",)
+# A command line that would be valid, without the options that a draw adds. ``{file}`` exists, ``{folder}`` does not.
+VALID: dict[str, tuple[str, ...]] = {
+    "demo": (), "info": (), "serve": ("--data-dir", "{folder}", "--listen", NOWHERE),
+    "produce": ("t", *KAFKA, "--file", "{file}"), "consume": ("t", *KAFKA),
+    "groups describe": ("g", *KAFKA), "groups list": KAFKA, "groups locate": ("g", *KAFKA),
+    "groups members": ("g", *KAFKA), "groups state": ("g", *KAFKA), "groups delete": ("g", "--yes", *KAFKA),
+    "groups delete-offsets": ("--group", "g", "--topic", "t", "--yes", *KAFKA),
+    "groups reset": ("g", "--topic", "t", *TARGET, *KAFKA),
+    "topics list": KAFKA, "topics create": ("t", *KAFKA), "topics describe": ("t", *KAFKA),
+    "topics alter": ("t", "--partitions", "2", *KAFKA), "topics delete": ("t", "--yes", *KAFKA),
+    "topics delete-records": ("--topic", "t", "--before", "3", "--yes", *KAFKA),
+    "transactions list": KAFKA, "transactions describe": ("--transactional-id", "x", *KAFKA),
+    "transactions describe-producers": ("--topic", "t", "--partition", "0", *KAFKA),
+    "transactions find-hanging": ("--broker-id", "1", *KAFKA),
+    "transactions abort": ("--topic", "t", "--partition", "0", "--start-offset", "5", "--yes", *KAFKA),
+    "transactions force-terminate": ("--transactional-id", "x", "--yes", *KAFKA),
+    "zookeeper groups": ZOOKEEPER, "zookeeper describe": ("--group", "g", *ZOOKEEPER),
+    "zookeeper owners": ("--group", "g", *ZOOKEEPER),
+    "zookeeper reset": ("--group", "g", "--topic", "t", *TARGET, *ZOOKEEPER, *KAFKA),
+    "zookeeper export": ("--group", "g", *ZOOKEEPER), "zookeeper import": ("--file", "{file}", *ZOOKEEPER),
+    "zookeeper migrate": ("--to", "kafka", "--group", "g", *ZOOKEEPER, *KAFKA),
+    "zookeeper compare": ("--group", "g", *ZOOKEEPER, *KAFKA), "zookeeper delete": ("--group", "g", *ZOOKEEPER),
+    "offsets dump": KAFKA, "pipeline history": KAFKA,
+    "pipeline ingest": ("--group", "g", "--topics", "t", "--output", "{folder}", *KAFKA),
+    "pipeline replay": ("--topics", "t", "--output", "{folder}", *KAFKA),
+    "pipeline transform": ("--group", "g", "--topics", "t", "--to-topic", "u", "--checkpoint", "{folder}",
+                           "--sql", "SELECT * FROM batch", *KAFKA),
+}  # fmt: skip
+# By the name of an option's value: texts that are wrong for every option with such a value.
+WRONG_VALUES = {
+    "N": ("x", "1.5", ""), "MS": ("x", "-1", "0", ""), "SECONDS": ("x", "0", ""),
+    "EPOCH": ("x", "99999999999"), "MIN": ("x", "-1"),
+    "FILE": ("/no/such/file",), "CSV": ("/no/such/file",), "FILE.html": ("/no/such/folder/page.html",),
+    "HOST:PORT[,HOST:PORT]": ("nonsense", "host:99999", "host:x", "", "SSL://h:1"),
+    "NAME=VALUE": ("nonsense", "=x"), "TOPIC[:0,1]": ("t:x", ":0", ""),
+    "PnDTnHnMnS": ("tomorrow", "5"), "REGEX": ("(",),
+}  # fmt: skip
+# Options in which one of the texts above is right, or stands for another option's error.
+RIGHT_THERE = {("groups reset", "--undo-file"), ("pipeline history", "--conf"), ("transactions list", "REGEX")}
+
+
+class WrongInput(NamedTuple):
+    command: str
+    arguments: tuple[str, ...]
+    names: tuple[str, ...]
+    """The line has to contain one of these texts."""
+
+
+def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    context = typer.Context(command)
+    if not hasattr(command, "list_commands"):
+        yield " ".join(path), command
+        return
+    for name in command.list_commands(context):
+        yield from leaves(command.get_command(context, name), (*path, name))
+
+
+COMMANDS = dict(leaves(typer.main.get_command(app)))
+
+
+def options_of(command: str) -> list[Any]:
+    found = [one for one in COMMANDS[command].params if one.param_type_name == "option"]
+    return [one for one in found if one.name != "help" and not one.hidden]
+
+
+def wrong_values(option: Any) -> tuple[str, ...]:
+    metavar = option.metavar or ""
+    if "|" in metavar and metavar == metavar.lower():
+        return ("nonsense", "")
+    values = WRONG_VALUES.get(metavar, ())
+    if option.min is not None and metavar == "N":
+        values = (*values, str(int(option.min) - 1))
+    if option.max is not None:
+        values = (*values, str(int(option.max) + 1))
+    return values
+
+
+def draw(dice: random.Random) -> WrongInput:
+    command = dice.choice(sorted(COMMANDS))
+    valid, options = VALID[command], options_of(command)
+    kind = dice.choice(["value", "value", "value", "value", "unknown", "missing value", "flag", "required", "surplus"])
+    if kind == "value":
+        found = [(one, value) for one in options for value in wrong_values(one)]
+        found = [one for one in found if (command, one[0].opts[0]) not in RIGHT_THERE]
+        found = [one for one in found if (command, one[0].metavar) not in RIGHT_THERE]
+        if found:
+            option, value = dice.choice(found)
+            name = dice.choice([one for one in option.opts if one.startswith("--")] or option.opts)
+            bare = [one.removeprefix("--") for one in option.opts if len(one) > 5]
+            names = (*option.opts, *bare, *([value] if value else []))
+            return WrongInput(command, (*valid, name, value), names)
+    if kind == "missing value" and (valued := [one for one in options if not one.is_flag]):
+        option = dice.choice(valued)
+        return WrongInput(command, (*valid, option.opts[0]), tuple(option.opts))
+    if kind == "flag" and (flags := [one for one in options if one.is_flag]):
+        option = dice.choice(flags)
+        return WrongInput(command, (*valid, f"{option.opts[0]}=1"), tuple(option.opts))
+    if kind == "required" and "-b" in valid:
+        at = valid.index("-b")
+        return WrongInput(command, valid[:at] + valid[at + 2 :], ("--bootstrap-server", "-b"))
+    if kind == "surplus" and not any(one.nargs == -1 for one in COMMANDS[command].params):
+        return WrongInput(command, (*valid, "one", "surplus"), ("surplus", "one"))
+    option = dice.choice(options)
+    word = next((one for one in option.opts if one.startswith("--")), option.opts[0])
+    at = dice.randrange(3, len(word)) if len(word) > 3 else len(word)
+    typo = word[:at] + dice.choice("qzx") + word[at:]
+    return WrongInput(command, (*valid, typo), (typo,))
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_each_wrong_input_gives_one_line_that_names_the_thing(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    assert VALID.keys() == COMMANDS.keys(), "a new command needs a valid line here"
+    monkeypatch.chdir(tmp_path)
+    for name in ("ODRADEK_BOOTSTRAP_SERVERS", "ODRADEK_COMMAND_CONFIG", "ODRADEK_ZOOKEEPER_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "file").write_text("/consumers/g/offsets/t/0:5\n")
+    dice = random.Random(seed)
+    faults = []
+    for _ in range(DRAWS):
+        drawn = draw(dice)
+        words = [word.format(file=tmp_path / "file", folder=tmp_path / "folder") for word in drawn.arguments]
+        line = [*drawn.command.split(), *words]
+        try:
+            code: Any = run(line)
+        except BaseException as error:
+            code = repr(error)
+        out, error_text = capsys.readouterr()
+        named = any(name in error_text for name in drawn.names)
+        if code not in (1, 2) or out or error_text.count("\n") != 1 or not named:
+            faults.append(f"{' '.join(line)!r}: {code}, {out + error_text!r}, expected {drawn.names}")
+    assert not faults, "\n" + "\n".join(faults)
+    assert not (tmp_path / "folder").exists()
