@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
+from typing import Any
 
 import pytest
 
@@ -33,3 +35,24 @@ def test_only_one_batch_waits_for_kernels_that_load_slowly(monkeypatch: pytest.M
     finally:
         may_end.set()
     assert event.expired == 1
+
+
+class _Compiler:
+    """Takes the place of the process that compiles."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+    def wait(self) -> int:
+        return 0
+
+
+def test_a_compilation_is_announced_before_it_ends(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before, seven CPU seconds passed without a word."""
+    monkeypatch.setattr(subprocess, "Popen", _Compiler)
+    monkeypatch.setattr(kernel_loader, "_is_python", lambda _: True)
+    lock: Any = type("Lock", (), {"fd": None})()
+    assert kernel_loader._run_compiler(lock)
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("odradek.kernels", "WARNING")
+    assert record.getMessage().startswith("compiling the kernels that decode records: once on this computer")

@@ -175,6 +175,10 @@ def _run_compiler(lock: CompileLock) -> bool:
         compiler: subprocess.Popen[bytes] = subprocess.Popen([sys.executable, "-c", program], **own)
     except OSError:
         return False
+    logger.warning(
+        "compiling the kernels that decode records: once on this computer, in the background, some seconds; until then "
+        "plain Python decodes them"
+    )
     return compiler.wait() == 0
 
 

@@ -171,7 +171,7 @@ class _DemoJob:
 
         try:
             self._spark_log.open("ab").close()  # checked here, because a running Spark does not open its log again
-            spark = session("odradek demo", config={LOG_FILE: str(self._spark_log)})
+            spark = session("odradek demo", config={LOG_FILE: str(self._spark_log)}, console=False)
         except OSError as error:
             raise CommandError(f"Spark cannot start: {error}") from error
         check_spark_sees(spark, self._data_dir)

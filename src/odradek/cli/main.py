@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import errno
 import importlib
+import logging
 import os
 import re
 import sys
@@ -260,6 +261,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _end_of(arguments: Sequence[str] | None) -> _End:
     given = list(sys.argv[1:] if arguments is None else arguments)
     set_last_resort()
+    if not sys.stderr.isatty():  # a notice for people, not for a log
+        logging.getLogger("odradek.kernels").setLevel(logging.ERROR)
     if environment.COMPLETION in os.environ:
         from odradek.cli.completion import prepare
 

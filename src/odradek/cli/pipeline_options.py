@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
@@ -133,9 +135,21 @@ def spark_client_options(command_config: CommandConfig) -> dict[str, str]:
     return {"kafka.client.id": "odradek-pipeline"} | {f"kafka.{name}": value for name, value in given.items()}
 
 
+_PANDAS_WARNING = "PySpark does not yet fully support pandas"
+
+
+def silence_pandas() -> None:
+    """Hides PySpark's warning about pandas from 3.0 on, here and in Spark's workers: these commands use no pandas."""
+    warnings.filterwarnings("ignore", message=_PANDAS_WARNING, category=FutureWarning)
+    rule = f"ignore:{_PANDAS_WARNING}:FutureWarning"
+    others = [one for one in os.environ.get("PYTHONWARNINGS", "").split(",") if one and one != rule]
+    os.environ["PYTHONWARNINGS"] = ",".join([*others, rule])
+
+
 def check_pyspark() -> None:
     """Raises CommandError if PySpark is not installed. Call this before any other check."""
     import importlib.util
 
     if importlib.util.find_spec("pyspark") is None:
         raise CommandError("pipelines need PySpark: pip install 'odradek[spark]'")
+    silence_pandas()

@@ -253,7 +253,7 @@ def start_spark(master: str, config: Mapping[str, str] | None = None, target: Ta
 
     # If workers write, no row passes through Java.
     quick_start = target is not None and target.writer == "workers"
-    return session("odradek pipeline", master=master, config=config, quick_start=quick_start)
+    return session("odradek pipeline", master=master, config=config, quick_start=quick_start, console=False)
 
 
 def parse_trigger(text: str) -> str:

@@ -1,12 +1,12 @@
 """``mapInArrow`` and ``applyInArrow`` without pandas: Spark's own methods require pandas, but do not use it.
 
-If pandas is installed, these functions call Spark's own methods. A Spark Connect session needs pandas in any case.
+They also warn about each pandas from 3.0 on. So only a Spark Connect session, which has no Java objects here, uses
+Spark's own methods.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def map_in_arrow(
     frame: DataFrame, function: Callable[[Iterator[RecordBatch]], Iterator[RecordBatch]], schema: StructType | str
 ) -> DataFrame:
     """Returns ``frame.mapInArrow(function, schema)``."""
-    if find_spec("pandas") is not None:
+    if not hasattr(frame, "_jdf"):
         return frame.mapInArrow(function, schema)
     from pyspark.sql import DataFrame
     from pyspark.util import PythonEvalType
@@ -33,7 +33,7 @@ def apply_in_arrow(
 ) -> DataFrame:
     """Returns ``frame.groupBy(key).applyInArrow(function, schema)``."""
     grouped = frame.groupBy(key)
-    if find_spec("pandas") is not None:
+    if not hasattr(grouped, "_jgd"):
         return grouped.applyInArrow(function, schema)
     from pyspark.sql import DataFrame
     from pyspark.util import PythonEvalType

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.spark import properties
 from odradek.spark.class_archive import WRITE_S, ClassArchive, default_path
+from odradek.spark.java_output import JavaOutput
 from odradek.spark.scratch import make_scratch
 from odradek.spark.spark_home import spark_home
 
@@ -84,6 +85,7 @@ def session(
     java: str = "auto",
     *,
     quick_start: bool = False,
+    console: bool = True,
 ) -> SparkSession:
     """Starts Spark, or returns this process's running session and applies ``config`` to it.
 
@@ -95,7 +97,8 @@ def session(
     writes or uses it from the first run on, even without ``quick_start``.
 
     Spark's log, from level WARN on, is written to a file that is removed when this process ends. The setting
-    ``spark.odradek.log.file`` names a permanent file.
+    ``spark.odradek.log.file`` names a permanent file. What Java prints, such as the tables of the console sink, is
+    also written to ``sys.stdout``, unless ``console`` is false.
 
     Under ``spark-submit`` Java already runs: ``master``, ``java`` and the log are those of ``spark-submit``. Its
     settings, like those of a running session, apply unless ``config`` has them. ``app_name`` replaces the name of
@@ -123,7 +126,9 @@ def session(
         options += [archive.java_option] if archive is not None else []
         settings = _settings(app_name, master, dict(config or {}), scratch, options)
         _set_worker_python(master)
-        _start_gateway(runtime, home, settings, scratch, archive)
+        printed = JavaOutput(Path(settings[LOG_FILE]))
+        _start_gateway(runtime, home, settings, scratch, archive, printed=printed)
+        printed.shows = console
         started = _get_session(settings)
         if archive is not None:
             archive.is_worth_keeping = True
@@ -315,7 +320,13 @@ def _set_worker_python(master: str) -> None:
 
 
 def _start_gateway(
-    java: JavaRuntime, home: Path, settings: Mapping[str, str], scratch: Path, archive: ClassArchive | None
+    java: JavaRuntime,
+    home: Path,
+    settings: Mapping[str, str],
+    scratch: Path,
+    archive: ClassArchive | None,
+    *,
+    printed: JavaOutput,
 ) -> None:
     """Starts the Java process and gives it to PySpark. ``home``: SPARK_HOME of Java and of the Python workers."""
     from pyspark import SparkContext
@@ -323,9 +334,8 @@ def _start_gateway(
     from pyspark.java_gateway import launch_gateway
 
     log = Path(settings[LOG_FILE])
-    log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
-        streams: dict[str, Any] = {"stdout": output, "stderr": output}
+        streams: dict[str, Any] = {"stdout": printed.write, "stderr": output}
         arguments = properties.submit_arguments(settings, scratch)
         try:
             if VECTOR_MODULE in java.modules:
@@ -340,6 +350,7 @@ def _start_gateway(
         except (PySparkRuntimeError, OSError) as error:
             raise SessionError(f"Spark's Java process did not start with {java.executable}: {_tail(log)}") from error
         finally:
+            printed.close_write_end()
             properties.remove_files(scratch)
     atexit.register(_end, gateway, scratch, archive)
     SparkContext._ensure_initialized(gateway=gateway)
