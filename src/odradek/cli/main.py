@@ -227,8 +227,11 @@ def _usage_line(error: Any) -> str:
     context = error.ctx
     name = getattr(error, "option_name", None)
     if name is not None and hasattr(error, "possibilities"):
+        from odradek.cli.kafka_options import other_form
+
         known = [option for param in context.command.params for option in param.opts] if context else []
-        return f"no such option {name}{_nearest(name, [*known, '--help'])}"
+        commands = context.command.list_commands(context) if hasattr(context.command, "list_commands") else ()
+        return f"no such option {name}{other_form(name, commands) or _nearest(name, [*known, '--help'])}"
     text = str(error.format_message()).rstrip(".")
     where = f" (see {context.command_path} --help)" if context else ""
     return text[:1].lower() + text[1:] + where

@@ -39,12 +39,23 @@ app = typer.Typer(
     epilog="Example:\n\n\b\n  odradek topics create flights --partitions 6 -b 127.0.0.1:9092",
 )
 
-Names = Annotated[list[str], typer.Argument(metavar="TOPIC…", help="The topics.")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="TOPIC…", help="The topics.")]
+TopicOption = Annotated[
+    list[str] | None, typer.Option("--topic", metavar="TOPIC", help="A topic, as in Kafka's tools. Repeatable.")
+]
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
 Configs = Annotated[
     list[str] | None,
     typer.Option("--config", metavar="NAME=VALUE", help="A topic setting by Kafka's name. Repeatable."),
 ]
+
+
+def _topics(names: list[str] | None, options: list[str] | None) -> list[str]:
+    """Returns the topics, given as arguments or with --topic. Raises CommandError."""
+    given = [*(names or []), *(options or [])]
+    if not given:
+        raise CommandError("missing argument 'TOPIC…': name the topics, as arguments or with --topic")
+    return given_names(given, "TOPIC")
 
 
 def _settings(pairs: list[str] | None) -> dict[str, str]:
@@ -104,12 +115,14 @@ def _summary(topic: TopicDescription) -> dict[str, object]:
 @app.command(
     epilog="Examples:\n\n\b\n"
     "  odradek topics create flights -b 127.0.0.1:9092\n"
-    "  odradek topics create flights --partitions 6 --config retention.ms=86400000 -b 127.0.0.1:9092",
+    "  odradek topics create flights --partitions 6 --config retention.ms=86400000 -b 127.0.0.1:9092\n"
+    "  odradek topics create --topic flights --bootstrap-server 127.0.0.1:9092",
 )
 def create(
-    names: Names,
+    names: Names = None,
     *,
     bootstrap: Bootstrap,
+    options: TopicOption = None,
     partitions: Annotated[
         int | None,
         typer.Option(min=1, max=LAST_INT32, metavar="N", help="Partitions of each topic. Default: the broker's."),
@@ -131,7 +144,7 @@ def create(
     settings = _settings(config)
     made: list[str] = []
     with connect(bootstrap, timeout_ms, command_config) as admin:
-        for name in given_names(names, "TOPIC"):
+        for name in _topics(names, options):
             try:
                 admin.create_topics([NewTopic(name, partitions or -1, replication_factor or -1, settings)])
                 made.append(name)
@@ -150,9 +163,10 @@ def create(
     "  odradek topics describe flights --all-configs -b 127.0.0.1:9092",
 )
 def describe(
-    names: Names,
+    names: Names = None,
     *,
     bootstrap: Bootstrap,
+    options: TopicOption = None,
     all_configs: Annotated[
         bool, typer.Option("--all-configs", help="Also show settings that the topic does not set.")
     ] = False,
@@ -163,7 +177,7 @@ def describe(
     """Show the partitions of topics with leaders, replicas and offsets, and the topics' own settings."""
     from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 
-    chosen = given_names(names, "TOPIC")
+    chosen = _topics(names, options)
     with connect(bootstrap, timeout_ms, command_config) as admin:
         found = admin.describe_topics(chosen)
         led = [TopicPartition(t.name, p.partition) for t in found.values() for p in t.partitions if p.leader >= 0]
@@ -266,16 +280,17 @@ def alter(
     "  odradek topics delete a b --yes -b 127.0.0.1:9092",
 )
 def delete(
-    names: Names,
+    names: Names = None,
     *,
     bootstrap: Bootstrap,
+    options: TopicOption = None,
     yes: Yes = False,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
     timeout_ms: Timeout = TIMEOUT_MS,
 ) -> None:
     """Delete topics with all their records, and the offsets of groups in these topics."""
-    chosen = given_names(names, "TOPIC")
+    chosen = _topics(names, options)
     with connect(bootstrap, timeout_ms, command_config) as admin:
         admin.describe_topics(chosen)  # reports an unknown topic before the question
         if not confirm(f"Delete {', '.join(chosen)} with all records?", yes):

@@ -7,18 +7,20 @@ from typing import Annotated
 import typer
 
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect, given_names
-from odradek.cli.terminal import note, print_json
+from odradek.cli.terminal import CommandError, note, print_json
 
 EPILOG = (
     "Examples:\n\n\b\n"
     "  odradek groups locate flight-lake -b 127.0.0.1:9092\n"
-    "  odradek groups locate flight-lake -b 127.0.0.1:9092 --json"
+    "  odradek groups locate --group flight-lake -b 127.0.0.1:9092 --json"
 )
 
 
 def locate(
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group; it need not exist.")],
+    name: Annotated[str | None, typer.Argument(metavar="GROUP", help="The group; it need not exist.")] = None,
+    *,
     bootstrap: Bootstrap,
+    option: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="The group, as an option.")] = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
     timeout_ms: Timeout = TIMEOUT_MS,
@@ -30,7 +32,10 @@ def locate(
     """
     from odradek.core.ids import OFFSETS_TOPIC, partition_for_group
 
-    given_names([group], "--group")
+    groups = given_names([one for one in (name, option) if one is not None], "--group")
+    if len(groups) != 1:
+        raise CommandError("one GROUP is needed, as an argument or with --group")
+    (group,) = groups
     with connect(bootstrap, timeout_ms, command_config) as admin:
         node = admin.coordinator(group)
         count = len(admin.describe_topics([OFFSETS_TOPIC])[OFFSETS_TOPIC].partitions)

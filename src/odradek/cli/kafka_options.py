@@ -1,0 +1,41 @@
+"""Options of Kafka's own tools that have another form here: an error about such an option says which form."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+# kafka-consumer-groups, kafka-topics, kafka-console-consumer, kafka-console-producer, kafka-get-offsets (Kafka 4.3).
+_FORMS = {
+    "--reset-offsets": "odradek groups reset",
+    "--offsets": "odradek groups describe shows the offsets",
+    "--members": "odradek groups members",
+    "--bootstrap-servers": "-b HOST:PORT",
+    "--broker-list": "-b HOST:PORT",
+    "--consumer.config": "--command-config FILE",
+    "--producer.config": "--command-config FILE",
+    "--consumer-config": "--command-config FILE",
+    "--producer-config": "--command-config FILE",
+    "--property": "--json prints keys, times and headers; --command-config FILE has settings",
+    "--formatter": "--json prints keys, times and headers",
+    "--formatter-property": "--json prints keys, times and headers",
+    "--reader-property": "--format json|csv|parquet has keys and headers",
+    "--line-reader": "--format json|csv|parquet has keys and headers",
+    "--timeout-ms": "without --follow, the command ends at the present end of the log",
+    "--skip-message-on-error": "--isolation and --from choose the records",
+    "--enable-systest-events": "--json",
+    "--include": "one topic at a time: TOPIC",
+    "--whitelist": "one topic at a time: TOPIC",
+    "--partition": "TOPIC:0,1 names partitions",
+    "--time": "--from TIME, or odradek groups describe --time",
+    "--exclude-internal": "internal topics are not listed",
+}
+
+
+def other_form(option: str, commands: Collection[str]) -> str:
+    """Returns ``: use …`` for an option of Kafka's tools that has another form here; otherwise an empty text.
+
+    ``commands``: the commands of the group, for example ``describe``: Kafka's tools have ``--describe``."""
+    name = option.partition("=")[0]
+    if name.removeprefix("--") in commands:
+        return f": it is a command here: {name.removeprefix('--')}"
+    return f": here, {_FORMS[name]}" if name in _FORMS else ""

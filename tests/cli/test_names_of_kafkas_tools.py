@@ -1,0 +1,45 @@
+"""A person who knows Kafka's tools writes their options: they work here, or the error says what to write."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.cli.main import run
+from odradek.client import Admin
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.mark.parametrize(
+    ("line", "form"),
+    [
+        ("groups --describe --group g", "no such option --describe: it is a command here: describe"),
+        ("groups --reset-offsets --group g", "no such option --reset-offsets: here, odradek groups reset"),
+        ("topics --create --topic t", "no such option --create: it is a command here: create"),
+        ("topics --list", "no such option --list: it is a command here: list"),
+        ("consume t --property print.key=true", "--property: here, --json prints keys"),
+        ("consume t --partition 0", "--partition: here, TOPIC:0,1 names partitions"),
+        ("consume t --timeout-ms 5", "--timeout-ms: here, without --follow"),
+        ("produce t --broker-list h:1", "--broker-list: here, -b HOST:PORT"),
+        ("groups describe --bootstrap-servers h:1", "--bootstrap-servers: here, -b HOST:PORT"),
+    ],
+)
+def test_an_option_of_kafkas_tools_gets_its_form_here(line: str, form: str, capsys: Capture) -> None:
+    assert run(line.split()) == 2
+    error = capsys.readouterr().err
+    assert form in error
+    assert error.count("\n") == 1
+
+
+def test_topics_and_groups_are_given_as_options(bootstrap: str, admin: Admin, topic: str, capsys: Capture) -> None:
+    address = ["--bootstrap-server", bootstrap]
+    assert run(["topics", "create", "--topic", topic, "--partitions", "3", *address]) == 0
+    assert run(["topics", "describe", "--topic", topic, *address]) == 0
+    assert topic in capsys.readouterr().out
+    assert len(admin.partitions(topic)) == 3
+    assert run(["groups", "locate", "--group", "billing", *address]) == 0
+    assert "billing" in capsys.readouterr().out
+    assert run(["topics", "delete", "--topic", topic, "--yes", *address]) == 0
+    for line in (["topics", "create"], ["groups", "locate"], ["groups", "locate", "a", "--group", "b"]):
+        assert run([*line, *address]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
