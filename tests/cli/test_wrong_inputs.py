@@ -44,7 +44,8 @@ VALID: dict[str, tuple[str, ...]] = {
     "zookeeper export": ("--group", "g", *ZOOKEEPER), "zookeeper import": ("--file", "{file}", *ZOOKEEPER),
     "zookeeper migrate": ("--to", "kafka", "--group", "g", *ZOOKEEPER, *KAFKA),
     "zookeeper compare": ("--group", "g", *ZOOKEEPER, *KAFKA), "zookeeper delete": ("--group", "g", *ZOOKEEPER),
-    "offsets dump": KAFKA, "pipeline history": KAFKA,
+    "metadata check": ("--data-dir", "{folder}"), "metadata repair": ("--data-dir", "{folder}", "--yes"),
+    "metadata strays": ("--data-dir", "{folder}"), "offsets dump": KAFKA, "pipeline history": KAFKA,
     "pipeline ingest": ("--group", "g", "--topics", "t", "--output", "{folder}", *KAFKA),
     "pipeline replay": ("--topics", "t", "--output", "{folder}", *KAFKA),
     "pipeline transform": ("--group", "g", "--topics", "t", "--to-topic", "u", "--checkpoint", "{folder}",
@@ -60,7 +61,12 @@ WRONG_VALUES = {
     "PnDTnHnMnS": ("tomorrow", "5"), "REGEX": ("(",),
 }  # fmt: skip
 # Options in which one of the texts above is right, or stands for another option's error.
-RIGHT_THERE = {("groups reset", "--undo-file"), ("pipeline history", "--conf"), ("transactions list", "REGEX")}
+RIGHT_THERE = {
+    ("pipeline ingest", "--subscribe-pattern"),
+    ("pipeline transform", "--subscribe-pattern"),
+    ("pipeline history", "--conf"),
+    ("transactions list", "REGEX"),
+}
 
 
 class WrongInput(NamedTuple):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from odradek.cli.terminal import CommandError
 from odradek.cli.user_folder import user_data_folder
-from odradek.history.output_file import new_file
+from odradek.history.output_file import new_file, problem_of
 
 
 def write_undo(text: str, given: Path | None, suffix: str) -> Path:
@@ -33,6 +33,12 @@ def write_undo(text: str, given: Path | None, suffix: str) -> Path:
             raise CommandError(failure(error.strerror)) from error
     write_new(path, text, "--undo-file", failure)
     return path
+
+
+def check_undo_file(given: Path | None) -> None:
+    """Checks the value of --undo-file before the work. Raises CommandError."""
+    if given is not None and (problem := problem_of(given)):
+        raise CommandError(f"--undo-file {given}: {problem}")
 
 
 def write_new(path: Path, text: str, option: str, failure: Callable[[str | None], str]) -> None:

@@ -52,7 +52,7 @@ from odradek.cli.terminal import (
     progress,
     warning_lines,
 )
-from odradek.cli.undo_file import pasted, write_undo
+from odradek.cli.undo_file import check_undo_file, pasted, write_undo
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -141,6 +141,7 @@ def reset(line: ResetLine) -> None:
     elif line.topic or line.all_topics:
         raise CommandError("the file of --from-file contains the partitions: omit --topic and --all-topics")
     parse_partitions(line.topic or [])
+    check_undo_file(line.undo_file)
     with (
         connect(line.bootstrap, line.timeout_ms, line.command_config) as admin,
         groups_in_zookeeper(line.zookeeper_connect) as zookeeper,

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from odradek.cli.command_config import read_properties
 from odradek.cli.options import TIMEOUT_MS, AsJson, CommandConfig, Timeout, client_config, connect, given_names
 from odradek.cli.terminal import CommandError, warning_lines
-from odradek.cli.undo_file import pasted
+from odradek.cli.undo_file import check_undo_file, pasted
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -100,6 +101,7 @@ class ZooKeeperLine:
         from odradek.zookeeper.connection import ZooKeeperConnection
         from odradek.zookeeper.store import OffsetStore
 
+        check_undo_file(getattr(self, "undo_file", None))
         layout = self.layout()
         with ZooKeeperConnection(self.session()) as connection:
             yield OffsetStore(connection, layout)
@@ -128,6 +130,8 @@ class KafkaLine(ZooKeeperLine):
         Raises ConfigError, CommandError, ZooKeeperErrors."""
         if self.bootstrap is not None:
             client_config(self.bootstrap, self.timeout_ms, self.command_config)
+        elif self.command_config is not None:
+            read_properties(self.command_config)
         with super().store() as store:
             yield store
 
