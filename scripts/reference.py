@@ -298,7 +298,8 @@ def commands_page() -> str:
             f"| {terminal.EXIT_BAD_INPUT} | The input is wrong: an option, a file, a name that does not exist in the "
             "cluster; or a package that the command needs is not installed. Nothing was changed. |",
             f"| {termination.EXIT_INTERRUPTED} | Ctrl-C ended the command. |",
-            f"| {termination.EXIT_TERMINATED} | SIGTERM ended a command of a pipeline, or the demo. |",
+            f"| {termination.EXIT_HUNG_UP} | SIGHUP (a closed terminal) ended a command of a pipeline, or the demo. |",
+        f"| {termination.EXIT_TERMINATED} | SIGTERM ended a command of a pipeline, or the demo. |",
         ]),
         "## Environment",
         _environment_table(),

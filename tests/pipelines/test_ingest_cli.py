@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from ingest_runs import committed, ends, expected, parquet, record_ids
 from support.brokers import eventually, unique
+from support.processes import descendants
 from support.publish import commit, create_topic, numbers, publish
 
 from odradek.cli.main import run
@@ -126,17 +128,39 @@ def test_the_help_has_examples(capsys: Captured) -> None:
         assert f"odradek pipeline {command} --" in capsys.readouterr().out
 
 
-ENDS = {signal.SIGINT: (130, ""), signal.SIGTERM: (143, "odradek: stopped by SIGTERM\n")}
+ENDS = {
+    signal.SIGINT: (130, ""),
+    signal.SIGTERM: (143, "odradek: stopped by SIGTERM\n"),
+    signal.SIGHUP: (129, "odradek: stopped by SIGHUP\n"),
+}
+PATIENCE = "odradek: the current micro-batch has 3 s to end; Ctrl-C again stops at once\n"
+
+
+def signal_all(process: subprocess.Popen[str], sent: signal.Signals, to: str) -> None:
+    """Sends a signal to the driver, to its process group (as ``timeout`` does), or to all its processes (systemd)."""
+    if to == "driver":
+        process.send_signal(sent)
+    elif to == "group":
+        os.killpg(process.pid, sent)
+    else:
+        for pid in [*descendants(process.pid), process.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, sent)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("to", ["driver", "group", "all"])
 @pytest.mark.parametrize(
     ("sent", "code", "says"),
-    [(signal.SIGINT, 0, ""), (signal.SIGTERM, 143, "odradek: stopped cleanly by SIGTERM\n")],
-    ids=["ctrl-c", "sigterm"],
+    [
+        (signal.SIGINT, 0, PATIENCE),
+        (signal.SIGTERM, 143, "odradek: stopped cleanly by SIGTERM\n"),
+        (signal.SIGHUP, 129, "odradek: stopped cleanly by SIGHUP\n"),
+    ],
+    ids=["ctrl-c", "sigterm", "sighup"],
 )
 def test_a_continuous_run_is_stopped_cleanly(
-    sent: signal.Signals, code: int, says: str, bootstrap: str, tmp_path: Path, admin: Admin
+    sent: signal.Signals, code: int, says: str, to: str, bootstrap: str, tmp_path: Path, admin: Admin
 ) -> None:
     """The group is committed up to the end of the last micro-batch when the run has ended."""
     topic, group, output = unique("goes-on"), unique("group"), tmp_path / "t"
@@ -144,13 +168,14 @@ def test_a_continuous_run_is_stopped_cleanly(
     publish(bootstrap, topic, numbers(10))
     line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "ingest", "-b", bootstrap, "--topics", topic]
     line += ["--group", group, "--output", str(output), "--trigger", "200ms", "--master", "local[1]", "--json"]
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(line, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
     assert process.stdout is not None
     assert json.loads(process.stdout.readline()) == {"rows": 10, "bad": 0}
     publish(bootstrap, topic, numbers(3), partition=1)
     assert json.loads(process.stdout.readline())["rows"] > 0
     eventually(lambda: record_ids(parquet(output)) == expected(admin, topic), within_s=60, what="all rows")
-    process.send_signal(sent)
+    signal_all(process, sent, to)
     out, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (code, says)
     summary = json.loads(out.splitlines()[-1])
@@ -158,6 +183,29 @@ def test_a_continuous_run_is_stopped_cleanly(
     assert summary["committed"] is True
     assert committed(admin, group) == ends(admin, topic)
     assert [path.name[:7] for path in (output / "_odradek" / "runs").iterdir()] == ["number-"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("writer", ["workers", "spark"])
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+def test_a_finite_run_whose_processes_get_a_signal_says_one_line(
+    sent: signal.Signals, writer: str, bootstrap: str, tmp_path: Path, admin: Admin
+) -> None:
+    """The signal arrives while the micro-batch is written. The next run completes the table."""
+    topic, group, output = unique("signalled"), unique("group"), tmp_path / "t"
+    create_topic(bootstrap, topic, 2)
+    publish(bootstrap, topic, [b"x" * 500] * 2000)
+    line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "ingest", "-b", bootstrap, "--topics", topic]
+    line += ["--group", group, "--output", str(output), "--master", "local[1]", "--writer", writer]
+    line += ["--max-offsets", "100"]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    eventually(lambda: any(output.rglob("*.parquet")), within_s=120, what="the first file")
+    signal_all(process, sent, "group")
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out, err) == (ENDS[sent][0], "", ENDS[sent][1])
+    assert run(line[3:]) == 0
+    assert record_ids(parquet(output)) == expected(admin, topic)
+    assert committed(admin, group) == ends(admin, topic)
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])

@@ -26,8 +26,8 @@ class Kind(NamedTuple):
 
 
 _TEXTS = ["a", "a/b %41:ü", "x=1", " ", "null", "\x01\x7f", "€😀", "__", ".", "a" * 60, "2024-01-01", "007", "1.0"]
-"""Without the empty text: Spark's writer puts the empty text and null into one folder, tries to create the same file
-twice, and fails."""
+_TEXTS += ["", "__HIVE_DEFAULT_PARTITION__", "a\0b", "ü" * 130, "/" * 84, "a" * 300]
+"""The last texts cannot name folders."""
 _STAMPS = ["2024-02-29T12:00:00Z", "1969-12-31T23:59:59.5Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"]
 _DAYS = ["2024-02-29", "1970-01-01", "0001-01-01", "9999-12-31", "1582-10-15"]
 _UNIX_DAYS, _UNIX_US = (

@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 from odradek._version import __version__
 from odradek.cli import environment
-from odradek.cli.termination import EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated
+from odradek.cli.termination import EXIT_INTERRUPTED, Terminated
 from odradek.core.extras import extra_of
 from odradek.core.log_lines import set_last_resort
 
@@ -279,7 +279,7 @@ def _end_of(arguments: Sequence[str] | None) -> _End:
         from odradek.cli import terminal
 
         terminal.error_line(str(error))
-        return _End(EXIT_TERMINATED, at_once=True)
+        return _End(error.code, at_once=True)
     code = code if isinstance(code, int) else 0
     return _End(code, at_once=code == EXIT_INTERRUPTED)
 

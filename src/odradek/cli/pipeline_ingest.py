@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 import threading
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,7 @@ from odradek.cli.ingest_progress import check_kind, reasons, shown
 from odradek.cli.options import check_bootstrap
 from odradek.cli.pipeline_options import IngestLine, check_pyspark
 from odradek.cli.query_runs import check_end, group_line, run_query_in_thread
-from odradek.cli.terminal import counted, error_line, note, print_json, spinner
-from odradek.cli.termination import EXIT_TERMINATED
+from odradek.cli.terminal import EXIT_OK, counted, error_line, note, print_json, spinner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,8 +45,8 @@ def run_ingest_command(request: IngestLine) -> int:
 
         done, code = run_query_in_thread(run, has_end=request.trigger is None)
     _print_result(request, done)
-    if code == EXIT_TERMINATED:
-        error_line("stopped cleanly by SIGTERM")
+    if code != EXIT_OK:
+        error_line(f"stopped cleanly by {signal.Signals(code - 128).name}")
     return code
 
 

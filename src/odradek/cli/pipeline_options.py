@@ -13,6 +13,7 @@ import typer
 from odradek.cli.command_config import read_properties
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout
 from odradek.cli.terminal import CommandError
+from odradek.pipelines.given_options import OF_A_LINE, check_options
 from odradek.pipelines.history_options import ReportOptions
 from odradek.pipelines.options import AdoptOptions, IngestOptions, PipelineOptions, ReplayOptions, TransformOptions
 
@@ -81,12 +82,18 @@ class TransformLine(TransformOptions):
 
 def query_options(line: IngestLine | TransformLine) -> dict[str, str]:
     """Returns the source's options of a command that runs a streaming query. Raises CommandError."""
+    check_options(line.options or {}, _said_by_line(line), {})
     own = {}
     if line.start != "earliest":
         own["kafka.auto.offset.reset"] = line.start
     if line.max_offsets is not None:
         own["maxOffsetsPerTrigger"] = str(line.max_offsets)
     return spark_client_options(line.command_config) | own | dict(line.options or {})
+
+
+def _said_by_line(line: IngestLine | TransformLine) -> dict[str, str]:
+    given = {"--from": line.start != "earliest", "--max-offsets": line.max_offsets is not None}
+    return {name: option for name, option in OF_A_LINE.items() if given[option]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +139,7 @@ def spark_client_options(command_config: CommandConfig) -> dict[str, str]:
 
     Raises CommandError."""
     given = {} if command_config is None else read_properties(command_config)
+    given.pop("bootstrap.servers", None)  # as in Kafka's tools, the command line overrides it
     return {"kafka.client.id": "odradek-pipeline"} | {f"kafka.{name}": value for name, value in given.items()}
 
 

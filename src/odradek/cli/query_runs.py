@@ -2,47 +2,54 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from odradek.cli.terminal import EXIT_OK, CommandError
-from odradek.cli.termination import EXIT_TERMINATED, Terminated
+from odradek.cli.terminal import EXIT_OK, CommandError, error_line
+from odradek.cli.termination import Terminated
 from odradek.core.errors import OdradekError
+from odradek.pipelines.stop_request import StopRequest
 
 if TYPE_CHECKING:
     from odradek.pipelines.checkpoint import CommitState
 
 T = TypeVar("T")
 
+INTERACTIVE_S = 3.0
+"""After Ctrl-C, somebody waits at a terminal. The next run repeats a micro-batch that did not end in this time."""
 
-def run_query_in_thread(run: Callable[[threading.Event], T], *, has_end: bool) -> tuple[T, int]:
+
+def run_query_in_thread(run: Callable[[StopRequest], T], *, has_end: bool) -> tuple[T, int]:
     """Returns the result of ``run`` and the exit code.
 
     Java handles Ctrl-C badly. So the query runs in a thread, and a signal interrupts the main thread, which only waits.
     If the query has an end, Ctrl-C and SIGTERM stop it at once; any other query stops cleanly, by the event.
     """
-    workers, stop = ThreadPoolExecutor(1, "pipeline"), threading.Event()
+    workers, stop = ThreadPoolExecutor(1, "pipeline"), StopRequest()
     try:
         return _finished(workers.submit(run, stop), stop, has_end)
     finally:
         workers.shutdown(wait=False, cancel_futures=True)
 
 
-def _finished(running: Future[T], stop: threading.Event, has_end: bool) -> tuple[T, int]:
+def _finished(running: Future[T], stop: StopRequest, has_end: bool) -> tuple[T, int]:
     try:
         return running.result(), EXIT_OK
-    except (KeyboardInterrupt, Terminated) as signal:
+    except (KeyboardInterrupt, Terminated) as received:
         if has_end:
             raise
+        signal = received
+    if isinstance(signal, KeyboardInterrupt):
+        stop.patience_s = INTERACTIVE_S
+        error_line(f"the current micro-batch has {INTERACTIVE_S:.0f} s to end; Ctrl-C again stops at once")
         stop.set()
-        if isinstance(signal, KeyboardInterrupt):
-            return running.result(), EXIT_OK
+        return running.result(), EXIT_OK
+    stop.set()
     try:
-        return running.result(), EXIT_TERMINATED
-    except OdradekError as error:  # Spark's Java received the signal, too
-        raise Terminated(f"stopped by SIGTERM: {error}") from error
+        return running.result(), signal.code
+    except OdradekError as error:  # a worker process received the signal, too
+        raise Terminated(signal.number, str(error)) from error
 
 
 def check_end(trigger: str | None, *, available_now: bool) -> None:

@@ -1,4 +1,7 @@
-"""SIGTERM for long-running commands: it raises Terminated, as Ctrl-C raises KeyboardInterrupt. The exit code is 143."""
+"""SIGTERM and SIGHUP for long-running commands: they raise Terminated, as Ctrl-C raises KeyboardInterrupt.
+
+The exit code is 128 and the number of the signal: 143 for SIGTERM, 129 for SIGHUP, which a closed terminal sends.
+"""
 
 from __future__ import annotations
 
@@ -9,41 +12,52 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+EXIT_HUNG_UP = 129
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
+_SIGNALS = ("SIGTERM", "SIGHUP")  # Windows has no SIGHUP
 # A file system that does not respond delays the exit only this long: SIGKILL usually follows SIGTERM soon.
 _MARK_S = 5.0
 
 
 class Terminated(BaseException):
-    """SIGTERM was received. Not an Exception, so that error handlers do not catch it."""
+    """SIGTERM or SIGHUP was received. Not an Exception, so that error handlers do not catch it."""
+
+    def __init__(self, number: int, why: str = "") -> None:
+        self.name = signal.Signals(number).name
+        self.code = EXIT_TERMINATED if number == signal.SIGTERM else EXIT_HUNG_UP
+        super().__init__(f"stopped by {self.name}" + (f": {why}" if why else ""))
+        self.number = number
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Makes SIGTERM raise Terminated in the main thread.
+    """Makes SIGTERM and SIGHUP raise Terminated in the main thread.
 
     If Terminated or Ctrl-C ends the block, this process marks its own runs on tables as ended. So a run on another
     machine can begin at once, and need not wait until these runs have been silent for long.
 
-    Installs no handler in a thread other than the main one, or in a process that already handles or ignores SIGTERM.
+    Installs no handler in a thread other than the main one, and none for a signal that the process already handles or
+    ignores, as ``nohup`` does with SIGHUP.
     """
-    is_ours = threading.current_thread() is threading.main_thread()
-    is_ours = is_ours and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if is_ours:
-        signal.signal(signal.SIGTERM, _raise)
+    ours: list[signal.Signals] = []
+    if threading.current_thread() is threading.main_thread():
+        known = [signal.Signals[name] for name in _SIGNALS if hasattr(signal, name)]
+        ours = [number for number in known if signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, _raise)
     try:
         yield
     except (KeyboardInterrupt, Terminated):
         _mark_runs_ended()
         raise
     finally:
-        if is_ours:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
-    raise Terminated("stopped by SIGTERM")
+    raise Terminated(number)
 
 
 def _mark_runs_ended() -> None:

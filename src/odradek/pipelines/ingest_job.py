@@ -28,7 +28,8 @@ from odradek.pipelines.checkpoint import (
     planned_batch,
 )
 from odradek.pipelines.commit.state import Added
-from odradek.pipelines.options import IngestOptions, PipelineOptions, check_values, names
+from odradek.pipelines.given_options import OF_A_QUERY, check_options, columns
+from odradek.pipelines.options import IngestOptions, PipelineOptions, check_values, names, said_by_query
 from odradek.pipelines.queries import run_query, spark_failures
 from odradek.pipelines.run_progress import PartitionTime, PartitionTimes, Watch, sum_of
 from odradek.pipelines.sources import Source, TopicLag
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 LIMIT = "maxBytesPerTrigger"
 _TRIGGER = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|h|milliseconds?|seconds?|minutes?|hours?)$", re.ASCII)
+_LONGEST_TRIGGER_S = 8760 * 3600
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 
 
@@ -80,7 +82,9 @@ class Ingest:
     @classmethod
     def of(cls, options: IngestOptions) -> Ingest:
         """Returns the job of the options. Raises ConfigError."""
+        check_values(options)
         topics, more = names(options.topics), options.options or {}
+        check_options(more, OF_A_QUERY, said_by_query(options, headers=options.headers))
         if {name.lower(): value.strip().lower() for name, value in more.items()}.get("commitoffsets") == "transaction":
             raise ConfigError(
                 "commitOffsets=transaction: a table is written without Kafka transactions, and ingest commits each "
@@ -228,7 +232,7 @@ def make_target(options: PipelineOptions, output: str | Path, checkpoint: str | 
         output=str(output),
         table_format=options.table_format,
         values=values,
-        partition_by=names(options.partition_by),
+        partition_by=columns(options.partition_by),
         checkpoint=None if checkpoint is None else str(checkpoint),
         on_bad=options.on_bad,
         files_per_batch=options.files_per_batch,
@@ -263,6 +267,8 @@ def parse_trigger(text: str) -> str:
         raise ConfigError(f"trigger {text!r}: expected an interval such as 10s, 500ms or 5m")
     amount, unit = found.groups()
     seconds = float(amount) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[unit if unit in _UNITS else _short_unit(unit)]
+    if not 0.001 <= seconds <= _LONGEST_TRIGGER_S:
+        raise ConfigError(f"trigger {text!r}: expected an interval from 1ms to 8760h, such as 10s or 5m")
     return f"{round(seconds * 1000)} milliseconds"
 
 

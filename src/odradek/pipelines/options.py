@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from odradek.core.errors import ConfigError
+from odradek.pipelines.given_options import check_type
 from odradek.pipelines.value_formats import Framing, ValueFormat
 
 if TYPE_CHECKING:
@@ -290,13 +291,26 @@ def declared_options(kind: type) -> Mapping[str, DeclaredOption]:
 
 def check_values(options: PipelineOptions | TransformOptions) -> None:
     """Raises ConfigError for a value that its option does not permit."""
-    for name, (_, option) in declared_options(type(options)).items():
+    for name, (hint, option) in declared_options(type(options)).items():
         value = getattr(options, name)
         words = name.replace("_", " ")
+        check_type(words, value, hint)
         if option.choices and value not in option.choices:
             raise ConfigError(f"{words} {value!r} is unknown; choose one of {', '.join(option.choices)}")
         if option.minimum is not None and value is not None and value < option.minimum:
             raise ConfigError(f"{words} {value}: expected {option.minimum} or more")
+
+
+def said_by_query(options: IngestOptions | TransformOptions, *, headers: bool) -> dict[str, object]:
+    """Returns what the arguments of a streaming query say, for ``given_options.check_options``."""
+    return {
+        "kafka.bootstrap.servers": options.bootstrap_servers,
+        "kafka.group.id": options.group,
+        "subscribe": ",".join(names(options.topics)),
+        "subscribepattern": options.subscribe_pattern,
+        "maxbytespertrigger": options.batch_size,
+        "includeheaders": str(headers).lower(),
+    }
 
 
 def names(given: str | Sequence[str]) -> tuple[str, ...]:

@@ -93,12 +93,12 @@ def _time(value: np.datetime64) -> str | None:
 
 
 def _folder(column: str, value: Any) -> str:
-    return f"{_escaped(column)}={_named(value)}"
+    return f"{escaped(column)}={_named(value)}"
 
 
 def _named(value: Any) -> str:
     text = _text(value)
-    return NULL if not text else _escaped(text)
+    return NULL if not text else escaped(text)
 
 
 def _text(value: Any) -> str | None:
@@ -116,5 +116,6 @@ def _text(value: Any) -> str | None:
             return str(value)
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Returns a text as a part of a folder's name."""
     return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)

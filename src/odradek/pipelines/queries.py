@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _POLL_S = 0.5
-_PATIENCE_POLLS = 40
+_PATIENCE_S = 20.0
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 
 
@@ -49,13 +49,13 @@ def run_query(
         chosen = writer.trigger(availableNow=True) if trigger is None else writer.trigger(processingTime=trigger)
         query = chosen.start()
         try:
-            patience = _PATIENCE_POLLS
+            waited_s = 0.0
             while not query.awaitTermination(_POLL_S):
                 on_poll()
                 if stop is not None and stop.is_set():
-                    patience -= 1
+                    waited_s += _POLL_S
                     # Stop between two micro-batches if the current micro-batch ends soon.
-                    if not query.status["isTriggerActive"] or patience < 0:
+                    if not query.status["isTriggerActive"] or waited_s > getattr(stop, "patience_s", _PATIENCE_S):
                         return
         finally:
             if query.isActive:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from odradek.core.errors import ConfigError
 from odradek.core.keyword_options import with_keywords
 from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
+from odradek.pipelines.given_options import OF_A_REPLAY, check_options
 from odradek.pipelines.ingest_job import make_target, start_spark
-from odradek.pipelines.options import ReplayOptions, names
+from odradek.pipelines.options import ReplayOptions, check_values, names
 from odradek.pipelines.queries import plain_timestamps, spark_failures
 from odradek.pipelines.replay_ranges import Replay, Replayed, ReplayRanges, Selection, find
 from odradek.pipelines.replay_topic import ORIGIN_COLUMNS, ReplayTopic, find_target, records_to_send
@@ -149,6 +150,8 @@ def replay_of(options: ReplayOptions, found: ReplayRanges, into: Target | Replay
 def read_options(options: ReplayOptions) -> dict[str, str]:
     """Returns the options of the source. With ``exactly_once``, only committed records are read by default."""
     given = dict(options.options or {})
+    said = {"kafka.bootstrap.servers": options.bootstrap_servers, "includeheaders": str(options.headers).lower()}
+    check_options(given, OF_A_REPLAY, said)
     if options.exactly_once and _ISOLATION not in {name.lower() for name in given}:
         given[_ISOLATION] = "read_committed"
     return given
@@ -158,6 +161,7 @@ def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Ta
     """Returns the checked table or topic to replay into; None for a dry run without one. ``shown``: returns an option's
     name in the form that the caller uses. Raises ConfigError.
     """
+    check_values(options)
     output, to_topic = shown("output"), shown("to_topic")
     if options.output is not None and options.to_topic is not None:
         raise ConfigError(f"choose the destination: either {output} (a table) or {to_topic}")

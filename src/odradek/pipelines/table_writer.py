@@ -24,6 +24,7 @@ from odradek.core.errors import StorageError
 from odradek.pipelines.decoders import Decoder
 from odradek.pipelines.file_settings import settings_for
 from odradek.pipelines.partition_folders import by_folder, check_partition_columns
+from odradek.pipelines.partition_values import usable_rows
 from odradek.pipelines.table_folders import TableFolder
 from odradek.pipelines.task_reports import BadValue, FileReport, PieceReport, TaskReport
 from odradek.pipelines.value_reader import ERROR
@@ -64,7 +65,7 @@ class TableWriter:
             for piece, progress in zip(pieces, by_piece, strict=True):
                 begun, count = time.monotonic(), 0
                 for records in read_piece(self.options, piece, progress):
-                    rows = self.decoder.decode(records)
+                    rows = usable_rows(self.decoder.decode(records), records, self.partition_by)
                     count += rows.num_rows
                     bad.look_at(rows, records)
                     for folder, part in by_folder(rows, self.partition_by):

@@ -26,9 +26,11 @@ from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, held_ba
 from odradek.pipelines.decoders import Decoder, decoder_for
 from odradek.pipelines.delta import DeltaTable, check_installed
 from odradek.pipelines.filesystems import LocalLocation, Location, is_uri, location_of
+from odradek.pipelines.given_options import check_local_folder
 from odradek.pipelines.lake import ParquetTable, check_spark_sees, query_id
 from odradek.pipelines.options import PipelineOptions
 from odradek.pipelines.partition_folders import check_partition_columns
+from odradek.pipelines.partition_values import usable_frame
 from odradek.pipelines.runs import RUNS, Run
 from odradek.pipelines.sources import Source
 from odradek.pipelines.staging import has_other_attempts, tagged_jobs
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 log = logging.getLogger("odradek.pipelines")
+_BYTES = "_odradek_bytes"
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,22 @@ class Target:
         if not self.output.strip():
             raise ConfigError("the output is empty: give a directory, or a URI that Spark can write to")
         self.values.check()
+        self._check_partition_columns()
+        for what, given in (("the output", self.output), ("the checkpoint", self.checkpoint)):
+            if given is not None and not is_uri(given):
+                location = location_of(given, None)
+                assert isinstance(location, LocalLocation)
+                check_local_folder(what, location.path)
+
+    def _check_partition_columns(self) -> None:
+        known, values = self.values.columns(), self.values
+        for name in self.partition_by:
+            if known is not None and name not in known:
+                raise ConfigError(f"partition by {name}: the table's columns are {', '.join(known)}")
+            if (name == "headers" and values.headers) or (name == "value" and values.fields() and not values.flat):
+                raise ConfigError(f"partition by {name}: a column of type struct cannot name folders")
+        if known is not None and len(self.partition_by) == len(known):
+            raise ConfigError("partition by: a table cannot have all its columns in folders")
 
     def shape(self) -> TableLayout:
         values = self.values
@@ -239,11 +258,14 @@ class Table:
 
     def frame(self, records: DataFrame) -> DataFrame:
         """Returns the records with the table's columns. Raises ConfigError."""
-        frame = self.target.values.table(records)
-        missing = [name for name in self.target.partition_by if name not in frame.columns]
+        if not self.target.partition_by:
+            return self.target.values.table(records)
+        frame = self.target.values.table(records, bytes_as=_BYTES)
+        known = [name for name in frame.columns if name != _BYTES]
+        missing = [name for name in self.target.partition_by if name not in known]
         if missing:
-            raise ConfigError(f"partition by {missing[0]}: the table's columns are {', '.join(frame.columns)}")
-        return frame
+            raise ConfigError(f"partition by {missing[0]}: the table's columns are {', '.join(known)}")
+        return usable_frame(frame, self.target.partition_by, _BYTES)
 
     def add(self, batch: DataFrame, plan: BatchPlan) -> Added:
         """Adds a micro-batch to the table; Spark writes its records. Raises ConfigError, StorageError, BadRecords,

@@ -20,9 +20,10 @@ from odradek.core.errors import ConfigError
 from odradek.core.keyword_options import with_keywords
 from odradek.pipelines.checkpoint import COMMITTED, CommitState, commit_group, idle_state, planned_batch
 from odradek.pipelines.commit.state import Added
-from odradek.pipelines.filesystems import Location, is_uri, location_of
+from odradek.pipelines.filesystems import LocalLocation, Location, is_uri, location_of
+from odradek.pipelines.given_options import OF_A_QUERY, check_local_folder, check_options
 from odradek.pipelines.ingest_job import LIMIT, parse_trigger, start_spark
-from odradek.pipelines.options import TransformOptions, check_values, names
+from odradek.pipelines.options import TransformOptions, check_values, names, said_by_query
 from odradek.pipelines.queries import run_query
 from odradek.pipelines.run_progress import Watch
 from odradek.pipelines.sources import Source, TopicLag, check_topics, with_short_timeouts
@@ -99,6 +100,10 @@ class Transform:
         """Checks all that needs no Spark; returns the number of unread offsets. Raises the errors of ``transform``."""
         if self.trigger is not None:
             parse_trigger(self.trigger)
+        if not is_uri(self.checkpoint):
+            checkpoint = location_of(self.checkpoint, None)
+            assert isinstance(checkpoint, LocalLocation)
+            check_local_folder("the checkpoint", checkpoint.path)
         config = parse_write_options(self.writing).client
         with Admin(with_short_timeouts(config)) as admin:
             check_topics(admin, [self.topic])
@@ -111,6 +116,7 @@ class Transform:
 def _source_options(options: TransformOptions) -> dict[str, str]:
     """Returns the user's options of the source, with our defaults for options that are not set. Raises ConfigError."""
     given = dict(options.options or {})
+    check_options(given, OF_A_QUERY, said_by_query(options, headers=True))
     lowered = {name.lower(): value for name, value in given.items()}
     if lowered.get("commitoffsets", "transaction").lower() != "transaction":
         raise ConfigError(

@@ -17,11 +17,12 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.json_depth import check_depth, parse_json
 from odradek.core.printable import shortened
+from odradek.pipelines.schema_text import field_names
 from odradek.pipelines.value_formats import Framing, ValueFormat
 from odradek.pipelines.value_reader import ERROR
 
@@ -72,13 +73,43 @@ class Values:
             raise ConfigError("value format raw does not change bytes: a schema is for json and avro")
         if self.flat and (self.format is ValueFormat.RAW or self.schema is None):
             raise ConfigError("flat columns need fields: a schema, and value format json or avro")
+        self.columns()
 
-    def table(self, records: DataFrame) -> DataFrame:
-        """Returns the table's columns for records of the source. Raises ConfigError."""
+    def columns(self) -> list[str] | None:
+        """Returns the names of the table's columns, without Spark; None if only Spark knows the fields of the schema.
+        Raises ConfigError for a schema that is wrong, and for fields that cannot be columns."""
+        names = [*RECORD_COLUMNS, *(["headers"] if self.headers else [])]
+        fields = self.fields()
+        if not self.flat:
+            return [*names, "value", *([] if self.format is ValueFormat.RAW else [RAW, ERROR])]
+        if fields is None:
+            return None
+        taken = sorted({name.lower() for name in fields} & {*names, RAW, ERROR})
+        if taken:
+            raise ConfigError(f"flat columns: a field {taken[0]!r} has the same name as a column of the record")
+        return [*fields, *names, RAW, ERROR]
+
+    def fields(self) -> list[str] | None:
+        """Returns the names of the value's fields; None if it has none, or if only Spark can tell. Raises
+        ConfigError."""
+        if self.schema is None or self.format is ValueFormat.RAW:
+            return None
+        if self.format is ValueFormat.JSON:
+            return field_names(self.schema)
+        from odradek.pipelines.avro import AvroDecoder
+
+        kind: Any = AvroDecoder(self.schema, self.framing, self.writer_schemas).decoded
+        return [kind.field(at).name for at in range(kind.num_fields)] if str(kind).startswith("struct<") else None
+
+    def table(self, records: DataFrame, bytes_as: str | None = None) -> DataFrame:
+        """Returns the table's columns for records of the source, and the bytes of each value in a column with the name
+        ``bytes_as``, if it is given. Raises ConfigError."""
         names = [*RECORD_COLUMNS, *(["headers"] if self.headers else [])]
         match self.format:
             case ValueFormat.RAW:
-                return records.select(*names, "value")
+                return records.select(
+                    *names, "value", *([] if bytes_as is None else [records["value"].alias(bytes_as)])
+                )
             case ValueFormat.JSON:
                 read = _read_json(records, names, self.schema)
             case ValueFormat.AVRO:
@@ -86,20 +117,21 @@ class Values:
 
                 assert self.schema is not None
                 read = AvroDecoder(self.schema, self.framing, self.writer_schemas).read(records.select(*names, "value"))
-        return self._table_columns(read, names)
+        return self._table_columns(read, names, bytes_as)
 
-    def _table_columns(self, read: DataFrame, names: list[str]) -> DataFrame:
+    def _table_columns(self, read: DataFrame, names: list[str], bytes_as: str | None) -> DataFrame:
         """Returns the table's columns from ``names``, ``value``, ``raw`` (the bytes) and ``error``."""
         from pyspark.sql import functions as f
 
         raw = f.col(RAW) if self.keep_raw else f.when(f.col(ERROR).isNotNull(), f.col(RAW)).alias(RAW)
+        more = [] if bytes_as is None else [f.col(RAW).alias(bytes_as)]
         if not self.flat:
-            return read.select(*names, "value", raw, ERROR)
+            return read.select(*names, "value", raw, ERROR, *more)
         fields = read.schema["value"].dataType.names
         taken = sorted({name.lower() for name in fields} & {*names, RAW, ERROR})
         if taken:
             raise ConfigError(f"flat columns: a field {taken[0]!r} has the same name as a column of the record")
-        return read.select("value.*", *names, raw, ERROR)
+        return read.select("value.*", *names, raw, ERROR, *more)
 
 
 def _read_json(records: DataFrame, names: list[str], schema: str | None) -> DataFrame:

@@ -17,6 +17,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -340,8 +341,9 @@ def _start_gateway(
         try:
             if VECTOR_MODULE in java.modules:
                 environment = {"JAVA_HOME": str(java.home), "SPARK_HOME": str(home)}
+                script = _without_signals(home / "bin" / "spark-submit", scratch)
                 with _environment(**environment, PYSPARK_SUBMIT_ARGS=shlex.join(arguments)):
-                    gateway = launch_gateway(None, streams)
+                    gateway = launch_gateway(None, streams if script is None else streams | {"executable": script})
             else:
                 process, port, secret = _launch_without_vector_module(java, home, arguments, streams, scratch)
                 with _environment(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
@@ -366,7 +368,7 @@ def _launch_without_vector_module(
         _command_without_vector_module(java, home, arguments),
         stdin=subprocess.PIPE,  # Java ends when this pipe is closed
         env=environment,
-        process_group=0,  # Ctrl-C is for this process only; Java ends after it
+        preexec_fn=None if sys.platform == "win32" else _ignore_signals,  # noqa: PLW1509  # as in PySpark's own launcher, here for all signals that end it
         **streams,
     )
     waited_s = 0.0
@@ -386,6 +388,26 @@ def _launch_without_vector_module(
     connection.unlink()
     length = int.from_bytes(data[4:8], "big")
     return process, int.from_bytes(data[:4], "big"), data[8 : 8 + length].decode()
+
+
+def _without_signals(script: Path, scratch: Path) -> str | None:
+    """Writes and returns a program that runs Spark's script with signals ignored. Returns None on Windows.
+
+    Ctrl-C goes to all processes of a terminal, and systemd and ``timeout`` send SIGTERM to all processes of a service
+    or group. Java must not end before this process, which ends the query first. Java leaves ignored signals ignored,
+    and ends when this process does: its standard input is closed then.
+    """
+    if sys.platform == "win32":
+        return None
+    program = scratch / "java-without-signals"
+    program.write_text(f"#!/bin/sh\ntrap '' INT TERM HUP\nexec {shlex.quote(str(script))} \"$@\"\n")
+    program.chmod(0o700)
+    return str(program)
+
+
+def _ignore_signals() -> None:
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        signal.signal(signal.Signals[name], signal.SIG_IGN)
 
 
 def _command_without_vector_module(java: JavaRuntime, home: Path, arguments: Sequence[str]) -> list[str]:

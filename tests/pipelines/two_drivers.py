@@ -1,0 +1,200 @@
+"""Rounds of two drivers on one table: pauses, kills, old copies of the checkpoint and foreign commits in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from ingest_runs import committed, delta, ends, expected, parquet, record_ids
+from support.processes import descendants, kill_tree
+from support.publish import publish
+
+from odradek.client.admin import Admin
+from odradek.core.ids import TopicPartition
+
+RUN_S = 240
+CHILD = Path(__file__).with_name("driver_child.py")
+
+
+class Driver:
+    """A driver process. It starts at the first run and is used for many."""
+
+    def __init__(self, place: Path, conf: Mapping[str, str] | None = None) -> None:
+        self._place, self._conf = place, dict(conf or {})
+        self._process: subprocess.Popen[str] | None = None
+        self._said: queue.Queue[str | None] = queue.Queue()
+        self._paused: list[int] = []
+
+    def _start(self) -> subprocess.Popen[str]:
+        self._place.mkdir(parents=True, exist_ok=True)
+        log = (self._place / "log").open("a")
+        self._said = queue.Queue()
+        pipe = subprocess.PIPE
+        command = [sys.executable, str(CHILD), json.dumps(self._conf)]
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True)
+        said = self._said
+
+        def read() -> None:
+            assert process.stdout is not None
+            for line in process.stdout:
+                said.put(line)
+            said.put(None)
+
+        threading.Thread(target=read, daemon=True).start()
+        assert said.get(timeout=RUN_S) == "ready\n"
+        return process
+
+    def begin(self, given: Mapping[str, Any]) -> None:
+        if self._process is None:
+            self._process = self._start()
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(given) + "\n")
+        self._process.stdin.flush()
+
+    def result(self) -> dict[str, Any]:
+        line = self._said.get(timeout=RUN_S)
+        assert line is not None, (self._place / "log").read_text()[-3000:]
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def run(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        self.begin(given)
+        return self.result()
+
+    @property
+    def is_running(self) -> bool:
+        return self._said.empty()
+
+    def pause(self) -> None:
+        """Stops the driver, its Java and its workers, as a suspended machine does."""
+        assert self._process is not None
+        self._paused = [self._process.pid, *descendants(self._process.pid)]
+        for pid in self._paused:
+            _signal(pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        for pid in reversed(self._paused):
+            _signal(pid, signal.SIGCONT)
+        self._paused = []
+
+    def kill(self) -> None:
+        if self._process is not None:
+            kill_tree(self._process.pid)
+            _signal(self._process.pid, signal.SIGKILL)
+            self._process.wait(30)
+            self._process, self._paused = None, []
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+class TwoDriverRounds:
+    """Rounds on one table in a folder of this machine. ``given``: keywords of ``ingest`` for every run."""
+
+    def __init__(self, place: Path, admin: Admin, first: Driver, second: Driver, given: Mapping[str, Any]) -> None:
+        self.place, self.admin, self.first, self.second = place, admin, first, second
+        self.given = dict(given)
+        self.output = Path(given["output"])
+        self.history: list[str] = []
+        self._highest: dict[TopicPartition, int] = {}
+        self._seconds = 6.0
+
+    def say(self, what: str) -> None:
+        self.history.append(what)
+
+    def table(self) -> pa.Table:
+        return delta(self.output) if self.given.get("table_format") == "delta" else parquet(self.output)
+
+    def check(self, *, is_complete: bool) -> None:
+        """Checks the table against the topic and the group, as pyarrow or deltalake and DuckDB read it."""
+        group, topic = self.given["group"], self.given["topics"]
+        commits = committed(self.admin, group)
+        for tp, offset in commits.items():
+            assert offset >= self._highest.get(tp, 0), (f"the group went back: {tp} {offset}", self.history)
+            self._highest[tp] = offset
+        if not (self.output / "_odradek" / "table.json").exists():
+            assert not commits, self.history
+            return
+        found = record_ids(self.table()) if any(self.output.rglob("*.parquet")) else Counter()
+        twice = [one for one, count in found.items() if count > 1]
+        assert not twice, (len(twice), sorted(twice)[:4], self.history)
+        read = set(found)
+        below = {(tp.topic, tp.partition, at) for tp, offset in commits.items() for at in range(offset)}
+        assert below <= read, (sorted(below - read)[:4], len(below - read), self.history)
+        if is_complete:
+            assert found == expected(self.admin, topic), self.history
+            assert commits == ends(self.admin, topic), self.history
+        if self.given.get("table_format") != "delta":
+            ((count,),) = duckdb.sql(f"SELECT count(*) FROM read_parquet('{self.output}/**/*.parquet')").fetchall()
+            assert count == len(found), self.history
+
+    def a_round(self, rng: random.Random, foreign: Callable[[], None] | None = None) -> str:
+        """Runs one round: the first driver is paused or killed at a random moment, the second runs to the end, and the
+        first goes on. Returns what the last run said; the empty text if it completed the table."""
+        copy = self._publish_and_copy(rng)
+        self.first.begin(self.given)
+        time.sleep(rng.uniform(0, self._seconds))
+        is_killed = rng.random() < 0.35
+        self.say(f"first {'killed' if is_killed else 'paused'}, {'running' if self.first.is_running else 'done'}")
+        self.first.kill() if is_killed else self.first.pause()
+        try:
+            if foreign is not None and rng.random() < 0.5:
+                foreign()
+                self.say("foreign commit")
+            begun = time.monotonic()
+            self.say(f"second: {self.second.run(self.given)}")
+            self._seconds = max(1.5, min(20.0, time.monotonic() - begun))
+            self.check(is_complete=False)
+            if rng.random() < 0.3:
+                self._publish(rng)
+        finally:
+            self.first.go_on()
+        if not is_killed:
+            self.say(f"first: {self.first.result()}")
+        self.check(is_complete=False)
+        if copy is not None and rng.random() < 0.7:
+            self._put_back(copy)
+        last = self.second.run(self.given)
+        self.say(f"last: {last}")
+        self.check(is_complete="error" not in last)
+        return str(last.get("error", ""))
+
+    def _publish(self, rng: random.Random) -> None:
+        for partition in range(2):
+            values = [b'{"id": %d}' % number for number in range(rng.randrange(20, 120))]
+            publish(self.given["bootstrap_servers"], self.given["topics"], values, partition=partition)
+
+    def _publish_and_copy(self, rng: random.Random) -> Path | None:
+        self._publish(rng)
+        checkpoint = self.output / "_odradek" / "checkpoint"
+        if not checkpoint.exists() or rng.random() < 0.7:
+            return None
+        copy = self.place / "old-checkpoint"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(checkpoint, copy)
+        self.say("the checkpoint is copied")
+        return copy
+
+    def _put_back(self, copy: Path) -> None:
+        checkpoint = self.output / "_odradek" / "checkpoint"
+        shutil.rmtree(checkpoint)
+        shutil.copytree(copy, checkpoint)
+        self.say("the old checkpoint is put back")

@@ -1,0 +1,130 @@
+"""Arguments of pipelines: each is checked before Spark starts, and an option cannot say something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.core.errors import ConfigError
+from odradek.pipelines.given_options import OF_A_QUERY, columns
+from odradek.pipelines.ingest_job import Ingest, parse_trigger
+from odradek.pipelines.options import IngestOptions, ReplayOptions, TransformOptions
+from odradek.pipelines.replay_job import destination, find_ranges
+from odradek.pipelines.transform_job import Transform
+
+AVRO = '{"type":"record","name":"R","fields":[{"name":"id","type":"long"},{"name":"at","type":"int"}]}'
+
+
+def everything(place: Path) -> list[str]:
+    return sorted(str(path.relative_to(place)) for path in place.rglob("*"))
+
+
+def refused(tmp_path: Path, says: str, **changed: Any) -> None:
+    """Checks that an ingest is refused without a broker, without Spark and without a file."""
+    before = everything(tmp_path)
+    given: dict[str, Any] = {"topics": "a", "group": "g", "output": tmp_path / "t"} | changed
+
+    def check() -> None:
+        job = Ingest.of(IngestOptions("127.0.0.1:1", **given))
+        job.target.check()
+        job.source.all_options()
+
+    with pytest.raises(ConfigError, match=says) as error:
+        check()
+    assert "\n" not in str(error.value)
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", [name for name in OF_A_QUERY if name not in ("subscribe", "progressto", "topicids")])
+@pytest.mark.parametrize("write", [str, str.upper])
+def test_an_option_that_says_something_else_than_an_argument_is_refused(name: str, write: Any, tmp_path: Path) -> None:
+    refused(
+        tmp_path,
+        f"(?i)option {name}=other: an argument says .* already; leave the option out",
+        options={write(name): "other"},
+    )
+
+
+def test_a_second_subscription_is_refused(tmp_path: Path) -> None:
+    refused(tmp_path, "option subscribe=b: an argument says the topics already", options={"subscribe": "b"})
+    refused(tmp_path, "option progressTo=x: the pipeline sets it", options={"progressTo": "x"})
+    with pytest.raises(ConfigError, match=r"option kafka\.group\.id=x: an argument says the group already"):
+        Transform.of(
+            TransformOptions(
+                "h:1",
+                topics="a",
+                group="g",
+                to_topic="t",
+                checkpoint="c",
+                sql="SELECT 1",
+                options={"kafka.group.id": "x"},
+            )
+        )
+    for name in ("subscribe", "endingOffsets", "startingTimestamp", "kafka.bootstrap.servers"):
+        options = ReplayOptions("h:1", topics="a", output=tmp_path / "t", options={name: "1"})
+        with pytest.raises(ConfigError, match=f"option {name}=1: an argument says"):
+            find_ranges(options)
+
+
+def test_an_option_that_says_the_same_is_accepted() -> None:
+    same = {"kafka.bootstrap.servers": "h:1", "Kafka.Group.Id": "g", "subscribe": "a", "startingOffsets": "committed"}
+    job = Ingest.of(IngestOptions("h:1", topics="a", group="g", output="t", options=same))
+    assert job.source.options == same
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"topics": None}, "topics: expected text or a list of texts, not None"),
+        ({"topics": [1]}, r"topics: expected text or a list of texts, not \[1\]"),
+        ({"output": None}, "output: expected text or a path, not None"),
+        ({"group": None}, "group: expected text, not None"),
+        ({"flat": "no"}, "flat: expected True or False, not 'no'"),
+        ({"files_per_batch": True}, "files per batch: expected a whole number or None, not True"),
+        ({"options": {"a": 1}}, "options: expected a mapping or None"),
+        ({"partition_by": "topic,topic"}, "column topic is named twice"),
+        ({"partition_by": ["topic", "Topic"]}, "column Topic is named twice"),
+        ({"partition_by": "nope"}, "partition by nope: the table's columns are topic, partition, offset"),
+        ({"partition_by": "topic,partition,offset,timestamp,key,value"}, "cannot have all its columns in folders"),
+        ({"partition_by": "headers", "headers": True}, "a column of type struct"),
+        ({"value_format": "json", "schema": "id bigint", "partition_by": "value"}, "a column of type struct"),
+        ({"value_format": "json", "schema": "id bigint", "partition_by": "id"}, "partition by id: the table's"),
+        ({"value_format": "json", "schema": "id bigin"}, "'bigin' is not a type of Spark; did you mean bigint"),
+        ({"value_format": "json", "schema": "id bigint, ID int"}, "has a field twice"),
+        ({"value_format": "json", "schema": "key bigint", "flat": True}, "'key' has the same name"),
+        ({"value_format": "json", "schema": '{"type":"struct"'}, "nor Spark's JSON"),
+        ({"value_format": "json", "schema": "id int", "flat": True, "partition_by": "nope"}, "columns are id, topic"),
+        ({"value_format": "avro", "schema": "{"}, "is not a valid Avro schema"),
+        ({"value_format": "avro", "schema": AVRO, "flat": True, "partition_by": "nope"}, "columns are id, at, topic"),
+        ({"table_format": "orc"}, "choose one of parquet, delta"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_found_without_spark_and_leave_nothing(changed: dict[str, Any], says: str, tmp_path: Path) -> None:
+    refused(tmp_path, says, **changed)
+
+
+def test_places_that_cannot_be_used_are_found_without_spark(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to(tmp_path / "none")
+    for at in ("file", "file/t", "dangling"):
+        refused(tmp_path, f"the output .*{at} cannot be used: .* is not a folder", output=tmp_path / at)
+        refused(tmp_path, f"the checkpoint .*{at} cannot be used: .* is not a folder", checkpoint=tmp_path / at)
+
+
+@pytest.mark.parametrize("text", ["0s", "0.0m", "0ms", "0.4ms", "9999999999h", "-1s"])
+def test_an_interval_of_nothing_or_of_years_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="expected an interval"):
+        parse_trigger(text)
+
+
+def test_columns_keep_their_order() -> None:
+    assert columns("topic, key,") == ("topic", "key")
+
+
+def test_a_replay_checks_its_arguments_before_the_cluster(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="partition by nope"):
+        destination(ReplayOptions("h:1", topics="a", output=tmp_path / "t", partition_by="nope"))
+    with pytest.raises(ConfigError, match="topics: expected"):
+        destination(ReplayOptions("h:1", topics=3, output=tmp_path / "t"))  # type: ignore[arg-type]
