@@ -42,7 +42,7 @@ class Kfake:
 
     def __init__(self, program: Path, directory: Path) -> None:
         port = free_port()
-        self._command = [program, directory / "data", str(port)]
+        self._command = [str(program), str(directory / "data"), str(port)]
         self._process: subprocess.Popen[str] | None = None
         self.bootstrap = f"127.0.0.1:{port}"
 

@@ -14,7 +14,7 @@ import pytest
 from bench.apache import Unavailable, hdfs_jars, java
 from support.brokers import eventually
 
-JAVA = Path(__file__).parent / "java"
+JAVA = Path(__file__).parent / "hadoop_java"
 
 
 @contextlib.contextmanager
