@@ -259,6 +259,24 @@ def test_files_of_a_run_that_can_still_publish_stay(kind: str, tmp_path: Path) -
     assert rows_of(tmp_path) == 20
 
 
+def test_a_run_without_leftovers_of_a_dead_run_makes_no_version_of_a_delta_table(tmp_path: Path) -> None:
+    """The record of a dead run stays for a day. Only files that the run has left need an entry before their removal."""
+    begun_table("delta", tmp_path, "a").add(Rows(10), plan(0))
+    left = tmp_path / "t" / "batch-000001-01234567-900000.aaaaaaaa-0123456789ab-00000.parquet"
+
+    def run(run: str, number: int) -> int:
+        table = delta_table(tmp_path, run * 32)
+        table.prepare(frozenset(), lambda least: number, gone=frozenset(["a" * 32]))
+        table.close()
+        return Log(tmp_path / "t").version()
+
+    before = run("b", 900_001)
+    left.write_bytes(b"PAR1 torn")
+    assert run("c", 900_002) == before + 1
+    assert not left.exists()
+    assert run("d", 900_003) == run("e", 900_004) == before + 1
+
+
 # --- replies ----------------------------------------------------------------------------------------------------------
 
 

@@ -249,7 +249,7 @@ class DeltaTable:
             case DiscardFiles(files):
                 self._leftovers.remove(FileStatus(file.name, file.size, time.time()) for file in files.content)
             case HasLeftovers():
-                return self._open_log() is not None and (bool(self._gone) or self._staging.has_other_runs())
+                return self._has_leftovers()
             case RemoveLeftovers(can_publish):
                 self._remove_leftovers(can_publish)
             case CommitGroup(batch):
@@ -264,6 +264,16 @@ class DeltaTable:
         """Returns the newest version. Raises the errors of deltalake."""
         log = self._open_log()
         return _NO_LOG if log is None else LogPosition(log.version(), delta_state.read(log, plan), content=log)
+
+    def _has_leftovers(self) -> bool:
+        """Returns whether an entry of this run is needed before files of other runs can be removed."""
+        log = self._open_log()
+        if log is None:
+            return False
+        if self._staging.has_other_runs():
+            return True
+        may_publish = delta_state.read(log, None).may_publish
+        return bool(self._gone) and self._leftovers.has_any_of(may_publish, self._dead or (), log)
 
     def _remove_leftovers(self, can_publish: Callable[[RunTag], bool]) -> None:
         self._staging.remove_runs(can_publish, self._dead)

@@ -49,6 +49,18 @@ class DeltaLeftovers:
         self._table = table
         self._log = log
 
+    def has_any_of(self, can_publish: Callable[[RunTag], bool], dead: Collection[str], log: Log) -> bool:
+        """Returns whether there are files of runs that can still publish, or of the ``dead`` runs of earlier versions,
+        which the newest version of the log does not have."""
+        ids, held = {run[:8] for run in dead}, {_last(uri) for uri in log.file_uris()}
+        for file in self._table.data_files():
+            batch = _batch(file.name)
+            if batch is not None and _last(file.name) not in held:
+                run = RunTag.parse(batch.run)
+                if batch.run in ids if run is None else can_publish(run):
+                    return True
+        return False
+
     def remove_ended(self, can_publish: Callable[[RunTag], bool], dead: Collection[str]) -> None:
         """Removes files of runs that can publish no more, and of the ``dead`` runs of earlier versions, if the log
         never had them."""
