@@ -14,33 +14,61 @@ from two_drivers import Driver, TwoDriverRounds
 
 from odradek.client.admin import Admin
 
+SCHEMAS = {"json": "id bigint", "avro": '{"type":"record","name":"R","fields":[{"name":"id","type":"long"}]}'}
+PATIENT = {"spark.python.authenticate.socketTimeout": "300s"}
+"""Java waits this long for its Python workers, also while they are stopped or the machine is busy."""
 ROUNDS = int(os.environ.get("ODRADEK_DRIVER_ROUNDS", "8"))
 
 
 @pytest.fixture(scope="module")
 def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Driver, Driver]]:
     place = tmp_path_factory.mktemp("drivers")
-    both = Driver(place / "first"), Driver(place / "second")
+    both = Driver(place / "first", PATIENT), Driver(place / "second", PATIENT)
     yield both
     for one in both:
         one.kill()
 
 
+def test_a_round_of_two_drivers(drivers: tuple[Driver, Driver], bootstrap: str, admin: Admin, tmp_path: Path) -> None:
+    for table_format in ("parquet", "delta"):
+        run_rounds(table_format, "workers", range(1, 2), drivers, bootstrap, admin, tmp_path)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("values", ["json", "avro"])
 @pytest.mark.parametrize("writer", ["workers", "spark"])
 @pytest.mark.parametrize("table_format", ["parquet", "delta"])
 def test_rounds_of_two_drivers(
-    table_format: str, writer: str, drivers: tuple[Driver, Driver], bootstrap: str, admin: Admin, tmp_path: Path
+    table_format: str,
+    writer: str,
+    values: str,
+    drivers: tuple[Driver, Driver],
+    bootstrap: str,
+    admin: Admin,
+    tmp_path: Path,
 ) -> None:
-    """A table whose checkpoint was put back may refuse its runs from then on. The next round begins another table."""
+    run_rounds(table_format, writer, range(ROUNDS), drivers, bootstrap, admin, tmp_path, values)
+
+
+def run_rounds(
+    table_format: str,
+    writer: str,
+    seeds: range,
+    drivers: tuple[Driver, Driver],
+    bootstrap: str,
+    admin: Admin,
+    tmp_path: Path,
+    values: str = "json",
+) -> None:
+    """A table whose checkpoint was put back refuses its runs from then on. The next round begins another table."""
     rounds = None
-    for seed in range(ROUNDS):
+    for seed in seeds:
         if rounds is None:
-            topic, output = unique("two"), tmp_path / f"t{seed}"
+            topic, output = unique("two"), tmp_path / f"{table_format}-{seed}"
             create_topic(bootstrap, topic, 2)
             given = {
                 "bootstrap_servers": bootstrap, "topics": topic, "group": unique("g"), "output": str(output),
-                "table_format": table_format, "writer": writer, "value_format": "json", "schema": "id bigint",
+                "table_format": table_format, "writer": writer, "value_format": values, "schema": SCHEMAS[values],
                 "options": {"maxOffsetsPerTrigger": "60"},
             }  # fmt: skip
             rounds = TwoDriverRounds(tmp_path, admin, *drivers, given)
@@ -48,4 +76,6 @@ def test_rounds_of_two_drivers(
         print(seed, rounds.history[-6:], flush=True)
         if refused:
             assert "\n" not in refused
+            assert "adopt" in refused, "only a table whose checkpoint was put back refuses, and it says what helps"
+            assert "the old checkpoint is put back" in rounds.history, refused
             rounds = None

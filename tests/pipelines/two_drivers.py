@@ -179,7 +179,9 @@ class TwoDriverRounds:
 
     def _publish(self, rng: random.Random) -> None:
         for partition in range(2):
-            values = [b'{"id": %d}' % number for number in range(rng.randrange(20, 120))]
+            numbers = range(rng.randrange(20, 120))
+            is_avro = self.given["value_format"] == "avro"
+            values = [bytes([2 * (number % 64)]) if is_avro else b'{"id": %d}' % number for number in numbers]
             publish(self.given["bootstrap_servers"], self.given["topics"], values, partition=partition)
 
     def _publish_and_copy(self, rng: random.Random) -> Path | None:
