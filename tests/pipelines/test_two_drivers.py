@@ -29,11 +29,6 @@ def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Driver, 
         one.kill()
 
 
-def test_a_round_of_two_drivers(drivers: tuple[Driver, Driver], bootstrap: str, admin: Admin, tmp_path: Path) -> None:
-    for table_format in ("parquet", "delta"):
-        run_rounds(table_format, "workers", range(1, 2), drivers, bootstrap, admin, tmp_path)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("values", ["json", "avro"])
 @pytest.mark.parametrize("writer", ["workers", "spark"])

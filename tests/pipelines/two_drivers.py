@@ -26,7 +26,7 @@ from support.publish import publish
 from odradek.client.admin import Admin
 from odradek.core.ids import TopicPartition
 
-RUN_S = 240
+RUN_S = 600
 CHILD = Path(__file__).with_name("driver_child.py")
 
 
