@@ -193,10 +193,36 @@ def test_a_failed_append_answers_parked_requests(harness: GroupHarness) -> None:
     (member,) = harness.stable("g")
     parked = harness.join("g", harness.member("g"))
     assert not parked.answered
-    harness.partition_of("g").fail_with = KafkaError(ErrorCode.kafka_storage_error)
-    assert harness.commit("g", "t", {0: 1}, member=member, generation=1) == {0: ErrorCode.not_coordinator}
+    harness.partition_of("g").fail_with = KafkaError(ErrorCode.not_enough_replicas)
+    assert harness.commit("g", "t", {0: 1}, member=member, generation=1) == {0: ErrorCode.coordinator_not_available}
     assert parked.reply.error_code is ErrorCode.not_coordinator
     assert harness.join("g", member).reply.error_code is OK
+
+
+def test_a_commit_without_room_on_the_disk_changes_nothing(harness: GroupHarness) -> None:
+    (member,) = harness.stable("g")
+    parked = harness.join("g", harness.member("g"))
+    for _ in range(3):
+        harness.partition_of("g").fail_with = KafkaError(ErrorCode.kafka_storage_error)
+        assert harness.commit("g", "t", {0: 1}, member=member, generation=1) == {0: ErrorCode.not_coordinator}
+    assert not parked.answered, "the group stays loaded"
+    assert harness.offset("g", "t", 0) == -1
+    assert harness.commit("g", "t", {0: 2}, member=member, generation=1) == {0: OK}
+    assert harness.offset("g", "t", 0) == 2
+
+
+def test_after_another_record_without_room_the_shard_loads_a_second_later(harness: GroupHarness) -> None:
+    harness.commit("g", "t", {0: 1})
+    member = harness.member("g")
+    generation = harness.join("g", member).reply.generation_id
+    harness.partition_of("g").fail_with = KafkaError(ErrorCode.kafka_storage_error)
+    assert harness.sync("g", member, generation, {member: b"x"}).reply.error_code is ErrorCode.not_coordinator
+    assert harness.runtime.shard(0) is None
+    assert harness.sync("g", member, generation).reply.error_code is ErrorCode.coordinator_load_in_progress
+    harness.world.advance(1_000)
+    assert harness.runtime.shard(0) is not None
+    assert harness.offset("g", "t", 0) == 1
+    harness.stable("g")
 
 
 def test_batches_are_split_at_max_message_bytes(harness: GroupHarness) -> None:

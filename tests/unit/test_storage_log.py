@@ -493,22 +493,7 @@ def test_a_lost_epoch_file_is_rebuilt_from_the_batches(path: Path) -> None:
 # failing
 
 
-def test_a_full_disk_makes_the_log_offline_and_loses_no_record(path: Path) -> None:
-    files = MemoryFiles()
-    log = open_log(path, files=files)
-    put(log, batch(5))
-    files.free_bytes = 50
-    assert code_of(put, log, batch(5)) is ErrorCode.kafka_storage_error
-    assert log.offline is not None
-    assert code_of(log.read, 0, 10) is ErrorCode.kafka_storage_error
-    assert code_of(put, log, batch(5)) is ErrorCode.kafka_storage_error
-    files.free_bytes = None
-    again = open_log(path, files=files)
-    assert [row.offset for row in rows_from(again, 0)] == [0, 1, 2, 3, 4]
-    assert put(again, batch(1)).base_offset == 5
-
-
-def test_a_read_error_makes_only_this_log_offline(tmp_path: Path) -> None:
+def test_a_read_error_concerns_only_its_log(tmp_path: Path) -> None:
     files = MemoryFiles()
     bad, good = (open_log(tmp_path / name, files=files) for name in ("bad-0", "good-0"))
     for log in (bad, good):

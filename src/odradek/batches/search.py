@@ -101,3 +101,12 @@ def _records(data: bytes | mmap, at: int, numbers: range, header: BatchHeader) -
             raise CorruptRecord(f"a record has the negative offset delta {-(delta + 1 >> 1)}")
         yield RecordMatch(number, header.base_offset + (delta >> 1), timestamp, read_uvarint(data, at)[0] == 1)
         at = following
+
+
+def at_or_after(timestamp: int, offset: int, header: BatchHeader) -> Condition:
+    """Returns the condition for records at or after an offset with at least this timestamp (ms)."""
+    sets_time, delta = header.timestamp_type == LOG_APPEND_TIME, timestamp - header.base_timestamp
+    return Condition(
+        lambda one: one.timestamp >= timestamp and one.offset >= offset,
+        lambda some: sets_time or some.greatest_delta >= delta,
+    )

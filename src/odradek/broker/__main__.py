@@ -19,10 +19,10 @@ gc.disable()  # until the broker serves: a collection would find nothing, becaus
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the broker. Returns exit code 2, with one line on stderr, if the broker cannot start."""
+    """Runs the broker. Returns the exit code: 2 if it cannot start, 74 if the disk failed, with one line on stderr."""
     from odradek.broker.clock import Clock
     from odradek.broker.config import BrokerConfig
-    from odradek.broker.process import run
+    from odradek.broker.process import EXIT_DISK_FAILED, DiskFailed, run
     from odradek.core.errors import OdradekError
     from odradek.core.log_lines import log_to_stderr
 
@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
         )
     except (OdradekError, ValueError) as error:
         sys.stderr.write(f"odradek broker: {error}\n")
-        return 2
+        return EXIT_DISK_FAILED if isinstance(error, DiskFailed) else 2
     if orphaned and (orphan := options.get("--remove-orphaned")):
         import shutil  # not at the start: it imports codecs that occupy half a megabyte while the broker runs
 

@@ -200,5 +200,8 @@ if TYPE_CHECKING:
         def log_dir(self) -> Path:
             """The directory with the logs of the partitions."""
 
+        def log_failure(self, topic: str, partition_count: int) -> str:
+            """Returns why a log of a new topic could not be created, or an empty text."""
+
         def checkpoint_log_starts(self) -> None:
             """Writes the checkpoint of log start offsets. Raises OSError."""

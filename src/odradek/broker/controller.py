@@ -33,6 +33,7 @@ from odradek.catalog.shard import (
 from odradek.core.deferred import Deferred
 from odradek.core.errors import KafkaError, OdradekError
 from odradek.core.ids import METADATA_TOPIC
+from odradek.storage.write_failures import is_passing
 
 T = TypeVar("T")
 
@@ -364,6 +365,8 @@ class Controller:
     def _end_snapshot(self, result: Exception | None) -> None:
         """Logs a failure. The controller makes the next snapshot when it is due."""
         self._is_snapshotting = False
+        if isinstance(result, OSError) and is_passing(result):
+            return  # the owner of failed writes has logged it, and makes the snapshot due when writes succeed
         if result is not None:
             foreseen = isinstance(result, OSError | KafkaError)
             log.error("no snapshot of the catalogue was made: %s", result, exc_info=None if foreseen else result)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from odradek.broker.controller import TopicSpec
     from odradek.broker.coordinator_type import CoordinatorBroker, CoordinatorType
     from odradek.broker.group_runtime import GroupRuntime
+    from odradek.broker.partition import Partition
     from odradek.catalog.delta import Delta
     from odradek.coordinator.runtime import Runtime
 
@@ -113,6 +114,14 @@ class Coordinators:
     def loaders(self) -> Iterator[Callable[[], object]]:
         """Yields functions that make the runtimes that will soon be used, and so import their state machines."""
         return (partial(self.runtime, each.type) for each in self if each.type.is_frequent or each.has_topic)
+
+    def load_opened(self, partition: Partition) -> None:
+        """Loads a partition of an internal topic whose log could not be opened at first, and now is open."""
+        coordinator = self._by_topic.get(partition.topic)
+        runtime = None if coordinator is None else coordinator.made_runtime
+        if runtime is not None and runtime.partition_count is not None:
+            partition.on_high_watermark = runtime.on_high_watermark
+            runtime.load(partition.index, partition)
 
     def stop(self) -> None:
         """Appends the waiting records of all coordinators and unloads them."""

@@ -36,6 +36,7 @@ from odradek.storage.clean_rows import RowEngine
 from odradek.storage.cleaner import CleanedSegment, CleaningResult, Counts, TooLargeForSteps, clean
 from odradek.storage.log import Log
 from odradek.storage.segment import Segment
+from odradek.storage.write_failures import is_passing
 
 log = logging.getLogger("odradek.cleaner")
 
@@ -46,6 +47,7 @@ SMALL_BATCH_BYTES = 64 << 10
 SLICE_S = 0.001
 REST_S = 0.004
 RETRY_MS = 600_000
+FULL_RETRY_MS = 3_000
 EXIT_TIMEOUT_S = 30.0
 
 Key = tuple[str, int]
@@ -95,6 +97,7 @@ class _Uncleanable:
     log: Log
     reason: str
     until_ms: int
+    lacked_space: bool = False
 
 
 class BrokerLogCleaner:
@@ -116,6 +119,8 @@ class BrokerLogCleaner:
         self._woken = asyncio.Event()
         self._in_progress: set[Key] = set()
         self._uncleanable: dict[Key, _Uncleanable] = {}
+        self._full: dict[Key, int] = {}
+        """The number of cleanings of a log that have lacked space since the last success."""
         self._written: dict[TopicPartition, int] = {}
         self._writing = asyncio.Lock()
         self._file = threading.Lock()
@@ -219,11 +224,27 @@ class BrokerLogCleaner:
         for key, failure in tuple(self._uncleanable.items()):
             partition = self._directory.partitions.get(key)
             is_obsolete = partition is None or bool(partition.failure) or partition.log is not failure.log
-            if is_obsolete or self._now_ms() >= failure.until_ms:
+            if is_obsolete or (self._now_ms() >= failure.until_ms and not self._is_disk_full(failure)):
                 del self._uncleanable[key]
 
+    def _is_disk_full(self, failure: _Uncleanable) -> bool:
+        """Returns whether a cleaning lacked space, and other writes of the broker fail at present."""
+        return failure.lacked_space and len(self._directory.failures) > 0
+
     def _give_up(self, key: Key, target: Log, error: BaseException) -> None:
-        """Excludes a log from cleaning for ``RETRY_MS``. Logs an unexpected error with its traceback."""
+        """Excludes a log from cleaning for ``RETRY_MS``. Logs an unexpected error with its traceback.
+
+        If it lacked space, the log is excluded for ``FULL_RETRY_MS``, which doubles with each such failure: an attempt
+        reads the log, and takes the rest of the space for a while.
+        """
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if isinstance(cause, OSError) and is_passing(cause):
+            count = self._full[key] = self._full.get(key, 0) + 1
+            delay_ms = min(FULL_RETRY_MS << (count - 1), RETRY_MS)
+            self._uncleanable[key] = _Uncleanable(target, str(error), self._now_ms() + delay_ms, lacked_space=True)
+            if count == 1:
+                log.warning("%s-%d cannot be cleaned; the next attempt is in %d s: %s", *key, delay_ms // 1000, error)
+            return
         reason = str(error) or type(error).__name__
         is_expected = isinstance(error, OdradekError | OSError)
         log.error(
@@ -247,6 +268,7 @@ class BrokerLogCleaner:
             if target.offline is None:
                 self._give_up(key, target, error)
         else:
+            self._full.pop(key, None)
             self._cleanings += 1
             self._last = LastCleaning(
                 TopicPartition(*key),
@@ -479,6 +501,8 @@ class _CleanerProcess:
             return CleaningResult(last["end_offset"], Counts(**last["counts"]))
         if is_stopped:
             raise _CleaningAborted("the broker stops")
+        if last.get("errno") is not None and is_passing(full := OSError(last["errno"], last["error"])):
+            raise full
         reason = last.get("error") or last.get("gone") or f"its process ended with code {process.returncode}"
         raise StorageError(reason)
 

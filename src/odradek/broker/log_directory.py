@@ -42,6 +42,7 @@ from odradek.storage.config import LogConfig
 from odradek.storage.evidence import Witnesses
 from odradek.storage.files import Files, Lock, OsFiles
 from odradek.storage.log import Log
+from odradek.storage.write_failures import WriteFailures, is_passing
 
 if TYPE_CHECKING:
     from odradek.broker.catalog_image import CatalogImage
@@ -79,6 +80,8 @@ class LogDirectory:
         self._directory_id = UUID(int=0)
         self._now_ms = now_ms
         self._files = files or OsFiles()
+        self.failures = WriteFailures()
+        self.on_opened: Callable[[Partition], object] = lambda partition: None  # after a first failure
         self._lock: Lock | None = None
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
@@ -161,7 +164,7 @@ class LogDirectory:
     def open_catalog(self, config: MetadataConfig | None = None) -> Catalog:
         """Reads the catalogue. Raises StorageError."""
         try:
-            return Catalog.open(
+            catalog = Catalog.open(
                 self.path,
                 clean=self.clean,
                 node_id=self.node_id,
@@ -175,6 +178,8 @@ class LogDirectory:
             raise
         except (KafkaError, StorageError, OSError, ValueError) as error:
             raise StorageError(f"{self.path / METADATA_DIRECTORY} cannot be read: {error}") from error
+        catalog.report_failures_to(self.failures)
+        return catalog
 
     def begin_recovery(self, image: CatalogImage) -> dict[str, UUID | None]:
         """Reads the checkpoints, removes the mark of a clean stop, and deletes or sets aside the directories that the
@@ -264,6 +269,8 @@ class LogDirectory:
 
         Clients retry after this error. A retry can succeed when connections or files have been closed.
         """
+        if len(self.failures) and self.failures.retry():
+            raise KafkaError(ErrorCode.kafka_storage_error, "The disk is full, or a limit of files is reached.")
         if not self._files.has_room():
             raise KafkaError(ErrorCode.kafka_storage_error, "Too few file descriptors are left for more partitions.")
 
@@ -283,17 +290,10 @@ class LogDirectory:
             key = (topic.name, described.index)
             if key in self.partitions:
                 continue
-            partition_log, failure = self._open(
-                topic, described.index, described.leader_epoch, settings, topic_ids or {}
+            partition = opened[key] = Partition(
+                topic.name, described.index, None, self._now_ms, leader_epoch=described.leader_epoch
             )
-            opened[key] = Partition(
-                topic.name,
-                described.index,
-                partition_log,
-                self._now_ms,
-                leader_epoch=described.leader_epoch,
-                failure=failure,
-            )
+            self._open(topic, partition, settings, topic_ids or {})
             self._made += 1
             if self._made % GROWTH_LOGS == 0:
                 self.on_growth()
@@ -301,39 +301,61 @@ class LogDirectory:
         return opened
 
     def _open(
-        self,
-        topic: Topic,
-        index: int,
-        leader_epoch: int,
-        settings: LogConfig,
-        topic_ids: Mapping[str, UUID | None],
-    ) -> tuple[Log | None, str]:
-        name = TopicPartition(topic.name, index)
-        path = self.path / str(name)
+        self, topic: Topic, partition: Partition, settings: LogConfig, topic_ids: Mapping[str, UUID | None]
+    ) -> None:
+        """Opens or creates the log of a partition. After a passing error it is tried again."""
         try:
-            if path.name not in topic_ids and not self._files.exists(path) and not self._is_missed(name):
-                opened = self._create(path, name, topic, leader_epoch, settings)
-            else:
-                is_known = topic_ids.get(path.name) is not None
-                if not is_known and checkpoints.read_partition_metadata(path, self._files) is None:
-                    self._files.make_dirs(path)
-                    self._write_metadata(path, topic)
-                known = Witnesses(
-                    self.clean,
-                    self._recovery_points.get(name, 0),
-                    self._log_starts.get(name),
-                    self._watermarks.get(name),
-                    topic.internal,
-                )
-                opened = Log.reopen(path, settings, self._now_ms(), known, leader_epoch=leader_epoch, files=self._files)
+            self._adopt(partition, self._open_log(topic, partition, settings, topic_ids))
         except (StorageError, KafkaError, OSError) as error:
-            log.error("partition %s is offline: %s", name, error)
-            return None, str(error)
-        self.has_compacted |= settings.is_compacted
+            partition.failure = str(error)
+            cause = error if isinstance(error, OSError) else error.__cause__
+            if not isinstance(cause, OSError) or not is_passing(cause):
+                log.error("partition %s-%d is offline: %s", partition.topic, partition.index, error)
+                return
+            path = self.path / f"{partition.topic}-{partition.index}"
+            self.failures.begin(path, path, "open", cause, lambda: self._open_again(topic, partition, settings))
+
+    def _open_log(
+        self, topic: Topic, partition: Partition, settings: LogConfig, topic_ids: Mapping[str, UUID | None]
+    ) -> Log:
+        name = TopicPartition(topic.name, partition.index)
+        path = self.path / str(name)
+        if path.name not in topic_ids and not self._files.exists(path) and not self._is_missed(name):
+            return self._create(path, name, topic, partition.leader_epoch, settings)
+        is_known = topic_ids.get(path.name) is not None
+        if not is_known and checkpoints.read_partition_metadata(path, self._files) is None:
+            self._files.make_dirs(path)
+            self._write_metadata(path, topic)
+        known = Witnesses(
+            self.clean,
+            self._recovery_points.get(name, 0),
+            self._log_starts.get(name),
+            self._watermarks.get(name),
+            topic.internal,
+        )
+        return Log.reopen(path, settings, self._now_ms(), known, leader_epoch=partition.leader_epoch, files=self._files)
+
+    def _open_again(self, topic: Topic, partition: Partition, settings: LogConfig) -> None:
+        """Opens a log that could not be opened before, unless its topic was deleted. Raises OSError."""
+        if self.partitions.get((partition.topic, partition.index)) is not partition:
+            return
+        try:
+            self._adopt(partition, self._open_log(topic, partition, settings, {}))
+        except (StorageError, KafkaError) as error:
+            if isinstance(error.__cause__, OSError):
+                raise error.__cause__ from None
+            partition.failure = str(error)
+            log.error("partition %s-%d is offline: %s", partition.topic, partition.index, error)
+        else:
+            self.on_opened(partition)
+
+    def _adopt(self, partition: Partition, opened: Log) -> None:
+        self.has_compacted |= opened.config.is_compacted
+        opened.failures = self.failures
         opened.defer_flush = self.defer
         opened.defer_removal = self.defer_removal
         opened.run_steps = self.run_steps
-        return opened, ""
+        partition.adopt(opened)
 
     def _is_missed(self, name: TopicPartition) -> bool:
         """Returns whether, at a start, a checkpoint knows records of the partition."""
@@ -367,16 +389,26 @@ class LogDirectory:
                 if partition.failure:
                     remove_directory(path, self._files)
                 else:
-                    self._files.rename(path, doomed)
-                    partition.log.path = doomed
+                    partition.log.path = self._take_away(path, doomed)
                     partition.log.retire()
-                    paths.append(doomed)
+                    paths.append(partition.log.path)
             except (OSError, KafkaError) as error:
                 log.error("%s could not be removed: %s", path, error)
             partition.failure = "the topic was deleted"
             partition.end_waits(ErrorCode.unknown_topic_or_partition)
             yield None
         return paths
+
+    def _take_away(self, path: Path, doomed: Path) -> Path:
+        """Renames a directory that is to be deleted. Returns its present path."""
+        try:
+            self._files.rename(path, doomed)
+        except OSError as error:  # a full disk may have no room for the longer name
+            if not is_passing(error):
+                raise
+            remove_directory(path, self._files)  # now: a topic of the same name may be created before the delay is over
+            return path
+        return doomed
 
     def forget(self, topics: Iterable[Topic]) -> Steps[None]:
         """Removes deleted topics from the checkpoints."""
@@ -464,7 +496,14 @@ class LogDirectory:
         return not partition.failure and partition.log.offline is None
 
     def checkpoint_recovery_points(self) -> None:
-        """Writes the checkpoint of recovery points: the offsets up to which logs are synced. Raises OSError."""
+        """Writes the offsets up to which logs are synced; after a passing error later. Raises OSError."""
+        self.failures.attempt(self.path / checkpoints.RECOVERY_POINT, self._write_recovery_points)
+
+    def checkpoint_log_starts(self) -> None:
+        """Writes the checkpoint of log start offsets that are above the first segment's base offset. Raises OSError."""
+        self.failures.attempt(self.path / checkpoints.LOG_START, self._write_log_starts)
+
+    def _write_recovery_points(self) -> None:
         points = {
             TopicPartition(*key): partition.log.recovery_point
             for key, partition in self.partitions.items()
@@ -475,8 +514,7 @@ class LogDirectory:
             checkpoints.write_offsets(self.path / checkpoints.RECOVERY_POINT, points, self._files)
             self._recovery_points = points
 
-    def checkpoint_log_starts(self) -> None:
-        """Writes the checkpoint of log start offsets that are above the first segment's base offset. Raises OSError."""
+    def _write_log_starts(self) -> None:
         starts = {
             TopicPartition(*key): partition.log.log_start_offset
             for key, partition in self.partitions.items()

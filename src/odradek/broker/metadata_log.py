@@ -31,6 +31,7 @@ from odradek.storage.config import DAY_MS, HOUR_MS, LogConfig
 from odradek.storage.files import Files
 from odradek.storage.log import Log
 from odradek.storage.segment import LOG_SUFFIX
+from odradek.storage.write_failures import WriteFailures, is_passing
 
 if TYPE_CHECKING:
     from odradek.broker.catalog_image import CatalogImage
@@ -156,6 +157,7 @@ class Catalog:
         self._files = files
         self._config = config or MetadataConfig()
         self._snapshots: list[MetadataSnapshot] = []
+        self._failures: WriteFailures | None = None
         self._new_bytes = 0
         self._snapshot_ms = self._written_ms = now_ms()
         self._mark = mark
@@ -310,17 +312,27 @@ class Catalog:
 
     def _snapshot(self, image: Image, end_offset: int, timestamp_ms: int, in_thread: InThread) -> Steps[None]:
         if not self._snapshots or self._snapshots[-1].end_offset < end_offset:
-            snapshot = yield from metadata_snapshot.write(
-                self._log.path,
-                self._files,
-                image.values(),
-                end_offset=end_offset,
-                timestamp_ms=timestamp_ms,
-                now_ms=self._now_ms(),
-                in_thread=in_thread,
-            )
+            try:
+                snapshot = yield from metadata_snapshot.write(
+                    self._log.path,
+                    self._files,
+                    image.values(),
+                    end_offset=end_offset,
+                    timestamp_ms=timestamp_ms,
+                    now_ms=self._now_ms(),
+                    in_thread=in_thread,
+                )
+            except OSError as error:
+                self._note_failed_snapshot(error)
+                raise
             self._snapshots.append(snapshot)
         self.retain()
+
+    def _note_failed_snapshot(self, error: OSError) -> None:
+        """Makes a snapshot due when writes succeed again."""
+        self._new_bytes = self._config.bytes_between_snapshots
+        if self._failures is not None and is_passing(error):
+            self._failures.begin(self, self._log.path, "write a snapshot of the catalogue", error, self.check_snapshot)
 
     def retain(self) -> None:
         """Removes the oldest snapshots beyond the retention size or time, and the log before the remaining ones.
@@ -410,10 +422,19 @@ class Catalog:
     def _write(self, packed: list[bytes], count: int) -> int:
         """Appends and syncs one batch. Returns its first offset. Raises KafkaError."""
         offset = self._append(packed, count)
-        self._log.flush()
+        try:
+            self._log.flush()
+        except KafkaError:
+            if self._log.offline is None:  # the change is refused, so the next start must not find its records
+                self._log.truncate_to(offset, self._now_ms())
+            raise
         self._move_mark()
         self.check_snapshot()
         return offset
+
+    def report_failures_to(self, failures: WriteFailures) -> None:
+        """Sets the owner of failed writes, which tries them again."""
+        self._failures = self._log.failures = failures
 
     def _append(self, packed: list[bytes], count: int) -> int:
         """Appends one batch. Nothing else writes to the log."""

@@ -91,13 +91,19 @@ def write(
     path = directory / f"{end_offset:020d}-{EPOCH:010d}{SUFFIX}"
     partial = path.with_name(path.name.removesuffix(SUFFIX) + PARTIAL_SUFFIX)
     file = files.open(partial, create=True)
-    file.truncate(0)
     offset = size = 0
-    for batch, count in _batches(values, timestamp_ms, now_ms):
-        file.append([_PLACE.pack(offset), batch[LENGTH_OFFSET:EPOCH_OFFSET], _EPOCH.pack(EPOCH), batch[MAGIC_OFFSET:]])
-        offset += count
-        size += len(batch)
-        yield None
+    try:
+        file.truncate(0)
+        for batch, count in _batches(values, timestamp_ms, now_ms):
+            place = _PLACE.pack(offset)
+            file.append([place, batch[LENGTH_OFFSET:EPOCH_OFFSET], _EPOCH.pack(EPOCH), batch[MAGIC_OFFSET:]])
+            offset += count
+            size += len(batch)
+            yield None
+    except OSError:
+        file.close()
+        files.remove(partial)
+        raise
 
     def finish() -> None:
         file.sync()

@@ -73,6 +73,10 @@ class Partition:
             raise KafkaError(ErrorCode.kafka_storage_error, f"{self.topic}-{self.index}: {self.failure}")
         return self._log
 
+    def adopt(self, log: Log) -> None:
+        """Sets the log, which is open now."""
+        self._log, self.failure = log, ""
+
     @property
     def max_message_bytes(self) -> int:
         return self.log.config.max_message_bytes

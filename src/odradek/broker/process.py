@@ -16,6 +16,7 @@ from odradek.broker.clock import Clock
 from odradek.broker.config import BrokerConfig
 from odradek.broker.garbage import Collector
 from odradek.broker.server import BrokerServer
+from odradek.core.errors import StorageError
 from odradek.core.operating_system import require_posix
 
 try:
@@ -26,6 +27,12 @@ except ImportError:  # Windows, where no broker runs
 log = logging.getLogger("odradek.broker")
 
 Ready = Callable[[str, int], None]
+EXIT_DISK_FAILED = 74
+"""The exit code after a failed write: EX_IOERR of sysexits.h."""
+
+
+class DiskFailed(StorageError):
+    """A write has failed and its result on the disk is unknown, so the broker has ended without a clean stop."""
 
 
 def run(
@@ -44,7 +51,7 @@ def run(
     ``ready(host, port)`` is called as soon as the broker accepts requests. ``control``: stdin is a socket with commands
     of the parent (broker/control_channel), and the broker stops when the parent closes it. ``delete_configs``: as for
     BrokerServer. Returns whether the broker stopped because the parent closed this socket. Raises OdradekError if the
-    broker cannot start.
+    broker cannot start, DiskFailed if it ended after a failed write.
     """
     require_posix("the broker")
     _raise_file_limit()
@@ -75,6 +82,7 @@ async def _serve(broker: BrokerServer, ready: Ready, *, exit_with_parent: bool, 
     orphaned = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    broker.on_failure = stop.set
     await broker.start()
     Collector(loop.call_later, lambda: broker.is_busy, broker.heap.trim_soon).start()
     # Garbage collections also skip the logs that are made after the start: a visit to the logs of 10,000 partitions
@@ -97,6 +105,9 @@ async def _serve(broker: BrokerServer, ready: Ready, *, exit_with_parent: bool, 
         _redirect_stdout()
         stop.set()
     await stop.wait()
+    if broker.failure:
+        await broker.abandon()
+        raise DiskFailed(f"the broker ends: {broker.failure}; the next start checks the logs")
     was_orphaned = orphaned.is_set()
     await broker.stop()
     return was_orphaned

@@ -7,7 +7,7 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -40,6 +40,7 @@ from odradek.catalog.shard import BROKER, BeginEpochs, Topic
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError, StorageError
 from odradek.storage.descriptors import SHARED
+from odradek.storage.write_failures import RETRY_S
 from odradek.wire.api_keys import OFFSET_COMMIT
 
 if TYPE_CHECKING:
@@ -114,6 +115,10 @@ class BrokerServer:
         self._server: asyncio.Server | None = None
         self._alarms: Alarms
         self._stopping = False
+        self._will_retry_writes = False
+        self.failure = ""
+        """Why the broker cannot go on, after a failed write. ``on_failure`` is called then."""
+        self.on_failure: Callable[[], object] = lambda: None
 
     # The next parts are made at their first use, and some of them by ``_load_rest``, so that a start is short.
 
@@ -309,6 +314,9 @@ class BrokerServer:
             self.directory.defer = self._sync_later
             self.directory.defer_removal = self._remove_later
             self.directory.run_steps = self.scheduler.start
+            self.directory.on_opened = self.coordinators.load_opened
+            self.directory.failures.on_begin = lambda: loop.call_soon_threadsafe(self._retry_writes_later)
+            self.directory.failures.on_end = lambda reason: loop.call_soon_threadsafe(self._fail, reason)
             self._open_catalog()
             self._alarms = Alarms(loop, self.clock, Callbacks(self.scheduler).run)
             self.router = Router(self, served_apis())
@@ -402,6 +410,30 @@ class BrokerServer:
     def _remove_later(self, delay_ms: int, job: Callable[[], None]) -> None:
         self._alarms.call_at(self.now_ms() + delay_ms, lambda: self._sync_later(job))
 
+    def _retry_writes_later(self) -> None:
+        if not self._will_retry_writes:
+            self._will_retry_writes = True
+            self.loop.call_later(RETRY_S, self._retry_writes)
+
+    def _retry_writes(self) -> None:
+        """Tries failed writes again, until all succeed or the broker stops."""
+        self._will_retry_writes = False
+        if not self._stopping and self.directory.failures.retry():
+            self._retry_writes_later()
+
+    def _fail(self, reason: str) -> None:
+        """Ends the broker after a failed write whose result on the disk is unknown."""
+        if not self.failure:
+            self.failure = reason
+            self.on_failure()
+
+    def log_failure(self, topic: str, partition_count: int) -> str:
+        """Returns why a log of a new topic could not be created, or an empty text."""
+        if not len(self.directory.failures):
+            return ""
+        found = (self.partition(topic, index) for index in range(partition_count))
+        return next((f"{p.topic}-{p.index}: {p.failure}" for p in found if p is not None and p.failure), "")
+
     def _flush_due(self) -> None:
         self.directory.flush_due()
 
@@ -490,7 +522,8 @@ class BrokerServer:
         if self.existing_log_cleaner is not None:
             await self.existing_log_cleaner.stop()
         self._alarms.cancel_all()
-        self.catalog.close()
+        with suppress(KafkaError):  # the log has logged the reason
+            self.catalog.close()
         self.directory.abandon()
 
     def _stop_workers(self) -> None:

@@ -26,7 +26,7 @@ log = logging.getLogger("odradek.broker")
 
 RETRY_MS = 100
 """The time before the second attempt to write a marker. It doubles with each attempt that writes none."""
-MAX_RETRY_MS = 10_000
+MAX_RETRY_MS = 2_000
 REFUSED_RETRY_MS = 10_000
 """The time before the next attempt after a refusal. Until the transaction is overdue, only a deletion of the topic or
 the expiry of the producer changes a refusal."""

@@ -16,6 +16,7 @@ def serve(data_dir: Path, listen: str, config: list[str], delete_config: list[st
     ``listen``: ``host:port``; port 0 chooses a free port. ``config``: ``name=value`` texts. ``delete_config``: names of
     settings whose dynamic values are deleted first. Prints ``ready HOST:PORT`` on stdout when the
     broker accepts requests. Wrong arguments, an unusable directory or port give one line on stderr and exit code 2.
+    After a failed disk the exit code is 74 (docs/limits.md).
     ``exit_with_parent``: also stops when stdin ends.
     """
     gc.disable()  # until the broker serves: a collection would find nothing, because the objects of a start stay in use
@@ -31,10 +32,13 @@ def serve(data_dir: Path, listen: str, config: list[str], delete_config: list[st
         settings = BrokerConfig.parse(config)
     except (OdradekError, ValueError) as error:
         return _refuse(error)
-    from odradek.broker.process import run
+    from odradek.broker.process import EXIT_DISK_FAILED, DiskFailed, run
 
     try:
         run(settings, data_dir, address, _say_ready, exit_with_parent=exit_with_parent, delete_configs=delete_config)
+    except DiskFailed as error:
+        _refuse(error)
+        return EXIT_DISK_FAILED
     except OdradekError as error:
         return _refuse(error)
     return 0

@@ -9,13 +9,15 @@ from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import Any, Generic
 
 from odradek.batches.header import HEADER_BYTES
-from odradek.coordinator.jobs import CheckedRequest, Origin, ShardJob, Waiting, WriteMarker, no_request, without_records
-from odradek.coordinator.loader import Load, Loader, S
-from odradek.coordinator.replies import PendingReply, Promise, ReplyQueue, announcement, error_code, error_replies
+from odradek.coordinator import jobs
+from odradek.coordinator.append_errors import error_code, is_storage_error, log_failed_append
+from odradek.coordinator.jobs import CheckedRequest, Origin, ShardJob, Waiting, WriteMarker
+from odradek.coordinator.loader import Load, Loader, S, call_on_loaded
+from odradek.coordinator.replies import PendingReply, Promise, ReplyQueue, announcement, error_replies
 from odradek.coordinator.services import Services
 from odradek.coordinator.shard import transactional
 from odradek.coordinator.shard_log import AppendResult, ShardLog, batch_of
-from odradek.coordinator.writes import RECORDS_AT_ONCE, Write, packed_batch, replay_in_steps
+from odradek.coordinator.writes import RECORDS_AT_ONCE, Write, fit, packed_batch, replay_in_steps
 from odradek.core.deferred import Deferred
 from odradek.core.effects import (
     Announce,
@@ -42,7 +44,9 @@ log = logging.getLogger("odradek.broker")
 CATCH_UP_MS = 10_000
 LITTLE_RECORDS = 500
 EFFECTS_AT_ONCE = 200
-_CATCH_UP: Hashable = object()  # the key of the driver's own timer among those of its shard
+RELOAD_MS = 1_000  # the time before a load after a failed write; the load may write at its end, and fail again
+_CATCH_UP: Hashable = object()  # the keys of the driver's own timers among those of its shard
+_RELOAD: Hashable = object()
 
 
 class Driver(Generic[S]):
@@ -141,7 +145,7 @@ class Driver(Generic[S]):
         if self.error is not ErrorCode.none:
             return
         now_ms = self._runtime.clock()
-        origin = no_request(self._runtime.skew_ms)
+        origin = jobs.no_request(self._runtime.skew_ms)
         try:
             result = make(self.shard, now_ms)
         except Exception:
@@ -165,16 +169,16 @@ class Driver(Generic[S]):
             try:
                 self.shard.on_notice(notice)
             except Exception:
-                self._fail_shard(no_request(self._runtime.skew_ms))
+                self._fail_shard(jobs.no_request(self._runtime.skew_ms))
             return
-        self._waiting.append(without_records(lambda shard: shard.on_notice(notice)))
+        self._waiting.append(jobs.without_records(lambda shard: shard.on_notice(notice)))
 
     def on_clock_jumped(self, by_ms: int) -> None:
         """Moves the shard's times after its current steps, which use the time of their start."""
         if self._current is None or self._waiting is None:
             self.shard.on_clock_jumped(by_ms)
             return
-        self._waiting.appendleft(without_records(lambda shard: shard.on_clock_jumped(by_ms)))
+        self._waiting.appendleft(jobs.without_records(lambda shard: shard.on_clock_jumped(by_ms)))
 
     # --- work in steps ----------------------------------------------------------------------------------------
 
@@ -214,18 +218,22 @@ class Driver(Generic[S]):
             self._fail_shard(job.origin)
         else:
             if part and self._make_room(part, None, []):
-                self.flush()  # a failure here or in ``_make_room`` rebuilds the shard and closes the steps
+                self.flush(commits=False)  # a failure here or in ``_make_room`` rebuilds the shard and closes the steps
 
     def _fail_shard(self, origin: Origin) -> None:
         """Replaces a shard that has raised: its state may be incomplete, and replies may be lost."""
         request = origin.request
         log.exception("%s: %s failed", self, "a timer or an event" if request is None else type(request).__name__)
-        self._fail_and_restart(self._pending_replies(origin), ErrorCode.unknown_server_error)
+        self._fail_and_restart(jobs.pending_replies(origin, self._parked), ErrorCode.unknown_server_error)
 
     def on_timer(self, key: Hashable) -> None:
         """Passes a due timer to the shard after all earlier calls, unless one of these has cancelled the timer or set
         it again."""
         number = self.timers[key]
+        if key is _RELOAD:
+            del self.timers[key]
+            self.start_load()
+            return
 
         def ring(shard: S, now_ms: int) -> Result | ResultSteps:
             if self.timers.get(key) != number:
@@ -246,7 +254,7 @@ class Driver(Generic[S]):
             self._carry_through(result, origin)
         except Exception as error:
             log.exception("%s: the effects and records of a result failed", self)
-            self._fail_and_restart(self._pending_replies(origin), error_code(error))
+            self._fail_and_restart(jobs.pending_replies(origin, self._parked), error_code(error))
 
     def _carry_through(self, result: Result, origin: Origin) -> None:
         request, promise, skew_ms, replies = origin
@@ -263,12 +271,12 @@ class Driver(Generic[S]):
         if result.producer is not None:
             self._write_transactional(result.records, result.producer, replies)
             return
-        if len(result.records) > RECORDS_AT_ONCE and result.block is None and self._fit(result.records):
+        if len(result.records) > RECORDS_AT_ONCE and result.block is None and fit(result.records, self.batch_bytes):
             if not self.flush():
                 self._fail(replies, ErrorCode.not_coordinator)
                 return
             steps = self._write_in_steps(result.records, replies)
-            self._begin(ShardJob(steps, no_request(skew_ms, replies)))
+            self._begin(ShardJob(steps, jobs.no_request(skew_ms, replies)))
             return
         block = result.block
         if block is not None:
@@ -283,7 +291,7 @@ class Driver(Generic[S]):
         if self._records:
             self._replies += replies  # replies without records keep their order among the others
             if not is_batched:
-                self.flush()
+                self.flush(commits=False)
             elif not self._flush_due:
                 self._flush_due = True
                 self._runtime.call_soon(self._on_tick)
@@ -339,32 +347,30 @@ class Driver(Generic[S]):
                 self._fail_and_restart(replies, ErrorCode.unknown_server_error)
             return False
         for record, size in zip(records, sizes, strict=True):
-            if self._record_bytes + size > limit and not self.flush():
+            if self._record_bytes + size > limit and not self.flush(commits=False):
                 self._fail(replies, ErrorCode.not_coordinator)
                 return False
             self._records.append(record)
             self._record_bytes += size
         return True
 
-    def _fit(self, records: Sequence[SimpleRecord]) -> bool:
-        """Returns whether the records fit in a batch and need no timestamps of their own."""
-        size = sum(map(most_bytes, records))
-        return size <= self.batch_bytes and all(record.timestamp_ms is None for record in records)
-
     def _on_tick(self) -> None:
         self._flush_due = False
         self.flush()
 
-    def flush(self) -> bool:
+    def flush(self, *, commits: bool = True) -> bool:
         """Appends and replays the waiting records, then calls ``release``.
 
-        Returns False if the append, a replay or ``release`` failed. The shard is then a new one.
+        Returns False if the append, a replay or ``release`` failed. The shard is then a new one, unless the disk has no
+        room for ``commits``, which change nothing before their replay.
         """
         if not self._records:
             return True
         records, replies = self._records, self._replies
         self._records, self._replies, self._record_bytes = [], [], HEADER_BYTES
-        offset = self._append(lambda: self._partition.append(batch_of(records, self._runtime.clock())), replies)
+        offset = self._append(
+            lambda: self._partition.append(batch_of(records, self._runtime.clock())), replies, commits=commits
+        )
         if offset is None:
             return False
         replay, replay_block = self.shard.replay, self.shard.replay_block
@@ -388,7 +394,7 @@ class Driver(Generic[S]):
         """Appends the records as a transactional batch of their own."""
         if not self.flush():
             self._fail(replies, ErrorCode.not_coordinator)
-        elif not self._fit(records):
+        elif not fit(records, self.batch_bytes):
             self._fail(replies, ErrorCode.unknown_server_error)
         else:
             self._run_steps(self._write_in_steps(records, replies, producer), replies)
@@ -406,7 +412,7 @@ class Driver(Generic[S]):
         """Runs the first step of a write at once."""
         rest = run_first_step(steps)
         if not isinstance(rest, Result):
-            self._begin(ShardJob(rest, no_request(self._runtime.skew_ms, replies)))
+            self._begin(ShardJob(rest, jobs.no_request(self._runtime.skew_ms, replies)))
 
     def _write_in_steps(
         self, records: list[SimpleRecord], replies: list[PendingReply], producer: ProducerIdentity | None = None
@@ -435,24 +441,30 @@ class Driver(Generic[S]):
         return Result()
 
     def _append(
-        self, append: Callable[[], AppendResult], replies: list[PendingReply], *, may_be_refused: bool = False
+        self,
+        append: Callable[[], AppendResult],
+        replies: list[PendingReply],
+        *,
+        may_be_refused: bool = False,
+        commits: bool = False,
     ) -> int | None:
         """Appends a batch and returns its first offset. None: the append failed, and the shard is new.
 
         With ``may_be_refused`` the log may refuse a producer's write. Then the result is None, too, but the shard
-        stays: otherwise each request of a fenced producer would cause a load.
+        stays: otherwise each request of a fenced producer would cause a load. For the same reason it stays if the disk
+        has no room for ``commits``. For other records it loads after ``RELOAD_MS``: the log logs its state once.
         """
         try:
             return append().base_offset
         except Exception as error:
-            if may_be_refused and isinstance(error, KafkaError):
-                log.info("%s: the log refuses a transactional write: %s", self, error)
+            is_unwritable = is_storage_error(error)
+            if isinstance(error, KafkaError) and (may_be_refused or (commits and is_unwritable)):
+                log_failed_append(str(self), error, is_refused=True)
                 self._fail(replies, error_code(error))
                 replies.clear()
                 return None
-            expected = isinstance(error, KafkaError | StorageError)
-            log.warning("%s: an append failed: %s", self, error, exc_info=None if expected else error)
-            self._fail_and_restart(replies, error_code(error))
+            log_failed_append(str(self), error)
+            self._fail_and_restart(replies, error_code(error), delay_ms=RELOAD_MS if is_unwritable else 0)
             return None
 
     def _fail_replay(self, offset: int, replies: list[PendingReply]) -> None:
@@ -460,11 +472,11 @@ class Driver(Generic[S]):
         log.exception("%s: the replay of the new record at offset %d failed", self, offset)
         self._fail_and_restart(replies, ErrorCode.unknown_server_error)
 
-    def _fail_and_restart(self, replies: list[PendingReply], error: ErrorCode) -> None:
+    def _fail_and_restart(self, replies: list[PendingReply], error: ErrorCode, *, delay_ms: int = 0) -> None:
         """Replies with ``error`` and replaces the shard by a new one that loads the log."""
         self._fail(replies, error)
         replies.clear()
-        self._restart(ErrorCode.not_coordinator)
+        self._restart(ErrorCode.not_coordinator, delay_ms)
 
     def release(self) -> bool:
         """Sends replies that wait for the high watermark. Returns False if that failed: the shard is then a new one."""
@@ -510,24 +522,20 @@ class Driver(Generic[S]):
         if current is not None:
             with contextlib.suppress(ValueError):  # the steps themselves call this now, because their append has failed
                 current.steps.close()
-            pending += self._pending_replies(current.origin)
+            pending += jobs.pending_replies(current.origin, self._parked)
         pending += [(*entry, None) for entry in waiting or () if isinstance(entry, tuple)]
         return pending
 
-    def _pending_replies(self, origin: Origin) -> list[PendingReply]:
-        """Returns the replies of an origin, plus its request unless that is parked or has a reply already."""
-        request, promise, _, replies = origin
-        known = [*self._parked.values(), *replies]
-        if request is None or any(other is promise for _, other, *_ in known):
-            return replies
-        return [*replies, (request, promise, None)]
-
-    def _restart(self, error: ErrorCode) -> None:
+    def _restart(self, error: ErrorCode, delay_ms: int = 0) -> None:
         """Replaces the shard by a new one that loads the log: the old state may be ahead of the log."""
         self.stop(error)
         self._is_rebuilt = True
         self.shard = self._new_shard()
-        self.start_load()
+        if delay_ms:
+            self.error = ErrorCode.coordinator_load_in_progress
+            self._runtime.timers.set(self, _RELOAD, self._runtime.steady() + delay_ms)
+        else:
+            self.start_load()
 
     # --- loading ----------------------------------------------------------------------------------------------
 
@@ -577,20 +585,11 @@ class Driver(Generic[S]):
             for reason, count in skipped.items():
                 log.warning("%s: records skipped in the load: %d (%s)", self, count, reason)
         self.error = ErrorCode.none
-        self.step(lambda shard, now_ms: run_first_step(self._call_on_loaded(shard, now_ms)))
+        self.step(lambda shard, now_ms: run_first_step(call_on_loaded(shard, now_ms, str(self))))
         if self._is_rebuilt:  # ``catch_up`` may have failed before: a delay limits the number of rebuilds
             self._runtime.timers.set(self, _CATCH_UP, self._runtime.steady() + CATCH_UP_MS)
         else:
             self.step(lambda shard, now_ms: shard.catch_up(now_ms))
-
-    def _call_on_loaded(self, shard: S, now_ms: int) -> ResultSteps:
-        """Calls ``on_loaded``. After a failure the shard stays: a new one would fail in the same way."""
-        try:
-            made = shard.on_loaded(now_ms)
-            return made if isinstance(made, Result) else (yield from made)
-        except Exception:
-            log.exception("%s: the work after the load failed", self)
-            return Result()
 
     def _give_up(self, error: Exception) -> None:
         log.error("%s: the log cannot be read, all requests get NOT_COORDINATOR: %s", self, error)

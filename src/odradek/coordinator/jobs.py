@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -84,3 +84,12 @@ def without_records(change: Callable[[S], None]) -> Callable[[S, int], Result]:
         return Result()
 
     return make
+
+
+def pending_replies(origin: Origin, parked: Mapping[Hashable, tuple[Request, Promise]]) -> list[PendingReply]:
+    """Returns the replies of an origin, plus its request unless that is parked or has a reply already."""
+    request, promise, _, replies = origin
+    known = [*parked.values(), *replies]
+    if request is None or any(other is promise for _, other, *_ in known):
+        return replies
+    return [*replies, (request, promise, None)]

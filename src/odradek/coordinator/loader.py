@@ -21,7 +21,7 @@ from odradek.batches.steps import BatchSteps, finish
 from odradek.coordinator.shard import CoordinatorShard, TransactionalShard
 from odradek.coordinator.shard_log import ShardLog
 from odradek.core.deferred import Deferred
-from odradek.core.effects import SimpleRecord
+from odradek.core.effects import Result, ResultSteps, SimpleRecord
 from odradek.core.errors import CorruptRecord
 from odradek.core.varints import OverlongVarint
 
@@ -209,3 +209,13 @@ def _replay_of(shard: CoordinatorShard, name: str) -> Replay:
             shard.skipped["an error"] += 1
 
     return replay
+
+
+def call_on_loaded(shard: CoordinatorShard, now_ms: int, name: str) -> ResultSteps:
+    """Calls ``on_loaded``. After a failure the shard stays: a new one would fail in the same way."""
+    try:
+        made = shard.on_loaded(now_ms)
+        return made if isinstance(made, Result) else (yield from made)
+    except Exception:
+        log.exception("%s: the work after the load failed", name)
+        return Result()

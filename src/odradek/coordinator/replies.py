@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from typing import Any, ClassVar, Protocol
 
 from odradek.core.effects import Request
-from odradek.core.errors import ErrorCode, KafkaError, StorageError
+from odradek.core.errors import ErrorCode
 
 log = logging.getLogger("odradek.broker")
 
@@ -98,27 +98,3 @@ def resolve(replies: list[PendingReply]) -> None:
 def error_replies(replies: list[PendingReply], error: ErrorCode) -> list[PendingReply]:
     """Returns the same entries; each has its request's reply for ``error``."""
     return [(request, promise, request.error_reply(error)) for request, promise, _ in replies]
-
-
-_APPEND_ERRORS = {
-    ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
-    ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available,
-    ErrorCode.not_enough_replicas_after_append: ErrorCode.coordinator_not_available,
-    ErrorCode.request_timed_out: ErrorCode.coordinator_not_available,
-    ErrorCode.not_leader_or_follower: ErrorCode.not_coordinator,
-    ErrorCode.kafka_storage_error: ErrorCode.not_coordinator,
-    ErrorCode.message_too_large: ErrorCode.unknown_server_error,
-    ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
-    ErrorCode.invalid_fetch_size: ErrorCode.unknown_server_error,
-}
-
-
-def append_error(error: KafkaError | StorageError) -> ErrorCode:
-    """Returns the error of a request whose records could not be appended, as in Kafka's coordinators."""
-    code = error.code if isinstance(error, KafkaError) else ErrorCode.kafka_storage_error
-    return _APPEND_ERRORS.get(code, code)
-
-
-def error_code(error: Exception) -> ErrorCode:
-    """Returns the error of a request that failed with this exception."""
-    return append_error(error) if isinstance(error, KafkaError | StorageError) else ErrorCode.unknown_server_error

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from odradek.batches.encode import pack_record, seal_batch, seal_transactional_batch
 from odradek.coordinator.shard import CoordinatorShard, transactional
 from odradek.coordinator.shard_log import AppendResult
-from odradek.core.effects import SimpleRecord
+from odradek.core.effects import SimpleRecord, most_bytes
 from odradek.core.ids import ProducerIdentity
 from odradek.core.pace import Pace
 
@@ -26,6 +26,12 @@ class Write(NamedTuple):
     append: Callable[[], AppendResult]
     record_count: int
     replay: Callable[[int], Generator[None, None, None]]
+
+
+def fit(records: Sequence[SimpleRecord], batch_bytes: int) -> bool:
+    """Returns whether the records fit in a batch and need no timestamps of their own."""
+    size = sum(map(most_bytes, records))
+    return size <= batch_bytes and all(record.timestamp_ms is None for record in records)
 
 
 def packed_batch(

@@ -14,9 +14,9 @@ from typing import NamedTuple, Protocol
 
 from odradek.batches.aborted_transactions import AbortedTransaction
 from odradek.core.crc import crc32c
-from odradek.storage.descriptors import is_exhausted
 from odradek.storage.files import Files
 from odradek.storage.index import IndexCorrupt, IndexFile
+from odradek.storage.write_failures import is_passing
 
 _VERSION = 0
 _ENTRY = struct.Struct(">hqqqq")
@@ -53,12 +53,12 @@ class AbortedIndex(IndexFile):
         self._smallest: list[int] = []
 
     def append(self, entry: AbortedEntry) -> None:
-        """Writes an entry. Raises OSError. Without a free descriptor the next write includes the entry."""
+        """Writes an entry. Raises OSError. After a passing error the next write includes it."""
         self._put(_VERSION, *entry)
         try:
             self.save()
         except OSError as error:
-            if not is_exhausted(error):
+            if not is_passing(error):
                 raise
 
     def sync(self) -> None:

@@ -378,7 +378,7 @@ def _serve_broker() -> int:
         _report({"gone": f"{error}"})
         return 1
     except (KafkaError, OdradekError, OSError) as error:
-        _report({"error": f"{error}"})
+        _report({"error": f"{error}", "errno": getattr(error, "errno", None)})
         return 1
 
 

@@ -13,6 +13,7 @@ from odradek.core.errors import StorageError
 from odradek.core.ids import NO_EPOCH, NO_OFFSET
 from odradek.storage.checkpoints import read_lines, write_lines
 from odradek.storage.files import Files
+from odradek.storage.write_failures import is_passing
 
 if TYPE_CHECKING:
     from _thread import LockType
@@ -185,6 +186,12 @@ class LeaderEpochs:
             lines = [f"{entry.epoch} {entry.start_offset}" for entry in self._entries]
             if lines == self._in_file and not sync:
                 return
-            write_lines(self._path, lines, self._files, sync=sync)
+            self._unsynced = True
+            try:
+                write_lines(self._path, lines, self._files, sync=sync)
+            except OSError as error:
+                if sync or not is_passing(error):
+                    raise
+                return  # the next sync writes the file; until then the batches have the epochs
             self._in_file = lines
             self._unsynced = not sync

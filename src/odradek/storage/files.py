@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from odradek.storage.descriptors import CLOSE_ON_EXEC, SHARED, Descriptor, Descriptors
+from odradek.storage.write_failures import SyncFailed
 
 try:
     import fcntl
@@ -107,6 +108,14 @@ class Files(Protocol):
         """Takes the lock on ``path``, or raises BlockingIOError at once. The lock ends with the process."""
 
 
+def _sync(number: int, path: Path, *, data_only: bool = False) -> None:
+    """Syncs an open file. Raises SyncFailed."""
+    try:
+        os.fdatasync(number) if data_only and hasattr(os, "fdatasync") else os.fsync(number)
+    except OSError as error:
+        raise SyncFailed(error.errno, f"sync failed: {error.strerror}", str(path)) from error
+
+
 class OsFile:
     """A file that is closed with its last reference. So a slice can be sent after the removal of its segment.
 
@@ -158,7 +167,7 @@ class OsFile:
 
     def sync(self) -> None:
         held = self._held or self.open()
-        os.fdatasync(held.number) if hasattr(os, "fdatasync") else os.fsync(held.number)
+        _sync(held.number, self.path, data_only=True)
 
     def release(self) -> None:
         self._held = None
@@ -259,13 +268,18 @@ class OsFiles:
         temporary = path.with_name(path.name + ".tmp")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | CLOSE_ON_EXEC
         opened = Descriptor(self.descriptors.attempt(lambda: os.open(temporary, flags, 0o644)))
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(opened.number, rest) :]
-        if sync:
-            os.fsync(opened.number)
-        del opened
-        temporary.replace(path)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(opened.number, rest) :]
+            if sync:
+                os.fsync(opened.number)  # a failure concerns only the new file, so it is no ``SyncFailed``
+            temporary.replace(path)
+        except OSError:
+            self.remove(temporary)
+            raise
+        finally:
+            del opened
         if sync:
             self.sync_dir(path.parent)
 
@@ -309,7 +323,7 @@ class OsFiles:
 
     def sync_dir(self, directory: Path) -> None:
         opened = Descriptor(self.descriptors.attempt(lambda: os.open(directory, os.O_RDONLY | CLOSE_ON_EXEC)))
-        os.fsync(opened.number)
+        _sync(opened.number, directory)
 
     def has_room(self) -> bool:
         return self.descriptors.has_room()
@@ -470,7 +484,7 @@ class MemoryFiles:
         self.step()
         self.syncs.append(path)
         if self.fail_sync(path):
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+            raise SyncFailed(errno.EIO, os.strerror(errno.EIO), str(path))
 
     def find(self, path: Path, *, create: bool) -> bytearray:
         if path not in self.data:

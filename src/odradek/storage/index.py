@@ -16,8 +16,8 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from odradek.storage.descriptors import is_exhausted
 from odradek.storage.files import Files, Mapped, View
+from odradek.storage.write_failures import is_passing
 
 PIECE_ENTRIES = 64
 
@@ -143,7 +143,7 @@ class IndexFile:
             try:
                 self.save()
             except OSError as error:
-                if not is_exhausted(error):  # without a free descriptor, the next piece includes these entries
+                if not is_passing(error):  # then the next piece includes these entries
                     raise
 
     def _slot_at_most(self, target: int, column: int) -> int:

@@ -8,14 +8,13 @@ Offsets:
 * ``recovery_point``: all records below it are synced to the disk.
 
 ``append`` returns after one ``write``. The page cache survives kill -9; a sync protects only from a power loss
-(``flush.messages``, ``flush.ms``, and the close of a segment). After any OSError the log is offline: every call raises
-KAFKA_STORAGE_ERROR, and the next start recovers the files. Exception: an append or a read without a free descriptor
-fails, and the log stays online.
+(``flush.messages``, ``flush.ms``, and the close of a segment). A failed read or write raises KAFKA_STORAGE_ERROR.
+After a full disk and other passing errors the log is as before the write. After any other failed write, or a failed
+sync, it is offline (``storage/write_failures``).
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -29,7 +28,6 @@ from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.append_info import AppendInfo, Origin
 from odradek.storage.client_batch import Batches, Ready, check_client_batch, refused_records
 from odradek.storage.config import LogConfig
-from odradek.storage.descriptors import is_exhausted
 from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.evidence import Witnesses
 from odradek.storage.files import Files, OsFiles
@@ -39,15 +37,13 @@ from odradek.storage.offset_assignment import assign_offsets
 from odradek.storage.producers import Producers
 from odradek.storage.recovery import EndedTransaction, LoadedLog, begin, load, note_batch
 from odradek.storage.retention import Rule, count_due, rules
-from odradek.storage.segment import TXN_INDEX_SUFFIX, FoundOffset, Segment, Slice, file_name
+from odradek.storage.segment import FoundOffset, Segment, Slice
 from odradek.storage.segment_read import read_slice
 from odradek.storage.segment_swap import discard_cleaned, remove_files, swap
 from odradek.storage.time_search import NOTHING_FOUND, LastFound, first_at_least, greatest
 from odradek.storage.verification import Guard
+from odradek.storage.write_failures import SyncFailed
 
-_log = logging.getLogger("odradek.storage")
-_WITHOUT_TRACE = ("append", "roll", "read", "find timestamp", "write a snapshot of the producers")
-"""Actions that leave the log unchanged if no file can be opened."""
 _OS_FILES = OsFiles()
 
 
@@ -66,8 +62,8 @@ class Log(LogTransactions):
 
     __slots__ = (
         "_changes", "_files", "_flushed_ms", "_synced_base", "_unflushed_records", "_was_written", "began_epoch",
-        "cleaned_offset", "closed", "defer_flush", "defer_removal", "epochs", "is_being_cleaned", "last_found",
-        "offline", "path", "recovery_point", "was_cut",
+        "cleaned_offset", "defer_flush", "defer_removal", "epochs", "is_being_cleaned", "last_found",
+        "recovery_point", "was_cut",
     )  # fmt: skip
 
     def __init__(self, path: Path, config: LogConfig, files: Files, loaded: LoadedLog, now_ms: int) -> None:
@@ -79,6 +75,9 @@ class Log(LogTransactions):
         self.was_cut = loaded.was_cut
         self.began_epoch = loaded.began_epoch
         self.offline: str | None = None
+        self.failures = None
+        self.failed_bytes = 0
+        self._read_failed = False
         self.defer_flush: Callable[[Callable[[], None]], None] | None = None
         self.run_steps = None
         self.defer_removal: Callable[[int, Callable[[], None]], None] | None = None
@@ -202,6 +201,7 @@ class Log(LogTransactions):
             if header.producer_id >= 0:
                 seen = self.producers.find_duplicate(header) if client else None
                 if seen is not None:
+                    self._flush_if_full()  # the first attempt may have failed at its sync
                     return AppendInfo(seen.base_offset, seen.last_offset, seen.timestamp, self.log_start_offset, True)
                 if client and header.is_transactional:
                     self.check_verified(header.producer_id, header.producer_epoch, guard)
@@ -239,12 +239,16 @@ class Log(LogTransactions):
         if total > config.segment_bytes:
             raise KafkaError(ErrorCode.record_list_too_large, f"{total} bytes; segment.bytes is {config.segment_bytes}")
         try:
+            if self.failed_bytes:
+                self._cut_torn_end()
             self.epochs.assign(leader_epoch, first_offset)
             if self._segments[-1].must_roll(total, offset - 1, newest, now_ms):
                 self.roll(now_ms)
             self._segments[-1].append(parts, appended)
         except OSError as error:
-            raise self._fail("append", error) from error
+            raise self._fail("append", error, total) from error
+        if total >= self.failed_bytes:
+            self.failed_bytes = 0
         self._end_offset = offset
         self._was_written = True
         for (pos, header), batch in zip(batches, appended, strict=True) if has_producer else ():
@@ -255,9 +259,12 @@ class Log(LogTransactions):
                     self._note_end(ended)
         self.producers.end_offset = offset
         self._unflushed_records += offset - first_offset
-        if self._unflushed_records >= config.flush_messages:
-            self.flush()
+        self._flush_if_full()
         return AppendInfo(first_offset, offset - 1, -1 if append_time is None else append_time, self.log_start_offset)
+
+    def _flush_if_full(self) -> None:
+        if self._unflushed_records >= self.config.flush_messages:
+            self.flush()
 
     def _note_end(self, ended: EndedTransaction) -> None:
         """Adds an aborted transaction to the index. If the high watermark is set, the transaction stays unstable until
@@ -286,18 +293,25 @@ class Log(LogTransactions):
         if active.size == 0 and active.base_offset == self._end_offset:
             return
         try:
+            if self.failed_bytes:
+                self._cut_torn_end()
             active.seal()
             fresh = Segment.create(self.path, self._end_offset, self.config, self._files, now_ms)
-            self._segments.append(fresh)
-            self._bases.append(fresh.base_offset)
-            self.producers.end_offset = self._end_offset
-            self._save_producers()
-            if self.defer_flush is None:
-                self._flush_to(fresh.base_offset)
         except OSError as error:
             raise self._fail("roll", error) from error
+        self._segments.append(fresh)
+        self._bases.append(fresh.base_offset)
+        self.producers.end_offset = self._end_offset
+        self._save_producers()
         if self.defer_flush is not None:
             self.defer_flush(lambda: self.flush_closed(fresh.base_offset))
+            return
+        try:
+            self._flush_to(fresh.base_offset)
+        except OSError as error:
+            failure = self._fail("flush", error)
+            if self.offline is not None:
+                raise failure from error
 
     # reading
 
@@ -321,7 +335,7 @@ class Log(LogTransactions):
             segments = self._segments[self._number_at(offset) :]
             return read_slice(segments, offset, limit, max_bytes=max_bytes, min_one=min_one, on_failure=self._fail_late)
         except OSError as error:
-            raise self._fail("read", error) from error
+            raise self._fail_read("read", error) from error
 
     def max_timestamp(self) -> FoundOffset | None:
         """Finds the first record with the largest timestamp; the first of all if none has one (behaviour 49)."""
@@ -342,10 +356,6 @@ class Log(LogTransactions):
         """Returns the number of removals, replacements and truncations of segments. Raises KafkaError if offline."""
         self._check_online()
         return self._changes
-
-    def failed_search(self, error: OSError) -> KafkaError:
-        """Returns the error of a search by time that could not read a segment."""
-        return self._fail("find timestamp", error)
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         """Returns (epoch, end offset) of OffsetForLeaderEpoch; (-1, -1) if unknown."""
@@ -398,14 +408,18 @@ class Log(LogTransactions):
         if not due:
             return 0
         if due == len(self._segments):
-            self.roll(now_ms)
+            try:
+                self.roll(now_ms)
+            except KafkaError:
+                if self.offline is not None or due == 1:
+                    raise
+                due -= 1  # the removal of the others makes room for the roll
         if self._bases[due] > self.log_start_offset:
             self._raise_start(self._bases[due])
         self._changes += 1
-        dropped = self._segments[:due]
-        del self._segments[:due], self._bases[:due]
-        self._remove(dropped)
-        for segment in dropped:
+        for segment in self._segments[:due]:
+            self._remove([segment])
+            del self._segments[0], self._bases[0]
             self.producers.remove_snapshot(segment.base_offset)
         return due
 
@@ -419,8 +433,8 @@ class Log(LogTransactions):
             return
         try:
             self._truncate(offset, now_ms)
-        except OSError as error:
-            raise self._fail("truncate", error) from error
+        except OSError as error:  # the end is unknown now, so no error passes
+            raise self._fail("truncate", SyncFailed(error.errno, str(error))) from error
 
     def _truncate(self, offset: int, now_ms: int) -> None:
         self._changes += 1
@@ -461,13 +475,13 @@ class Log(LogTransactions):
             if not replaced or last >= len(self._segments) or self._segments[first:last] != list(replaced):
                 self.discard_cleaned()
                 return False
-            doomed = swap(self._files, self.path, base_offset, replaced)
+            doomed, fresh = swap(self._files, self.path, base_offset, replaced, self.config)
             for segment in replaced:
                 if segment.base_offset != base_offset:
                     self.producers.remove_snapshot(segment.base_offset)
-            has_aborted = self._files.exists(self.path / file_name(base_offset, TXN_INDEX_SUFFIX))
-            fresh = Segment.load(self.path, base_offset, self.config, self._files, 0, has_aborted=has_aborted)
-        except (OSError, IndexCorrupt) as error:
+        except OSError as error:
+            raise self._fail("replacing segments", error) from error
+        except IndexCorrupt as error:
             raise self._fail("replacing segments", OSError(str(error))) from error
         self._changes += 1
         self._segments[first:last] = [fresh]
@@ -545,12 +559,16 @@ class Log(LogTransactions):
         if not self.closed and self.offline is None:
             self.closed = True
             try:
+                if self.failed_bytes:
+                    self._cut_torn_end()
                 if self._was_written:
                     self._segments[-1].save_indexes(final=True)
                 self.producers.save(sync=True, digests=self._digests())
                 self._flush_to(self._end_offset, closing=True)
             except OSError as error:
-                raise self._fail("close", error) from error
+                failure = self._fail("close", error)
+                self._close_files("is closed")
+                raise failure from error
         self._close_files("is closed")
 
     def abandon(self) -> None:
@@ -574,26 +592,3 @@ class Log(LogTransactions):
     def _close_files(self, state: str) -> None:
         self.closed = True
         self._forget_files(self.offline or state)
-
-    def _forget_files(self, state: str) -> None:
-        self.offline = state
-        self.producers.end_snapshot()
-        for segment in self._segments:
-            segment.forget()
-
-    def _check_online(self) -> None:
-        if self.offline is not None:
-            raise KafkaError(ErrorCode.kafka_storage_error, f"{self.path.name} {self.offline}")
-
-    def _fail_late(self, error: OSError) -> None:
-        """Takes the log offline after a failed read of a slice."""
-        if self.offline is None and not self.closed:
-            self._fail("read", error)
-
-    def _fail(self, action: str, error: OSError) -> KafkaError:
-        """Takes the log offline and logs one line, unless only descriptors are exhausted. Returns the error."""
-        if action in _WITHOUT_TRACE and is_exhausted(error):
-            return KafkaError(ErrorCode.kafka_storage_error, f"{self.path.name}: no descriptor is left: {error}")
-        self._forget_files(f"is offline because {action} failed: {error}")
-        _log.error("%s %s", self.path, self.offline)
-        return KafkaError(ErrorCode.kafka_storage_error, f"{self.path.name} {self.offline}")

@@ -11,6 +11,7 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.aborted_index import collect_aborted
 from odradek.storage.config import LogConfig
 from odradek.storage.index_digests import IndexDigest
+from odradek.storage.log_state import LogState
 from odradek.storage.producers import STATES_AT_ONCE, Producers
 from odradek.storage.segment import Segment, Slice
 from odradek.storage.verification import Guard, Verifications
@@ -27,7 +28,7 @@ class DescribedProducer(NamedTuple):
     current_txn_start_offset: int
 
 
-class LogTransactions:
+class LogTransactions(LogState):
     """The base class of ``Log`` with the methods for transactions."""
 
     __slots__ = (
@@ -84,11 +85,8 @@ class LogTransactions:
         return self._cut_batch[1]
 
     if TYPE_CHECKING:  # these are in ``Log``
-        closed: bool
-        offline: str | None
 
         def read(self, offset: int, max_bytes: int, *, max_offset: int | None = None) -> Slice: ...
-        def _fail(self, action: str, error: OSError) -> KafkaError: ...
 
     @property
     def stable_base_offset(self) -> int:
@@ -125,12 +123,21 @@ class LogTransactions:
         return [found for segment in self._segments if (found := segment.digest()) is not None]
 
     def _save_producers(self) -> None:
-        """Writes the snapshot of the producers at ``Producers.end_offset``, in steps if there are many."""
-        if self.run_steps is None or len(self.producers) <= STATES_AT_ONCE:
-            self.producers.save(sync=False, digests=self._digests())
-            return
-        steps = self.producers.save_in_steps(self._digests())
-        if steps is not None:
+        """Writes the snapshot of the producers at ``Producers.end_offset``, in steps if there are many.
+
+        Without the snapshot the next start only reads more batches. So after a passing error the next roll writes one.
+        """
+        steps = None
+        try:
+            if self.run_steps is None or len(self.producers) <= STATES_AT_ONCE:
+                self.producers.save(sync=False, digests=self._digests())
+            else:
+                steps = self.producers.save_in_steps(self._digests())
+        except OSError as error:
+            failure = self._fail("write a snapshot of the producers", error)
+            if self.offline is not None:
+                raise failure from error
+        if steps is not None and self.run_steps is not None:
             self.run_steps(self._save_in_steps(steps))
 
     def _save_in_steps(self, steps: Generator[None, None, None]) -> Generator[None, None, None]:

@@ -393,6 +393,9 @@ class Producers:
                 file.close()
             self._files.rename(temporary, path)
             self._last_snapshot = max(self._last_snapshot, snapshot.offset)
+        except OSError:
+            self._files.remove(temporary)
+            raise
         finally:
             if self._snapshot is snapshot:
                 self._snapshot = None

@@ -11,19 +11,19 @@ from zlib import crc32
 from odradek.batches.header import (
     EXTENT,
     HEADER_BYTES,
-    LOG_APPEND_TIME,
     LOG_OVERHEAD,
     BatchHeader,
     Buffer,
     check_header,
     read_header,
 )
-from odradek.batches.search import Condition, search
+from odradek.batches.search import at_or_after, search
 from odradek.batches.steps import BatchSteps
 from odradek.core.errors import CorruptRecord
 from odradek.core.refcount import has_only_references
 from odradek.storage.aborted_index import AbortedEntry, AbortedIndex
 from odradek.storage.config import LogConfig
+from odradek.storage.doomed_files import rename_or_remove
 from odradek.storage.files import File, Files
 from odradek.storage.index import IndexCorrupt, OffsetIndex, TimeIndex
 from odradek.storage.index_digests import IndexDigest
@@ -107,14 +107,6 @@ class Slice:
 
     def memoryview(self) -> memoryview:
         return memoryview(self.bytes())
-
-
-def _at_or_after(timestamp: int, offset: int, header: BatchHeader) -> Condition:
-    sets_time, delta = header.timestamp_type == LOG_APPEND_TIME, timestamp - header.base_timestamp
-    return Condition(
-        lambda one: one.timestamp >= timestamp and one.offset >= offset,
-        lambda some: sets_time or some.greatest_delta >= delta,
-    )
 
 
 class Segment:
@@ -215,7 +207,12 @@ class Segment:
         The constructor makes a segment that has no file before its first record; no log file may exist for it.
         """
         segment = cls(directory, base_offset, config, files, now_ms)
-        segment.file.truncate(0)
+        try:
+            segment.file.truncate(0)
+        except OSError:
+            segment.file.close()
+            files.remove(segment.path(LOG_SUFFIX))  # the log goes on in the earlier segment, beyond this base offset
+            raise
         return segment
 
     @classmethod
@@ -369,14 +366,34 @@ class Segment:
         return crc32(f"{path.parent.name}/{path.name}".encode()) % min(config.segment_jitter_ms, config.segment_ms)
 
     def append(self, parts: Sequence[Buffer], batches: Sequence[AppendedBatch]) -> None:
-        """Writes ``parts``, the bytes of ``batches``, with one system call. Raises OSError."""
-        self.file.append(parts)
+        """Writes ``parts``, the bytes of ``batches``, with one system call.
+
+        Raises OSError. Then the segment is as before, and its file too, unless even the removal of bytes failed.
+        """
+        try:
+            self.file.append(parts)
+        except OSError:
+            with suppress(OSError):  # the log tries the removal again before the next append
+                self.cut_torn_end()
+            raise
         if not self.size:
             self._begin_indexes()
         for batch in batches:
             if self._first_timestamp is None:
                 self._first_timestamp = batch.max_timestamp
             self._index(batch.last_offset, batch.max_timestamp, batch.size)
+
+    def cut_torn_end(self) -> None:
+        """Removes the bytes of a failed append from the file. Raises OSError."""
+        if (self.size or self._files.exists(self.path(LOG_SUFFIX))) and self.file.size > self.size:
+            self.file.truncate(self.size)
+
+    def try_append(self, size: int) -> None:
+        """Appends bytes to the file and removes them. Raises OSError, also then without these bytes."""
+        try:
+            self.file.append([bytes(size)])
+        finally:
+            self.cut_torn_end()
 
     def _index(self, last_offset: int, max_timestamp: int, size: int) -> None:
         self._note(last_offset, max_timestamp)
@@ -499,7 +516,7 @@ class Segment:
         batches = self.batches_from(self.offset_index.lookup(known).position)
         for number, (position, header) in enumerate(batches, 1):
             if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
-                wanted = _at_or_after(timestamp, start_offset, header)
+                wanted = at_or_after(timestamp, start_offset, header)
                 found = yield from search(self.read_batch(position, header), header, wanted)
                 if found:
                     return FoundOffset(found[0].offset, found[0].timestamp, header.leader_epoch)
@@ -566,8 +583,7 @@ class Segment:
         for suffix in SUFFIXES:
             path = self.path(suffix)
             if self._files.exists(path):
-                marked.append(path.with_name(path.name + DELETED_SUFFIX))
-                self._files.rename(path, marked[-1])
+                marked += rename_or_remove(self._files, path, path.with_name(path.name + DELETED_SUFFIX))
         return marked
 
     def forget(self) -> None:

@@ -10,17 +10,23 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from odradek.storage.config import LogConfig
 from odradek.storage.files import Files
+from odradek.storage.index import IndexCorrupt
 from odradek.storage.recovery import CLEANED_SUFFIX, SWAP_SUFFIX
-from odradek.storage.segment import DELETED_SUFFIX, SUFFIXES, Segment, file_name
+from odradek.storage.segment import DELETED_SUFFIX, SUFFIXES, TXN_INDEX_SUFFIX, Segment, file_name
+from odradek.storage.write_failures import SyncFailed
 
 _log = logging.getLogger("odradek.storage")
 
 
-def swap(files: Files, directory: Path, base_offset: int, replaced: Sequence[Segment]) -> list[Path]:
-    """Renames the files and returns the files of the replaced segments for removal. Raises OSError.
+def swap(
+    files: Files, directory: Path, base_offset: int, replaced: Sequence[Segment], config: LogConfig
+) -> tuple[list[Path], Segment]:
+    """Renames the files. Returns the files of the replaced segments for removal, and the cleaned segment.
 
-    It renames each log file before its indexes, because a start removes indexes without a log file.
+    It renames each log file before its indexes, because a start removes indexes without a log file. Raises OSError,
+    IndexCorrupt; then the files have their old names again. If even that fails, it raises SyncFailed.
     """
     names = set(files.list(directory))
     stale = [name for name in names if name.endswith(CLEANED_SUFFIX) and int(name.split(".")[0]) < base_offset]
@@ -28,19 +34,37 @@ def swap(files: Files, directory: Path, base_offset: int, replaced: Sequence[Seg
         files.remove(directory / name)
     fresh = [file_name(base_offset, suffix) for suffix in SUFFIXES]
     fresh = [name for name in fresh if name + CLEANED_SUFFIX in names]
-    for name in fresh:
-        files.rename(directory / (name + CLEANED_SUFFIX), directory / (name + SWAP_SUFFIX))
-    doomed = []
+    old = [file_name(segment.base_offset, suffix) for segment in replaced for suffix in SUFFIXES]
+    old = [name for name in old if name in names]
+    steps = [(name + CLEANED_SUFFIX, name + SWAP_SUFFIX) for name in fresh]
+    steps += [(name, name + DELETED_SUFFIX) for name in old]
+    steps += [(name + SWAP_SUFFIX, name) for name in fresh]
+    done: list[tuple[str, str]] = []
+    try:
+        for source, target in steps:
+            files.rename(directory / source, directory / target)
+            done.append((source, target))
+        has_aborted = file_name(base_offset, TXN_INDEX_SUFFIX) in fresh
+        cleaned = Segment.load(directory, base_offset, config, files, 0, has_aborted=has_aborted)
+    except (OSError, IndexCorrupt):
+        _undo(files, directory, done)
+        raise
     for segment in replaced:
         segment.removed = True
         segment.forget()
-        for name in (file_name(segment.base_offset, suffix) for suffix in SUFFIXES):
-            if name in names:
-                files.rename(directory / name, directory / (name + DELETED_SUFFIX))
-                doomed.append(directory / (name + DELETED_SUFFIX))
-    for name in fresh:
-        files.rename(directory / (name + SWAP_SUFFIX), directory / name)
-    return doomed
+    return [directory / (name + DELETED_SUFFIX) for name in old], cleaned
+
+
+def _undo(files: Files, directory: Path, done: Sequence[tuple[str, str]]) -> None:
+    """Undoes the renames, the last one first, so that a start after a crash finds a state of a replacement."""
+    try:
+        for source, target in reversed(done):
+            if source.endswith(CLEANED_SUFFIX):  # the cleaning is repeated later, so this file is of no use
+                files.remove(directory / target)
+            else:
+                files.rename(directory / target, directory / source)
+    except OSError as error:
+        raise SyncFailed(error.errno, f"segments are half replaced; the next start completes it: {error}") from error
 
 
 def remove_files(files: Files, directory: Path, doomed: Sequence[Path]) -> None:

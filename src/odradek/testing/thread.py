@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -15,6 +16,8 @@ from odradek.broker.control_channel import Control
 from odradek.broker.server import BrokerServer
 from odradek.testing.cluster import COMMAND_TIMEOUT_S, START_TIMEOUT_S, STOP_TIMEOUT_S, BrokerFailed, bracketed
 from odradek.testing.ports import PortOwner
+
+log = logging.getLogger("odradek.broker")
 
 
 class BrokerThread(PortOwner):
@@ -86,12 +89,15 @@ class BrokerThread(PortOwner):
         self._loop = asyncio.get_running_loop()
         self._control = Control(broker)
         self._end = self._loop.create_future()
+        broker.on_failure = lambda: self._set_end(clean=False)
         await broker.start()
         ready.set_result(broker.address[1])
         if await self._end:
             await broker.stop()
         else:
             await broker.abandon()
+            if broker.failure:
+                log.error("the broker ends: %s; the next start checks the logs", broker.failure)
 
     def command(self, do: str, **arguments: Any) -> Any:
         """Sends a command of broker/control_channel. Raises ValueError; BrokerFailed if the broker sends no reply."""
@@ -115,10 +121,14 @@ class BrokerThread(PortOwner):
         thread, self._thread = self._thread, None
         if thread is None or not thread.is_alive():
             return
-        self._loop.call_soon_threadsafe(self._end.set_result, clean)
+        self._loop.call_soon_threadsafe(lambda: self._set_end(clean=clean))
         thread.join(STOP_TIMEOUT_S)
         if thread.is_alive():
             raise BrokerFailed(f"the broker did not stop within {STOP_TIMEOUT_S} s")
+
+    def _set_end(self, *, clean: bool) -> None:
+        if not self._end.done():
+            self._end.set_result(clean)
 
     def log_tail(self, start: int | None = None) -> str:
         """Returns "": the broker logs through this process's ``logging`` (logger ``odradek``)."""

@@ -18,6 +18,7 @@ from odradek.broker.controller import TopicSpec
 from odradek.broker.long_lists import dict_in_steps, list_in_steps
 from odradek.broker.long_replies import elements, reply, rows_of_topics, shared_elements
 from odradek.broker.metadata_log import ChangeTooLarge
+from odradek.broker.missing_logs import missing_log
 from odradek.broker.quotas import Permits
 from odradek.broker.scheduler import value_of
 from odradek.catalog.shard import CreateTopic, check_partition_count
@@ -61,25 +62,34 @@ def _create_all(
             yield None
     check_partition_count(partitions)
     permits = Permits(broker.quotas, context, strict=context.version >= 6)
-    rows = elements(context, "topics")
-    described: dict[frozenset[tuple[str, str]], Elements | tuple[()]] = {}
+    outcomes: list[tuple[str, CreateTopic | KafkaError]] = []
 
-    def create(change: Change) -> Steps[Elements]:
+    def create(change: Change) -> Steps[None]:
         for topic in wanted:
             try:
                 request = yield from _add(broker, permits, change, topic)
             except ChangeTooLarge:
                 raise
             except KafkaError as error:
-                rows.add(_failed(topic.name, error))
+                outcomes.append((topic.name, error.kept()))
             except ConfigError as error:
-                rows.add(_failed(topic.name, KafkaError(ErrorCode.invalid_config, str(error))))
+                outcomes.append((topic.name, KafkaError(ErrorCode.invalid_config, str(error))))
             else:
-                rows.add(_created(broker, context, request, described))
+                outcomes.append((topic.name, request))
             yield None
-        return rows
 
-    return (yield from value_of(broker.controller.write(create, context, validate_only=message.validate_only)))
+    yield from value_of(broker.controller.write(create, context, validate_only=message.validate_only))
+    rows = elements(context, "topics")
+    described: dict[frozenset[tuple[str, str]], Elements | tuple[()]] = {}
+    for name, outcome in outcomes:
+        if isinstance(outcome, KafkaError):
+            rows.add(_failed(name, outcome))
+        elif error := missing_log(broker, name, len(outcome.assignments) or outcome.partition_count, "The topic was"):
+            rows.add(_failed(name, error))
+        else:
+            rows.add(_created(broker, context, outcome, described))
+        yield None
+    return rows
 
 
 def _partition_count(broker: BrokerServices, topic: CreatableTopic) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.long_replies import elements, reply, rows_of_topics
 from odradek.broker.metadata_log import ChangeTooLarge
+from odradek.broker.missing_logs import missing_log
 from odradek.broker.quotas import Permits
 from odradek.broker.scheduler import value_of
 from odradek.catalog.shard import CreatePartitions
@@ -41,17 +42,20 @@ def _create_all(
 ) -> Steps[Elements]:
     """Returns a row for each topic that the request has once. Raises KafkaError if the whole request is refused."""
     permits = Permits(broker.quotas, context, strict=context.version >= 3)
-    rows = elements(context, "results")
+    outcomes: list[tuple[CreatePartitionsTopic, KafkaError | None]] = []
 
-    def create(change: Change) -> Steps[Elements]:
+    def create(change: Change) -> Steps[None]:
         for topic in message.topics:
             if times[topic.name] == 1:
-                refused = yield from _create(broker, permits, change, topic)
-                rows.add(_row(topic.name, refused))
+                outcomes.append((topic, (yield from _create(broker, permits, change, topic))))
                 yield None
-        return rows
 
-    return (yield from value_of(broker.controller.write(create, context, validate_only=message.validate_only)))
+    yield from value_of(broker.controller.write(create, context, validate_only=message.validate_only))
+    rows = elements(context, "results")
+    for topic, refused in outcomes:
+        rows.add(_row(topic.name, refused or missing_log(broker, topic.name, topic.count, "The partitions were")))
+        yield None
+    return rows
 
 
 def _create(

@@ -1,0 +1,281 @@
+"""A broker's process whose disk is full for a while, or which reaches the limit of a file's size, beside clients."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import odradek
+
+GO_ON_S = 5.0
+CONFIG = {
+    "offsets.topic.num.partitions": 2,
+    "transaction.state.log.num.partitions": 2,
+    "log.segment.bytes": 1 << 20,
+    "log.cleaner.backoff.ms": 200,
+    "log.cleaner.min.cleanable.ratio": 0.01,
+}
+
+
+class _Disk:
+    """The broker's directory, and how to make its writes fail and succeed."""
+
+    def __init__(self, directory: Path, fill: Callable[[Any], None], free: Callable[[Any], None]) -> None:
+        self.directory = directory
+        self.fill = fill
+        self.free = free
+
+
+def _fill_with_ballast(directory: Path) -> None:
+    with (directory / "ballast").open("ab", buffering=0) as ballast:
+        for size in (1 << 20, 1 << 12, 1):
+            with contextlib.suppress(OSError):
+                while True:
+                    ballast.write(bytes(size))
+
+
+@pytest.fixture(params=["full disk", "file size"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[_Disk]:
+    if request.param == "file size":
+        if sys.platform != "linux":
+            pytest.skip("prlimit needs Linux")
+
+        def limit(size: int) -> Callable[[odradek.Broker], None]:
+            def set_limit(broker: odradek.Broker) -> None:
+                assert broker.pid is not None
+                resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+            return set_limit
+
+        yield _Disk(tmp_path / "data", limit(100), limit(resource.RLIM_INFINITY))
+        return
+    mounted = tmp_path / "disk"
+    mounted.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=48m", "none", str(mounted)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"a small file system cannot be mounted: {error}")
+    try:
+        yield _Disk(
+            mounted / "data",
+            lambda _: _fill_with_ballast(mounted),
+            lambda _: (mounted / "ballast").unlink(missing_ok=True),
+        )
+    finally:
+        subprocess.run(["umount", "-l", str(mounted)], check=True)
+
+
+class _Load:
+    """Clients that write all the time: an idempotent producer, transactions with offsets, plain commits.
+
+    ``acked``, ``committed`` and ``offsets`` have what the broker has acknowledged."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.acked: list[bytes] = []
+        self.committed: list[bytes] = []
+        self.offset = -1
+        self.failures: list[str] = []
+        self._bootstrap = bootstrap
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=(work,)) for work in (self._produce, self._transact, self._commit)
+        ]
+
+    def __enter__(self) -> _Load:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(60)
+
+    def counts(self) -> tuple[int, int, int]:
+        return len(self.acked), len(self.committed), self.offset
+
+    def _run(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            self.failures.append(repr(error))
+
+    def _produce(self) -> None:
+        producer = Producer(
+            {"bootstrap.servers": self._bootstrap, "enable.idempotence": True, "linger.ms": 1, "retry.backoff.ms": 50}
+        )
+
+        def on_delivery(error: object, message: Any) -> None:
+            if error is None:
+                self.acked.append(message.value())
+            else:
+                self.failures.append(str(error))
+
+        number = 0
+        while not self._stop.is_set():
+            if len(producer) < 200:
+                producer.produce("t", b"%d" % number + os.urandom(500), on_delivery=on_delivery, partition=0)
+                number += 1
+            producer.poll(0.001)
+        producer.flush(30)
+
+    def _transact(self) -> None:
+        reader = Consumer({"bootstrap.servers": self._bootstrap, "group.id": "of-transactions"})
+        settings = {"bootstrap.servers": self._bootstrap, "transactional.id": "x", "retry.backoff.ms": 50}
+        number, producer = 0, None
+        while not self._stop.is_set():
+            values = [b"%d-%d" % (number, row) for row in range(3)]
+            try:
+                if producer is None:
+                    producer = Producer(settings)
+                    producer.init_transactions(30)
+                producer.begin_transaction()
+                for value in values:
+                    producer.produce("x", value, partition=0)
+                producer.send_offsets_to_transaction(
+                    [TopicPartition("t", 0, number)], reader.consumer_group_metadata(), 30
+                )
+                producer.commit_transaction(30)
+                self.committed += values
+                number += 1
+            except KafkaException as error:
+                if error.args[0].txn_requires_abort():
+                    with contextlib.suppress(KafkaException):
+                        producer.abort_transaction(30)
+                        continue
+                producer = None  # the outcome is unknown: the next values are new ones
+                number += 1
+                time.sleep(0.1)
+
+    def _commit(self) -> None:
+        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": "g", "enable.auto.commit": False})
+        offset = 0
+        while not self._stop.is_set():
+            offset += 1
+            try:
+                consumer.commit(offsets=[TopicPartition("t", 1, offset)], asynchronous=False)
+                self.offset = offset
+            except KafkaException:
+                time.sleep(0.05)
+        consumer.close()
+
+
+def _read(bootstrap: str, topic: str) -> list[bytes]:
+    settings = {"bootstrap.servers": bootstrap, "group.id": "r", "isolation.level": "read_committed"}
+    consumer = Consumer({**settings, "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values = []
+    try:
+        while True:
+            message = consumer.poll(20)
+            assert message is not None, "a read waits"
+            if message.error():
+                assert message.error().name() == "_PARTITION_EOF", message.error()
+                return values
+            values.append(message.value())
+    finally:
+        consumer.close()
+
+
+def _check(bootstrap: str, load: _Load, *, is_over: bool) -> None:
+    values, counts = _read(bootstrap, "t"), load.counts()
+    acked = load.acked[: counts[0]] if is_over else load.acked[:]
+    if is_over:
+        assert len(values) == len(set(values)), "a record is there twice"
+        assert [value for value in values if value in set(acked)] == acked
+    else:
+        assert set(acked[: len(values) // 2]) <= set(values)
+    written = _read(bootstrap, "x")
+    assert set(load.committed if is_over else load.committed[:-30]) <= set(written)
+    assert len(written) == len(set(written))
+    numbers = [int(value.split(b"-")[0]) for value in written]
+    assert all(numbers.count(number) == 3 for number in set(numbers)), "a transaction is half there"
+
+
+def _offset(bootstrap: str) -> int:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g"})
+    try:
+        return int(consumer.committed([TopicPartition("t", 1)], 20)[0].offset)
+    finally:
+        consumer.close()
+
+
+def _run_rounds(disk: _Disk, rounds: int, *, kills: bool, full_s: float = 1.5) -> None:
+    with odradek.Broker(disk.directory, CONFIG) as broker:
+        bootstrap = broker.bootstrap_servers
+        for name in ("t", "x", "c"):
+            broker.create_topic(name, 2, {"cleanup.policy": "compact"} if name == "c" else None)
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        with _Load(bootstrap) as load:
+            _await_progress(load, 20)
+            for number in range(rounds):
+                disk.fill(broker)
+                asked = admin.create_topics([NewTopic(f"new-{number}", 2, 1)], request_timeout=20)
+                time.sleep(full_s)
+                _check(bootstrap, load, is_over=False)
+                refused = asked[f"new-{number}"].exception(20)
+                assert broker.running
+                if kills and number % 2:
+                    broker.kill()
+                    disk.free(broker) if broker.pid else _free_without_process(disk)
+                    broker.start()
+                else:
+                    disk.free(broker)
+                _await_progress(load, GO_ON_S if not kills else 20)
+                known = admin.list_topics(timeout=10).topics
+                assert refused is None or "KAFKA_STORAGE_ERROR" in str(refused), refused
+                if refused is None or f"new-{number}" in known:
+                    _produce_one(bootstrap, f"new-{number}")
+        assert load.failures == []
+        _check(bootstrap, load, is_over=True)
+        assert _offset(bootstrap) >= load.offset
+        lines = broker.log_tail().splitlines()
+        assert 1 <= sum("failed: " in line for line in lines) <= 3 * rounds, lines
+        broker.kill()
+        broker.start()
+        _check(bootstrap, load, is_over=True)
+        assert _offset(bootstrap) >= load.offset
+
+
+def _free_without_process(disk: _Disk) -> None:
+    if disk.directory.parent.name == "disk":  # the limit of a file's size has ended with the process
+        disk.free(None)
+
+
+def _produce_one(bootstrap: str, topic: str) -> None:
+    errors: list[object] = []
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(topic, b"v", on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(20) == 0
+    assert errors == [None]
+
+
+def _await_progress(load: _Load, seconds: float) -> None:
+    """Waits until each client has got new acknowledgements."""
+    before, end = load.counts(), time.monotonic() + seconds
+    while not all(now > then for now, then in zip(load.counts(), before, strict=True)):
+        assert not load.failures, load.failures
+        assert time.monotonic() < end, (before, load.counts(), seconds)
+        time.sleep(0.02)
+
+
+def test_a_broker_goes_on_when_its_disk_has_room_again(disk: _Disk) -> None:
+    _run_rounds(disk, 1, kills=False)
+
+
+@pytest.mark.slow
+def test_a_broker_survives_many_full_disks_and_kills(disk: _Disk) -> None:
+    _run_rounds(disk, 10, kills=True, full_s=3)

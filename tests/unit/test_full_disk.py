@@ -1,0 +1,248 @@
+"""A log on a disk that fills up at each of its changes, one after another, and gets room again."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.full_disk import FullDisk
+from support.logs import T0, batch, code_of, open_log, put, rows_from, sequenced
+
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.storage.log import Log
+from odradek.storage.write_failures import SyncFailed, WriteFailures
+
+PATH = Path("/logs/flights-0")
+SETTINGS: dict[str, Any] = {"segment_bytes": 700, "index_interval_bytes": 1, "retention_bytes": 1500}
+Operation = Callable[[Log], object]
+
+
+def _send(producer_id: int, first: int, count: int, *, in_transaction: bool = False) -> Operation:
+    data = sequenced(first, count, producer_id, transactional=in_transaction)
+    return lambda log: put(log, data)
+
+
+def _end(producer_id: int, *, commit: bool) -> Operation:
+    marker = EndTransactionMarker(producer_id, 1, 0, commit, 2)
+    return lambda log: log.append_marker(marker, now_ms=T0, leader_epoch=0)
+
+
+def _retain(log: Log) -> None:
+    log.retain(T0)
+
+
+def operations() -> list[Operation]:
+    """Batches of two idempotent producers, three transactions, rolls, a new leader epoch, retention, a sync."""
+    made: list[Operation] = []
+    for number in range(6):
+        made += [_send(7, 4 * number, 4), _send(8, 2 * number, 2)]
+        if number % 2 == 0:
+            made += [_send(20 + number, 0, 3, in_transaction=True), _end(20 + number, commit=number == 2)]
+        if number == 3:
+            made += [lambda log: log.assign_epoch(1), _retain, Log.flush]
+    made += [lambda log: log.roll(T0), _send(7, 24, 2), _retain, lambda log: log.delete_before(20)]
+    return made
+
+
+def state_of(log: Log) -> tuple[list[tuple[int, bytes | None]], list[Any], list[Any], int]:
+    start = log.log_start_offset
+    rows = [(row.offset, row.key) for row in rows_from(log, start)]
+    aborted = sorted(log.aborted_in(start, log.log_end_offset))
+    return rows, sorted(log.describe_producers()), aborted, log.log_end_offset
+
+
+def run(log: Log, on_failure: Callable[[KafkaError, Log, Operation], None]) -> None:
+    for operation in operations():
+        try:
+            operation(log)
+        except KafkaError as error:
+            on_failure(error, log, operation)
+
+
+def _number_of_changes() -> int:
+    files = FullDisk(T0)
+    log = open_log(PATH, files=files, **SETTINGS)
+    before = files.changes
+    run(log, pytest.fail)  # type: ignore[arg-type]
+    return files.changes - before
+
+
+CHANGES = _number_of_changes()
+
+
+def _expected(log: Log) -> Any:
+    """The state of a log that has had room all the time, and that starts where ``log`` starts."""
+    whole = open_log(PATH, files=FullDisk(T0), **{**SETTINGS, "retention_bytes": -1})
+    run(whole, pytest.fail)  # type: ignore[arg-type]
+    whole.delete_before(log.log_start_offset)
+    return state_of(whole)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE])
+def test_a_log_goes_on_after_each_failed_change(number: int) -> None:
+    for change in range(CHANGES):
+        files = FullDisk(T0, number)
+        log = open_log(PATH, files=files, **SETTINGS)
+        files.fill_after(change)
+
+        def on_failure(error: KafkaError, log: Log, operation: Operation, files: FullDisk = files) -> None:
+            assert error.code is ErrorCode.kafka_storage_error
+            before = state_of(log)
+            assert code_of(operation, log) is ErrorCode.kafka_storage_error
+            assert state_of(log) == before, "a failed write leaves the log as it was, and reads go on"
+            log.active.cut_torn_end()
+            files.make_room()
+            operation(log)
+
+        run(log, on_failure)
+        assert files.refused, change
+        files.make_room()
+        assert log.offline is None
+        assert state_of(log) == _expected(log), change
+        copy = FullDisk(T0)
+        copy.data = {path: bytearray(data) for path, data in files.data.items()}
+        copy.modified = dict(files.modified)
+        start = log.log_start_offset
+        killed = open_log(PATH, files=copy, recovery_point=log.recovery_point, log_start_offset=start, **SETTINGS)
+        assert state_of(killed) == state_of(log), change
+        log.close()
+        stopped = open_log(PATH, files=files, clean=True, log_start_offset=start, **SETTINGS)
+        assert state_of(stopped) == state_of(killed), change
+
+
+def test_a_log_that_is_killed_on_the_full_disk_has_all_acknowledged_records() -> None:
+    for change in range(CHANGES):
+        files = FullDisk(T0)
+        log = open_log(PATH, files=files, **SETTINGS)
+        files.fill_after(change)
+        for operation in operations():
+            try:
+                operation(log)
+            except KafkaError:
+                break
+        before, point, start = state_of(log), log.recovery_point, log.log_start_offset
+        files.make_room()
+        again = open_log(PATH, files=files, recovery_point=point, log_start_offset=start, **SETTINGS)
+        assert state_of(again) == before, change
+
+
+def test_without_room_for_its_torn_end_to_be_cut_the_log_cuts_it_before_the_next_write() -> None:
+    files = FullDisk(T0)
+    log = open_log(PATH, files=files)
+    put(log, batch(5))
+    size = log.size
+    files.fill_after(0)
+    assert code_of(put, log, batch(50)) is ErrorCode.kafka_storage_error
+    files.data[log.active.path(".log")] += b"torn"
+    files.make_room()
+    put(log, batch(1, 5))
+    assert files.size(log.active.path(".log")) == log.size > size
+    assert [row.offset for row in rows_from(log, 0)] == list(range(6))
+
+
+def test_failed_compactions_leave_all_old_or_all_new_segments(tmp_path: Path) -> None:
+    changes = 0
+    while True:
+        files = FullDisk(T0)
+        log = open_log(PATH, files=files)
+        for number in range(3):
+            put(log, batch(2, 2 * number))
+            log.roll(T0)
+        put(log, batch(1))
+        cleaned = open_log(Path("/other/flights-0"), files=files)
+        put(cleaned, batch(6))
+        cleaned.close()
+        for suffix in (".log", ".index", ".timeindex"):
+            name = f"{0:020d}{suffix}"
+            files.data[PATH / f"{name}.cleaned"] = files.data[Path("/other/flights-0") / name]
+            files.modified[PATH / f"{name}.cleaned"] = T0
+        files.fill_after(changes)
+        before = state_of(log)
+        with suppress(KafkaError):
+            assert log.replace_segments(0, log.segments[:3])
+        if not files.refused:
+            assert len(log.segments) == 2
+            break
+        assert state_of(log) == before
+        log.discard_cleaned()
+        files.make_room()
+        put(log, batch(1, 1))
+        assert state_of(open_log(PATH, files=files)) == state_of(log)
+        changes += 1
+    assert changes > 5
+
+
+def test_a_full_disk_is_one_warning_and_its_end_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "odradek.storage")
+    files, failures, begun = FullDisk(T0), WriteFailures(), []
+    failures.on_begin = lambda: begun.append(True)
+    logs = [open_log(Path(f"/logs/flights-{number}"), files=files) for number in range(3)]
+    for log in logs:
+        log.failures = failures
+        put(log, batch(1))
+    files.fill_after(0)
+    for _ in range(10):
+        for log in logs:
+            assert code_of(put, log, batch(9)) is ErrorCode.kafka_storage_error
+    assert failures.retry()
+    files.make_room()
+    put(logs[0], batch(1, 1))
+    assert len(failures) == 3, "a smaller write does not show that the failed one would succeed"
+    assert not failures.retry()
+    texts = [record.getMessage() for record in caplog.records]
+    assert len(texts) == 2
+    assert begun == [True]
+    assert texts[0].startswith("/logs/flights-0: append failed: No space left on device (errno 28, ")
+    assert texts[1] == "writes succeed again; 3 logs or files were affected"
+    assert [files.size(log.active.path(".log")) for log in logs] == [log.size for log in logs], "the trials are cut"
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EROFS])
+def test_after_other_failed_writes_the_broker_ends(number: int) -> None:
+    files, failures, reasons = FullDisk(T0, number), WriteFailures(), []
+    failures.on_end = reasons.append
+    log = open_log(PATH, files=files)
+    log.failures = failures
+    put(log, batch(5))
+    files.fill_after(0)
+    assert code_of(put, log, batch(5)) is ErrorCode.kafka_storage_error
+    assert code_of(log.read, 0, 10) is ErrorCode.kafka_storage_error
+    assert len(reasons) == 1
+    assert "append failed" in reasons[0]
+
+
+def test_after_a_failed_sync_the_broker_ends_even_if_the_disk_was_full() -> None:
+    """The kernel drops pages that it could not write, and the next sync of the file reports success."""
+    files, failures, reasons = FullDisk(T0), WriteFailures(), []
+    failures.on_end = reasons.append
+    log = open_log(PATH, files=files)
+    log.failures = failures
+    put(log, batch(5))
+
+    def refuse(path: Path) -> None:
+        raise SyncFailed(errno.ENOSPC, "sync failed", str(path))
+
+    files.check_sync = refuse  # type: ignore[method-assign]
+    assert code_of(log.flush) is ErrorCode.kafka_storage_error
+    assert log.recovery_point == 0
+    assert log.offline is not None
+    assert len(reasons) == 1
+
+
+def test_a_failed_read_concerns_only_its_request(caplog: pytest.LogCaptureFixture) -> None:
+    files = FullDisk(T0)
+    log = open_log(PATH, files=files)
+    put(log, batch(5))
+    files.fail_read = lambda path: True
+    for _ in range(3):
+        assert code_of(log.read, 0, 10) is ErrorCode.kafka_storage_error
+    assert len(caplog.records) == 1
+    files.fail_read = lambda path: False
+    assert len(rows_from(log, 0)) == 5
+    put(log, batch(1))
