@@ -84,7 +84,10 @@ def _create_all(
     for name, outcome in outcomes:
         if isinstance(outcome, KafkaError):
             rows.add(_failed(name, outcome))
-        elif error := missing_log(broker, name, len(outcome.assignments) or outcome.partition_count, "The topic was"):
+            yield None
+            continue
+        failure = broker.log_failure(name, len(outcome.assignments) or outcome.partition_count)
+        if error := missing_log(failure, "The topic was"):
             rows.add(_failed(name, error))
         else:
             rows.add(_created(broker, context, outcome, described))

@@ -53,7 +53,9 @@ def _create_all(
     yield from value_of(broker.controller.write(create, context, validate_only=message.validate_only))
     rows = elements(context, "results")
     for topic, refused in outcomes:
-        rows.add(_row(topic.name, refused or missing_log(broker, topic.name, topic.count, "The partitions were")))
+        rows.add(
+            _row(topic.name, refused or missing_log(broker.log_failure(topic.name, topic.count), "The partitions were"))
+        )
         yield None
     return rows
 
