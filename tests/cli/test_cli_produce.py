@@ -162,7 +162,7 @@ def test_an_object_with_only_base64_is_sent_as_bytes_or_refused(
     assert run(line) == 0
     found = [(r.value, r.headers) for r in records(bootstrap, topic, 3)]
     assert found == [
-        (b"\xff", (("h", b"\xfe"),)), (b'{"base64":"/w==","more":1}', ()), (b'[{"base64":"/w=="}]', ()),
+        (b"\xff", (("h", b"\xfe"),)), (b'{"base64": "/w==", "more": 1}', ()), (b'[{"base64": "/w=="}]', ()),
     ]  # fmt: skip
     capsys.readouterr()
     for wrong in ('"/w"', '"é"', '"/w==\\n"', "7", "null", "{}"):

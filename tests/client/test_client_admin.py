@@ -84,6 +84,8 @@ def test_offsets_are_committed_per_partition(admin: Admin, filled: str, group: s
     }
     assert admin.list_group_offsets(group, [second]) == {second: OffsetAndMetadata(20)}
     assert admin.list_group_offsets(group, []) == {}
+    admin.alter_group_offsets(group, {second: OffsetAndMetadata(-2)})  # kafkajs commits it for "no offset"
+    assert second not in admin.list_group_offsets(group)
 
 
 @pytest.mark.behaviour(25, part=True)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
-from odradek.core.errors import CorruptRecord
+from odradek.batches.rows import java_text
 
 RECORD_BATCH_BYTES = 2 << 20
 """The approximate limit for the bytes of records in one RecordBatch."""
@@ -142,8 +142,9 @@ def _headers(found: FlatColumns) -> pa.Array:
     keys = pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(name_ends), pa.py_buffer(names)], 0)
     try:
         keys.validate(full=True)
-    except pa.ArrowInvalid as error:
-        raise CorruptRecord(f"a header's name is not UTF-8: {error}") from error
+    except pa.ArrowInvalid:
+        # Kafka's client delivers such a key with U+FFFD.
+        keys = pa.array([java_text(name) for name in keys.view(pa.binary()).to_pylist()], pa.string())
     bitmap, nulls = _validity(is_null == 0)
     content = pa.Array.from_buffers(pa.binary(), count, [bitmap, pa.py_buffer(value_ends), pa.py_buffer(values)], nulls)
     pairs = pa.StructArray.from_arrays([keys, content], fields=list(_HEADERS.value_type))
@@ -153,7 +154,7 @@ def _headers(found: FlatColumns) -> pa.Array:
 
 
 def record_batch(found: FlatColumns, topic: str, partition: int, columns: tuple[str, ...]) -> pa.RecordBatch:
-    """Returns the columns as a RecordBatch. Raises CorruptRecord for a header whose name is not UTF-8."""
+    """Returns the columns as a RecordBatch. Invalid UTF-8 in a header's key becomes U+FFFD."""
     rows = found.rows
     wanted = schema(columns)
     arrays = []

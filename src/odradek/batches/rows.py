@@ -6,6 +6,7 @@ lengths, decompression bombs) raise CorruptRecord. Numbers are checked before th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from mmap import mmap
 from typing import Any, NamedTuple
@@ -89,6 +90,8 @@ def _field(data: bytes | mmap, at: int, end: int) -> tuple[bytes | None, int]:
     return data[at : at + size], at + size
 
 
+# The first two or all three bytes of half of a surrogate pair.
+_SURROGATE, _REPLACEMENT = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?"), "\ufffd".encode()
 _NO_HEADERS: tuple[tuple[str, bytes | None], ...] = ()
 
 
@@ -156,7 +159,18 @@ def _headers(data: bytes | mmap, at: int, end: int, names: str) -> tuple[tuple[t
             raise CorruptRecord("a header has no key")
         value, at = _field(data, at, end)
         try:
-            pairs.append((name.decode(errors=names), value))
+            pairs.append((java_text(name) if names == "replace" else name.decode(), value))
         except UnicodeDecodeError as error:
             raise CorruptRecord("a header's key is not UTF-8") from error
     return tuple(pairs), at
+
+
+def java_text(data: bytes) -> str:
+    """Decodes UTF-8 as Java's ``new String(bytes, UTF_8)``, with which Kafka's client reads the keys of headers.
+
+    Invalid bytes become U+FFFD. Java has one U+FFFD for half of a surrogate pair, where Python has one for each byte.
+    """
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return _SURROGATE.sub(_REPLACEMENT, data).decode(errors="replace")

@@ -28,7 +28,7 @@ from odradek.cli.terminal import CommandError, counted, note, print_json, progre
 from odradek.cli.termination import EXIT_INTERRUPTED
 from odradek.cli.undo_file import pasted
 from odradek.core.ids import LAST_MS
-from odradek.core.json_depth import parse_json
+from odradek.core.json_literals import elements, members, strict_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -316,7 +316,7 @@ def _cells(names: list[str], rows: bytes, line: int, *, is_ordinary: bool = Fals
 
 
 def _time_cell(text: str) -> int | None:
-    return _time(int(text) if text.removeprefix("-").isdecimal() else text)
+    return _time(int(text) if text.removeprefix("-").isdecimal() else text, text)
 
 
 def _headers_cell(text: str) -> list[dict[str, Any]] | None:
@@ -324,7 +324,7 @@ def _headers_cell(text: str) -> list[dict[str, Any]] | None:
         value = _json(text)
     except ValueError as error:
         raise ValueError(f"headers: {error}") from None
-    return _headers(value)
+    return _headers(value, text)
 
 
 def _headers_kind() -> pa.DataType:
@@ -404,22 +404,28 @@ def _line_row(line: bytes) -> dict[str, Any]:
 def _json_row(line: bytes) -> dict[str, Any] | None:
     if not line.strip():
         return None
-    row = _json(line)
+    try:
+        text = line.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not JSON (invalid UTF-8 in byte {error.start + 1})") from None
+    row = _json(text)
     if not isinstance(row, dict) or not row.keys() <= {*WRITE_COLUMNS, *IGNORED}:
         shown = line[:60].decode(errors="replace")
         raise ValueError(f"expected an object with {', '.join(WRITE_COLUMNS)}, not {shown}")
-    return {name: _PARTS[name](value) for name, value in row.items() if name not in IGNORED}
+    as_it_stands = any(not isinstance(row.get(name), str | None) for name in ("key", "value", "headers"))
+    literals = members(text) if as_it_stands else {}
+    return {name: _PARTS[name](value, literals.get(name, "")) for name, value in row.items() if name not in IGNORED}
 
 
-def _json(text: str | bytes) -> Any:
+def _json(text: str) -> Any:
     try:
-        return parse_json(text)
+        return strict_json(text)
     except ValueError as error:
         reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
         raise ValueError(f"not JSON ({reason})") from None
 
 
-def _time(value: Any) -> int | None:
+def _time(value: Any, _literal: str) -> int | None:
     """Returns milliseconds, from a number or from ISO 8601 (default zone: UTC). None: the time of sending."""
     found = _milliseconds(value)
     if found is not None and not 0 <= found <= LAST_MS:
@@ -439,19 +445,24 @@ def _milliseconds(value: Any) -> int | None:
     return value
 
 
-def _headers(value: Any) -> list[dict[str, Any]] | None:
+def _headers(value: Any, literal: str) -> list[dict[str, Any]] | None:
     """Reads ``{"name": "text"}``, or a list of ``{"key": …, "value": …}``, in which a name may occur twice."""
     if value is None:
         return None
     try:
-        pairs = value.items() if isinstance(value, dict) else [(pair["key"], pair["value"]) for pair in value]
-    except (TypeError, KeyError):
+        if isinstance(value, dict):
+            texts = members(literal)
+            pairs = [(name, one, texts[name]) for name, one in value.items()]
+        else:
+            found = zip(value, elements(literal), strict=True) if isinstance(value, list) else value
+            pairs = [(pair["key"], pair["value"], members(text)["value"]) for pair, text in found]
+    except (TypeError, KeyError, ValueError):
         raise ValueError(f"headers {value!r}: expected an object, or a list of objects with key and value") from None
     # A name is encoded here, too, so that the error for invalid UTF-8 (half of a surrogate pair) has the line number.
-    return [{"key": str(name).encode().decode(), "value": from_json(text)} for name, text in pairs]
+    return [{"key": str(name).encode().decode(), "value": from_json(one, text)} for name, one, text in pairs]
 
 
-def _partition(value: Any) -> int | None:
+def _partition(value: Any, _literal: str) -> int | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
         raise ValueError(f"partition {value!r} is not a number")
     return value

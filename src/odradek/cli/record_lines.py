@@ -122,10 +122,9 @@ def _fields_of_rows(rows: list[Row]) -> _Fields:
     return zip(keys, values, [row.offset for row in rows], times, headers, strict=True)
 
 
-def from_json(value: Any) -> bytes | None:
-    """Returns the bytes for a value in JSON: of ``{"base64": "…"}``, of a text in UTF-8, or of any other value as JSON.
-
-    Returns None for null.
+def from_json(value: Any, literal: str) -> bytes | None:
+    """Returns the bytes for a value in JSON: of ``{"base64": "…"}``, of a text in UTF-8, or of any other value as it
+    stands in the input, ``literal``: numbers keep all digits. Returns None for null.
 
     An object with ``base64`` as its only key is never sent as JSON: ValueError if its value is not valid base64.
     """
@@ -139,7 +138,7 @@ def from_json(value: Any) -> bytes | None:
         except (TypeError, ValueError):
             shown = json.dumps(value)[:60]
             raise ValueError(f"{shown} is not base64: to send this object as JSON, give it as a text") from None
-    return json.dumps(value, separators=(",", ":")).encode()
+    return literal.encode()
 
 
 def with_null_times(batch: pa.RecordBatch) -> pa.RecordBatch:

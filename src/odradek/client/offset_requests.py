@@ -11,7 +11,7 @@ from odradek.client.cluster import Cluster, Deadline
 from odradek.client.errors import error_for, first_row
 from odradek.client.model import EpochEnd, ListedOffset
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import EARLIEST_LOCAL, LATEST_TIERED, MAX_TIMESTAMP, NO_OFFSET, OffsetAndMetadata, TopicPartition
+from odradek.core.ids import EARLIEST_LOCAL, LATEST_TIERED, MAX_TIMESTAMP, OffsetAndMetadata, TopicPartition
 from odradek.net.connection import BrokerConnection
 from odradek.wire.api_keys import LIST_OFFSETS, OFFSET_FETCH, OFFSET_FOR_LEADER_EPOCH
 
@@ -275,7 +275,8 @@ async def list_group_offsets(
                 tp = TopicPartition(topic.name, row.partition_index)
                 if row.error_code is not ErrorCode.none:
                     raise error_for(row.error_code, f"offset of group {group_id} in {tp}")
-                if row.committed_offset != NO_OFFSET:
+                # Kafka's clients and tools read any negative offset as no commit; kafkajs commits -2.
+                if row.committed_offset >= 0:
                     epoch = getattr(row, "committed_leader_epoch", -1)
                     found[tp] = OffsetAndMetadata(row.committed_offset, epoch, row.metadata or "")
         return found

@@ -23,12 +23,17 @@ class NestedTooDeep(ValueError):
 
 def parse_json(text: str | bytes) -> Any:
     """Does the same as ``json.loads``. Raises ValueError, also for a depth above ``MAX_DEPTH``."""
+    check_json_depth(text)
+    return json.loads(text)
+
+
+def check_json_depth(text: str | bytes) -> None:
+    """Raises ValueError for a depth above ``MAX_DEPTH``."""
     brackets = ("[", "{") if isinstance(text, str) else (b"[", b"{")
     # Most texts have fewer brackets than this, and the count is fast.
     if sum(map(text.count, brackets)) > MAX_DEPTH:  # type: ignore[arg-type]  # text and brackets have the same type
         whole = text if isinstance(text, str) else text.decode(json.detect_encoding(text), "surrogatepass")
         check_depth((part[0] for part in _JSON_PARTS.findall(whole)), "[{", "]}", MAX_DEPTH)
-    return json.loads(text)
 
 
 def check_depth(parts: Any, opening: str, closing: str, most: int) -> None:

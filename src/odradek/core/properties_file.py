@@ -30,7 +30,7 @@ def read_properties_file(path: Path, source: str) -> dict[str, Property]:
     Raises ConfigError. The message names the file, and the line if a line is invalid.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # editors write a byte-order mark
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not valid UTF-8"
         raise ConfigError(f"{source} {path}: {reason}") from error

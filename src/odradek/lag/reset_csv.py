@@ -8,12 +8,14 @@ same rules, so that its files can be compared with those of Kafka's tool.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition, java_string_hash
 
+_LINE_END = re.compile(r"\r\n|\r|\n")
 K = TypeVar("K")
 Offsets = Mapping[str, Mapping[TopicPartition, int]]
 
@@ -59,11 +61,12 @@ def parse(text: str, groups: Sequence[str], name: str) -> dict[str, dict[TopicPa
     the faulty line.
     """
     found: dict[str, dict[TopicPartition, int]] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(_LINE_END.split(text), 1):
         if not line.strip():
             continue
         where = f"--from-file {name}, line {number}"
-        cells = [cell.strip() for cell in next(csv.reader([line]))]
+        given = next(csv.reader([line]))
+        cells = [cell.strip() for cell in given]
         if number == 1 and cells[-3:] == ["topic", "partition", "offset"]:
             continue
         if len(cells) == 3 and len(groups) == 1:
@@ -72,6 +75,7 @@ def parse(text: str, groups: Sequence[str], name: str) -> dict[str, dict[TopicPa
             raise ConfigError(f"{where}: the row has no group: use one --group or rows group,topic,partition,offset")
         if len(cells) != 4 or not cells[2].isdecimal() or not cells[3].removeprefix("-").isdecimal():
             raise ConfigError(f"{where}: expected [group,]topic,partition,offset, not {line!r}")
+        _check_visible(given, where)
         tp = TopicPartition(cells[1], int(cells[2]))
         offsets = found.setdefault(cells[0], {})
         if tp in offsets:
@@ -80,3 +84,11 @@ def parse(text: str, groups: Sequence[str], name: str) -> dict[str, dict[TopicPa
     if not found:
         raise ConfigError(f"--from-file {name}: the file has no rows")
     return found
+
+
+def _check_visible(given: Sequence[str], where: str) -> None:
+    """Refuses a name that looks like another one: a person cannot see which group or topic the row is about."""
+    for cell in given[:-2]:
+        if not cell.isprintable() or (len(given) == 4 and cell is given[0] and cell != cell.strip()):
+            what = "spaces at its ends" if cell.isprintable() else "an invisible character"
+            raise ConfigError(f"{where}: the name {cell!a} has {what}: remove them, or give this group with --group")

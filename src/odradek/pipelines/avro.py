@@ -18,6 +18,7 @@ import pyarrow as pa
 from odradek.core.errors import ConfigError
 from odradek.core.json_depth import NestedTooDeep, parse_json
 from odradek.pipelines.avro_bounds import AvroTypes
+from odradek.pipelines.avro_defaults import with_values
 from odradek.pipelines.value_reader import ERROR
 from odradek.spark.arrow_map import map_in_arrow
 
@@ -43,6 +44,8 @@ _TIMES = {
     "local-timestamp-millis": pa.timestamp("ms"),
     "local-timestamp-micros": pa.timestamp("us"),
 }
+_MOST_DIGITS = 38
+"""Spark's largest precision."""
 # Unions of numeric types that one column can represent.
 _WIDER = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 
@@ -63,6 +66,7 @@ class AvroDecoder:
         self.writer_schemas = dict(writer_schemas or {})
         self._parsed = _parse(schema)
         AvroTypes(self._parsed)  # checks the limits before other code walks through the schema
+        self._reader = _with_defaults(self._parsed)
         self._writers = {number: AvroTypes(_parse(text)) for number, text in self.writer_schemas.items()}
         self.timed = _parse(schema, times=True)
         self.decoded = _arrow_type(self.timed, {}, ())
@@ -131,7 +135,7 @@ class AvroDecoder:
         stream = io.BytesIO(data)
         stream.seek(start)
         try:
-            value = fastavro.schemaless_reader(stream, writer, self._parsed)
+            value = fastavro.schemaless_reader(stream, writer, self._reader)
         except EOFError:
             return None, "it ends too early for the schema"
         # Arbitrary bytes can make fastavro raise any exception: such bytes do not fit the schema.
@@ -171,6 +175,14 @@ def _parse(text: str, *, times: bool = False) -> Any:
         raise ConfigError(
             f"the schema is not a valid Avro schema: {error or type(error).__name__}: {text[:80]!r}"
         ) from error
+
+
+def _with_defaults(parsed: Any) -> Any:
+    """Returns the schema with its defaults as values. Raises ConfigError."""
+    try:
+        return with_values(parsed)
+    except ValueError as error:
+        raise ConfigError(f"the schema is not a valid Avro schema: {error}") from error
 
 
 def _without_times(schema: Any) -> Any:
@@ -216,6 +228,11 @@ def _arrow_type(schema: Any, named: dict[str, Any], within: tuple[str, ...]) -> 
         case "enum":
             return pa.string()
         case _ if schema.get("logicalType") == "decimal" and kind in ("bytes", "fixed"):
+            if schema["precision"] > _MOST_DIGITS:
+                raise ConfigError(
+                    f"the schema has a decimal of precision {schema['precision']}, but a column has at most "
+                    f"{_MOST_DIGITS} digits: give a smaller precision, or remove its logicalType to get bytes"
+                )
             return pa.decimal128(schema["precision"], schema.get("scale", 0))
         case "fixed":
             return pa.binary()

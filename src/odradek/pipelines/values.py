@@ -208,6 +208,6 @@ def read_schema(given: str) -> str:
             raise ConfigError(f"the schema file {given} does not exist")
         return given
     try:
-        return Path(given).read_text(encoding="utf-8")
+        return Path(given).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the schema file {given} cannot be read: {error}") from error

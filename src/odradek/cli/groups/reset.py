@@ -158,7 +158,7 @@ def scenario_of(line: ResetLine) -> Scenario:
     kind = only_target(given, "groups reset")
     if line.from_file is not None:
         try:
-            text = line.from_file.read_text(encoding="utf-8")
+            text = line.from_file.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not valid UTF-8"
             raise CommandError(f"--from-file {line.from_file}: {reason}") from error

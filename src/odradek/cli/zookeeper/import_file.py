@@ -40,7 +40,7 @@ def import_file(line: ImportLine) -> None:
     from odradek.zookeeper.export_file import parse_offsets
 
     try:
-        text = line.file.read_bytes().decode()
+        text = line.file.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise CommandError(f"--file {line.file}: {error.strerror}") from error
     except UnicodeDecodeError:

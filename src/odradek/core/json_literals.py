@@ -1,0 +1,68 @@
+"""JSON by RFC 8259, with the text of each value as it stands in the input.
+
+Python's parser accepts NaN and Infinity, and it makes floats from numbers, which do not keep their digits.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NoReturn
+
+from odradek.core.json_depth import check_json_depth
+
+_LONGEST_WHOLE = 4000
+"""The digits of a whole number that Python converts; more digits are an error there."""
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number in JSON")
+
+
+def _whole(text: str) -> int | float:
+    return int(text) if len(text) < _LONGEST_WHOLE else float(text)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_int=_whole)
+
+
+def strict_json(text: str) -> Any:
+    """Parses JSON. Raises ValueError for what is not JSON by RFC 8259, and above the depth of ``json_depth``."""
+    check_json_depth(text)
+    return _DECODER.decode(text)
+
+
+def members(text: str) -> dict[str, str]:
+    """Returns the text of each member of an object. ``text`` is valid JSON. The last of equal names counts."""
+    found = {}
+    at = _skip(text, _skip(text, 0) + 1)
+    while text[at] != "}":
+        name, at = _DECODER.raw_decode(text, at)
+        start = _skip(text, _skip(text, at) + 1)
+        _, at = _DECODER.raw_decode(text, start)
+        found[name] = text[start:at]
+        at = _behind_comma(text, at)
+    return found
+
+
+def elements(text: str) -> list[str]:
+    """Returns the text of each element of an array. ``text`` is valid JSON."""
+    found = []
+    at = _skip(text, _skip(text, 0) + 1)
+    while text[at] != "]":
+        _, end = _DECODER.raw_decode(text, at)
+        found.append(text[at:end])
+        at = _behind_comma(text, end)
+    return found
+
+
+def _behind_comma(text: str, at: int) -> int:
+    at = _skip(text, at)
+    return _skip(text, at + 1) if text[at] == "," else at
+
+
+def _skip(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    assert found is not None
+    return found.end()

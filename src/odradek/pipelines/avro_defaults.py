@@ -1,0 +1,122 @@
+"""The defaults of a reader's Avro schema as values: what a field gets that the writer's schema does not have.
+
+In a schema, a default is JSON. fastavro uses this JSON as it stands. The specification, and Apache Avro for Java, read
+it by the field's type: bytes and fixed have one byte for each character, and a record's missing fields have their own
+defaults.
+"""
+
+from __future__ import annotations
+
+import copy
+from decimal import Decimal
+from typing import Any
+
+_WHOLE = {"int": 1 << 31, "long": 1 << 63}
+
+
+def with_values(schema: Any) -> Any:
+    """Returns a copy of a schema that fastavro has parsed, with values instead of JSON as defaults.
+
+    Raises ValueError for a default that does not fit its type.
+    """
+    found = copy.deepcopy(schema)
+    _Defaults().resolve(found)
+    return found
+
+
+class _Defaults:
+    """The walk through one schema. A named type is resolved at its definition, and used by name behind it."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, Any] = {}
+
+    def resolve(self, schema: Any) -> None:
+        self._collect(schema)
+        for fields in [kind["fields"] for kind in self._named.values() if "fields" in kind]:
+            for field in fields:
+                if "default" in field:
+                    field["raw_default"] = field["default"]
+        for kind in self._named.values():
+            for field in kind.get("fields", ()):
+                if "default" in field:
+                    field["default"] = self.value(field["type"], field["raw_default"], field["name"])
+        for kind in self._named.values():
+            for field in kind.get("fields", ()):
+                field.pop("raw_default", None)
+
+    def _collect(self, schema: Any) -> None:
+        if isinstance(schema, list):
+            for one in schema:
+                self._collect(one)
+        elif isinstance(schema, dict):
+            if "name" in schema:
+                self._named[schema["name"]] = schema
+            for part in ("type", "items", "values"):
+                if isinstance(schema.get(part), dict | list):
+                    self._collect(schema[part])
+            for field in schema.get("fields", ()):
+                self._collect(field["type"])
+
+    def value(self, schema: Any, given: Any, where: str) -> Any:
+        """Returns the value of JSON for a type. Raises ValueError with ``where``, the field's name."""
+        if isinstance(schema, list):
+            for kind in schema:  # as in Java, the first type that the JSON fits
+                try:
+                    return self.value(kind, given, where)
+                except ValueError:
+                    continue
+            raise ValueError(f"the default of {where} fits no type of its union: {given!r}")
+        if isinstance(schema, str):
+            schema = self._named.get(schema, {"type": schema})
+        kind = schema["type"]
+        if isinstance(kind, dict | list) or kind in self._named:
+            return self.value(kind, given, where)
+        found = self._of_type(kind, schema, given, where)
+        if found is _UNFIT:
+            raise ValueError(f"the default of {where} is no {kind}: {given!r}")
+        return found
+
+    def _of_type(self, kind: str, schema: dict[str, Any], given: Any, where: str) -> Any:
+        match kind, given:
+            case "null", None:
+                return None
+            case "boolean", bool():
+                return given
+            case "int" | "long", int() if not isinstance(given, bool) and -_WHOLE[kind] <= given < _WHOLE[kind]:
+                return given
+            case "float" | "double", int() | float() if not isinstance(given, bool):
+                return float(given)
+            case "string" | "enum", str() if kind == "string" or given in schema["symbols"]:
+                return given
+            case "bytes" | "fixed", str():
+                return _bytes(schema, given)
+            case "array", list():
+                return [self.value(schema["items"], one, where) for one in given]
+            case "map", dict():
+                return {name: self.value(schema["values"], one, where) for name, one in given.items()}
+            case "record" | "error", dict():
+                return {field["name"]: self._field(field, given, where) for field in schema["fields"]}
+        return _UNFIT
+
+    def _field(self, field: dict[str, Any], given: dict[str, Any], where: str) -> Any:
+        name = f"{where}.{field['name']}"
+        if field["name"] in given:
+            return self.value(field["type"], given[field["name"]], name)
+        if "raw_default" not in field:
+            raise ValueError(f"the default of {where} has no {field['name']}, which has no default of its own")
+        return self.value(field["type"], field["raw_default"], name)
+
+
+_UNFIT = object()
+
+
+def _bytes(schema: dict[str, Any], given: str) -> Any:
+    try:
+        data = given.encode("latin-1")
+    except UnicodeEncodeError:
+        return _UNFIT
+    if "size" in schema and len(data) != schema["size"]:
+        return _UNFIT
+    if schema.get("logicalType") == "decimal":
+        return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-schema.get("scale", 0))
+    return data

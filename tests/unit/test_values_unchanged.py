@@ -1,0 +1,85 @@
+"""Values that a person gives, or that others wrote, are the same afterwards, or there is an error with the place."""
+
+from __future__ import annotations
+
+from codecs import BOM_UTF8
+from pathlib import Path
+
+import pytest
+
+from odradek.batches.rows import java_text
+from odradek.cli import produce
+from odradek.core.errors import ConfigError
+from odradek.core.ids import TopicPartition
+from odradek.core.properties_file import read_properties_file
+from odradek.lag import reset_csv
+from odradek.pipelines.values import read_schema
+
+DIGITS = "0.1234567890123456789012345678901234567890"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1.10", "-0", "1E400", "1e-7", DIGITS, "9" * 5000, "[ 1.0,\\t2 ]".replace("\\t", "\t"), "true",
+     '{"a": 1.10, "a": 2}', '{"s": "\\u00e9\\ud800"}', "[]", "{}"],
+)  # fmt: skip
+def test_json_values_are_sent_as_they_stand(text: str) -> None:
+    line = f'{{ "key" : {text} ,"value":{text}, "headers": {{"h": {text}}}, "offset": 7}}'.encode()
+    assert produce._json_row(line) == {
+        "key": text.encode(), "value": text.encode(), "headers": [{"key": "h", "value": text.encode()}],
+    }  # fmt: skip
+    line = f'{{"headers": [ {{"key": "h", "value": {text} }} , {{"key": "h", "value": {text}}}]}}'.encode()
+    assert produce._json_row(line) == {"headers": [{"key": "h", "value": text.encode()}] * 2}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["NaN", "-Infinity", "Infinity", "[NaN]", "01", "1.", ".5", "+1", "0x1", "'a'", "[1,]", '"\t"', "\xa01", "True"],
+)
+def test_what_rfc_8259_does_not_allow_is_refused_with_its_line(text: str) -> None:
+    batches = produce._parse_lines([b'{"value": 1}', f'{{"value": {text}}}'.encode()], produce._json_row, 4)
+    next(batches)
+    with pytest.raises(ValueError, match=r"^line 6: not JSON"):
+        next(batches)
+
+
+def test_json_is_utf8_with_or_without_a_byte_order_mark() -> None:
+    assert produce._json_row(BOM_UTF8 + b'{"value": "a"}') == {"value": b"a"}
+    for data in ('{"value": "a"}'.encode("utf-16"), b'{"value": "\xff"}'):
+        with pytest.raises(ValueError, match="invalid UTF-8 in byte"):
+            produce._json_row(data)
+
+
+# The results of Java 17, new String(bytes, UTF_8); U+FFFD is written as ?.
+@pytest.mark.parametrize(
+    ("data", "java"),
+    [("61", "a"), ("ff", "?"), ("eda080", "?"), ("eda07f", "?\x7f"), ("edbf", "?"), ("ededbf", "??"), ("c0af", "??"),
+     ("f4eda0", "??"), ("f88041f4eda0", "??A??"), ("41dfedbfe17f", "A???\x7f"), ("e282", "?"), ("f09f98", "?"),
+     ("c3a9", "\xe9"), ("f0eda0eeedbf", "????"), ("eda0c1c2", "???"), ("eda080edb080", "??")],
+)  # fmt: skip
+def test_keys_of_headers_are_decoded_as_by_java(data: str, java: str) -> None:
+    assert java_text(bytes.fromhex(data)) == java.replace("?", "\ufffd")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_bytes(BOM_UTF8 + b"client.id=a\n")
+    assert read_properties_file(file, "-c")["client.id"].value == "a"
+    file.write_bytes(BOM_UTF8 + b"id bigint")
+    assert read_schema(str(file)) == "id bigint"
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [("\u200bbilling,t,0,1", "an invisible"), ("billing\x1b,t,0,1", "an invisible"), ("billing\u2028,t,0,1", "an"),
+     ("billing\xa0,t,0,1", "an invisible"), ("billing ,t,0,1", "spaces at its ends"), ("g,t\u202e,0,1", "an invisible"),
+     ("\ufeffbilling,t,0,1", "an invisible")],
+)  # fmt: skip
+def test_a_row_of_a_plan_whose_name_looks_like_another_is_refused(row: str, what: str) -> None:
+    with pytest.raises(ConfigError, match=f"line 2: the name .* has {what}"):
+        reset_csv.parse(f"billing,t,1,5\n{row}\n", [], "plan")
+
+
+def test_names_with_letters_of_any_language_are_read() -> None:
+    found = reset_csv.parse("\u0431illing,t,0,1\r\nbilling, t, 0, 2\r\n", [], "plan")
+    assert found == {"\u0431illing": {TopicPartition("t", 0): 1}, "billing": {TopicPartition("t", 0): 2}}
