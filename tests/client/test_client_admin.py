@@ -13,6 +13,7 @@ from support.brokers import eventually
 
 import odradek.aio
 from odradek.client import EARLIEST, LATEST, MAX_TIMESTAMP, Admin, NewTopic, OffsetAndMetadata, TopicPartition
+from odradek.client.admin import group_operations
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, KafkaError, UnknownTopic
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC, ProducerIdentity, partition_for_group
@@ -84,8 +85,16 @@ def test_offsets_are_committed_per_partition(admin: Admin, filled: str, group: s
     }
     assert admin.list_group_offsets(group, [second]) == {second: OffsetAndMetadata(20)}
     assert admin.list_group_offsets(group, []) == {}
-    admin.alter_group_offsets(group, {second: OffsetAndMetadata(-2)})  # kafkajs commits it for "no offset"
-    assert second not in admin.list_group_offsets(group)
+
+
+def test_an_offset_below_zero_that_another_client_committed_is_no_commit(
+    admin: Admin, filled: str, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = admin.partitions(filled)
+    # This client refuses such an offset; kafkajs commits -2.
+    monkeypatch.setattr(group_operations, "as_offsets", dict)
+    admin.alter_group_offsets(group, {first: OffsetAndMetadata(3), second: OffsetAndMetadata(-2)})
+    assert admin.list_group_offsets(group) == {first: OffsetAndMetadata(3)}
 
 
 @pytest.mark.behaviour(25, part=True)
