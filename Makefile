@@ -103,6 +103,7 @@ bench: setup
 	$(BIN)/python -m bench.kinds_of_commits
 	$(BIN)/python -m bench.transactions
 	$(BIN)/python -m bench.offset_stores
+	$(BIN)/python -m bench.brokers_for_tests
 
 oracle: setup
 	$(BIN)/python -m tests.oracle.record $(BOOTSTRAP)

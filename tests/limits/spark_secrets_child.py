@@ -23,8 +23,8 @@ def main(java: str, given: list[str]) -> None:
     modes: dict[str, str] = {}
     make = spark_session._start_gateway
 
-    def start(*arguments: Any) -> None:
-        make(*arguments)
+    def start(*arguments: Any, **named: Any) -> None:
+        make(*arguments, **named)
         modes.update({file.name: oct(file.stat().st_mode & 0o777) for file in arguments[3].iterdir()})
 
     spark_session._start_gateway = start

@@ -146,12 +146,18 @@ def read_query_id(place: Path, text: str) -> object:
     return query_id(LocalLocation(place))
 
 
+def read_entry(place: Path, text: str) -> object:
+    from odradek.pipelines.commit.logs import FileLog
+
+    return FileLog(str(place), lambda change: {})._parse(1, text)
+
+
 def read_manifest(place: Path, text: str) -> object:
     from odradek.pipelines.filesystems import LocalLocation
-    from odradek.pipelines.lake import ParquetTable
+    from odradek.pipelines.manifests import Manifests
 
     (place / "0.json").write_text(text)
-    return ParquetTable(LocalLocation(place), LocalLocation(place), LocalLocation(place))._read("0.json")
+    return Manifests(LocalLocation(place))._read("0.json")
 
 
 def read_table_state(place: Path, text: str) -> object:
@@ -161,7 +167,7 @@ def read_table_state(place: Path, text: str) -> object:
     return _parse(LocalLocation(place), text)
 
 
-FILES = (read_demo_state, read_checkpoint, read_query_id, read_manifest, read_table_state)
+FILES = (read_demo_state, read_checkpoint, read_query_id, read_entry, read_manifest, read_table_state)
 
 
 @pytest.mark.parametrize("read", FILES, ids=lambda read: read.__name__)

@@ -55,6 +55,7 @@ def test_a_failed_analysis_releases_its_cached_frames(monkeypatch: pytest.Monkey
     monkeypatch.setattr(history, "progress_options", progress_options)
     monkeypatch.setattr(history, "_plan_read", lambda *given: history._OffsetsTopicRead([], "read_committed", {}))
     monkeypatch.setattr(history, "offset_history", lambda *given, **named: records)
+    monkeypatch.setattr(history, "apply_in_arrow", lambda *given: records)
     for name in ("_logs", "_coverage", "_analyser", "HistoryFrames"):
         monkeypatch.setattr(history, name, step(name))
     with pytest.raises(KeyboardInterrupt):

@@ -23,7 +23,9 @@ def written(page: str, modules: frozenset[str] = MODULES) -> str:
 
 def forbidden(page: str, package: str, modules: frozenset[str] = MODULES) -> set[str]:
     parsed: list[dict[str, Any]] = tomllib.loads(written(page, modules))["tool"]["importlinter"]["contracts"]
-    (found,) = [one["forbidden_modules"] for one in parsed if one["source_modules"] == [f"odradek.{package}"]]
+    (found,) = [
+        one["forbidden_modules"] for one in parsed if one["name"].partition(" imports ")[0] == package.replace(".", "/")
+    ]
     return {name.removeprefix("odradek.") for name in found}
 
 
@@ -36,7 +38,8 @@ def test_every_package_has_a_row() -> None:
     folders = {path.parent.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("__init__.py")} - {"."}
     table = packages(PAGE)
     assert {name.partition("/")[0] for name in folders} == {name.partition("/")[0] for name in table}
-    assert {name for name in folders if name.startswith("client/")} == {name for name in table if "/" in name}
+    assert {name for name in table if "/" in name} <= folders
+    assert {name for name in folders if name.startswith("client/")} <= table.keys()
 
 
 @pytest.mark.parametrize(
