@@ -12,6 +12,7 @@ from test_broker_router import loop  # noqa: F401
 from odradek.broker import router as router_module
 from odradek.broker.middleware import Middleware, chain, time_counter
 from odradek.broker.quotas import CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, Quotas
+from odradek.broker.request_elements import RequestElements
 from odradek.broker.request_quota import RequestQuota
 from odradek.broker.router import Api
 from odradek.core.errors import ErrorCode, KafkaError
@@ -138,6 +139,7 @@ def test_a_long_request_passes_through_the_middleware(loop) -> None:  # noqa: F8
 
     server = Server(k3=steps)
     server.config.socket_request_max_bytes = 1 << 20
+    server.request_elements = RequestElements()  # type: ignore[attr-defined]
     server.leftovers = SimpleNamespace(add=lambda *_, then=None: then and then())  # type: ignore[attr-defined]
     connection, transport = connect(loop, server)
     server.use(loop, clock=lambda: next(ticks) * 0.0005)
