@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -44,6 +45,9 @@ def test_spark_writes_and_reads_in_a_directory_with_a_special_name(spark: Any, t
     lake.prepare()
     lake.checkpoint.mkdir()
     (lake.checkpoint / "metadata").write_text('{"id": "12345678"}')
+    (lake.checkpoint / "offsets").mkdir()
+    planned = {"flights": {"0": 10}, "$odradek": {"from": {"flights": {"0": 0}}}}
+    (lake.checkpoint / "offsets" / "0").write_text("\n".join(["v1", "{}", json.dumps(planned)]))
     check_spark_sees(spark, lake.table)
     columns = ["id AS offset", "0 AS partition", "7 AS distance", "id % 2 AS month"]
     assert lake.add(spark.range(10).selectExpr(*columns), 0) == 10

@@ -172,7 +172,8 @@ def test_the_functions_start_java_as_the_commands_do(
     publish(bootstrap, topic, numbers(1))
     asked: list[tuple[str, Any, bool]] = []
 
-    def refuse(name: str, master: str, config: Any, *, quick_start: bool) -> None:
+    def refuse(name: str, master: str, config: Any, *, quick_start: bool, console: bool) -> None:
+        assert not console, "its output is the user's"
         asked.append((master, config, quick_start))
         raise SparkStarted
 

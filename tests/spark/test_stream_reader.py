@@ -170,9 +170,9 @@ def test_commits_of_other_tools_move_a_query_only_with_a_reset_mark(
         assert query.commits()[0].offset == 5
     (warning,) = warnings_of(caplog)
     assert f"overwritten: {where} at 9 (now 5)" in warning
-    assert "odradek groups reset" in warning
+    assert "odradek groups reset --mark" in warning
     plan = reset.plan(query.client, query.group, reset.Scenario("to-offset", 2), topics=[query.topic])
-    query.client.alter_group_offsets(query.group, plan.commits())
+    query.client.alter_group_offsets(query.group, plan.commits(mark=True))
     second = query.next(first)
     assert query.read(first, second) == span(2, 10)
     assert query.next(second) == second, "the reset is followed once"

@@ -111,7 +111,6 @@ def test_rows_are_written_without_pandas(
     def refuses() -> None:
         raise ModuleNotFoundError("No module named 'pandas'")
 
-    monkeypatch.setattr("odradek.spark.arrow_map.find_spec", lambda name: None)
     monkeypatch.setattr("pyspark.sql.pandas.functions.require_minimum_pandas_version", refuses)
     run(stream, transactional_writer(bootstrap, target))
     assert values(bootstrap, target) == filled
