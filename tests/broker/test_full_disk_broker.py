@@ -17,6 +17,7 @@ from odradek.broker.metadata_log import Catalog
 from odradek.broker.partition import Partition
 from odradek.broker.scheduler import finish
 from odradek.catalog.shard import CreateTopic, Topic
+from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.config import LogConfig
 
@@ -147,3 +148,46 @@ def test_a_failed_sync_of_the_catalogue_is_reported_once(make: Callable[[Catalog
             make(catalog, number)
     assert len(reasons) == 1
     assert list(catalog.topics()) == []
+
+
+def test_a_snapshot_of_the_catalogue_is_made_when_there_is_room() -> None:
+    for step in range(100):
+        files = FullDisk(T0)
+        catalog = _catalog(files)
+        directory = LogDirectory(DATA, lambda: T0, files)
+        catalog.report_failures_to(directory.failures)
+        _write(catalog, 1)
+        due: list[bool] = []
+        catalog.on_snapshot_due = lambda due=due: due.append(True)  # type: ignore[misc]
+        files.fill_after(step)
+        if _snapshot(catalog) is None:
+            assert step > 1
+            return
+        assert directory.failures.retry() or due
+        files.make_room()
+        assert not directory.failures.retry()
+        assert due
+        assert [path for path in files.data if path.suffix == ".part"] == []
+        assert _snapshot(catalog) is None
+        assert len(catalog.snapshots) == 1
+
+
+def _snapshot(catalog: Catalog) -> OSError | None:
+    """Makes a snapshot. Returns the error of the disk."""
+
+    def in_thread(job: Callable[[], None]) -> Deferred[BaseException | None]:
+        try:
+            job()
+        except OSError as error:
+            return Deferred.of(error)
+        return Deferred.of(None)
+
+    steps, value = catalog.begin_snapshot(in_thread), None
+    try:
+        while True:
+            waited = steps.send(value)
+            value = None if waited is None else waited.value
+    except StopIteration:
+        return None
+    except OSError as error:
+        return error

@@ -113,6 +113,7 @@ def write(
 
     failure = yield in_thread(finish)
     if failure is not None:
+        files.remove(partial)
         raise failure
     return MetadataSnapshot(path, end_offset, timestamp_ms, size)
 

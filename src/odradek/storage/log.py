@@ -201,7 +201,8 @@ class Log(LogTransactions):
             if header.producer_id >= 0:
                 seen = self.producers.find_duplicate(header) if client else None
                 if seen is not None:
-                    self._flush_if_full()  # the first attempt may have failed at its sync
+                    if self._unflushed_records >= self.config.flush_messages:
+                        self.flush()  # the first attempt may have failed at its sync
                     return AppendInfo(seen.base_offset, seen.last_offset, seen.timestamp, self.log_start_offset, True)
                 if client and header.is_transactional:
                     self.check_verified(header.producer_id, header.producer_epoch, guard)
@@ -247,7 +248,7 @@ class Log(LogTransactions):
             self._segments[-1].append(parts, appended)
         except OSError as error:
             raise self._fail("append", error, total) from error
-        if total >= self.failed_bytes:
+        if self.failed_bytes and total >= self.failed_bytes:
             self.failed_bytes = 0
         self._end_offset = offset
         self._was_written = True
@@ -259,12 +260,9 @@ class Log(LogTransactions):
                     self._note_end(ended)
         self.producers.end_offset = offset
         self._unflushed_records += offset - first_offset
-        self._flush_if_full()
-        return AppendInfo(first_offset, offset - 1, -1 if append_time is None else append_time, self.log_start_offset)
-
-    def _flush_if_full(self) -> None:
-        if self._unflushed_records >= self.config.flush_messages:
+        if self._unflushed_records >= config.flush_messages:
             self.flush()
+        return AppendInfo(first_offset, offset - 1, -1 if append_time is None else append_time, self.log_start_offset)
 
     def _note_end(self, ended: EndedTransaction) -> None:
         """Adds an aborted transaction to the index. If the high watermark is set, the transaction stays unstable until
