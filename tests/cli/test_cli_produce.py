@@ -33,7 +33,7 @@ def test_records_are_sent_from_every_format(bootstrap: str, admin: Admin, topic:
     for form in ("lines", "json", "csv", "parquet"):
         assert run(["produce", topic, "--file", str(tmp_path / form), "--format", form, "-b", bootstrap]) == 0
     found = [(r.key, r.value) for r in PartitionReader(as_config(bootstrap), TopicPartition(topic, 0)).read_rows(0, 6)]
-    assert found == [(None, b"one"), (None, b"two"), (b"k", b'{"n":1}'), (None, None), (b"a", b"b"), (None, b"p")]
+    assert found == [(None, b"one"), (None, b"two"), (b"k", b'{"n": 1}'), (None, None), (b"a", b"b"), (None, b"p")]
 
 
 def test_cells_of_csv_are_text_and_empty_cells_are_null(
