@@ -20,7 +20,6 @@ def no_spark() -> NoReturn:
     raise AssertionError("a refused run started Spark")
 
 
-@pytest.mark.xfail(reason="one kind of folder: its refusal has changed", strict=False)
 @pytest.mark.parametrize("table_format", ["parquet", "delta"])
 @pytest.mark.parametrize("held", ["data.csv", "theirs/part-00000.parquet", "_delta_log/00000000000000000000.json"])
 def test_a_foreign_folder_is_not_changed(held: str, table_format: str, tmp_path: Path) -> None:
