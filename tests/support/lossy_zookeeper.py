@@ -1,4 +1,6 @@
-"""A proxy for the nodes of ZooKeeper. It loses a transaction or its reply, and then closes the connection."""
+"""A proxy for the nodes of ZooKeeper. It loses a transaction or its reply, and then closes the connection.
+
+It also accepts connections without a reply, as a node does that is starting."""
 
 from __future__ import annotations
 
@@ -19,11 +21,14 @@ MULTI = 14
 
 class LossyZooKeeper:
     """One listener before each node. ``lose`` says what the next transaction loses: its ``request`` or its ``answer``.
-    When an ``answer`` is lost, ``meanwhile`` is called before the client's connection is closed."""
+    When an ``answer`` is lost, ``meanwhile`` is called before the client's connection is closed. ``silent`` is the
+    number of connections, from now on, that get no reply and stay open."""
 
     def __init__(self, zookeeper: odradek.ZooKeeper) -> None:
         self.lose = ""
         self.lost = 0
+        self.silent = 0
+        self._unanswered: list[socket.socket] = []
         self.meanwhile: Callable[[], object] = lambda: None
         self._listeners = []
         for node in zookeeper.nodes:
@@ -39,6 +44,10 @@ class LossyZooKeeper:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = listener.accept()
+                if self.silent:
+                    self.silent -= 1
+                    self._unanswered.append(client)
+                    continue
                 _Link(self, client, socket.create_connection((HOST, port)))
 
     def take(self) -> str:
@@ -50,7 +59,7 @@ class LossyZooKeeper:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        for listener in self._listeners:
+        for listener in [*self._listeners, *self._unanswered]:
             with contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
             listener.close()

@@ -13,8 +13,8 @@ import odradek
 from odradek.client import CommitFailed
 from odradek.core.ids import TopicPartition as Tp
 from odradek.zookeeper.config import config_of
-from odradek.zookeeper.connection import ZooKeeperConnection
-from odradek.zookeeper.errors import ZnodeChanged
+from odradek.zookeeper.connection import Create, ZooKeeperConnection
+from odradek.zookeeper.errors import ZnodeChanged, ZooKeeperUnreachable
 from odradek.zookeeper.layout import GroupPartition
 from odradek.zookeeper.store import OffsetChange, OffsetStore
 
@@ -127,3 +127,22 @@ def test_two_writers_lose_no_write(zookeeper: odradek.ZooKeeper, connect: str) -
     client.stop()
     client.close()
     assert (int(data), stat.version) == (len(written), len(written) - 1)
+
+
+def test_a_session_outlives_a_node_that_does_not_reply_to_a_connection(
+    zookeeper: odradek.ZooKeeper, connect: str
+) -> None:
+    """A node that is starting may do this. kazoo with one address waits until the session has expired."""
+    with LossyZooKeeper(zookeeper) as lossy:
+        address = lossy.connect_string + chroot(connect)
+        config = config_of(address, {"zookeeper.session.timeout.ms": "6000"}, environment={})
+        with ZooKeeperConnection(config) as connection:
+            session = connection.session_id
+            lossy.silent = 1
+            lossy.lose = "request"
+            with pytest.raises(ZooKeeperUnreachable):
+                connection.commit([Create("/one", b"", False)])
+            assert lossy.lost == 1
+            assert connection.exists("/")
+            assert connection.session_id == session
+            assert lossy.silent == 0

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -45,6 +46,10 @@ _ATTEMPTS = 3
 _INVALID_CONFIG = 2
 """ZooKeeper's exit code for an invalid configuration."""
 _POLL_S = 0.02
+_CLOSE_SESSION = -11
+"""ZooKeeper's code of the request that ends a session (``ZooDefs.OpCode.closeSession``)."""
+_TAKEOVER_TIMEOUT_MS = 10_000
+_ANSWER_TIMEOUT_S = 30.0
 if sys.platform == "win32":  # ``ZooKeeper`` raises UnsupportedSystem there
     _KILL = _STOP = _CONTINUE = signal.SIGTERM
 else:
@@ -250,13 +255,22 @@ class ZooKeeper:
         """Ends the session of a ``KazooClient``: its ephemeral znodes disappear, and the client gets an error of an
         expired session.
 
-        A second connection takes the session over and closes it, because no client can expire its own session."""
-        from kazoo.client import KazooClient
-
-        other = KazooClient(self.connect_string, client_id=client.client_id)
-        other.start()
-        other.stop()
-        other.close()
+        A second connection takes the session over and closes it, because no client can expire its own session.
+        Raises ZooKeeperFailed if no node leads, or if the node does not answer within 30 s."""
+        session, password = client.client_id
+        connect = struct.pack(">iqiqi", 0, 0, _TAKEOVER_TIMEOUT_MS, session, len(password)) + password + b"\0"
+        close = struct.pack(">ii", 1, _CLOSE_SESSION)
+        # One write: between two writes the client could connect again and take its session back.
+        frames = b"".join(struct.pack(">i", len(frame)) + frame for frame in (connect, close))
+        leader = self.leader
+        try:
+            with socket.create_connection((HOST, leader.port), _ANSWER_TIMEOUT_S) as other:
+                other.sendall(frames)
+                with contextlib.suppress(ConnectionResetError):
+                    while other.recv(4096):
+                        pass
+        except OSError as error:
+            raise ZooKeeperFailed(f"node {leader.number} of ZooKeeper did not end the session: {error}") from error
 
     def close(self) -> None:
         """Ends all nodes and removes their data. Further calls do nothing."""

@@ -89,6 +89,11 @@ MAX_PAUSE_S = 1.0
 """The longest pause between two attempts to connect, or to make a call; kazoo adds up to 40 % at random."""
 
 
+_ATTEMPTS_PER_SESSION = 3
+_LEAST_WAIT_MS = 1000
+"""The shortest wait for a reply to an attempt to connect, unless the session timeout itself is shorter."""
+
+
 class ZooKeeperConnection:
     """A session, from ``open`` to ``close``. Threads may share it. Paths are below the chroot.
 
@@ -324,7 +329,7 @@ def _client(config: ZooKeeperConfig, log: logging.Logger) -> KazooClient:
             "certfile": tls.certificate, "keyfile": tls.certificate, "keyfile_password": tls.key_password,
         }  # fmt: skip
     return KazooClient(
-        hosts=config.address,
+        hosts=_hosts(config),
         timeout=config.session_timeout_ms / 1000,
         auth_data=[("digest", config.login)] if config.login else None,
         logger=log,
@@ -332,6 +337,16 @@ def _client(config: ZooKeeperConfig, log: logging.Logger) -> KazooClient:
         connection_retry={"max_tries": -1, "delay": 0.1, "max_delay": MAX_PAUSE_S},
         **options,
     )
+
+
+def _hosts(config: ZooKeeperConfig) -> str:
+    """Returns the connect string for kazoo, in which each node may be several times.
+
+    A node that is starting may accept a connection and never reply to it. kazoo waits for the reply for the session
+    timeout divided by the number of addresses. With one address the session expires at the end of that wait."""
+    nodes = config.hosts.split(",")
+    attempts = min(_ATTEMPTS_PER_SESSION, config.session_timeout_ms // _LEAST_WAIT_MS)
+    return ",".join(nodes * max(1, -(-attempts // len(nodes)))) + config.chroot
 
 
 def _add(request: Any, one: Operation) -> None:
