@@ -135,6 +135,15 @@ class Golden:
     older: Path
 
 
+def _copy_if_there(source: str, target: str) -> None:
+    """Copies a file of a running broker, which may rename its temporary file in the meantime."""
+    try:
+        shutil.copy2(source, target)
+    except FileNotFoundError:
+        if not source.endswith(".tmp"):
+            raise
+
+
 async def _build(path: Path) -> None:
     broker = await started(path / "live")
     await _fill(broker, 0)
@@ -144,7 +153,7 @@ async def _build(path: Path) -> None:
     await _fill(broker, 1)
     _produce(broker, 2)  # not synced
     await asyncio.sleep(0.1)
-    shutil.copytree(path / "live", path / "killed")
+    shutil.copytree(path / "live", path / "killed", copy_function=_copy_if_there)
     await broker.stop()
     shutil.copytree(path / "live", path / "clean")
 
