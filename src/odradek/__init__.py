@@ -13,11 +13,22 @@ if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.consumer import Consumer
     from odradek.client.producer import Producer
+    from odradek.client.topic_table import read_table
     from odradek.core.ids import OffsetAndMetadata, TopicPartition
     from odradek.testing.broker import Broker
     from odradek.testing.zookeeper import ZooKeeper
 
-__all__ = ["Admin", "Broker", "Consumer", "OffsetAndMetadata", "Producer", "TopicPartition", "ZooKeeper", "__version__"]
+__all__ = [
+    "Admin",
+    "Broker",
+    "Consumer",
+    "OffsetAndMetadata",
+    "Producer",
+    "TopicPartition",
+    "ZooKeeper",
+    "__version__",
+    "read_table",
+]
 
 # Each module is imported at the first access to one of its names, so that ``import odradek`` is fast.
 _HOMES = {
@@ -27,6 +38,7 @@ _HOMES = {
     "OffsetAndMetadata": "odradek.core.ids",
     "Producer": "odradek.client.producer",
     "TopicPartition": "odradek.core.ids",
+    "read_table": "odradek.client.topic_table",
     "ZooKeeper": "odradek.testing.zookeeper",
 }
 __getattr__ = loader(__name__, _HOMES)

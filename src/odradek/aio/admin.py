@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from odradek.client import offset_requests, topic_requests
 from odradek.client.admin import group_operations, topic_operations, transaction_operations
 from odradek.client.arguments import as_name, as_names, isolation
+from odradek.client.client_text import admin_text
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig, as_config
 from odradek.client.context_managers import AsyncCloseable
@@ -56,6 +57,9 @@ class Admin(AsyncCloseable):
         if self._made is None:
             self._made = Cluster(self.config)
         return self._made
+
+    def __repr__(self) -> str:
+        return admin_text(self.config.bootstrap_servers, is_closed=self._closed)
 
     async def close(self) -> None:
         """Closes the connections; the instance cannot be used afterwards."""

@@ -24,6 +24,7 @@ from odradek.client.arguments import (
     check_topics,
     close_timeout_ms,
 )
+from odradek.client.client_text import consumer_text
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.engine import ConsumerEngine
 from odradek.client.consumer.errors import IllegalState
@@ -80,6 +81,10 @@ class Consumer:
                 self._woken_first = False
                 self._made.wakeup()
         return self._made
+
+    def __repr__(self) -> str:
+        config, known = self.config, None if self._made is None else self._made.subscription
+        return consumer_text(config.bootstrap_servers, config.group_id, known, is_closed=self._closed)
 
     async def __aenter__(self) -> Self:
         return self

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from odradek.batches.encode import Headers
 from odradek.client.arguments import check_callbacks
+from odradek.client.client_text import producer_text
 from odradek.client.config import ClientConfig
 from odradek.client.context_managers import AsyncCloseable
 from odradek.client.errors import IllegalState, RequestTimedOut
@@ -226,6 +227,10 @@ class Producer(AsyncCloseable):
         if not isinstance(engine, TransactionalEngine):
             raise IllegalState("this Producer has no transactions: make it with transactional_id=…")
         return engine
+
+    def __repr__(self) -> str:
+        buffered = None if self._closed else 0 if self._made is None else self._made[0].buffered
+        return producer_text(self.config.bootstrap_servers, self.producer_config.transactional_id, buffered)
 
     async def close(self, timeout: float | None = None) -> None:
         """Aborts an open transaction, delivers the remaining records, and closes the connections.

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     )
     from odradek.client.group.assignors import Assignor
     from odradek.client.model import ListedOffset, NewTopic
+    from odradek.client.producer.delivery import Delivery
     from odradek.client.producer.engine import BufferExhausted, DeliveryFailed, RecordMetadata
     from odradek.client.producer.errors import ProducerFenced, TransactionAbortable, TransactionFatal
     from odradek.client.reader import PartitionReader, read_range
@@ -72,6 +73,7 @@ __all__ = [
     "ConnectionLost",
     "ConsumerGroupMetadata",
     "CorruptRecord",
+    "Delivery",
     "DeliveryFailed",
     "ErrorCode",
     "FencedInstance",
@@ -128,6 +130,7 @@ _NAMES = {
         UnsupportedVersion
     """,
     "odradek.client.model": "ListedOffset NewTopic",
+    "odradek.client.producer.delivery": "Delivery",
     "odradek.client.producer.engine": "BufferExhausted DeliveryFailed RecordMetadata",
     "odradek.client.producer.errors": "ProducerFenced TransactionAbortable TransactionFatal",
     "odradek.batches.row_sets": "ColumnsMissing RowBatch",

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from odradek.client.admin import Admin
 from odradek.client.model import GroupDescription, ListedOffset, MemberDescription, Node
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.html_table import html_table
 from odradek.core.ids import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 
 
@@ -43,6 +44,11 @@ class GroupLag(NamedTuple):
     state: str
     rows: tuple[LagRow, ...]
     lost: Mapping[TopicPartition, int] = MappingProxyType({})
+
+    def _repr_html_(self) -> str:
+        """Returns the rows as an HTML table, for notebooks."""
+        names = [name.replace("_", " ") for name in LagRow._fields[1:]]
+        return html_table(f"group {self.group} ({self.state})", names, [row[1:] for row in self.rows])
 
 
 def lag_rows(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from odradek.client import loop, offset_requests, topic_requests
 from odradek.client.admin import group_operations, topic_operations, transaction_operations
 from odradek.client.arguments import as_name, as_names, isolation
+from odradek.client.client_text import admin_text
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig, as_config
 from odradek.client.context_managers import Closeable
@@ -57,6 +58,9 @@ class Admin(Closeable):
         self._cluster = Cluster(self.config)
         self._closed = False
         self._process = os.getpid()
+
+    def __repr__(self) -> str:
+        return admin_text(self.config.bootstrap_servers, is_closed=self._closed)
 
     def close(self) -> None:
         """Closes the connections; the instance cannot be used afterwards."""

@@ -28,6 +28,7 @@ from odradek.client.arguments import (
     check_topics,
     close_timeout_ms,
 )
+from odradek.client.client_text import consumer_text
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.engine import ConsumerEngine
 from odradek.client.consumer.errors import IllegalState
@@ -147,6 +148,10 @@ class Consumer:
         if error is not None and not self._closed and self._process == os.getpid():
             self._engine.unreturn_last_poll()
         self.close()
+
+    def __repr__(self) -> str:
+        config, known = self.config, self._engine.subscription
+        return consumer_text(config.bootstrap_servers, config.group_id, known, is_closed=self._closed)
 
     # --- calls of the engine ----------------------------------------------------------------------------------
 

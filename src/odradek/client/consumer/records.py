@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.batches.columns import DEFAULT_COLUMNS
 from odradek.batches.row_sets import ColumnsMissing, RowBatch, needs_columns
+from odradek.core.html_table import html_table
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_MOST_PARTITIONS = 5
+_MOST_ROWS = 10
 
 
 class Record(NamedTuple):
@@ -55,6 +61,28 @@ class Polled(dict[TopicPartition, "list[pa.RecordBatch]"]):
         self.next_offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         """The offsets to commit after all these records."""
 
+    def __repr__(self) -> str:
+        if not self:
+            return "<Polled: no records>"
+        parts = [f"{tp} {offset_at(found[0], 0)} to {offset_at(found[-1], -1)}" for tp, found in self.items() if found]
+        shown = ", ".join(parts[:_MOST_PARTITIONS])
+        rest = f" and {len(parts) - _MOST_PARTITIONS} more partitions" if len(parts) > _MOST_PARTITIONS else ""
+        return f"<Polled: {_counted(self.num_rows)}, offsets {shown}{rest}>"
+
+    def _repr_html_(self) -> str:
+        """Returns the first records as an HTML table, for notebooks."""
+        first = list(islice(self.records(), _MOST_ROWS))
+        rows = [
+            (one.partition, one.offset, one.timestamp_ms if one.timestamp_ms >= 0 else None, one.key, one.value)
+            for one in first
+        ]
+        return html_table(
+            f"{_counted(self.num_rows)} of {', '.join(sorted({tp.topic for tp in self})) or 'no topic'}",
+            ("partition", "offset", "timestamp in ms", "key", "value"),
+            rows,
+            self.num_rows - len(first),
+        )
+
     @property
     def num_rows(self) -> int:
         """The number of records of all partitions."""
@@ -81,6 +109,10 @@ class Polled(dict[TopicPartition, "list[pa.RecordBatch]"]):
         """Returns all records one by one, partition by partition."""
         for tp, batches in self.items():
             yield from records_of(tp, batches)
+
+
+def _counted(number: int) -> str:
+    return "1 record" if number == 1 else f"{number:,} records"
 
 
 def offset_at(batch: pa.RecordBatch | RowBatch, number: int) -> int:

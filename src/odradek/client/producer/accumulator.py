@@ -43,7 +43,9 @@ OnDelivery = Callable[[int, int, Exception | None], None]
 
 @dataclass(slots=True, eq=False)
 class ProducerBatch:
-    """Encoded records of one partition. ``closed``: no record is added any more."""
+    """Encoded records of one partition. ``closed``: no record is added any more.
+
+    ``outcome``: when the records are stored or given up, the first record's offset (-1 if unknown), and an error."""
 
     partition: TopicPartition
     created_ms: int
@@ -58,6 +60,7 @@ class ProducerBatch:
     epoch: int = -1
     refused: bool = False
     tries: int = 0
+    outcome: tuple[int, Exception | None] | None = None
 
     @property
     def size(self) -> int:

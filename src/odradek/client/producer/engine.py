@@ -170,10 +170,12 @@ class ProducerEngine:
         """Chooses the partition of a record without one. Requires ``lock``."""
         return self._sticky_for(topic).partition(size, count) if key is None else partition_for_key(key, count)
 
-    def put(self, tp: TopicPartition, record: RecordToSend, on_delivery: Delivered | None) -> None:
-        """Adds a record that ``fits``. Requires ``lock``."""
+    def put(self, tp: TopicPartition, record: RecordToSend, on_delivery: Delivered | None) -> ProducerBatch:
+        """Adds a record that ``fits``. Returns its batch, in which it is the last record. Requires ``lock``."""
         on = None if on_delivery is None else _for_record(tp, on_delivery)
-        self.buffered += self._queue(tp).append(_monotonic_ms(), self.producer_config.batch_size, record, on)
+        queue = self._queue(tp)
+        self.buffered += queue.append(_monotonic_ms(), self.producer_config.batch_size, record, on)
+        return queue.waiting[-1]
 
     def pack(
         self, topic: str, count: int, rows: pa.RecordBatch | pa.Table, on_delivery: RunDelivered | None
@@ -442,6 +444,8 @@ class ProducerEngine:
             if raised is not None or (error is not None and batch.silent):
                 self.failure = self.failure or raised or error
             self.buffered -= batch.size
+            batch.outcome = (offset, error)
+            batch.body = bytearray()  # a Delivery may hold the batch for long
             self.lock.notify_all()
         self._freed()
 

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 from odradek.batches.encode import Headers
 from odradek.client import loop
 from odradek.client.arguments import check_callbacks
+from odradek.client.client_text import producer_text
 from odradek.client.config import ClientConfig
 from odradek.client.context_managers import Closeable
 from odradek.client.errors import IllegalState, RequestTimedOut
 from odradek.client.producer.config import ProducerConfig, split_settings
+from odradek.client.producer.delivery import Delivery
 from odradek.client.producer.engine import (
     BufferExhausted,
     Delivered,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BufferExhausted",
     "Delivered",
+    "Delivery",
     "DeliveryFailed",
     "Producer",
     "ProducerConfig",
@@ -103,6 +106,7 @@ class Producer(Closeable):
         self._closed = False
         self._process = os.getpid()
         self._sender = loop.start(self._engine.run())
+        self._sender.add_done_callback(self._wake_waiters)
         _open[self._engine] = self._sender
 
     def send(  # noqa: PLR0917  the order that Kafka's clients have
@@ -114,8 +118,11 @@ class Producer(Closeable):
         partition: int | None = None,
         timestamp: int | None = None,
         on_delivery: Delivered | None = None,
-    ) -> None:
+    ) -> Delivery:
         """Queues one record. ``timestamp`` is in ms, None means now. ``on_delivery(metadata, error)`` gets the result.
+
+        ``result()`` of the returned Delivery waits for the record's offset. A program that calls it after each ``send``
+        sends one record per round trip.
 
         Waits while ``buffer_memory`` is full, at most ``max_block_ms`` (BufferExhausted). Raises UnknownTopic,
         MESSAGE_TOO_LARGE; TypeError, ValueError if the record is invalid.
@@ -131,8 +138,10 @@ class Producer(Closeable):
             self._reserve(size)
             if partition is None:
                 partition = engine.choose(topic, count, key, size)
-            engine.put(TopicPartition(topic, partition), record, on_delivery)
+            batch = engine.put(TopicPartition(topic, partition), record, on_delivery)
+            delivery = Delivery(batch, batch.count - 1, engine.lock, self._sender)
         engine.notify()
+        return delivery
 
     def send_batch(self, topic: str, batch: pa.RecordBatch | pa.Table, on_delivery: RunDelivered | None = None) -> None:
         """Queues the rows of a RecordBatch or Table with any of the columns key, value, headers, partition, timestamp.
@@ -274,6 +283,15 @@ class Producer(Closeable):
             _open.pop(self._engine, None)
             self._sender.cancel()
             loop.run(self._engine.close())
+
+    def _wake_waiters(self, sender: Future[None]) -> None:
+        """Ends the waits of other threads when the sender has ended."""
+        with self._engine.lock:
+            self._engine.lock.notify_all()
+
+    def __repr__(self) -> str:
+        buffered = None if self._closed else self._engine.buffered
+        return producer_text(self.config.bootstrap_servers, self.producer_config.transactional_id, buffered)
 
     def _check(self) -> None:
         if self._closed:

@@ -319,9 +319,9 @@ class TransactionalEngine(ProducerEngine):
 
     # --- the sender's side ------------------------------------------------------------------------------------
 
-    def put(self, tp: TopicPartition, record: RecordToSend, on_delivery: Delivered | None) -> None:
+    def put(self, tp: TopicPartition, record: RecordToSend, on_delivery: Delivered | None) -> ProducerBatch:
         self.transaction.check_send()
-        super().put(tp, record, on_delivery)
+        return super().put(tp, record, on_delivery)
 
     def put_packed(self, batch: ProducerBatch) -> None:
         self.transaction.check_send()

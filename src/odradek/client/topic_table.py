@@ -1,0 +1,188 @@
+"""``odradek.read_table``: the records of a topic between two bounds as one Arrow table."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
+from odradek.batches.row_sets import needs_columns
+from odradek.client import loop, offset_requests, topic_requests
+from odradek.client.arguments import as_name, as_whole, isolation
+from odradek.client.cluster import Cluster
+from odradek.client.config import ClientConfig, as_config
+from odradek.client.errors import UnknownTopic
+from odradek.client.reader import read_range, shared_cluster
+from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Bound = str | int | datetime | Mapping[int, int]
+"""``"earliest"`` or ``"latest"``; an offset; a number below 0, which counts back from the end of each partition; a time
+with a time zone; or an offset for each partition."""
+
+_READERS = 4
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """The log start and the present end of each partition, and what the lookups of the bounds found."""
+
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    looked_up: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
+
+
+def read_table(
+    topic: str,
+    bootstrap_servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str,
+    *,
+    start: Bound = "earliest",
+    end: Bound = "latest",
+    start_group: str | None = None,
+    end_group: str | None = None,
+    partitions: Iterable[int] | None = None,
+    columns: Sequence[str] = DEFAULT_COLUMNS,
+    isolation_level: str = "read_uncommitted",
+    **settings: Any,
+) -> pa.Table:
+    """Returns the records of a topic from ``start`` to before ``end`` as a table, partition by partition.
+
+    A bound is ``"earliest"``, ``"latest"``, an offset, a number below 0 (``start=-100``: the last 100 offsets of each
+    partition), a ``datetime`` with a time zone (the first record that is not older), or a mapping from partitions to
+    offsets, which also chooses the partitions. ``start_group`` starts at the committed offsets of a group, so that the
+    table has what the group has still to read; ``end_group`` ends there. A partition without a commit counts as not
+    read. Bounds outside of a log become its start or its end.
+
+    ``settings`` are those of ``ClientConfig``. The whole table is in memory. Raises UnknownTopic, ValueError for an
+    invalid bound or column, ColumnsMissing without the packages of the extra ``arrow``, and the errors of ``Admin``.
+
+    >>> odradek.read_table("flights", "127.0.0.1:9092", start=-5).num_rows      # doctest: +SKIP
+    5
+    """
+    as_name(topic, "topic")
+    check_columns(tuple(columns))
+    level = isolation(isolation_level)
+    bounds = {"start": _given("start", start, "earliest", start_group), "end": _given("end", end, "latest", end_group)}
+    with needs_columns("read_table()"):
+        import pyarrow as pa
+
+        from odradek.batches.arrow_columns import schema
+    config = as_config(bootstrap_servers, **settings)
+    ranges = loop.run(_ranges(shared_cluster(config), topic, bounds, partitions, level))
+
+    def read(tp: TopicPartition) -> list[pa.RecordBatch]:
+        first, last = ranges[tp]
+        chosen = tuple(columns)
+        return list(read_range(config, tp, first, last, columns=chosen, isolation_level=isolation_level))
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        batches = [batch for found in pool.map(read, ranges) for batch in found]
+    return pa.Table.from_batches(batches, None if batches else schema(tuple(columns)))
+
+
+class _Group(str):
+    """The name of a group whose committed offsets are a bound."""
+
+    __slots__ = ()
+
+
+def _given(name: str, bound: Bound, default: str, group: str | None) -> Bound:
+    """Checks a bound, and returns it. Raises ValueError, TypeError."""
+    if group is not None:
+        if bound != default:
+            raise ValueError(f"{name} and {name}_group are both set: use one of them")
+        return _Group(as_name(group, f"{name}_group"))
+    if isinstance(bound, str):
+        if bound not in ("earliest", "latest"):
+            raise ValueError(f"{name}={bound!r}: expected earliest, latest, an offset, a datetime or a mapping")
+        return bound
+    if isinstance(bound, datetime):
+        if bound.tzinfo is None:
+            raise ValueError(
+                f"{name}={bound!r} has no time zone: add one, for example datetime(…, tzinfo=timezone.utc)"
+            )
+        return bound
+    if isinstance(bound, Mapping):
+        return {_whole(f"{name}: partition", p): _offset(f"{name}[{p}]", at) for p, at in bound.items()}
+    return _whole(name, bound)
+
+
+def _whole(name: str, given: object) -> int:
+    number = as_whole(given)
+    if number is None:
+        raise TypeError(f"{name}: expected earliest, latest, an offset, a datetime or a mapping, not {given!r}")
+    return number
+
+
+def _offset(name: str, given: object) -> int:
+    number = _whole(name, given)
+    if number < 0:
+        raise ValueError(f"{name}={number}: an offset is 0 or more")
+    return number
+
+
+async def _ranges(
+    cluster: Cluster, topic: str, bounds: Mapping[str, Bound], partitions: Iterable[int] | None, level: int
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Returns the first offset and the end of each partition, in the order of the partitions."""
+    known = (await topic_requests.describe_topics(cluster, [topic]))[topic]
+    existing = sorted(TopicPartition(topic, one.partition) for one in known.partitions)
+    chosen = _chosen(topic, existing, bounds, partitions)
+    if not chosen:
+        return {}
+
+    async def lookup(when: int) -> dict[TopicPartition, int]:
+        found = await offset_requests.list_offsets(cluster, dict.fromkeys(chosen, when), level)
+        return {tp: one.offset for tp, one in found.items()}
+
+    async def of_bound(bound: Bound) -> Mapping[TopicPartition, int]:
+        if isinstance(bound, datetime):
+            return await lookup((bound - _EPOCH) // timedelta(milliseconds=1))
+        if isinstance(bound, _Group):
+            commits = await offset_requests.list_group_offsets(cluster, str(bound), chosen, require_stable=False)
+            return {tp: commit.offset for tp, commit in commits.items()}
+        return {}
+
+    # The starts first: a log start that is read after the end could be above it.
+    starts = await lookup(EARLIEST)
+    ends, first, last = await asyncio.gather(lookup(LATEST), of_bound(bounds["start"]), of_bound(bounds["end"]))
+    logs = _Ends(starts, ends, {"start": first, "end": last})
+    ranges = {tp: (_at("start", bounds["start"], tp, logs), _at("end", bounds["end"], tp, logs)) for tp in chosen}
+    return {tp: (start, end) for tp, (start, end) in ranges.items() if start < end}
+
+
+def _chosen(
+    topic: str, existing: Sequence[TopicPartition], bounds: Mapping[str, Bound], partitions: Iterable[int] | None
+) -> list[TopicPartition]:
+    """Returns the partitions to read: the given ones, else those of the mappings, else all. Raises UnknownTopic."""
+    named = [set(bound) for bound in bounds.values() if isinstance(bound, Mapping)]
+    if partitions is not None:
+        named.append({_whole("partitions", one) for one in partitions})
+    wanted = [tp for tp in existing if all(tp.partition in names for names in named)]
+    for missing in sorted(set().union(*named) - {tp.partition for tp in existing}):
+        raise UnknownTopic(f"topic {topic} has no partition {missing} (it has {len(existing)})")
+    return wanted
+
+
+def _at(name: str, bound: Bound, tp: TopicPartition, logs: _Ends) -> int:
+    """Returns the offset of a bound, inside of the log."""
+    start, end = logs.starts[tp], logs.ends[tp]
+    found = logs.looked_up[name].get(tp, NO_OFFSET)
+    if isinstance(bound, datetime):
+        at = end if found == NO_OFFSET else found
+    elif isinstance(bound, _Group):
+        at = found if found >= 0 else start
+    elif isinstance(bound, str):
+        at = start if bound == "earliest" else end
+    elif isinstance(bound, Mapping):
+        at = bound[tp.partition]
+    else:
+        at = bound if bound >= 0 else end + bound
+    return min(max(at, start), end)
