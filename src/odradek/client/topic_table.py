@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -47,7 +47,6 @@ def read_table(
     end: Bound = "latest",
     start_group: str | None = None,
     end_group: str | None = None,
-    partitions: Iterable[int] | None = None,
     columns: Sequence[str] = DEFAULT_COLUMNS,
     isolation_level: str = "read_uncommitted",
     **settings: Any,
@@ -75,7 +74,7 @@ def read_table(
 
         from odradek.batches.arrow_columns import schema
     config = as_config(bootstrap_servers, **settings)
-    ranges = loop.run(_ranges(shared_cluster(config), topic, bounds, partitions, level))
+    ranges = loop.run(_ranges(shared_cluster(config), topic, bounds, level))
 
     def read(tp: TopicPartition) -> list[pa.RecordBatch]:
         first, last = ranges[tp]
@@ -129,12 +128,12 @@ def _offset(name: str, given: object) -> int:
 
 
 async def _ranges(
-    cluster: Cluster, topic: str, bounds: Mapping[str, Bound], partitions: Iterable[int] | None, level: int
+    cluster: Cluster, topic: str, bounds: Mapping[str, Bound], level: int
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Returns the first offset and the end of each partition, in the order of the partitions."""
     known = (await topic_requests.describe_topics(cluster, [topic]))[topic]
     existing = sorted(TopicPartition(topic, one.partition) for one in known.partitions)
-    chosen = _chosen(topic, existing, bounds, partitions)
+    chosen = _chosen(topic, existing, bounds)
     if not chosen:
         return {}
 
@@ -158,13 +157,9 @@ async def _ranges(
     return {tp: (start, end) for tp, (start, end) in ranges.items() if start < end}
 
 
-def _chosen(
-    topic: str, existing: Sequence[TopicPartition], bounds: Mapping[str, Bound], partitions: Iterable[int] | None
-) -> list[TopicPartition]:
-    """Returns the partitions to read: the given ones, else those of the mappings, else all. Raises UnknownTopic."""
+def _chosen(topic: str, existing: Sequence[TopicPartition], bounds: Mapping[str, Bound]) -> list[TopicPartition]:
+    """Returns the partitions to read: those of the mappings, or all. Raises UnknownTopic."""
     named = [set(bound) for bound in bounds.values() if isinstance(bound, Mapping)]
-    if partitions is not None:
-        named.append({_whole("partitions", one) for one in partitions})
     wanted = [tp for tp in existing if all(tp.partition in names for names in named)]
     for missing in sorted(set().union(*named) - {tp.partition for tp in existing}):
         raise UnknownTopic(f"topic {topic} has no partition {missing} (it has {len(existing)})")
