@@ -86,7 +86,7 @@ def read_table(
     return pa.Table.from_batches(batches, None if batches else schema(tuple(columns)))
 
 
-class _Group(str):
+class _CommittedOffsets(str):
     """The name of a group whose committed offsets are a bound."""
 
     __slots__ = ()
@@ -97,7 +97,7 @@ def _given(name: str, bound: Bound, default: str, group: str | None) -> Bound:
     if group is not None:
         if bound != default:
             raise ValueError(f"{name} and {name}_group are both set: use one of them")
-        return _Group(as_name(group, f"{name}_group"))
+        return _CommittedOffsets(as_name(group, f"{name}_group"))
     if isinstance(bound, str):
         if bound not in ("earliest", "latest"):
             raise ValueError(f"{name}={bound!r}: expected earliest, latest, an offset, a datetime or a mapping")
@@ -144,7 +144,7 @@ async def _ranges(
     async def of_bound(bound: Bound) -> Mapping[TopicPartition, int]:
         if isinstance(bound, datetime):
             return await lookup((bound - _EPOCH) // timedelta(milliseconds=1))
-        if isinstance(bound, _Group):
+        if isinstance(bound, _CommittedOffsets):
             commits = await offset_requests.list_group_offsets(cluster, str(bound), chosen, require_stable=False)
             return {tp: commit.offset for tp, commit in commits.items()}
         return {}
@@ -172,7 +172,7 @@ def _at(name: str, bound: Bound, tp: TopicPartition, logs: _Ends) -> int:
     found = logs.looked_up[name].get(tp, NO_OFFSET)
     if isinstance(bound, datetime):
         at = end if found == NO_OFFSET else found
-    elif isinstance(bound, _Group):
+    elif isinstance(bound, _CommittedOffsets):
         at = found if found >= 0 else start
     elif isinstance(bound, str):
         at = start if bound == "earliest" else end

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_MOST_PARTITIONS = 5
-_MOST_ROWS = 10
+_LISTED = 5
+_HTML_ROWS = 10
 
 
 class Record(NamedTuple):
@@ -65,13 +65,13 @@ class Polled(dict[TopicPartition, "list[pa.RecordBatch]"]):
         if not self:
             return "<Polled: no records>"
         parts = [f"{tp} {offset_at(found[0], 0)} to {offset_at(found[-1], -1)}" for tp, found in self.items() if found]
-        shown = ", ".join(parts[:_MOST_PARTITIONS])
-        rest = f" and {len(parts) - _MOST_PARTITIONS} more partitions" if len(parts) > _MOST_PARTITIONS else ""
+        shown = ", ".join(parts[:_LISTED])
+        rest = f" and {len(parts) - _LISTED} more partitions" if len(parts) > _LISTED else ""
         return f"<Polled: {_counted(self.num_rows)}, offsets {shown}{rest}>"
 
     def _repr_html_(self) -> str:
         """Returns the first records as an HTML table, for notebooks."""
-        first = list(islice(self.records(), _MOST_ROWS))
+        first = list(islice(self.records(), _HTML_ROWS))
         rows = [
             (one.partition, one.offset, one.timestamp_ms if one.timestamp_ms >= 0 else None, one.key, one.value)
             for one in first
