@@ -68,7 +68,8 @@ def test_an_offsets_partition_that_lost_its_end_is_offline_until_the_loss_is_acc
     assert exit_code("log", "check", "--data-dir", str(data)) == 0
     assert "The logs are whole" in capsys.readouterr().out
     found = observe(data)
-    assert not found.failed
+    assert not found.offline
+    assert not found.unreadable
     assert set(found.commits[PARTITION]) <= set(whole.commits[PARTITION])
     assert found.commits[f"{OFFSETS_TOPIC}-1"] == whole.commits[f"{OFFSETS_TOPIC}-1"]
     assert {key: rows for key, rows in found.records.items() if key[0] != PARTITION} == {

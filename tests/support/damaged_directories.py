@@ -1,4 +1,7 @@
-"""A data directory with all that a broker stores, damages of its files, and what a broker has after a damage."""
+"""A data directory with all that a broker stores, damages of its files, and what a broker has after a damage.
+
+``support/damage_rules`` says what a broker may have.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import asyncio
 import logging
 import random
 import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,9 +21,10 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.partition import Partition
 from odradek.broker.server import BrokerServer
 from odradek.core.errors import CorruptRecord, KafkaError, OdradekError
-from odradek.core.ids import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from odradek.core.ids import METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTION_TOPIC
 from odradek.core.records import OffsetCommitValue, offset_key, offset_value
 from odradek.storage.log import Log
+from odradek.storage.log_check import DataDirectory
 from support.cleaning import marker, put
 
 T0 = 1_790_000_000_000
@@ -33,22 +38,36 @@ SETTINGS = {
 }
 SMALL = {"internal.segment.bytes": "3000", "retention.ms": "-1"}
 COMPACTED = {**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
-TOPICS = {"plain": SMALL, "single": {"retention.ms": "-1"}, "money": SMALL, "table": COMPACTED}
-CORRUPT = "corrupt"
+OBSERVED = {**SETTINGS, "log.cleaner.enable": "false"}  # a cleaning would remove records meanwhile
+TOPICS = {
+    "plain": SMALL,
+    "single": {"retention.ms": "-1"},
+    "money": SMALL,
+    "table": COMPACTED,
+    "trimmed": SMALL,
+}
+LATER = "later"
+"""A topic that the older copies do not have."""
+
+Row = tuple[int, bytes | None, bytes | None]
+"""Offset, key and value of a record."""
 
 
 @dataclass
 class State:
     """What a broker has. ``records``: visible records by partition and isolation; ``lines``: its log from WARNING on.
 
-    ``failed``: partitions whose reader gets an error. ``refusal``: the error of the start.
+    ``unreadable``: what a reader is refused, as offsets from the first to before the last, and the error. ``offline``:
+    partitions that no one can read, and why. ``stable``: the last stable offsets. ``refusal``: the error of the start.
     """
 
-    records: dict[tuple[str, bool], set[tuple[int, bytes]]] = field(default_factory=dict)
+    records: dict[tuple[str, bool], set[Row]] = field(default_factory=dict)
     commits: dict[str, dict[tuple[str, str, int], int]] = field(default_factory=dict)
     transactional_ids: dict[str, set[str]] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
+    unreadable: dict[str, list[tuple[int, int, str]]] = field(default_factory=dict)
+    offline: dict[str, str] = field(default_factory=dict)
+    stable: dict[str, int] = field(default_factory=dict)
     refusal: str = ""
 
 
@@ -63,8 +82,8 @@ class LinesOfBroker(logging.Handler):
         self.found.append(record.getMessage())
 
 
-async def started(path: Path) -> BrokerServer:
-    broker = BrokerServer(BrokerConfig(SETTINGS), path, ("127.0.0.1", 0))
+async def started(path: Path, settings: dict[str, str] = SETTINGS) -> BrokerServer:
+    broker = BrokerServer(BrokerConfig(settings), path, ("127.0.0.1", 0))
     await broker.start()
     return broker
 
@@ -77,7 +96,7 @@ def _log(broker: BrokerServer, topic: str, index: int = 0) -> Log:
 
 def _produce(broker: BrokerServer, part: int) -> None:
     """Appends records of each kind to the logs; ``part`` numbers the calls."""
-    for topic in ("plain", "table", "single"):
+    for topic in ("plain", "table", "single", "trimmed", *((LATER,) if part else ())):
         for number in range(part * 40, part * 40 + (40 if topic != "single" else 5)):
             put(_log(broker, topic), (b"k%d" % (number % 7), b"%d" % number * 30), now_ms=T0 + number)
     money = _log(broker, "money")
@@ -95,8 +114,7 @@ def _produce(broker: BrokerServer, part: int) -> None:
 
 def _transact(bootstrap: str, part: int) -> None:
     for number in range(4):
-        settings = {"bootstrap_servers": bootstrap, "transactional_id": f"id-{part}-{number}"}
-        with odradek.Producer(**settings) as producer:
+        with odradek.Producer(bootstrap_servers=bootstrap, transactional_id=f"id-{part}-{number}") as producer:
             producer.init_transactions()
             producer.begin_transaction()
             producer.send("money", b"from a client", partition=0)
@@ -112,8 +130,12 @@ async def _fill(broker: BrokerServer, part: int) -> None:
             broker.create_topic(name, partition_count=1, configs=configs)
         for topic in (OFFSETS_TOPIC, TRANSACTION_TOPIC):
             broker.create_topic(topic, partition_count=2, configs=COMPACTED)
+    else:
+        broker.create_topic(LATER, partition_count=1, configs=SMALL)
     await asyncio.to_thread(_transact, f"127.0.0.1:{broker.address[1]}", part)
     _produce(broker, part)
+    trimmed = _log(broker, "trimmed")
+    trimmed.delete_before(trimmed.log_end_offset - 30)
     table = _log(broker, "table")
     before = table.cleaned_offset
     for _ in range(200):
@@ -124,6 +146,7 @@ async def _fill(broker: BrokerServer, part: int) -> None:
     for partition in broker.partitions.values():
         partition.log.flush()
     broker.directory.checkpoint_recovery_points()
+    broker.directory.checkpoint_log_starts()
 
 
 @dataclass(frozen=True)
@@ -169,37 +192,35 @@ def build(path: Path) -> Golden:
 
 @dataclass(frozen=True)
 class Damage:
-    """A damage of one file of a data directory."""
+    """A damage of one file of a data directory, or of files that belong together.
+
+    ``older`` kinds put back an earlier copy: of the file, of all files of its segment, of its whole directory, or of
+    the metadata log together with its mark.
+    """
 
     kind: str
     file: str
     region: float = 0.0
 
+    @property
+    def partition(self) -> str:
+        """The damaged partition, "" for a file of the broker."""
+        return self.file.split("/")[0] if "/" in self.file else ""
+
     def apply(self, directory: Path, older: Path) -> bool:
-        """Damages the file. Returns whether it has changed."""
+        """Makes the damage. Returns whether something has changed."""
+        match self.kind:
+            case "older segment":
+                stem = self.file.split(".")[0]
+                return self._put_back(directory, older, lambda name: name.split(".")[0] == stem)
+            case "older directory" if self.partition:
+                return self._put_back(directory, older, lambda name: name.startswith(f"{self.partition}/"))
+            case "older directory":
+                with_mark = (f"{METADATA_TOPIC}-0/", MARK)
+                return self._put_back(directory, older, lambda name: name.startswith(with_mark))
         target = directory / self.file
         data = target.read_bytes()
-        at = min(int(len(data) * self.region), max(len(data) - 1, 0))
-        changed: bytes | None
-        match self.kind:
-            case "removed":
-                changed = None
-            case "emptied":
-                changed = b""
-            case "halved":
-                changed = data[: len(data) // 2]
-            case "last byte":
-                changed = data[:-1]
-            case "zeroed page":
-                start = at // 4096 * 4096
-                size = len(data[start : start + 4096])
-                changed = data[:start] + bytes(size) + data[start + size :]
-            case "older":
-                copy = older / self.file
-                changed = copy.read_bytes() if copy.exists() else data
-            case _:
-                bit = 1 << int(self.region * 8_000_000) % 8
-                changed = data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :] if data else data
+        changed = self._changed(data, older)
         if changed == data:
             return False
         if changed is None:
@@ -208,8 +229,46 @@ class Damage:
             target.write_bytes(changed)
         return True
 
+    def _changed(self, data: bytes, older: Path) -> bytes | None:
+        at = min(int(len(data) * self.region), max(len(data) - 1, 0))
+        match self.kind:
+            case "removed":
+                return None
+            case "emptied":
+                return b""
+            case "halved":
+                return data[: len(data) // 2]
+            case "last byte":
+                return data[:-1]
+            case "zeroed page":
+                start = at // 4096 * 4096
+                size = len(data[start : start + 4096])
+                return data[:start] + bytes(size) + data[start + size :]
+            case "older":
+                copy = older / self.file
+                return copy.read_bytes() if copy.exists() else data
+        bit = 1 << int(self.region * 8_000_000) % 8
+        return data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :] if data else data
 
-KINDS = ("removed", "emptied", "halved", "last byte", "zeroed page", "older", "bit", "bit", "bit")
+    def _put_back(self, directory: Path, older: Path, concerns: Callable[[str], bool]) -> bool:
+        """Replaces the files that the older copy has; removes the others. Nothing if it has none of them."""
+        copies = {name: (older / name).read_bytes() for name in files_of(older) if concerns(name)}
+        before = {name: (directory / name).read_bytes() for name in files_of(directory) if concerns(name)}
+        if not copies or before == copies:
+            return False
+        for name in before.keys() - copies.keys():
+            (directory / name).unlink()
+        for name, data in copies.items():
+            (directory / name).write_bytes(data)
+        return True
+
+
+MARK = "metadata-recovery-point"
+KINDS = (
+    *("removed", "emptied", "halved", "last byte", "zeroed page"),
+    *("older", "older segment", "older directory"),
+    *("bit", "bit", "bit"),
+)
 
 
 def files_of(directory: Path) -> list[str]:
@@ -241,7 +300,7 @@ async def _observe(path: Path) -> State:
     logger = logging.getLogger("odradek")
     logger.addHandler(lines)
     try:
-        broker = await started(path)
+        broker = await started(path, OBSERVED)
     except OdradekError as error:
         state.refusal = str(error)
         logger.removeHandler(lines)
@@ -258,6 +317,7 @@ async def _observe(path: Path) -> State:
         for coordinator in broker.coordinators:
             runtime = coordinator.made_runtime
             for index in runtime.partitions() if runtime is not None else ():
+                assert runtime is not None
                 shard = runtime.shard(index)
                 if shard is None:
                     continue
@@ -278,42 +338,58 @@ def observe(path: Path) -> State:
     return asyncio.run(_observe(path))
 
 
+def accept(path: Path, partitions: list[str]) -> None:
+    """Accepts the losses of partitions, as ``odradek log accept`` does."""
+    directory = DataDirectory(path)
+    try:
+        for partition in partitions:
+            directory.accept(partition)
+    finally:
+        directory.close()
+
+
 def _observe_partition(state: State, name: str, partition: Partition) -> None:
+    if partition.failure:
+        state.offline[name] = partition.failure
+        return
+    state.stable[name] = partition.log.last_stable_offset
     for committed in (False, True):
         found = state.records[name, committed] = set()
-        if partition.failure:
-            state.failed[name] = partition.failure
-            continue
-        try:
-            _read(partition.log, committed, found)
-        except (KafkaError, CorruptRecord) as error:
-            state.failed[name] = str(error)
+        for refused in _read(partition.log, committed, found):
+            state.unreadable.setdefault(name, []).append(refused)
 
 
-def _read(log: Log, committed: bool, found: set[tuple[int, bytes]]) -> None:
-    """Reads a log like a consumer, which skips nothing. Raises CorruptRecord, KafkaError."""
+def _read(log: Log, committed: bool, found: set[Row]) -> Iterator[tuple[int, int, str]]:
+    """Reads a log like a consumer. Yields what it is refused, and goes on behind a batch with a wrong checksum."""
     offset = log.log_start_offset
     limit = log.last_stable_offset if committed else log.high_watermark
-    failure = None
     while offset < limit:
-        records = log.read(offset, 1 << 20, max_offset=limit)
-        aborted = {(one.producer_id, one.first_offset) for one in log.aborted_for(offset, records)} if committed else ()
-        data = records.bytes()
         before = offset
-        for position, header in scan(data):
-            part = data[position : position + header.size_in_bytes]
-            if header.last_offset < offset:
-                raise CorruptRecord(f"offset {header.base_offset} after {offset}")
-            offset = header.last_offset + 1
-            if not crc_is_valid(part, 0, header):
-                failure = CorruptRecord(f"the CRC of the batch at {header.base_offset}")
-                continue
-            hidden = header.is_transactional and any(
-                producer == header.producer_id and first <= header.base_offset for producer, first in aborted
-            )
-            if not header.is_control and not hidden:
-                found |= {(row.offset, bytes(row.value or b"")) for row in iter_records(part)}
-        if offset == before:
-            raise CorruptRecord(f"nothing at {offset}")
-    if failure is not None:
-        raise failure
+        try:
+            records = log.read(offset, 1 << 20, max_offset=limit)
+            seen = log.aborted_for(offset, records) if committed else ()
+            aborted = {(one.producer_id, one.first_offset) for one in seen}
+            data = records.bytes()
+            for position, header in scan(data):
+                part = data[position : position + header.size_in_bytes]
+                if header.last_offset < offset:
+                    raise CorruptRecord(f"offset {header.base_offset} after {offset}")
+                first, offset = offset, header.last_offset + 1
+                if not crc_is_valid(part, 0, header):
+                    yield first, offset, f"the CRC of the batch at {header.base_offset}"
+                    continue
+                hidden = header.is_transactional and any(
+                    producer == header.producer_id and start <= header.base_offset for producer, start in aborted
+                )
+                if not header.is_control and not hidden:
+                    rows = iter_records(part)
+                    found |= {(row.offset, _plain(row.key), _plain(row.value)) for row in rows if row.offset >= first}
+            if offset == before:
+                raise CorruptRecord(f"nothing at {offset}")
+        except (KafkaError, CorruptRecord) as error:
+            yield offset, limit, str(error)
+            return
+
+
+def _plain(value: bytes | memoryview | None) -> bytes | None:
+    return None if value is None else bytes(value)

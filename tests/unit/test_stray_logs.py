@@ -12,9 +12,12 @@ from odradek.batches.encode import encode_batch
 from odradek.broker import stray_restore
 from odradek.broker.config import BrokerConfig
 from odradek.broker.log_directory import LogDirectory
+from odradek.broker.metadata_check import METADATA_PARTITION
+from odradek.broker.metadata_diagnosis import Diagnosis
 from odradek.broker.metadata_loader import MetadataLoader
-from odradek.broker.metadata_log import DIRECTORY, Catalog
+from odradek.broker.metadata_log import DIRECTORY, Catalog, DamagedMetadata
 from odradek.broker.metadata_publishers import PartitionLogs
+from odradek.broker.metadata_repair import RepairPlan
 from odradek.broker.scheduler import finish
 from odradek.broker.stray_logs import STRAY_DIRECTORY, renamed
 from odradek.catalog.shard import BeginEpochs, CreateTopic, DeleteTopic
@@ -22,6 +25,7 @@ from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
+from odradek.storage import checkpoints
 from odradek.storage.files import MemoryFiles
 
 HOME = Path("/data")
@@ -82,8 +86,18 @@ def put_back(files: MemoryFiles, kept: dict[Path, bytes]) -> None:
         files.modified[path] = T0
 
 
-def with_stray(*, clean: bool) -> MemoryFiles:
-    """A directory with 7 records of ``flights``, whose catalogue is an older copy from before its creation."""
+def forget_end(files: MemoryFiles) -> None:
+    """Removes the end of the metadata log from the checkpoint, as an older copy of all files has not this end."""
+    points = checkpoints.read_offsets(HOME / checkpoints.RECOVERY_POINT, files)
+    points.pop(METADATA_PARTITION, None)
+    checkpoints.write_offsets(HOME / checkpoints.RECOVERY_POINT, points, files)
+
+
+def with_stray(*, clean: bool, is_noted: bool = False) -> MemoryFiles:
+    """A directory with 7 records of ``flights``, whose catalogue is an older copy from before its creation.
+
+    ``is_noted``: the checkpoint of recovery points is no older copy.
+    """
     files = MemoryFiles()
     life = Life(files)
     life.create("other", UUID(int=8))
@@ -92,12 +106,57 @@ def with_stray(*, clean: bool) -> MemoryFiles:
     life.append("flights", 7)
     life.directory.partitions["flights", 0].log.delete_before(3)
     life.directory.checkpoint_log_starts()
+    life.directory.checkpoint_recovery_points()
     if clean:
         life.stop()
     else:
         life.kill()
     put_back(files, kept)
+    if not is_noted:
+        forget_end(files)
     return files
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_an_older_metadata_log_with_its_mark_stops_the_start_until_a_repair(clean: bool) -> None:
+    files = with_stray(clean=clean, is_noted=True)
+    before = {path: bytes(data) for path, data in files.data.items()}
+    directory = LogDirectory(HOME, lambda: T0, files)
+    directory.acquire(BrokerConfig())
+    with pytest.raises(DamagedMetadata, match=r"as recovery-point-offset-checkpoint says.*topics flights.*repair"):
+        directory.open_catalog()
+    directory.abandon()
+    assert {path: bytes(data) for path, data in files.data.items()} == before
+    RepairPlan(Diagnosis(HOME, files), T0).carry_out()
+    life = Life(files)
+    assert (life.start_offset("flights"), life.end("flights")) == (3, 7)
+    life.create("new", UUID(int=11))
+    life.stop()
+    life = Life(files)
+    assert life.end("flights") == 7
+    life.kill()
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_a_flipped_bit_in_the_id_of_a_partition_is_corrected(bit: int, caplog: pytest.LogCaptureFixture) -> None:
+    files = MemoryFiles()
+    life = Life(files)
+    life.create("flights", FLIGHTS)
+    life.append("flights", 7)
+    life.stop()
+    path = HOME / "flights-0" / checkpoints.PARTITION_METADATA
+    content = bytes(files.data[path])
+    wrong = UUID(int=FLIGHTS.int ^ 1 << 40 + bit)
+    files.write(
+        path, content.replace(checkpoints.encode_uuid(FLIGHTS).encode(), checkpoints.encode_uuid(wrong).encode())
+    )
+    life = Life(files)
+    assert life.end("flights") == 7
+    life.stop()
+    assert files.read(path) == content
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+        f"the topic id in {path} was damaged and is written again"
+    ]
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
@@ -18,9 +18,10 @@ from uuid import UUID
 
 from odradek.broker import directory_identity
 from odradek.broker.config import BrokerConfig
-from odradek.broker.metadata_check import has_content
+from odradek.broker.metadata_check import METADATA_PARTITION, has_content
 from odradek.broker.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from odradek.broker.metadata_log import Catalog, DamagedMetadata, MetadataConfig
+from odradek.broker.offset_checkpoints import OffsetCheckpoints, starts_of
 from odradek.broker.partition import Partition
 from odradek.broker.scheduler import Steps
 from odradek.broker.stray_logs import (
@@ -38,8 +39,8 @@ from odradek.catalog.shard import Topic
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.storage import checkpoints
+from odradek.storage.checkpoints import PARTITION_METADATA
 from odradek.storage.config import LogConfig
-from odradek.storage.evidence import Witnesses
 from odradek.storage.files import Files, Lock, OsFiles
 from odradek.storage.log import Log
 from odradek.storage.write_failures import WriteFailures, is_passing
@@ -83,10 +84,8 @@ class LogDirectory:
         self.failures = WriteFailures()
         self.on_opened: Callable[[Partition], object] = lambda partition: None  # after a first failure
         self._lock: Lock | None = None
-        self._recovery_points: dict[TopicPartition, int] = {}
-        self._log_starts: dict[TopicPartition, int] = {}
-        self._watermarks: dict[TopicPartition, int] = {}
-        """The high watermarks at the last stop, if it was clean."""
+        self._offsets = OffsetCheckpoints(path, self._files)
+        self._catalog: Catalog | None = None
 
     @property
     def files(self) -> Files:
@@ -179,6 +178,7 @@ class LogDirectory:
         except (KafkaError, StorageError, OSError, ValueError) as error:
             raise StorageError(f"{self.path / METADATA_DIRECTORY} cannot be read: {error}") from error
         catalog.report_failures_to(self.failures)
+        self._catalog = catalog
         return catalog
 
     def begin_recovery(self, image: CatalogImage) -> dict[str, UUID | None]:
@@ -187,19 +187,13 @@ class LogDirectory:
 
         Returns the topic's id for each directory of a partition, or None where it is not known. Raises StorageError.
         """
-        self._recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINT)
-        self._log_starts = self._read_checkpoint(checkpoints.LOG_START)
-        self._watermarks = self._read_checkpoint(checkpoints.HIGH_WATERMARK) if self.clean else {}
+        self._offsets.read(clean=self.clean)
         checkpoints.remove_clean_shutdown(self.path, self._files)
         try:
             topic_ids = self._sort_directories(image)
         except OSError as error:
             raise StorageError(f"{self.path} cannot be used: {error}") from error
-        names = self._recovery_points.keys() | self._log_starts.keys()
-        try:
-            self._remove_from_checkpoints({name for name in names if image.topic(name.topic) is None})
-        except OSError as error:
-            log.error("the checkpoints of %s could not be written: %s", self.path, error)
+        self._offsets.keep_known({topic.name for topic in image.topics()})
         self._names_at_start = set(self._files.list(self.path))
         return topic_ids
 
@@ -235,25 +229,16 @@ class LogDirectory:
         except KafkaError as error:
             log.error("partition %s-%d is offline: %s", *key, error.message)
 
-    def _read_checkpoint(self, file: str) -> dict[TopicPartition, int]:
-        """Returns the offsets of a checkpoint file. Replaces an invalid file by an empty one and returns no offsets."""
-        try:
-            return checkpoints.read_offsets(self.path / file, self._files)
-        except (StorageError, OSError) as error:
-            log.warning("recovery continues without a checkpoint: %s", error)
-        try:
-            checkpoints.write_offsets(self.path / file, {}, self._files)
-        except OSError as error:
-            log.error("%s could not be written: %s", self.path / file, error)
-        return {}
-
     def _sort_directories(self, image: CatalogImage) -> dict[str, UUID | None]:
         """Deletes directories of removed topics and sets unknown ones aside. Returns the topics' ids of the others."""
         found = sort_directories(self.path, self._files, image)
+        for name, topic_id in found.misread.items():
+            log.error("the topic id in %s was damaged and is written again", self.path / name / PARTITION_METADATA)
+            checkpoints.write_partition_metadata(self.path / name, topic_id, self._files)
         for name in found.doomed:
             log.info("removing the directory %s of a deleted topic", name)
         remove_doomed(self.path, self._files, found.doomed)
-        strays = list(set_aside(self.path, self._files, found.unknown, self._log_starts)) if found.unknown else []
+        strays = list(set_aside(self.path, self._files, found.unknown, self._offsets.starts)) if found.unknown else []
         if strays:
             log.warning(
                 "%d directories of partitions that the catalogue does not know were set aside, %s for one: "
@@ -326,13 +311,7 @@ class LogDirectory:
         if not is_known and checkpoints.read_partition_metadata(path, self._files) is None:
             self._files.make_dirs(path)
             self._write_metadata(path, topic)
-        known = Witnesses(
-            self.clean,
-            self._recovery_points.get(name, 0),
-            self._log_starts.get(name),
-            self._watermarks.get(name),
-            topic.internal,
-        )
+        known = self._offsets.witnesses(name, clean=self.clean, is_guarded=topic.internal)
         return Log.reopen(path, settings, self._now_ms(), known, leader_epoch=partition.leader_epoch, files=self._files)
 
     def _open_again(self, topic: Topic, partition: Partition, settings: LogConfig) -> None:
@@ -359,10 +338,10 @@ class LogDirectory:
 
     def _is_missed(self, name: TopicPartition) -> bool:
         """Returns whether, at a start, a checkpoint knows records of the partition."""
-        return bool(self._names_at_start) and self._recovery_points.get(name, 0) > 0
+        return bool(self._names_at_start) and self._offsets.points.get(name, 0) > 0
 
     def _create(self, path: Path, name: TopicPartition, topic: Topic, leader_epoch: int, settings: LogConfig) -> Log:
-        self._remove_from_checkpoints({name})
+        self._offsets.remove({name})
         self._files.make_dirs(path)
         self._write_metadata(path, topic)
         return Log.create(path, settings, self._now_ms(), leader_epoch=leader_epoch, files=self._files)
@@ -415,14 +394,9 @@ class LogDirectory:
         names = set()
         for topic in topics:
             for described in topic.partitions:
-                name = TopicPartition(topic.name, described.index)
-                if name in self._recovery_points or name in self._log_starts:
-                    names.add(name)
+                names.add(TopicPartition(topic.name, described.index))
                 yield None
-        try:
-            self._remove_from_checkpoints(names)
-        except OSError as error:  # the creation of a topic of this name tries again
-            log.error("the checkpoints of %s could not be written: %s", self.path, error)
+        self._offsets.try_remove(names)
 
     def remove_later(self, paths: Sequence[Path], delay_ms: int) -> None:
         """Removes directories after a delay. If the broker stops before, its next start removes them."""
@@ -440,20 +414,6 @@ class LogDirectory:
             remove()
         else:
             self.defer_removal(delay_ms, remove)
-
-    def _remove_from_checkpoints(self, names: Set[TopicPartition]) -> None:
-        """Removes partitions from the checkpoints of recovery points and of log start offsets. Raises OSError.
-
-        The files identify logs only by name, so an entry of a deleted log would apply to the next log of this name.
-        """
-        points = _without(self._recovery_points, names)
-        if points is not None:
-            checkpoints.write_offsets(self.path / checkpoints.RECOVERY_POINT, points, self._files)
-            self._recovery_points = points
-        starts = _without(self._log_starts, names)
-        if starts is not None:
-            checkpoints.write_offsets(self.path / checkpoints.LOG_START, starts, self._files)
-            self._log_starts = starts
 
     # --- upkeep -------------------------------------------------------------------------------------------------
 
@@ -509,26 +469,24 @@ class LogDirectory:
             for key, partition in self.partitions.items()
             if self._usable(partition)
         }
-        points |= self._of_offline(self._recovery_points)
-        if points != self._recovery_points:
-            checkpoints.write_offsets(self.path / checkpoints.RECOVERY_POINT, points, self._files)
-            self._recovery_points = points
+        self._offsets.write_points(points | self._without_log())
 
     def _write_log_starts(self) -> None:
-        starts = {
-            TopicPartition(*key): partition.log.log_start_offset
-            for key, partition in self.partitions.items()
-            if self._usable(partition) and partition.log.log_start_offset > partition.log.segments[0].base_offset
-        }
-        starts |= self._of_offline(self._log_starts)
-        if starts != self._log_starts:
-            checkpoints.write_offsets(self.path / checkpoints.LOG_START, starts, self._files)
-            self._log_starts = starts
+        usable = ((TopicPartition(*key), one.log) for key, one in self.partitions.items() if self._usable(one))
+        noted = self._offsets.starts
+        self._offsets.write_starts(starts_of(usable) | {name: noted[name] for name in self._offline() if name in noted})
 
-    def _of_offline(self, noted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Returns the noted offsets of partitions that are offline: the next start needs them as witnesses."""
-        offline = (TopicPartition(*key) for key, one in self.partitions.items() if not self._usable(one))
-        return {name: noted[name] for name in offline if name in noted}
+    def _offline(self) -> list[TopicPartition]:
+        return [TopicPartition(*key) for key, one in self.partitions.items() if not self._usable(one)]
+
+    def _without_log(self) -> dict[TopicPartition, int]:
+        """Returns the recovery points of the metadata log, and the noted ones of partitions that are offline: the next
+        start needs them as witnesses."""
+        noted = self._offsets.points
+        points = {name: noted[name] for name in self._offline() if name in noted}
+        if self._catalog is not None:
+            points[METADATA_PARTITION] = self._catalog.synced_end
+        return points
 
     def close(self, *, whole: bool = True) -> None:
         """Closes every log, writes the checkpoints and releases the lock.
@@ -557,21 +515,10 @@ class LogDirectory:
         self.release()
 
     def _write_last(self, watermarks: dict[TopicPartition, int], whole: bool) -> None:
-        closed = [
-            (TopicPartition(*key), p.log) for key, p in self.partitions.items() if TopicPartition(*key) in watermarks
-        ]
-        points = self._of_offline(self._recovery_points)
-        points |= {name: closed_log.recovery_point for name, closed_log in closed}
-        starts = self._of_offline(self._log_starts)
-        starts |= {
-            name: closed_log.log_start_offset
-            for name, closed_log in closed
-            if closed_log.segments and closed_log.log_start_offset > closed_log.segments[0].base_offset
-        }
+        names = {TopicPartition(*key): partition for key, partition in self.partitions.items()}
+        closed = {name: names[name].log for name in watermarks}
         try:
-            checkpoints.write_offsets(self.path / checkpoints.RECOVERY_POINT, points, self._files)
-            checkpoints.write_offsets(self.path / checkpoints.LOG_START, starts, self._files)
-            checkpoints.write_offsets(self.path / checkpoints.HIGH_WATERMARK, watermarks, self._files)
+            self._offsets.write_last(closed, watermarks, self._without_log(), self._offline())
             if whole:
                 checkpoints.write_clean_shutdown(self.path, self._files)
         except OSError as error:
@@ -579,13 +526,6 @@ class LogDirectory:
 
 
 def _do_nothing() -> None: ...
-
-
-def _without(offsets: Mapping[TopicPartition, int], names: Set[TopicPartition]) -> dict[TopicPartition, int] | None:
-    """Returns the offsets without these names, or ``None`` if they contain none of the names."""
-    if not any(name in offsets for name in names):
-        return None
-    return {name: offset for name, offset in offsets.items() if name not in names}
 
 
 def _close_log(closing: Log) -> bool:

@@ -12,9 +12,13 @@ from typing import NamedTuple
 from odradek.batches.header import ATTRIBUTES_OFFSET, HEADER_BYTES, LOG_OVERHEAD, MAGIC
 from odradek.broker.metadata_snapshot import EPOCH
 from odradek.core.crc import crc32c
+from odradek.core.errors import StorageError
+from odradek.core.ids import METADATA_TOPIC, TopicPartition
+from odradek.storage import checkpoints
 from odradek.storage.files import Buffer, Files
 from odradek.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
 
+METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 _HEADER = struct.Struct(">qiibIhi30xi")
 """Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, record count."""
 _CONTROL = 0x20
@@ -160,10 +164,14 @@ def start_fault(
     ``snapshot_end``: the end of the newest complete snapshot, or 0. ``synced_end``: the mark of the synced records.
     Without a mark, or after a clean stop, no part of the log is known to be unacknowledged. Raises OSError.
     """
-    floor = max(synced_floor(files.list(path)), synced_end or 0)
+    noted = noted_end(path.parent, files)
+    floor = max(synced_floor(files.list(path)), synced_end or 0, noted)
     fault = checked.fault
     if fault is None or (fault.is_end and not clean and synced_end is not None and fault.offset >= floor):
-        return _lost_end(path, files, checked, snapshot_end, floor)
+        lost = _lost_end(path, files, checked, snapshot_end, floor)
+        if lost is None or noted < floor or synced_end == noted:
+            return lost
+        return lost._replace(reason=f"{lost.reason}, as {checkpoints.RECOVERY_POINT} says")
     return fault
 
 
@@ -182,6 +190,17 @@ def _lost_end(path: Path, files: Files, checked: LogCheck, snapshot_end: int, fl
         return MetadataFault(path, end, -1, f"the log has no file, {reason}")
     file = path / file_name(segment_bases(path, files)[-1], LOG_SUFFIX)
     return MetadataFault(file, end, files.size(file), f"the log ends here, {reason}")
+
+
+def noted_end(data_dir: Path, files: Files) -> int:
+    """Returns the synced end of the log in the checkpoint of recovery points; 0 if nothing is there. Raises OSError.
+
+    This end is older than the mark, but an older copy of the log with its mark does not contain it.
+    """
+    try:
+        return checkpoints.read_offsets(data_dir / checkpoints.RECOVERY_POINT, files).get(METADATA_PARTITION, 0)
+    except StorageError:
+        return 0
 
 
 def synced_floor(names: list[str]) -> int:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from odradek.broker import metadata_mark, metadata_snapshot
-from odradek.broker.metadata_check import MetadataFault, check_log, start_fault, synced_floor
+from odradek.broker.metadata_check import MetadataFault, check_log, noted_end, start_fault, synced_floor
 from odradek.broker.metadata_mark import MetadataMark
 from odradek.broker.metadata_salvage import LostOffsets, Salvage
 from odradek.broker.stray_logs import METADATA_DIRECTORY, PARTITION_DIRECTORY, parsed, sort_directories, stored_id
@@ -103,7 +103,11 @@ class Diagnosis:
     def _lost(self) -> list[LostOffsets]:
         """Returns the lost offsets, without an end that a crash has cut off."""
         salvage, mark = self.salvage, self.mark
-        floor = max(synced_floor(self.files.list(self.path)), 0 if mark is None else mark.end_offset)
+        floor = max(
+            synced_floor(self.files.list(self.path)),
+            noted_end(self.data_dir, self.files),
+            0 if mark is None else mark.end_offset,
+        )
         lost = list(salvage.lost)
         if self.fault is None and lost and lost[-1].end is None:
             lost.pop()

@@ -389,6 +389,11 @@ class Catalog:
     def log_end_offset(self) -> int:
         return self._log.log_end_offset
 
+    @property
+    def synced_end(self) -> int:
+        """The offset before which all records are synced."""
+        return 0 if self._mark is None else self._mark.end_offset
+
     def check_replicas(self, replicas: tuple[int, ...]) -> None:
         """Raises KafkaError (INVALID_REPLICA_ASSIGNMENT) if these brokers cannot be the replicas of a partition."""
         self._shard.check_replicas(replicas, len(replicas))

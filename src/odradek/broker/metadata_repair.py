@@ -20,7 +20,7 @@ from uuid import UUID, uuid4
 from odradek.broker import metadata_mark, metadata_snapshot
 from odradek.broker.config import BrokerConfig
 from odradek.broker.coordinators import TYPES
-from odradek.broker.metadata_check import synced_floor
+from odradek.broker.metadata_check import noted_end, synced_floor
 from odradek.broker.metadata_diagnosis import Diagnosis, DirectoryTopic
 from odradek.broker.metadata_mark import MetadataMark
 from odradek.broker.scheduler import finish
@@ -76,7 +76,8 @@ class RepairPlan:
             self._keep_records()
             self._skip_producer_ids()
         names = self._diagnosis.files.list(diagnosis.path)
-        end_offset = max(diagnosis.salvage.end_offset, synced_floor(names))
+        noted = noted_end(diagnosis.data_dir, diagnosis.files)
+        end_offset = max(diagnosis.salvage.end_offset, synced_floor(names), noted)
         if diagnosis.mark is not None:
             end_offset = max(end_offset, diagnosis.mark.end_offset)
         for lost in diagnosis.lost:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 from uuid import UUID, uuid4
 
 from odradek.catalog.shard import Topic
@@ -28,6 +28,9 @@ _OLD_DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
 """A name as earlier releases made it: if it was too long, the partition's number was cut off."""
 _SEGMENT = re.compile(r"\d{20}\.log")
 _MAX_NAME_BYTES = 255
+_DAMAGED_BITS = 8
+"""Ids of two topics differ in about 60 bits. So an id that differs in so few bits is that of the same topic, with a
+damaged byte."""
 
 
 class TopicImage(Protocol):
@@ -44,13 +47,14 @@ class DirectorySorting(NamedTuple):
 
     ``topic_ids``: the topic's id, or None without a ``partition.metadata``, for each directory of a known partition.
     ``doomed``: the directories of removed topics. ``unknown``: the directories to set aside. ``strays``: those that an
-    earlier start has set aside.
+    earlier start has set aside. ``misread``: the right id for directories of known partitions with a damaged id.
     """
 
     topic_ids: dict[str, UUID | None]
     doomed: list[str]
     unknown: list[str]
     strays: list[str]
+    misread: dict[str, UUID]
 
 
 def renamed(name: TopicPartition, suffix: str) -> str:
@@ -62,7 +66,7 @@ def renamed(name: TopicPartition, suffix: str) -> str:
 
 def sort_directories(data_dir: Path, files: Files, image: TopicImage) -> DirectorySorting:
     """Decides about each directory in the data directory, and changes nothing. Raises OSError."""
-    found = DirectorySorting({}, [], [], [])
+    found = DirectorySorting({}, [], [], [], {})
     for name in files.list(data_dir):
         if name == METADATA_DIRECTORY:
             continue
@@ -89,6 +93,9 @@ def _sort_partition(
             return  # the opening of the log reports it
         if topic_id in (None, topic.id):
             found.topic_ids[name] = topic_id
+            return
+        if (topic_id.int ^ cast("UUID", topic.id).int).bit_count() <= _DAMAGED_BITS:
+            found.topic_ids[name] = found.misread[name] = cast("UUID", topic.id)
             return
     if topic_id is not None and image.removed_topic(topic_id) == partition.topic:
         found.doomed.append(name)

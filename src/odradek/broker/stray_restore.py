@@ -5,6 +5,7 @@ Only while no broker uses the data directory.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -13,6 +14,7 @@ from odradek.batches.header import scan
 from odradek.broker import metadata_mark
 from odradek.broker.config import BrokerConfig
 from odradek.broker.log_directory import LogDirectory
+from odradek.broker.metadata_check import METADATA_PARTITION
 from odradek.broker.metadata_log import Catalog
 from odradek.broker.metadata_repair import copy_catalog, internal_configs
 from odradek.broker.stray_logs import (
@@ -208,12 +210,22 @@ class _TopicRestore:
         files.sync_dir(self._data_dir)
 
 
+def _forget_end(data_dir: Path, files: Files) -> None:
+    """Removes the end of the metadata log from the checkpoint of recovery points: the restored log may be shorter."""
+    path = data_dir / checkpoints.RECOVERY_POINT
+    with suppress(StorageError):  # a damaged checkpoint says nothing
+        points = checkpoints.read_offsets(path, files)
+        if points.pop(METADATA_PARTITION, None) is not None:
+            checkpoints.write_offsets(path, points, files)
+
+
 def _restore_catalog(data_dir: Path, name: str, files: Files) -> list[str]:
     """Exchanges the metadata log, its mark and ``meta.properties`` for the files of a copy. Raises OSError."""
     copy = data_dir / renamed(TopicPartition(METADATA_TOPIC, 0), STRAY_SUFFIX)
     copy_catalog(data_dir, copy, files)
     path, source = data_dir / METADATA_DIRECTORY, data_dir / name
     checkpoints.remove_clean_shutdown(data_dir, files)
+    _forget_end(data_dir, files)
     files.make_dirs(path)
     for file in files.list(path):
         files.remove(path / file)

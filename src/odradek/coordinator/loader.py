@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from odradek.batches.compression import Plain, decompress_in_steps, decompress_small
 from odradek.batches.control import ABORT, COMMIT, read_control
-from odradek.batches.header import HEADER_BYTES, MIN_RECORD_BYTES, BatchHeader, scan
+from odradek.batches.header import HEADER_BYTES, MIN_RECORD_BYTES, BatchHeader, crc_is_valid, scan
 from odradek.batches.rows import read_record
 from odradek.batches.steps import BatchSteps, finish
 from odradek.coordinator.shard import CoordinatorShard, TransactionalShard
@@ -99,6 +99,11 @@ class Loader(Generic[S]):
                         "the broker, and run `odradek log check`"
                     )
                 offset = header.last_offset + 1
+                if not crc_is_valid(data, position, header):
+                    raise CorruptRecord(
+                        f"the checksum of the batch at offset {header.base_offset} is wrong. Stop the broker, and run "
+                        "`odradek log check`"
+                    )
                 if header.is_control:
                     yield from self.take_marker(data, position, header)
                 else:

@@ -47,6 +47,24 @@ class LostRecords(StorageError):
     """A guarded log has lost records. The message says which."""
 
 
+class LostRange(NamedTuple):
+    """Lost offsets [``first``, ``following``); None: the end is not known. ``is_open``: maybe later ones, too."""
+
+    first: int
+    following: int | None
+    is_open: bool = False
+
+    def __str__(self) -> str:
+        first, following = self.first, self.following
+        if following is None:
+            return f"records from offset {first} on are lost"
+        if self.is_open:
+            return f"the records at offsets {first} to {following - 1} and any records after them are lost"
+        if following - first == 1:
+            return f"the record at offset {first} is lost"
+        return f"the records at offsets {first} to {following - 1} are lost"
+
+
 class Report:
     """The contradictions of one log. Each one is one line with level ERROR, or raises LostRecords."""
 
@@ -56,18 +74,9 @@ class Report:
         self.has_lost = False
         """Whether records are lost."""
 
-    def lose(self, what: str, first: int, following: int | None, *, is_proven: bool, kept: str = "") -> None:
-        """Reports lost offsets [``first``, ``following``); None: the end is not known.
-
-        Raises LostRecords if the loss is proven and the log is guarded.
-        """
+    def lose(self, what: str, lost: LostRange, *, is_proven: bool, kept: str = "") -> None:
+        """Reports lost records. Raises LostRecords if the loss is proven and the log is guarded."""
         name, data = self.directory.name, self.directory.parent
-        if following is None:
-            lost = f"records from offset {first} on are lost"
-        elif following - first == 1:
-            lost = f"the record at offset {first} is lost"
-        else:
-            lost = f"the records at offsets {first} to {following - 1} are lost"
         if is_proven and self.known.is_guarded:
             raise LostRecords(
                 f"{what}: {lost}. Nothing was changed. Stop the broker; then restore the files from a copy, or go on "
@@ -108,7 +117,8 @@ def check_end(
     behind = {base: name for base, name in orphans.items() if base >= end}
     if not later and not behind:
         if is_empty_tail and not known.clean and end not in claims.values():
-            report.lose(f"the last segment {file_name(end, LOG_SUFFIX)} is empty", end, None, is_proven=False)
+            what = f"the last segment {file_name(end, LOG_SUFFIX)} is empty"
+            report.lose(what, LostRange(end, None), is_proven=False)
         return
     texts = [*later, *(f"{name} has no {file_name(base, LOG_SUFFIX)}" for base, name in behind.items())]
     what = f"the log ends at offset {end}, but {', and '.join(texts)}"
@@ -117,7 +127,8 @@ def check_end(
         return
     is_proven = known.clean or known.recovery_point > end
     following = max([*later.values(), *(base + 1 for base in behind)])
-    report.lose(what, end, following if later else None, is_proven=is_proven)
+    # After a crash, the witnesses only know what was synced. The log may have had more records.
+    report.lose(what, LostRange(end, following if later else None, not known.clean), is_proven=is_proven)
 
 
 def check_start(report: Report, first: int, start: int, epoch_start: int | None, orphans: Mapping[int, str]) -> None:
@@ -132,7 +143,12 @@ def check_start(report: Report, first: int, start: int, epoch_start: int | None,
         what = f"the log starts at offset {first}, but its first leader epoch starts at {epoch_start}"
         if missing in orphans:
             what = f"{orphans[missing]} has no {file_name(missing, LOG_SUFFIX)}"
-        report.lose(what, missing, first, is_proven=known.clean or missing in orphans)
+        report.lose(what, LostRange(missing, first), is_proven=known.clean or missing in orphans)
+    elif epoch_start is not None and first <= start < epoch_start:
+        report.contradict(
+            f"{checkpoints.LOG_START} has {start}, but the first leader epoch starts at {epoch_start}. Records below "
+            f"offset {epoch_start} were deleted, and they may be there again"
+        )
 
 
 def check_gaps(
@@ -165,7 +181,7 @@ def check_gaps(
         else:
             continue
         found.append((end, base))
-        report.lose(what, end, base, is_proven=orphan is not None or claimed or report.known.clean)
+        report.lose(what, LostRange(end, base), is_proven=orphan is not None or claimed or report.known.clean)
     return found
 
 

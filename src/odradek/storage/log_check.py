@@ -12,6 +12,7 @@ from odradek.storage import checkpoints
 from odradek.storage.config import LogConfig
 from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.evidence import (
+    LostRange,
     Report,
     Witnesses,
     check_end,
@@ -36,10 +37,12 @@ class Findings(Report):
         super().__init__(directory, known)
         self.lines: list[str] = []
 
-    def lose(self, what: str, first: int, following: int | None, *, is_proven: bool, kept: str = "") -> None:
+    def lose(self, what: str, lost: LostRange, *, is_proven: bool, kept: str = "") -> None:
         """Adds lost offsets."""
-        lost = f"records from offset {first} on" if following is None else f"offsets {first} to {following - 1}"
-        self.lines.append(f"{self.directory.name}: {what}: {lost} {'are' if is_proven else 'may be'} lost")
+        first, following, is_open = lost
+        text = f"records from offset {first} on" if following is None else f"offsets {first} to {following - 1}"
+        text += " and any after them" if is_open else ""
+        self.lines.append(f"{self.directory.name}: {what}: {text} {'are' if is_proven else 'may be'} lost")
 
     def contradict(self, what: str) -> None:
         """Adds a wrong file."""
@@ -162,7 +165,7 @@ def _inspect_segment(segment: Segment, around: Surroundings, report: Findings) -
     for found in segment.check_bytes(around) if segment.size else ():
         if isinstance(found, BadBytes):
             what = f"{name} has {found.end - found.start} bytes at position {found.start} that are no valid batch"
-            report.lose(what, found.first_offset, None, is_proven=report.known.clean)
+            report.lose(what, LostRange(found.first_offset, None), is_proven=report.known.clean)
             continue
         segment.next_offset = found.header.last_offset + 1
         if found.is_mended:

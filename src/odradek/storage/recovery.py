@@ -25,6 +25,7 @@ from odradek.storage.checkpoints import PARTITION_METADATA
 from odradek.storage.config import LogConfig
 from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.evidence import (
+    LostRange,
     Report,
     Witnesses,
     check_end,
@@ -279,7 +280,7 @@ class LoadOfLog:
             self.segments.append(segment)
             segment.next_offset = end
             what = f"{file_name(segment.base_offset, LOG_SUFFIX)} ends at offset {end}, but its indexes go on"
-            self.report.lose(what, end, around.following, is_proven=True)
+            self.report.lose(what, LostRange(end, around.following), is_proven=True)
 
     def _is_proven(self, first_offset: int) -> bool:
         """Returns whether bad bytes are damage for sure, and not the end of a log after a crash."""
@@ -302,18 +303,19 @@ class LoadOfLog:
 
     def _lose_bytes(self, segment: Segment, bad: BadBytes, around: Surroundings, end: int) -> None:
         """Reports bad bytes, and keeps them if the log goes on without them."""
-        following = around.following
+        following, is_open = around.following, False
         if bad.first_offset < end:
             following = self._offset_after(segment, bad)
         elif following is None:
             point = self.known.recovery_point
             following = around.expected_end or (point if point > bad.first_offset else None)
-            self.is_end_reported = True
+            self.is_end_reported, is_open = True, not self.known.clean
         name = file_name(segment.base_offset, LOG_SUFFIX)
         what = f"{name} has {bad.end - bad.start} bytes at position {bad.start} that are no valid batch"
         is_proven = self._is_proven(bad.first_offset)
         kept = lost_path(self.path, bad.first_offset, following or bad.first_offset).name
-        self.report.lose(what, bad.first_offset, following, is_proven=is_proven, kept=kept)
+        lost = LostRange(bad.first_offset, following, is_open)
+        self.report.lose(what, lost, is_proven=is_proven, kept=kept)
         offsets = bad.first_offset, following or bad.first_offset
         keep_lost(self.files, segment.path(LOG_SUFFIX), bad.start, bad.end, offsets)
         if following is not None:
