@@ -36,5 +36,5 @@ def test_a_batch_with_a_flipped_bit_is_not_loaded() -> None:
     for at in range(HEADER_BYTES, len(data)):
         for bit in range(8):
             damaged = data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]
-            with pytest.raises(CorruptRecord, match="the checksum of the batch at offset 0 is wrong.*odradek log check"):
+            with pytest.raises(CorruptRecord, match=r"checksum of the batch at offset 0 is wrong.*odradek log check"):
                 load(damaged)
