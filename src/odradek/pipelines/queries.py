@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -12,10 +13,16 @@ from odradek.pipelines.causes import cause_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 _POLL_S = 0.5
 _PATIENCE_S = 20.0
+_STARTS = 3
+_LATE = "Timed out while waiting for the Python worker to connect back"
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
+
+
+log = logging.getLogger("odradek.pipelines")
 
 
 class QueryFailed(OdradekError):
@@ -34,10 +41,18 @@ def run_query(
     """Calls ``add`` with each micro-batch and its number. Without ``trigger``, the query reads what the topics have
     now. With ``trigger`` (``10 seconds``), the query reads at this interval. If ``stop`` is set, the query ends early.
     ``on_poll`` is called about every half second while the query runs. Raises QueryFailed.
+
+    At a query's start, Spark gives Python ten seconds to start, and no setting changes that. A busy machine needs
+    longer. So such a query is started again, up to two times.
     """
+    from pyspark.errors import StreamingQueryException
+
     failed: list[Exception] = []
+    has_begun = False
 
     def add_or_note(batch: DataFrame, number: int) -> None:
+        nonlocal has_begun
+        has_begun = True
         try:
             add(batch, number)
         except Exception as error:
@@ -47,19 +62,30 @@ def run_query(
     with spark_failures("the Spark query stopped", failed), plain_timestamps(stream.sparkSession):
         writer = stream.writeStream.foreachBatch(add_or_note).option("checkpointLocation", checkpoint)
         chosen = writer.trigger(availableNow=True) if trigger is None else writer.trigger(processingTime=trigger)
-        query = chosen.start()
-        try:
-            waited_s = 0.0
-            while not query.awaitTermination(_POLL_S):
-                on_poll()
-                if stop is not None and stop.is_set():
-                    waited_s += _POLL_S
-                    # Stop between two micro-batches if the current micro-batch ends soon.
-                    if not query.status["isTriggerActive"] or waited_s > getattr(stop, "patience_s", _PATIENCE_S):
-                        return
-        finally:
-            if query.isActive:
-                query.stop()
+        for is_last in [*[False] * (_STARTS - 1), True]:
+            try:
+                _run_to_end(chosen.start(), stop, on_poll)
+                return
+            except StreamingQueryException as error:
+                if is_last or has_begun or _LATE not in cause_of(error):
+                    raise
+                log.info("the query starts again: Python needed more than ten seconds to start")
+
+
+def _run_to_end(query: StreamingQuery, stop: threading.Event | None, on_poll: Callable[[], None]) -> None:
+    """Waits for the end of a query. If ``stop`` is set, the query ends early. Raises StreamingQueryException."""
+    try:
+        waited_s = 0.0
+        while not query.awaitTermination(_POLL_S):
+            on_poll()
+            if stop is not None and stop.is_set():
+                waited_s += _POLL_S
+                # Stop between two micro-batches if the current micro-batch ends soon.
+                if not query.status["isTriggerActive"] or waited_s > getattr(stop, "patience_s", _PATIENCE_S):
+                    return
+    finally:
+        if query.isActive:
+            query.stop()
 
 
 @contextlib.contextmanager
