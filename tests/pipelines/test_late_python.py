@@ -36,7 +36,7 @@ class FakeStream:
         self.sparkSession = SimpleNamespace(conf=SimpleNamespace(get=lambda name: None, set=lambda name, value: None))
         self.isActive = False
 
-    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802  # Spark's name
+    def awaitTermination(self, timeout: float) -> bool:  # Spark's name
         for number in range(self.batches):
             self.add(None, number)
         if self.starts <= self.late:
@@ -44,10 +44,10 @@ class FakeStream:
         return True
 
     @property
-    def writeStream(self) -> FakeStream:  # noqa: N802  # Spark's name
+    def writeStream(self) -> FakeStream:  # Spark's name
         return self
 
-    def foreachBatch(self, add: Any) -> FakeStream:  # noqa: N802  # Spark's name
+    def foreachBatch(self, add: Any) -> FakeStream:  # Spark's name
         self.add = add
         return self
 
