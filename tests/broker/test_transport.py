@@ -23,7 +23,7 @@ from odradek.broker import transport as transport_module
 from odradek.broker.connection import Connection
 from odradek.core.deferred import Deferred
 from odradek.storage.files import OsFiles
-from odradek.storage.segment import Slice
+from odradek.storage.slice import Slice
 
 FILE_BYTES = 24 << 20
 TRANSPORTS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {

@@ -364,24 +364,27 @@ def test_an_unload_answers_the_long_commit_and_the_requests_behind_it() -> None:
     assert answers[-1][1].error is ErrorCode.none
 
 
-@pytest.mark.xfail(
-    reason="a failed append now has another answer: see the rules of failed writes in docs/limits.md", strict=False
+@pytest.mark.parametrize(
+    ("code", "others"),
+    [
+        (ErrorCode.kafka_storage_error, ErrorCode.none),  # as in Kafka, the error concerns only the failed batch
+        (ErrorCode.not_leader_or_follower, ErrorCode.not_coordinator),  # the shard is rebuilt
+    ],
 )
-def test_a_failed_append_during_a_long_commit_answers_all_requests() -> None:
+def test_a_failed_append_during_a_long_commit_answers_all_requests(code: ErrorCode, others: ErrorCode) -> None:
     from odradek.core.errors import KafkaError
 
     harness = GroupHarness(partition_count=1)
     answers: list[tuple[str, Any]] = []
-    harness.partitions[0].fail_with = KafkaError(ErrorCode.kafka_storage_error, "full")
-    _submit(harness, _long(count=1), answers, "short")  # its append fails in the next tick
+    harness.partitions[0].fail_with = KafkaError(code, "full")
+    _submit(harness, _long("short", count=1), answers, "short")  # its append fails in the next tick
     _submit(harness, _long(), answers, "long")
-    _submit(harness, OffsetFetch("g", [("t", (0,))]), answers, "fetch")
+    _submit(harness, OffsetFetch("short", [("t", (0,))]), answers, "fetch")
     harness.world.settle()
-    assert {name: reply.error for name, reply in answers} == {
-        "short": ErrorCode.not_coordinator,
-        "long": ErrorCode.not_coordinator,
-        "fetch": ErrorCode.not_coordinator,
-    }
+    errors = {name: reply.error for name, reply in answers}
+    assert errors == {"short": ErrorCode.not_coordinator, "long": others, "fetch": others}
+    assert harness.shard("g").committed("short", "t", 0) is None
+    assert (harness.shard("g").committed("g", "t", 0) is None) == (others is not ErrorCode.none)
     _submit(harness, _long(), answers, "later")
     harness.world.settle()
     assert answers[-1][1].error is ErrorCode.none

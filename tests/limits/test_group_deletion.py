@@ -237,9 +237,6 @@ def test_unloading_the_partition_ends_the_removal(comes_back: bool) -> None:
         assert harness.partitions[0].log_end_offset == written
 
 
-@pytest.mark.xfail(
-    reason="a failed append now has another answer: see the rules of failed writes in docs/limits.md", strict=False
-)
 @pytest.mark.parametrize("parts_before", [0, 3])
 def test_a_failed_append_between_parts_leaves_the_state_of_the_log(parts_before: int) -> None:
     harness = _harness()

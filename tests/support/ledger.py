@@ -90,6 +90,8 @@ class Ledger:
     """A complete ``CoordinatorShard``: accounts and their balances, each a record, and the requests that wait for a
     balance."""
 
+    reads = ()
+
     def __init__(self, is_open: Callable[[str], bool]) -> None:
         self.skipped: Counter[str] = Counter()
         self.balances: dict[str, int] = {}

@@ -19,14 +19,15 @@ from odradek.core.records import Decoded, decode
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.clean_jobs import measure
 from odradek.storage.config import DAY_MS, LogConfig
-from odradek.storage.files import MemoryFiles
 from odradek.storage.log import Log
 from support import cleaning
+from support.full_disk import FullDisk
 from support.world import World
 
 
 class WorldLog(Partition):
-    """``fail_with`` is the error of the next append. ``on_append(log, rows)`` is called with the appended rows."""
+    """``fail_with`` is the error of the next append; ``files`` may be full. ``on_append(log, rows)`` is called with the
+    appended rows."""
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class WorldLog(Partition):
         on_append: Callable[[WorldLog, list[Row]], None] | None = None,
     ) -> None:
         self.world = world
-        self.files = MemoryFiles()
+        self.files = FullDisk()
         self.fail_with: KafkaError | None = None
         self._path = Path(f"/{topic}-{index}")
         self._settings = LogConfig(cleanup_policy=frozenset({"compact"}), delete_retention_ms=delete_retention_ms)

@@ -211,17 +211,33 @@ def test_a_commit_without_room_on_the_disk_changes_nothing(harness: GroupHarness
     assert harness.offset("g", "t", 0) == 2
 
 
-def test_after_another_record_without_room_the_shard_loads_a_second_later(harness: GroupHarness) -> None:
-    harness.commit("g", "t", {0: 1})
+def _fail_to_sync(harness: GroupHarness) -> None:
     member = harness.member("g")
     generation = harness.join("g", member).reply.generation_id
     harness.partition_of("g").fail_with = KafkaError(ErrorCode.kafka_storage_error)
     assert harness.sync("g", member, generation, {member: b"x"}).reply.error_code is ErrorCode.not_coordinator
-    assert harness.runtime.shard(0) is None
-    assert harness.sync("g", member, generation).reply.error_code is ErrorCode.coordinator_load_in_progress
-    harness.world.advance(1_000)
-    assert harness.runtime.shard(0) is not None
+
+
+def test_other_records_without_room_change_nothing_and_reads_go_on(harness: GroupHarness) -> None:
+    """The first failure causes a load at once, later ones at most one in each second. Fetches of offsets never wait."""
+    harness.commit("g", "t", {0: 1})
+    _fail_to_sync(harness)
     assert harness.offset("g", "t", 0) == 1
+    _fail_to_sync(harness)
+    assert harness.runtime.shard(0) is None
+    assert harness.offset("g", "t", 0) == 1
+    assert harness.commit("g", "t", {0: 2}) == {0: ErrorCode.coordinator_load_in_progress}
+    harness.world.advance(999)
+    assert harness.runtime.shard(0) is None
+    harness.world.advance(1)
+    assert harness.runtime.shard(0) is not None
+    _fail_to_sync(harness)
+    assert harness.runtime.shard(0) is None, "the last load is too new"
+    harness.runtime.unload(0)
+    assert harness.call(9, 5, group_id="g", topics=[]).error_code is ErrorCode.not_coordinator
+    harness.runtime.load(0, harness.partitions[0])
+    harness.world.settle()
+    assert harness.commit("g", "t", {0: 2}) == {0: OK}
     harness.stable("g")
 
 

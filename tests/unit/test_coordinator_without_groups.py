@@ -134,9 +134,6 @@ def test_the_partition_of_a_key_is_known_when_the_topic_exists(bank: Bank) -> No
     assert bank.call(Total(), index=7) is ErrorCode.not_coordinator
 
 
-@pytest.mark.xfail(
-    reason="a failed append now has another answer: see the rules of failed writes in docs/limits.md", strict=False
-)
 def test_a_failed_append_changes_nothing(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shard is rebuilt from its log, and a request that waits in the old shard gets an error."""
     bank.call(Deposit("a", 5))

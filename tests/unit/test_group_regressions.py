@@ -92,9 +92,6 @@ def test_a_refused_upgrade_leaves_no_member_waiting() -> None:
     assert harness.state("g") == "Empty"
 
 
-@pytest.mark.xfail(
-    reason="a failed append now has another answer: see the rules of failed writes in docs/limits.md", strict=False
-)
 @pytest.mark.claim(55, part=True)
 @pytest.mark.behaviour(23, part=True)
 def test_offsets_of_a_deleted_topic_are_removed_after_a_failed_append(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,15 +3,21 @@ decides."""
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 from support.logs import T0, batch, put, rows_from, sequenced
 
 from odradek.batches.header import scan
+from odradek.core.errors import KafkaError
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage import checkpoints
@@ -219,8 +225,26 @@ def aborted(log: Log) -> list[tuple[int, int]]:
     return sorted((one.producer_id, one.first_offset) for one in log.aborted_in(0, log.log_end_offset))
 
 
+INDEX_DAMAGES = ["removed", "emptied", "flipped", "cut", "older"]
+
+
+def hurt_index(file: Path, damage: str) -> None:
+    data = file.read_bytes()
+    file.unlink()
+    match damage:
+        case "emptied":
+            file.write_bytes(b"")
+        case "flipped":
+            file.write_bytes(data)
+            flip(file, 9)
+        case "cut":
+            file.write_bytes(data[:-1])
+        case "older":
+            file.write_bytes(data[:-34])
+
+
 @pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("damage", ["removed", "emptied", "flipped", "cut", "older"])
+@pytest.mark.parametrize("damage", INDEX_DAMAGES)
 @pytest.mark.parametrize("number", [0, 1, -1])
 def test_an_index_of_aborted_transactions_that_disagrees_with_the_markers_is_rebuilt(
     path: Path, clean: bool, damage: str, number: int, caplog: pytest.LogCaptureFixture
@@ -231,17 +255,7 @@ def test_an_index_of_aborted_transactions_that_disagrees_with_the_markers_is_reb
     log.close()
     file = sorted(path.glob("*.txnindex"))[number]
     data = file.read_bytes()
-    match damage:
-        case "removed":
-            file.unlink()
-        case "emptied":
-            file.write_bytes(b"")
-        case "flipped":
-            flip(file, 9)
-        case "cut":
-            file.write_bytes(data[:-1])
-        case _:
-            file.write_bytes(data[:-34])
+    hurt_index(file, damage)
     again = reopen(path, Witnesses(clean, end, None, end if clean else None))
     assert aborted(again) == expected
     assert file.read_bytes() == data
@@ -251,6 +265,71 @@ def test_an_index_of_aborted_transactions_that_disagrees_with_the_markers_is_reb
     again.close()
     reopen(path, Witnesses(clean, end, None, end if clean else None))
     assert not caplog.records
+
+
+@pytest.mark.parametrize("damage", INDEX_DAMAGES)
+@pytest.mark.parametrize("is_reopened", [False, True])
+def test_an_index_of_aborted_transactions_that_changes_under_a_running_broker_hides_nothing(
+    tmp_path: Path, is_reopened: bool, damage: str
+) -> None:
+    """A reader gets an error as often as it asks, and other reads go on. The next start rebuilds the index."""
+    whole = transactions(tmp_path / "t-0")
+    expected, end = aborted(whole), whole.log_end_offset
+    whole.close()
+    names = sorted(file.name for file in (tmp_path / "t-0").glob("*.txnindex"))
+    for number, name in enumerate(names, 1):
+        path = tmp_path / f"t-{number}"
+        if is_reopened:
+            shutil.copytree(tmp_path / "t-0", path)
+            log = reopen(path, Witnesses(True, end, None, end))
+        else:
+            log = transactions(path)
+        hurt_index(path / name, damage)
+        for segment in log.segments:
+            segment.close_file()  # maps of removed files would still have the right entries
+        for _ in range(3):
+            with pytest.raises(OSError, match=name):
+                aborted(log)
+        assert log.read(0, 1000).size
+        if number % 2:
+            with suppress(KafkaError):
+                log.close()
+        log.abandon()
+        again = reopen(path, Witnesses(False, log.recovery_point))
+        assert aborted(again) == expected
+        assert (path / name).read_bytes() == (tmp_path / "t-0" / name).read_bytes()
+        again.abandon()
+
+
+@pytest.mark.parametrize("suffix", [".txnindex", ".index", ".timeindex"])
+def test_an_index_that_cannot_be_opened_refuses_the_append(
+    path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the marker of an aborted transaction would be in the log without its entry in the index."""
+    transactions(path).close()
+    log = reopen(path, Witnesses(True, 90, None, 90), replace(PLAIN, segment_bytes=10_000))
+    before, end = aborted(log), log.log_end_offset
+    put(log, sequenced(0, 2, 99, 0, transactional=True))
+    log.abandon()
+    log = reopen(path, Witnesses(True, 90), replace(PLAIN, segment_bytes=10_000))
+    opened = os.open
+
+    def fails(name: Any, *args: Any, **options: Any) -> int:
+        if str(name).endswith(suffix):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(name))
+        return opened(name, *args, **options)
+
+    marker = EndTransactionMarker(99, 0, 0, False, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", fails)
+        for _ in range(2):
+            with pytest.raises(KafkaError, match="Too many open files"):
+                log.append_marker(marker, now_ms=T0, leader_epoch=0)
+            assert (log.log_end_offset, log.open_transactions, log.offline) == (end + 2, {99: end}, None)
+    log.append_marker(marker, now_ms=T0, leader_epoch=0)
+    assert aborted(log) == sorted([*before, (99, end)])
+    log.abandon()
+    assert aborted(reopen(path, Witnesses(False, 90))) == sorted([*before, (99, end)])
 
 
 def test_a_raised_start_and_removed_segments_are_no_contradiction(path: Path, caplog: pytest.LogCaptureFixture) -> None:

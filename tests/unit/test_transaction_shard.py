@@ -525,9 +525,6 @@ def test_an_open_transaction_times_out_after_a_restart(coordinator: Coordinator)
     assert coordinator.transaction.state is TransactionState.PREPARE_ABORT
 
 
-@pytest.mark.xfail(
-    reason="a failed append now has another answer: see the rules of failed writes in docs/limits.md", strict=False
-)
 def test_a_decision_that_cannot_be_written_changes_nothing(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from odradek.broker.api import Hangup
 from odradek.broker.request_memory import SMALL_REQUEST_BYTES
 from odradek.broker.transport import FILE_FROM_BYTES, FileSender, takes_spare
 from odradek.core.deferred import Deferred
-from odradek.storage.segment import Slice
+from odradek.storage.slice import Slice
 from odradek.wire.chunks import Chunk, joined
 from odradek.wire.frames import FrameError, FrameReader
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import cast
 
 from odradek.storage.descriptors import SHARED, is_spare
-from odradek.storage.segment import Slice
+from odradek.storage.slice import Slice
 from odradek.wire.chunks import Chunk
 
 log = logging.getLogger("odradek.broker")

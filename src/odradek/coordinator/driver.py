@@ -13,6 +13,7 @@ from odradek.coordinator import jobs
 from odradek.coordinator.append_errors import error_code, is_storage_error, log_failed_append
 from odradek.coordinator.jobs import CheckedRequest, Origin, ShardJob, Waiting, WriteMarker
 from odradek.coordinator.loader import Load, Loader, S, call_on_loaded
+from odradek.coordinator.reloads import CATCH_UP, CATCH_UP_MS, RELOAD, Reloads
 from odradek.coordinator.replies import PendingReply, Promise, ReplyQueue, announcement, error_replies
 from odradek.coordinator.services import Services
 from odradek.coordinator.shard import transactional
@@ -41,18 +42,14 @@ from odradek.core.transaction_marker import EndTransactionMarker
 
 log = logging.getLogger("odradek.broker")
 
-CATCH_UP_MS = 10_000
 LITTLE_RECORDS = 500
 EFFECTS_AT_ONCE = 200
-RELOAD_MS = 1_000  # the time before a load after a failed write; the load may write at its end, and fail again
-_CATCH_UP: Hashable = object()  # the keys of the driver's own timers among those of its shard
-_RELOAD: Hashable = object()
 
 
 class Driver(Generic[S]):
     """Runs one shard: appends and replays its records, then sends its replies.
 
-    ``error`` is NONE while requests are handled. Otherwise all requests get this error: COORDINATOR_LOAD_IN_PROGRESS
+    ``error`` is NONE while requests are handled. Otherwise requests get this error: COORDINATOR_LOAD_IN_PROGRESS
     during a load, NOT_COORDINATOR if the log cannot be read or the shard was unloaded.
     """
 
@@ -76,6 +73,7 @@ class Driver(Generic[S]):
         self.awaited: Deferred[Any] | None = None  # the promise that the load waits for
         self._loading: Load | None = None
         self._is_rebuilt = False
+        self._reloads: Reloads[S] = Reloads(runtime.steady)
 
     def _new_shard(self) -> S:
         return self._runtime.new_shard(lambda: self.batch_bytes)
@@ -99,14 +97,14 @@ class Driver(Generic[S]):
         if self._records and not request.batched and not self.flush() and self._waiting is not None:
             self._waiting.append((request, promise))  # the flush failed, and the new shard has a job
             return
-        if self.error is not ErrorCode.none:
+        shard = self.shard if self.error is ErrorCode.none else self._reloads.reader_of(request)
+        if shard is None:
             promise.resolve(self._runtime.error_reply(request, self.error))
             return
-        now_ms = self._runtime.clock()
-        # ``clock`` may change ``skew_ms``, so it is called first.
+        now_ms = self._runtime.clock()  # this may change ``skew_ms``
         origin = Origin(request, promise, self._runtime.skew_ms, [])
         try:
-            result = self.shard.handle(now_ms, request)
+            result = shard.handle(now_ms, request)
         except Exception:
             self._fail_shard(origin)
             return
@@ -230,7 +228,7 @@ class Driver(Generic[S]):
         """Passes a due timer to the shard after all earlier calls, unless one of these has cancelled the timer or set
         it again."""
         number = self.timers[key]
-        if key is _RELOAD:
+        if key is RELOAD:
             del self.timers[key]
             self.start_load()
             return
@@ -239,7 +237,7 @@ class Driver(Generic[S]):
             if self.timers.get(key) != number:
                 return Result()
             del self.timers[key]
-            if key is _CATCH_UP:
+            if key is CATCH_UP:
                 return shard.catch_up(now_ms)
             return shard.on_timer(now_ms, key)
 
@@ -263,11 +261,9 @@ class Driver(Generic[S]):
                 self._begin(ShardJob(self._carry_out_in_steps(result, origin), origin))
                 return
             self._carry_out(result.effects, origin)
-        is_batched = False
-        if request is not None:
-            is_batched = request.batched
-            if result.reply is not None:
-                replies.append((request, promise, result.reply))
+        is_batched = request is not None and request.batched
+        if request is not None and result.reply is not None:
+            replies.append((request, promise, result.reply))
         if result.producer is not None:
             self._write_transactional(result.records, result.producer, replies)
             return
@@ -452,7 +448,7 @@ class Driver(Generic[S]):
 
         With ``may_be_refused`` the log may refuse a producer's write. Then the result is None, too, but the shard
         stays: otherwise each request of a fenced producer would cause a load. For the same reason it stays if the disk
-        has no room for ``commits``. For other records it loads after ``RELOAD_MS``: the log logs its state once.
+        has no room for ``commits``. A load after other records without room may be delayed (``Reloads``).
         """
         try:
             return append().base_offset
@@ -464,7 +460,7 @@ class Driver(Generic[S]):
                 replies.clear()
                 return None
             log_failed_append(str(self), error)
-            self._fail_and_restart(replies, error_code(error), delay_ms=RELOAD_MS if is_unwritable else 0)
+            self._fail_and_restart(replies, error_code(error), is_unwritable=is_unwritable)
             return None
 
     def _fail_replay(self, offset: int, replies: list[PendingReply]) -> None:
@@ -472,11 +468,11 @@ class Driver(Generic[S]):
         log.exception("%s: the replay of the new record at offset %d failed", self, offset)
         self._fail_and_restart(replies, ErrorCode.unknown_server_error)
 
-    def _fail_and_restart(self, replies: list[PendingReply], error: ErrorCode, *, delay_ms: int = 0) -> None:
+    def _fail_and_restart(self, replies: list[PendingReply], error: ErrorCode, *, is_unwritable: bool = False) -> None:
         """Replies with ``error`` and replaces the shard by a new one that loads the log."""
         self._fail(replies, error)
         replies.clear()
-        self._restart(ErrorCode.not_coordinator, delay_ms)
+        self._restart(ErrorCode.not_coordinator, is_unwritable=is_unwritable)
 
     def release(self) -> bool:
         """Sends replies that wait for the high watermark. Returns False if that failed: the shard is then a new one."""
@@ -503,6 +499,7 @@ class Driver(Generic[S]):
         """Replies to all requests with ``error`` and drops all state."""
         self.error = error
         self.timers.clear()
+        self._reloads.end()
         reply_to = self.shard.reply_to_dropped
         parked = [(request, promise, reply_to(request, error)) for request, promise in self._parked.values()]
         waiting = self._replies
@@ -526,21 +523,24 @@ class Driver(Generic[S]):
         pending += [(*entry, None) for entry in waiting or () if isinstance(entry, tuple)]
         return pending
 
-    def _restart(self, error: ErrorCode, delay_ms: int = 0) -> None:
+    def _restart(self, error: ErrorCode, *, is_unwritable: bool = False) -> None:
         """Replaces the shard by a new one that loads the log: the old state may be ahead of the log."""
+        former = self.shard
         self.stop(error)
         self._is_rebuilt = True
         self.shard = self._new_shard()
-        if delay_ms:
-            self.error = ErrorCode.coordinator_load_in_progress
-            self._runtime.timers.set(self, _RELOAD, self._runtime.steady() + delay_ms)
-        else:
+        at_ms = self._reloads.begin(former) if is_unwritable else None
+        if at_ms is None:
             self.start_load()
+        else:
+            self.error = ErrorCode.coordinator_load_in_progress
+            self._runtime.timers.set(self, RELOAD, at_ms)
 
     # --- loading ----------------------------------------------------------------------------------------------
 
     def start_load(self) -> None:
         self.error = ErrorCode.coordinator_load_in_progress
+        self._reloads.end()
         try:
             self._load_offset = self._partition.log_start_offset
         except (KafkaError, StorageError) as error:
@@ -587,7 +587,7 @@ class Driver(Generic[S]):
         self.error = ErrorCode.none
         self.step(lambda shard, now_ms: run_first_step(call_on_loaded(shard, now_ms, str(self))))
         if self._is_rebuilt:  # ``catch_up`` may have failed before: a delay limits the number of rebuilds
-            self._runtime.timers.set(self, _CATCH_UP, self._runtime.steady() + CATCH_UP_MS)
+            self._runtime.timers.set(self, CATCH_UP, self._runtime.steady() + CATCH_UP_MS)
         else:
             self.step(lambda shard, now_ms: shard.catch_up(now_ms))
 

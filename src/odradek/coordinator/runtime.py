@@ -22,7 +22,8 @@ Rules
 * The records of all ``batched`` requests of one tick (commits) are appended as one batch and replayed. The records of
   any other request are appended and replayed at once. The replies are sent after the replay, when the
   high watermark has passed these records.
-* If an append fails, its requests get the error by Kafka's mapping, and the shard is rebuilt from its log.
+* If an append fails, its requests get the error by Kafka's mapping, and the shard is rebuilt from its log. If the disk
+  has no room, commits leave the shard as it is, and other records cause at most one load in each second (``reloads``).
 * A record that cannot be replayed is skipped, counted and logged as a warning. It does not stop a load.
 * Between two steps of a shard, other shards serve requests. Requests to the same shard wait and are handled in order.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Hashable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from odradek.core.effects import Block, Request, Result, ResultSteps, SimpleRecord
 from odradek.core.errors import ErrorCode
@@ -23,6 +23,8 @@ class CoordinatorShard(Protocol):
 
     skipped: Counter[str]
     """The number of records that were not replayed, by reason. The loader counts here, too."""
+    reads: ClassVar[tuple[type[Request], ...]]
+    """The kinds of requests that ``handle`` answers from durable state alone, without effects and records."""
 
     # --- requests ---------------------------------------------------------------------------------------------
 

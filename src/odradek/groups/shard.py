@@ -102,6 +102,8 @@ class GroupShard:
     the offsets of deleted topics; without it ``catch_up`` deletes nothing.
     """
 
+    reads = (OffsetFetch, DescribeConsumerGroup)
+
     def __init__(
         self, config: GroupConfig, image: MetadataImage | None = None, topic_id: TopicIds | None = None
     ) -> None:

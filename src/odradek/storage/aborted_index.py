@@ -7,6 +7,7 @@ transaction has no file. Each entry is written at once; after a crash, recovery 
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,8 +15,9 @@ from typing import NamedTuple, Protocol
 
 from odradek.batches.aborted_transactions import AbortedTransaction
 from odradek.core.crc import crc32c
-from odradek.storage.files import Files
+from odradek.storage.files import Files, Mapped
 from odradek.storage.index import IndexCorrupt, IndexFile
+from odradek.storage.index_digests import IndexDigest
 from odradek.storage.write_failures import is_passing
 
 _VERSION = 0
@@ -46,11 +48,36 @@ class AbortedIndex(IndexFile):
     """
 
     entry = _ENTRY
-    __slots__ = ("_smallest",)
+    __slots__ = ("_checked", "_known", "_smallest")
 
-    def __init__(self, path: Path, base_offset: int, files: Files) -> None:
+    def __init__(self, path: Path, base_offset: int, files: Files, known: IndexDigest | None = None) -> None:
+        """``known``: the digest of the entries. With it, each read of another file raises OSError."""
         super().__init__(path, base_offset, files)
         self._smallest: list[int] = []
+        self._known = known
+        self._checked: Mapped | None = None
+
+    def _data(self) -> Mapped:
+        data = super()._data()
+        if self._memory is None and self._known is not None and data is not self._checked:
+            if self._digest_of(data) != self._known:
+                self._view = None
+                reason = "is not the index that was written; restart the broker, because a start rebuilds it"
+                raise OSError(errno.EIO, reason, str(self.path))
+            self._checked = data
+        return data
+
+    def _digest_of(self, data: Mapped) -> IndexDigest:
+        return IndexDigest(self.base_offset, len(data) // self.entry.size, crc32c(bytes(data)))
+
+    def digest(self) -> IndexDigest | None:
+        """Returns the digest of the entries; None without entries. Raises OSError."""
+        found = self._digest_of(self._data())
+        if not found.entries:
+            return None
+        if self._memory is None:
+            self._known = found
+        return found
 
     def append(self, entry: AbortedEntry) -> None:
         """Writes an entry. Raises OSError. After a passing error the next write includes it."""
@@ -68,7 +95,9 @@ class AbortedIndex(IndexFile):
     def seal(self) -> None:
         """Writes the index of a closed segment and frees its memory."""
         if self.size:
+            known = self.digest()
             super().seal()
+            self._known = known
 
     def collect(self, start: int, end: int, found: list[AbortedTransaction]) -> bool:
         """Adds the transactions with records in [``start``, ``end``). Returns True if no later segment
@@ -98,10 +127,6 @@ class AbortedIndex(IndexFile):
                 return -1
             smallest.append(min(_FIRST_OFFSETS.unpack_from(view, at)))
         return smallest[block]
-
-    def crc(self) -> int:
-        """Returns the CRC32C of the entries."""
-        return crc32c(bytes(self._data()))
 
     def all_entries(self) -> list[AbortedEntry]:
         """Returns the whole entries, which may be damaged."""

@@ -37,9 +37,10 @@ from odradek.storage.offset_assignment import assign_offsets
 from odradek.storage.producers import Producers
 from odradek.storage.recovery import EndedTransaction, LoadedLog, begin, load, note_batch
 from odradek.storage.retention import Rule, count_due, rules
-from odradek.storage.segment import FoundOffset, Segment, Slice
+from odradek.storage.segment import FoundOffset, Segment
 from odradek.storage.segment_read import read_slice
 from odradek.storage.segment_swap import discard_cleaned, remove_files, swap
+from odradek.storage.slice import Slice
 from odradek.storage.time_search import NOTHING_FOUND, LastFound, first_at_least, greatest
 from odradek.storage.verification import Guard
 from odradek.storage.write_failures import SyncFailed
@@ -224,6 +225,11 @@ class Log(LogTransactions):
         """
         self._check_online()
         self.producers.check_marker(marker)
+        if not marker.commit:
+            try:
+                self._segments[-1].aborted_index.open_for_append()  # otherwise its entry may be lost
+            except OSError as error:
+                raise self._fail("append", error) from error
         data = encode_marker(marker, now_ms)
         return self._write(data, validate(data, client=False), now_ms, leader_epoch)
 

@@ -13,7 +13,8 @@ from odradek.storage.config import LogConfig
 from odradek.storage.index_digests import IndexDigest
 from odradek.storage.log_state import LogState
 from odradek.storage.producers import STATES_AT_ONCE, Producers
-from odradek.storage.segment import Segment, Slice
+from odradek.storage.segment import Segment
+from odradek.storage.slice import Slice
 from odradek.storage.verification import Guard, Verifications
 
 

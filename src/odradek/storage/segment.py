@@ -64,51 +64,6 @@ class FoundOffset(NamedTuple):
     leader_epoch: int
 
 
-class Slice:
-    """Bytes of a segment file: whole batches, perhaps with a part of the next one.
-
-    The bytes can be read while this object exists, even after the segment was removed. ``base_offset`` is that of the
-    first batch; an empty slice has the requested offset.
-    """
-
-    __slots__ = ("base_offset", "file", "on_failure", "position", "size")
-
-    def __init__(
-        self,
-        file: File | None,
-        position: int,
-        size: int,
-        base_offset: int,
-        on_failure: Callable[[OSError], object] | None = None,
-    ) -> None:
-        self.file = file
-        self.on_failure = on_failure
-        self.position = position
-        self.size = size
-        self.base_offset = base_offset
-
-    def __len__(self) -> int:
-        return self.size
-
-    def send(self, socket: int, start: int) -> int:
-        """Writes bytes from position ``start`` of the slice to a socket. Returns how many. Raises OSError."""
-        if self.file is None:
-            raise OSError("an empty slice has no file")
-        return self.file.send(socket, self.position + start, self.size - start)
-
-    def report_failure(self, error: OSError) -> None:
-        """Reports a failed read of the file to the log, which goes offline."""
-        if self.on_failure is not None:
-            self.on_failure(error)
-
-    def bytes(self) -> bytes:
-        """Reads and returns the bytes. Raises OSError."""
-        return self.file.pread(self.position, self.size) if self.file is not None and self.size else b""
-
-    def memoryview(self) -> memoryview:
-        return memoryview(self.bytes())
-
-
 class Segment:
     """A segment. ``next_offset`` is the offset after the last record, ``size`` the bytes in the file.
 
@@ -119,7 +74,7 @@ class Segment:
 
     __slots__ = (
         "_aborted_index", "_bytes_since_index", "_digest", "_file", "_files", "_first_timestamp", "_index_bytes",
-        "_offset_index", "_time_index", "base_offset", "config", "created_ms", "directory", "has_aborted",
+        "_is_ready", "_offset_index", "_time_index", "base_offset", "config", "created_ms", "directory", "has_aborted",
         "max_timestamp", "max_timestamp_offset", "next_offset", "removed", "size",
     )  # fmt: skip
 
@@ -143,6 +98,7 @@ class Segment:
         self._first_timestamp: int | None = None
         self._bytes_since_index = 0
         self._index_bytes = _UNKNOWN
+        self._is_ready = False
 
     def path(self, suffix: str) -> Path:
         return self.directory / file_name(self.base_offset, suffix)
@@ -173,7 +129,7 @@ class Segment:
     @property
     def aborted_index(self) -> AbortedIndex:
         if self._aborted_index is None:
-            self._aborted_index = AbortedIndex(self.path(TXN_INDEX_SUFFIX), self.base_offset, self._files)
+            self._aborted_index = AbortedIndex(self.path(TXN_INDEX_SUFFIX), self.base_offset, self._files, self._digest)
             if not self.has_aborted:
                 self._aborted_index.begin()
         return self._aborted_index
@@ -187,8 +143,7 @@ class Segment:
     def digest(self) -> IndexDigest | None:
         """Returns the digest of the index of aborted transactions; None without entries. Raises OSError."""
         if self._digest is None and self.has_aborted:
-            index = self.aborted_index
-            self._digest = IndexDigest(self.base_offset, index.entries, index.crc()) if index.entries else None
+            self._digest = self.aborted_index.digest()
         return self._digest
 
     def drop_aborted(self) -> list[AbortedEntry]:
@@ -263,11 +218,13 @@ class Segment:
     def close_file(self) -> None:
         """Closes the file and drops saved indexes. Their next use opens them again."""
         self._file = None
+        self._is_ready = False
         if self._offset_index is not None and self._offset_index.is_saved:
             self._offset_index = None
         if self._time_index is not None and self._time_index.is_saved:
             self._time_index = None
         if self._aborted_index is not None and self._aborted_index.is_saved:
+            self.digest()
             self._aborted_index = None
 
     def claimed_end(self) -> int:
@@ -370,18 +327,26 @@ class Segment:
 
         Raises OSError. Then the segment is as before, and its file too, unless even the removal of bytes failed.
         """
+        if not self._is_ready:
+            self._open_indexes()
         try:
             self.file.append(parts)
         except OSError:
             with suppress(OSError):  # the log tries the removal again before the next append
                 self.cut_torn_end()
             raise
-        if not self.size:
-            self._begin_indexes()
         for batch in batches:
             if self._first_timestamp is None:
                 self._first_timestamp = batch.max_timestamp
             self._index(batch.last_offset, batch.max_timestamp, batch.size)
+
+    def _open_indexes(self) -> None:
+        """Reads the indexes into memory before the first append, because an append must not fail after its write."""
+        if not self.size:
+            self._begin_indexes()
+        self.offset_index.open_for_append()
+        self.time_index.open_for_append()
+        self._is_ready = True
 
     def cut_torn_end(self) -> None:
         """Removes the bytes of a failed append from the file. Raises OSError."""
@@ -413,6 +378,7 @@ class Segment:
 
     def seal(self) -> None:
         """Closes the segment for appends: writes the indexes, and the last entry of the time index."""
+        self._is_ready = False
         if self.size:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
         self.offset_index.seal()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from odradek.storage.segment import Segment, Slice
+from odradek.storage.segment import Segment
+from odradek.storage.slice import Slice
 
 
 def read_slice(

@@ -34,6 +34,12 @@ def is_passing(error: OSError) -> bool:
     return not isinstance(error, SyncFailed) and (error.errno in _PASSING or is_exhausted(error))
 
 
+def _remedy(error: OSError) -> str:
+    if is_exhausted(error):
+        return "raise the limit of open files (ulimit -n, fs.file-max)"
+    return "raise the limit of a file's size (ulimit -f)" if error.errno == errno.EFBIG else "free space on this disk"
+
+
 def free_bytes(path: Path) -> int | None:
     """Returns the free bytes of the disk with ``path``; None if they are unknown."""
     if not hasattr(os, "statvfs"):
@@ -80,8 +86,8 @@ class WriteFailures:
             free = free_bytes(path)
             _log.warning(
                 "%s: %s failed: %s (errno %s, %s bytes free): reads go on, writes get KAFKA_STORAGE_ERROR and are "
-                "tried again until they succeed; free space on this disk",
-                path, action, error.strerror or error, error.errno, "unknown" if free is None else free,
+                "tried again until they succeed; %s",
+                path, action, error.strerror or error, error.errno, "unknown" if free is None else free, _remedy(error),
             )  # fmt: skip
             self.on_begin()
 

@@ -105,6 +105,8 @@ class TransactionShard:
     is unknown.
     """
 
+    reads = (VerifyPartitions, DescribeTransaction, ListTransactions)
+
     def __init__(
         self,
         config: TransactionConfig,

@@ -34,7 +34,7 @@ from odradek.broker.scheduler import Steps, finish
 from odradek.broker.transport import FILE_FROM_BYTES
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.storage.segment import Slice
+from odradek.storage.slice import Slice
 from odradek.wire.chunks import Chunk
 from odradek.wire.produce_fetch_replies import FetchedPartition, fetch_reply, fetch_reply_in_steps
 from odradek.wire.schemas import milliseconds

@@ -1,0 +1,52 @@
+"""Bytes of a segment file for a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from odradek.storage.files import File
+
+
+class Slice:
+    """Bytes of a segment file: whole batches, perhaps with a part of the next one.
+
+    The bytes can be read while this object exists, even after the segment was removed. ``base_offset`` is that of the
+    first batch; an empty slice has the requested offset.
+    """
+
+    __slots__ = ("base_offset", "file", "on_failure", "position", "size")
+
+    def __init__(
+        self,
+        file: File | None,
+        position: int,
+        size: int,
+        base_offset: int,
+        on_failure: Callable[[OSError], object] | None = None,
+    ) -> None:
+        self.file = file
+        self.on_failure = on_failure
+        self.position = position
+        self.size = size
+        self.base_offset = base_offset
+
+    def __len__(self) -> int:
+        return self.size
+
+    def send(self, socket: int, start: int) -> int:
+        """Writes bytes from position ``start`` of the slice to a socket. Returns how many. Raises OSError."""
+        if self.file is None:
+            raise OSError("an empty slice has no file")
+        return self.file.send(socket, self.position + start, self.size - start)
+
+    def report_failure(self, error: OSError) -> None:
+        """Reports a failed read of the file to the log."""
+        if self.on_failure is not None:
+            self.on_failure(error)
+
+    def bytes(self) -> bytes:
+        """Reads and returns the bytes. Raises OSError."""
+        return self.file.pread(self.position, self.size) if self.file is not None and self.size else b""
+
+    def memoryview(self) -> memoryview:
+        return memoryview(self.bytes())
