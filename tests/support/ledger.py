@@ -90,7 +90,7 @@ class Ledger:
     """A complete ``CoordinatorShard``: accounts and their balances, each a record, and the requests that wait for a
     balance."""
 
-    reads = ()
+    reads: ClassVar[tuple[type, ...]] = ()
 
     def __init__(self, is_open: Callable[[str], bool]) -> None:
         self.skipped: Counter[str] = Counter()

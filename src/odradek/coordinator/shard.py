@@ -23,7 +23,7 @@ class CoordinatorShard(Protocol):
 
     skipped: Counter[str]
     """The number of records that were not replayed, by reason. The loader counts here, too."""
-    reads: ClassVar[tuple[type[Request], ...]]
+    reads: ClassVar[tuple[type, ...]]
     """The kinds of requests that ``handle`` answers from durable state alone, without effects and records."""
 
     # --- requests ---------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from odradek.core.effects import (
     Block,
@@ -102,7 +102,7 @@ class GroupShard:
     the offsets of deleted topics; without it ``catch_up`` deletes nothing.
     """
 
-    reads = (OffsetFetch, DescribeConsumerGroup)
+    reads: ClassVar[tuple[type, ...]] = (OffsetFetch, DescribeConsumerGroup)
 
     def __init__(
         self, config: GroupConfig, image: MetadataImage | None = None, topic_id: TopicIds | None = None

@@ -105,7 +105,7 @@ class TransactionShard:
     is unknown.
     """
 
-    reads = (VerifyPartitions, DescribeTransaction, ListTransactions)
+    reads: ClassVar[tuple[type, ...]] = (VerifyPartitions, DescribeTransaction, ListTransactions)
 
     def __init__(
         self,
