@@ -33,8 +33,16 @@ def topic(bootstrap: str) -> str:
     return name
 
 
-@pytest.mark.parametrize("writer", ["workers", "spark"])
-@pytest.mark.parametrize("kind", ["parquet", "delta"])
+# `make test` has each format and each writer once.
+EACH_ONCE = [
+    ("parquet", "workers"),
+    ("delta", "spark"),
+    pytest.param("parquet", "spark", marks=pytest.mark.slow),
+    pytest.param("delta", "workers", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("kind", "writer"), EACH_ONCE)
 def test_a_restored_checkpoint_neither_loses_nor_repeats_rows(
     kind: str,
     writer: str,

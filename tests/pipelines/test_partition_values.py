@@ -83,8 +83,16 @@ def in_duckdb(table: Path) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("writer", ["workers", "spark"])
-@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+# `make test` has each format and each writer once.
+EACH_ONCE = [
+    ("parquet", "workers"),
+    ("delta", "spark"),
+    pytest.param("parquet", "spark", marks=pytest.mark.slow),
+    pytest.param("delta", "workers", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("table_format", "writer"), EACH_ONCE)
 def test_values_that_cannot_name_folders_are_kept_with_an_error(
     table_format: str, writer: str, bootstrap: str, spark: Any, admin: Admin, tmp_path: Path
 ) -> None:
