@@ -9,13 +9,14 @@ import asyncio
 import logging
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import odradek
-from odradek.batches.control import ABORT, COMMIT
-from odradek.batches.header import crc_is_valid, scan
+from odradek.batches.aborted_transactions import AbortedTransaction
+from odradek.batches.control import ABORT, COMMIT, read_control
+from odradek.batches.header import BatchHeader, crc_is_valid, scan
 from odradek.batches.rows import iter_records
 from odradek.broker.config import BrokerConfig
 from odradek.broker.partition import Partition
@@ -355,11 +356,11 @@ def _observe_partition(state: State, name: str, partition: Partition) -> None:
     state.stable[name] = partition.log.last_stable_offset
     for committed in (False, True):
         found = state.records[name, committed] = set()
-        for refused in _read(partition.log, committed, found):
+        for refused in read_as_consumer(partition.log, committed, found):
             state.unreadable.setdefault(name, []).append(refused)
 
 
-def _read(log: Log, committed: bool, found: set[Row]) -> Iterator[tuple[int, int, str]]:
+def read_as_consumer(log: Log, committed: bool, found: set[Row]) -> Iterator[tuple[int, int, str]]:
     """Reads a log like a consumer. Yields what it is refused, and goes on behind a batch with a wrong checksum."""
     offset = log.log_start_offset
     limit = log.last_stable_offset if committed else log.high_watermark
@@ -367,8 +368,7 @@ def _read(log: Log, committed: bool, found: set[Row]) -> Iterator[tuple[int, int
         before = offset
         try:
             records = log.read(offset, 1 << 20, max_offset=limit)
-            seen = log.aborted_for(offset, records) if committed else ()
-            aborted = {(one.producer_id, one.first_offset) for one in seen}
+            aborted = AbortedFilter(log.aborted_for(offset, records) if committed else ())
             data = records.bytes()
             for position, header in scan(data):
                 part = data[position : position + header.size_in_bytes]
@@ -377,11 +377,7 @@ def _read(log: Log, committed: bool, found: set[Row]) -> Iterator[tuple[int, int
                 first, offset = offset, header.last_offset + 1
                 if not crc_is_valid(part, 0, header):
                     yield first, offset, f"the CRC of the batch at {header.base_offset}"
-                    continue
-                hidden = header.is_transactional and any(
-                    producer == header.producer_id and start <= header.base_offset for producer, start in aborted
-                )
-                if not header.is_control and not hidden:
+                elif not aborted.hides(part, header) and not header.is_control:
                     rows = iter_records(part)
                     found |= {(row.offset, _plain(row.key), _plain(row.value)) for row in rows if row.offset >= first}
             if offset == before:
@@ -389,6 +385,23 @@ def _read(log: Log, committed: bool, found: set[Row]) -> Iterator[tuple[int, int
         except (KafkaError, CorruptRecord) as error:
             yield offset, limit, str(error)
             return
+
+
+class AbortedFilter:
+    """The filter of a reader with read_committed: a transaction is aborted from its first offset to its marker."""
+
+    def __init__(self, transactions: Iterable[AbortedTransaction]) -> None:
+        self._coming = sorted(transactions, key=lambda one: one.first_offset, reverse=True)
+        self._aborted: set[int] = set()
+
+    def hides(self, batch: bytes, header: BatchHeader) -> bool:
+        while self._coming and self._coming[-1].first_offset <= header.last_offset:
+            self._aborted.add(self._coming.pop().producer_id)
+        if header.is_control:
+            control = read_control(batch, 0, header)
+            if control is not None and control.kind == ABORT:
+                self._aborted.discard(header.producer_id)
+        return header.is_transactional and header.producer_id in self._aborted
 
 
 def _plain(value: bytes | memoryview | None) -> bytes | None:

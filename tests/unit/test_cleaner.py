@@ -269,12 +269,16 @@ def test_behaviour_39_a_marker_stays_while_its_data_exists_then_until_its_horizo
 
 
 @pytest.mark.behaviour(39, part=True)
-def test_behaviour_39_an_abort_marker_after_the_cleaned_section_counts(path: Path, engine: Engine) -> None:
-    """The data is in a closed segment, the marker is in the active one, below the last stable offset."""
+@pytest.mark.parametrize("other", [False, True], ids=["below LSO", "above LSO"])
+def test_behaviour_39_an_abort_marker_after_the_cleaned_section_counts(path: Path, engine: Engine, other: bool) -> None:
+    """The data is in a closed segment, the marker is in the active one. It may be above the last stable offset, because
+    another transaction has begun before it and is open."""
     log = open_log(path)
     put(log, (b"k", b"old"))
     put(log, (b"k", b"aborted"), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
     log.roll(T0)
+    if other:
+        put(log, (b"k", b"open"), producer_id=6, producer_epoch=0, base_sequence=0, transactional=True)
     marker(log, 5, 0)
     put(log, (b"q", b"q"), producer_id=5, producer_epoch=0, base_sequence=1)
     compact(log, engine=engine)

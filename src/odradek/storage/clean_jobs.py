@@ -61,8 +61,8 @@ class SourceSegment:
 class Job:
     """The input of a cleaning. It is sent to another process as JSON.
 
-    ``sources`` are the segments that may be cleaned. ``rest`` are the later segments, which are read only below
-    ``stable_offset``. Times in ms.
+    ``sources`` are the segments that may be cleaned. ``rest`` are the later segments: the markers of transactions that
+    begin in ``sources`` are there. Times in ms.
     """
 
     directory: str
@@ -70,7 +70,6 @@ class Job:
     rest: tuple[SourceSegment, ...]
     first_dirty_offset: int
     end_offset: int
-    stable_offset: int
     segment_bytes: int
     segment_index_bytes: int
     index_interval_bytes: int
@@ -164,7 +163,6 @@ def job_of(log: Log, dirt: LogToClean, now_ms: int, *, max_keys: int, bytes_per_
         rest=tuple(source for source in sources if source.base_offset >= dirt.end_offset),
         first_dirty_offset=dirt.first_dirty_offset,
         end_offset=dirt.end_offset,
-        stable_offset=log.last_stable_offset,
         segment_bytes=config.segment_bytes,
         segment_index_bytes=config.segment_index_bytes,
         index_interval_bytes=config.index_interval_bytes,

@@ -182,7 +182,8 @@ class _Cleaning:
         search = AbortedSearch()
         for source in self.job.sources:
             yield from self._survey_segment(source, search)
-        # A transaction can end after the cleaned section, but before the last stable offset.
+        # A transaction can end after the cleaned section, even after the last stable offset, because a later
+        # transaction may still be open. Without its marker its records would count as committed.
         for source in self.job.rest:
             if not search.is_open:
                 break
@@ -195,8 +196,8 @@ class _Cleaning:
         segment = self._open(source)
         found = yield from self.engine.survey(segment, self.job.first_dirty_offset)
         for position, header in found.special:
-            if header.base_offset >= self.job.stable_offset:
-                break
+            if is_rest and not header.is_control:
+                continue  # a transaction that begins here has no record in the cleaned section
             control = read_control(segment.read_batch(position, header), 0, header) if header.is_control else None
             search.on_batch(header, control)
         if not is_rest:
