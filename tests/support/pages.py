@@ -32,7 +32,7 @@ class Example:
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             exec(compile("\n" * (self.line - 1) + self.program, str(self.page), "exec"), namespace)
-        assert _constant(out.getvalue()) == _constant(self.expected), f"{self.page.name}, line {self.line}"
+        assert constant(out.getvalue()) == constant(self.expected), f"{self.page.name}, line {self.line}"
 
 
 def examples(page: Path) -> list[Example]:
@@ -68,7 +68,7 @@ def close_all(namespace: dict[str, Any], names: tuple[str, ...]) -> None:
                 namespace[name].close()
 
 
-def _constant(output: str) -> str:
+def constant(output: str) -> str:
     for pattern, word in _VARIABLE:
         output = pattern.sub(word, output)
     return output
