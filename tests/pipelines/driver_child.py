@@ -3,17 +3,26 @@
 Usage: driver_child.py CONF, where CONF has Spark's settings as JSON. Another run of the table never stops a run of this
 process: it has no lock and takes every other run for dead, as if the table had a URI and the other host's clock were
 wrong. The table has to be right even then.
+
+A line may have ``halt``: an operation of the commit machine, ``before`` or ``after`` it, and the signal that the
+process sends itself there: STOP or KILL. A line with ``files`` is not a run: Spark reads these Parquet files or folders
+and the ids of their records are printed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import sys
 from typing import Any
 
 from odradek.core.errors import OdradekError
-from odradek.pipelines import ingest, runs, tables
+from odradek.pipelines import delta, ingest, lake, runs, tables
+
+PUBLISH = ("CreateEntry", "CommitVersion")
+halt: dict[str, str] = {}
 
 
 def open_all_locks() -> None:
@@ -23,20 +32,54 @@ def open_all_locks() -> None:
         runs._is_alive = lambda run: False
 
 
+def _halt_at(operation: Any, when: str) -> None:
+    name = type(operation).__name__
+    if (halt.get("operation"), halt.get("when")) != ("publish" if name in PUBLISH else name, when):
+        return
+    chosen = signal.Signals[f"SIG{halt['signal']}"]
+    halt.clear()
+    print(json.dumps({"halted": name}), flush=True)
+    os.kill(os.getpid(), chosen)
+
+
+def halt_at_operations(kind: Any) -> None:
+    if not hasattr(kind, "_perform"):
+        return
+    real = kind._perform
+
+    def perform(self: Any, operation: Any) -> Any:
+        _halt_at(operation, "before")
+        result = real(self, operation)
+        _halt_at(operation, "after")
+        return result
+
+    kind._perform = perform
+
+
+def _said(spark: Any, given: dict[str, Any]) -> dict[str, Any]:
+    if "files" in given:
+        rows = spark.read.parquet(*given["files"]).select("topic", "partition", "offset").collect()
+        return {"ids": [list(row) for row in rows]}
+    halt.update(given.pop("halt", {}))
+    try:
+        done = ingest(given.pop("bootstrap_servers"), spark=spark, **given)
+    except OdradekError as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    finally:
+        halt.clear()
+    return {"rows": done.rows, "committed": done.group.is_committed}
+
+
 def main() -> None:
     from odradek.spark.session import session
 
     open_all_locks()
+    for kind in (lake.ParquetTable, delta.DeltaTable):
+        halt_at_operations(kind)
     spark: Any = session("odradek driver", master="local[2]", config=json.loads(sys.argv[1]))
     print("ready", flush=True)
     for line in sys.stdin:
-        given = json.loads(line)
-        try:
-            done = ingest(given.pop("bootstrap_servers"), spark=spark, **given)
-            said = {"rows": done.rows, "committed": done.group.is_committed}
-        except OdradekError as error:
-            said = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(said), flush=True)
+        print(json.dumps(_said(spark, json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from ingest_runs import committed, delta, ends, expected, parquet, record_ids
+from ingest_runs import RecordId, committed, delta, ends, expected, parquet, record_ids
 from support.processes import descendants, kill_tree
 from support.publish import publish
 
@@ -74,6 +74,22 @@ class Driver:
     def run(self, given: Mapping[str, Any]) -> dict[str, Any]:
         self.begin(given)
         return self.result()
+
+    def ids(self, *files: str) -> Counter[RecordId]:
+        """The number of occurrences of each record in Parquet files or folders, as Spark reads them."""
+        return Counter((topic, partition, offset) for topic, partition, offset in self.run({"files": files})["ids"])
+
+    def begin_and_halt(self, given: Mapping[str, Any], operation: str, when: str, sent: str) -> bool:
+        """Begins a run that stops (STOP) or ends (KILL) this driver before or after an operation of the commit machine.
+        Returns whether the run has come there; otherwise it is done."""
+        self.begin({**given, "halt": {"operation": operation, "when": when, "signal": sent}})
+        is_halted = "halted" in self.result()
+        if is_halted and sent == "KILL":
+            self.kill()
+        elif is_halted:
+            assert self._process is not None
+            self._paused = [self._process.pid]
+        return is_halted
 
     @property
     def is_running(self) -> bool:

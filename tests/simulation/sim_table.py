@@ -35,8 +35,8 @@ from odradek.pipelines.commit.state import (
     ends_of,
 )
 
-KEPT = 5
-"""How many entries a simulated log keeps. A paused driver soon finds its entries forgotten."""
+KEPT = 5, 2, 2
+"""How many entries a simulated log keeps: at least two, for the link. A driver's pause is soon longer than that."""
 
 
 @dataclass
@@ -83,7 +83,8 @@ class TableScenario:
         self.events = events
         self.kind = random.choice(["parquet", "delta"])
         is_exclusive = self.kind == "delta" or random.random() < 0.85
-        self.faults = Faults(is_exclusive, random.choice([0, 0, 3, 12, 60]), random.choice([0.0, 0.02, 0.1]))
+        self.faults = Faults(is_exclusive, random.choice([0, 0, 3, 12, 60, 200]), random.choice([0.0, 0.02, 0.1]))
+        self.kept = random.choice(KEPT)
         self.store: SimStore = (SimFiles if self.kind == "parquet" else SimVersions)(random, self.faults)
         self.group = SimGroup(self.store)
         self.most_drivers = random.randint(2, 4) if is_exclusive else 1  # without exclusive create: one driver
@@ -132,7 +133,7 @@ class TableScenario:
         if self.kind == "delta":
             return VersionLog("t")
         assert isinstance(self.store, SimFiles)
-        return FileLog("t", self.store.describe, KEPT)
+        return FileLog("t", self.store.describe, self.kept)
 
     def _run(self, driver: Driver, seen: Checkpoint) -> Generator[Any, Any, None]:
         log = self._log()
@@ -197,6 +198,7 @@ class TableScenario:
         return True
 
     def _perform(self, driver: Driver, operation: Any) -> Any:
+        driver.operation = operation
         if isinstance(operation, op.CommitGroup):
             self._commit_offsets(driver, operation.batch)
             return None
@@ -259,14 +261,23 @@ class TableScenario:
         if not ready:
             return
         driver = random.choice(ready)
-        dice = random.random()
-        if dice < 0.02:
+        dice, (killed, paused) = random.random(), self._dangers(driver.operation)
+        if dice < killed:
             self.note(f"{driver.tag.text} is killed")
             self.drivers.remove(driver)
-        elif dice < 0.06:
+        elif dice < killed + paused:
             driver.paused_until = self.now + random.choice([3, 30, 100])
+            driver.operation = None
         else:
             self.step(driver, chance=self._chance)
+
+    def _dangers(self, last: Any) -> tuple[float, float]:
+        """The chances that a driver is killed or paused now. They are high at the worst moments: before a create, and
+        after a forgotten entry was created again."""
+        store = self.store
+        if isinstance(last, op.CreateEntry) and isinstance(store, SimFiles) and last.number in store.again:
+            return 0.7, 0.2
+        return 0.02, 0.2 if isinstance(last, op.WriteRows) else 0.04
 
     @property
     def _chance(self) -> float:

@@ -68,7 +68,7 @@ def _create_over(self: SimFiles, number: int, text: str) -> bool:
 
     change = self.pending[json.loads(text)["key"]]
     self.entries[number] = text, change
-    self.listed_at[number] = self.now
+    self.listed_at[number] = self.later()
     self.highest = max(self.highest, number)
     self.publish(change)
     return True
@@ -161,6 +161,7 @@ BUGS: dict[str, Bug] = {
     "a new query starts anywhere": _replacing(state, "_check_first", lambda table, plan, name: None),
     "a query continues after another one": _replacing(TableState, "with_batch", _kept_queries),
     "a forgotten entry is created again": _replacing(FileLog, "_is_base_held", _steps(True)),
+    "an entry without its predecessor counts": _replacing(FileLog, "_is_linked", _steps(True)),
     "entries are forgotten in descending order": _replacing(FileLog, "forget", _descending),
     "a list is trusted": _replacing(FileLog, "newest", _only_the_newest_is_listed),
     "files are removed after a lost reply": _replacing(TableRun, "add", _end_after_a_failure(TableRun.add)),

@@ -28,7 +28,7 @@ class Broken(AssertionError):
 @dataclass
 class Faults:
     """The faults of a store. ``is_exclusive``: whether a create fails if the name is taken. ``list_delay``: after how
-    many events a new file is in lists. ``chance``: of a fault in an operation."""
+    many events at most a change of a file is in lists. ``chance``: of a fault in an operation."""
 
     is_exclusive: bool = True
     list_delay: int = 0
@@ -112,7 +112,8 @@ class SimFiles(SimStore):
 
     entries: dict[int, tuple[str, op.TableChange | None]] = field(default_factory=dict)
     listed_at: dict[int, int] = field(default_factory=dict)
-    deleted_at: dict[int, int] = field(default_factory=dict)
+    unlisted_at: dict[int, int] = field(default_factory=dict)
+    again: set[int] = field(default_factory=set)  # entries that were created again after they were forgotten
     highest: int = 0
     is_marked: bool = False
     earlier: TableState = field(default_factory=TableState)
@@ -135,7 +136,7 @@ class SimFiles(SimStore):
                 return self._create(number, text)
             case op.DeleteEntry(number):
                 if self.entries.pop(number, None) is not None:
-                    self.deleted_at[number] = self.now
+                    self.unlisted_at[number] = self.later()
             case op.IsMarked():
                 return self.is_marked
             case op.MarkForgotten():
@@ -158,10 +159,18 @@ class SimFiles(SimStore):
     def _staged(self) -> list[str]:
         return [name for name in self.data if name not in self.moved]
 
+    def later(self) -> int:
+        """Returns when lists show a change. Lists may show a newer change earlier than an older one."""
+        return self.now + (self.random.randint(0, self.faults.list_delay) if self.faults.list_delay else 0)
+
     def _list(self) -> list[int]:
-        delay = self.faults.list_delay
-        there = [number for number in self.entries if self.listed_at[number] + delay <= self.now]
-        gone = [number for number, at in self.deleted_at.items() if at + delay > self.now]
+        if not self.faults.list_delay:
+            return sorted(self.entries)
+        again = self.again.intersection(self.entries)
+        if again and self.random.random() < 0.5:  # the worst list: it has such an entry and no newer one
+            return sorted(number for number in self.entries if number <= max(again))
+        there = [number for number in self.entries if self.listed_at[number] <= self.now]
+        gone = [number for number, at in self.unlisted_at.items() if at > self.now]
         return sorted({*there, *gone})
 
     def _create(self, number: int, text: str) -> bool:
@@ -173,9 +182,11 @@ class SimFiles(SimStore):
             raise Broken(f"entry {number} is overwritten")
         change = self.pending[json.loads(text)["key"]]
         self.entries[number] = text, change
-        self.listed_at[number] = self.now
-        self.deleted_at.pop(number, None)
-        if number > self.highest:
+        self.listed_at[number] = self.later()
+        self.unlisted_at.pop(number, None)
+        if number <= self.highest:
+            self.again.add(number)
+        else:
             if number != self.highest + 1:
                 raise Broken(f"entry {number} follows entry {self.highest}")
             self.highest = number

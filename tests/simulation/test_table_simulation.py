@@ -17,12 +17,11 @@ from simulation.tables import attempt, find
 
 FIRST_SEEDS = {
     "a missing digest is agreement": 15,
-    "an old micro-batch counts as held": 21,
-    "file names have no run": 58,
-    "leftovers are removed without an entry": 12,
-    "a new query starts anywhere": 39,
-    "a query continues after another one": 110,
-    "entries are forgotten in descending order": 82,
+    "file names have no run": 102,
+    "the log is not read after the group's commit": 16,
+    "a query continues after another one": 125,
+    "an entry without its predecessor counts": 897,
+    "entries are forgotten in descending order": 56,
     "a list is trusted": 37,
 }
 ROOT = Path(__file__).resolve().parent.parent.parent

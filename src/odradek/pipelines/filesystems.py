@@ -224,10 +224,7 @@ class LocalLocation:
         path = self.path / name
         new = path.with_name(f"{path.name}.new")
         try:
-            with _create_file(new) as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+            _write_synced(new, text)
             new.replace(path)
             sync_directory(path.parent)
         except OSError as error:
@@ -240,10 +237,7 @@ class LocalLocation:
         path = self.path / name
         new = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
         try:
-            with _create_file(new) as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+            _write_synced(new, text)
             try:
                 _give_name(new, path)
             finally:
@@ -270,6 +264,14 @@ class LocalLocation:
             self.path.rename(uri)
         except OSError as error:
             raise StorageError(f"{self.path} cannot be renamed to {uri}: {error.strerror}") from error
+
+
+def _write_synced(path: Path, text: str) -> None:
+    """Writes a file and syncs it. Raises OSError."""
+    with _create_file(path) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _create_file(path: Path) -> TextIO:

@@ -54,6 +54,10 @@ SourceOptions = Annotated[
     Mapping[str, str] | None,
     Option("A further option of format('odradek'). Repeatable.", "NAME=VALUE", name="--option"),
 ]
+StorageOptions = Annotated[
+    Mapping[str, str] | None,
+    Option("A storage option of deltalake. Repeatable.", "NAME=VALUE", name="--storage-option"),
+]
 Master = Annotated[str, Option("The Spark master, such as local[4] or spark://HOST:PORT.", "URL")]
 SparkConf = Annotated[Mapping[str, str] | None, Option("A Spark setting. Repeatable.", "NAME=VALUE")]
 Topics = Annotated[str | Sequence[str], Option("Names of the topics to read.", "T[,T]")]
@@ -103,10 +107,7 @@ class PipelineOptions:
     ] = "workers"
     task_size: Annotated[str, Option("The most data, as stored in the topics, that one task reads.", "SIZE")] = "256m"
     options: SourceOptions = None
-    storage_options: Annotated[
-        Mapping[str, str] | None,
-        Option("A storage option of deltalake. Repeatable.", "NAME=VALUE", name="--storage-option"),
-    ] = None
+    storage_options: StorageOptions = None
     master: Master = "local[*]"
     conf: SparkConf = None
     spark: SparkSession | None = None
@@ -252,10 +253,7 @@ class AdoptOptions:
     ] = None
     execute: Annotated[bool, Option("Do it. Without this option, the command only shows what it would do.")] = False
     options: SourceOptions = None
-    storage_options: Annotated[
-        Mapping[str, str] | None,
-        Option("A storage option of deltalake. Repeatable.", "NAME=VALUE", name="--storage-option"),
-    ] = None
+    storage_options: StorageOptions = None
     master: Master = "local[*]"
     conf: SparkConf = None
     spark: SparkSession | None = None

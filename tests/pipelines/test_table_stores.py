@@ -1,0 +1,195 @@
+"""The commit protocol on real stores: S3 (MinIO), HDFS (MiniDFS), and a local folder behind viewfs.
+
+On each store: ordinary runs, two drivers at the same time, and a driver that is stopped or killed at each step of its
+commit while another one completes the table. The drivers have no lock and take every other run for dead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from ingest_runs import RecordId, committed, ends, expected, record_ids
+from pyarrow.fs import FileSystem
+from support.brokers import unique
+from support.hadoop import hdfs
+from support.object_store import PASSWORD, USER, object_store
+from support.publish import create_topic, publish
+from two_drivers import Driver
+
+from odradek.client.admin import Admin
+
+pytestmark = pytest.mark.slow
+
+BUCKET = "tables"
+PATIENT = {"spark.python.authenticate.socketTimeout": "300s"}
+STEPS = [("WriteRows", "after"), ("publish", "before"), ("publish", "after"), ("CommitGroup", "before")]
+
+
+class Store(NamedTuple):
+    """``uri``: a folder for tables. ``log_options``: deltalake's options. ``files``: pyarrow's view of the same store,
+    and the folder there; None if only Spark reads it."""
+
+    uri: str
+    drivers: tuple[Driver, Driver]
+    log_options: Mapping[str, str] = {}
+    files: tuple[FileSystem, str] | None = None
+
+
+@contextlib.contextmanager
+def _drivers(place: Path, conf: Mapping[str, str]) -> Iterator[tuple[Driver, Driver]]:
+    both = Driver(place / "first", {**PATIENT, **conf}), Driver(place / "second", {**PATIENT, **conf})
+    try:
+        yield both
+    finally:
+        for one in both:
+            one.go_on()
+            one.kill()
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    place = tmp_path_factory.mktemp("s3")
+    with object_store(place / "minio", BUCKET) as minio, _drivers(place, minio.spark_conf()) as drivers:
+        options = {
+            "aws_access_key_id": USER, "aws_secret_access_key": PASSWORD, "aws_endpoint": minio.endpoint,
+            "aws_region": "us-east-1", "aws_allow_http": "true",
+        }  # fmt: skip
+        yield Store(f"s3a://{BUCKET}", drivers, options, (minio.filesystem, BUCKET))
+
+
+@pytest.fixture(scope="module")
+def dfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    place = tmp_path_factory.mktemp("hdfs")
+    with hdfs(place / "dfs") as uri, _drivers(place, {"spark.hadoop.fs.defaultFS": uri}) as drivers:
+        yield Store(f"{uri}/tables", drivers)
+
+
+@pytest.fixture(scope="module")
+def viewfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    from pyarrow.fs import LocalFileSystem
+
+    place = tmp_path_factory.mktemp("viewfs")
+    (place / "data").mkdir()
+    conf = {"spark.hadoop.fs.viewfs.mounttable.c.link./data": f"file://{place}/data"}
+    with _drivers(place, conf) as drivers:
+        yield Store("viewfs://c/data/tables", drivers, {}, (LocalFileSystem(), f"{place}/data/tables"))
+
+
+class Rounds:
+    """Runs of two drivers on one table of a store."""
+
+    def __init__(self, store: Store, bootstrap: str, admin: Admin, table_format: str, writer: str) -> None:
+        self.store, self.admin, self.table_format = store, admin, table_format
+        self.name, self.topic, self.group = unique("t"), unique("stored"), unique("g")
+        self.given = {
+            "bootstrap_servers": bootstrap, "topics": self.topic, "group": self.group,
+            "output": f"{store.uri}/{self.name}", "table_format": table_format, "writer": writer,
+            "options": {"maxOffsetsPerTrigger": "40"},
+        }  # fmt: skip
+        create_topic(bootstrap, self.topic, 2)
+
+    def publish(self) -> None:
+        for partition in range(2):
+            publish(self.given["bootstrap_servers"], self.topic, [b"%d" % n for n in range(30)], partition=partition)
+
+    def counts(self) -> Iterator[Counter[RecordId]]:
+        """The records as each reader finds them."""
+        reader = self.store.drivers[1]
+        if self.table_format == "delta":
+            from deltalake import DeltaTable
+
+            log = DeltaTable(f"s3://{BUCKET}/{self.name}", storage_options=dict(self.store.log_options))
+            yield record_ids(log.to_pyarrow_dataset().to_table())
+            yield reader.ids(*(uri.replace("s3://", "s3a://") for uri in log.file_uris()))
+            return
+        yield reader.ids(self.given["output"])
+        if self.store.files is not None:
+            import pyarrow.dataset as ds
+
+            filesystem, root = self.store.files
+            yield record_ids(ds.dataset(f"{root}/{self.name}", filesystem=filesystem).to_table())
+
+    def check(self) -> None:
+        wanted = expected(self.admin, self.topic)
+        for found in self.counts():
+            assert found == wanted, (found - wanted, wanted - found)
+        assert committed(self.admin, self.group) == ends(self.admin, self.topic)
+
+    def complete(self) -> None:
+        assert self.store.drivers[1].run(self.given).get("committed") is True
+        self.check()
+
+    def halt(self, operation: str, when: str, sent: str) -> None:
+        """The first driver halts, the second one completes the table, and a stopped first driver goes on."""
+        first, second = self.store.drivers
+        self.publish()
+        try:
+            is_halted = first.begin_and_halt(self.given, operation, when, sent)
+            assert is_halted
+            self.complete()
+            self.publish()
+            assert second.run(self.given).get("committed") is True
+        finally:
+            first.go_on()
+        if sent == "STOP":
+            said = first.result()
+            print(operation, when, said, flush=True)
+            assert "\n" not in said.get("error", "")
+            if "error" in said:  # the table refuses the run, or Spark does: the other driver has changed the checkpoint
+                assert any(why in said["error"] for why in ("a newer run", "[CONCURRENT_STREAM_LOG_UPDATE]")), said
+            assert said.get("committed") is not True
+        self.check()
+
+
+@pytest.mark.parametrize(
+    ("name", "table_format", "writer"),
+    [
+        *(("s3", *pair) for pair in itertools.product(["parquet", "delta"], ["workers", "spark"])),
+        ("dfs", "parquet", "spark"),
+        ("viewfs", "parquet", "spark"),
+    ],
+)
+def test_each_row_is_in_the_table_once(
+    name: str, table_format: str, writer: str, request: pytest.FixtureRequest, bootstrap: str, admin: Admin
+) -> None:
+    rounds = Rounds(request.getfixturevalue(name), bootstrap, admin, table_format, writer)
+    first, second = rounds.store.drivers
+    for _ in range(2):
+        rounds.publish()
+        assert first.run(rounds.given).get("committed") is True
+        rounds.check()
+    rounds.publish()
+    first.begin(rounds.given)
+    said: list[dict[str, Any]] = [second.run(rounds.given), first.result()]
+    print("at once", said, flush=True)
+    assert all("\n" not in one.get("error", "") for one in said)
+    rounds.complete()
+    for operation, when in STEPS:
+        rounds.halt(operation, when, "STOP")
+    for operation, when in STEPS:
+        rounds.halt(operation, when, "KILL")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "says"),
+    [
+        ("dfs", {"writer": "workers"}, "choose --writer spark"),
+        ("viewfs", {"writer": "workers"}, "choose --writer spark"),
+        ("dfs", {"writer": "spark", "table_format": "delta"}, ""),
+    ],
+)
+def test_what_a_store_cannot_do_is_one_line(
+    name: str, given: Mapping[str, str], says: str, request: pytest.FixtureRequest, bootstrap: str, admin: Admin
+) -> None:
+    rounds = Rounds(request.getfixturevalue(name), bootstrap, admin, "parquet", "spark")
+    rounds.publish()
+    said = rounds.store.drivers[1].run({**rounds.given, **given})
+    assert says in said["error"]
+    assert "\n" not in said["error"]
+    assert committed(admin, rounds.group) == {}
