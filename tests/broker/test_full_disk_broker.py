@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -132,6 +133,28 @@ def test_checkpoints_are_written_when_there_is_room(topic: Topic) -> None:
     assert not directory.failures.retry()
     assert files.read(DATA / "recovery-point-offset-checkpoint").endswith(b"t 0 9\nt 1 0\nt 2 0\n")
     assert files.read(DATA / "log-start-offset-checkpoint").endswith(b"t 0 5\n")
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EROFS])
+def test_other_failed_writes_of_small_files_and_new_logs_end_the_broker(
+    topic: Topic, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = FullDisk(T0, number)
+    directory = LogDirectory(DATA, lambda: T0, files)
+    reasons: list[str] = []
+    directory.failures.on_end = reasons.append
+    directory.partitions.update(finish(directory.open_topic(topic, LogConfig())))
+    log = directory.partitions["t", 0].log
+    put(log, batch(9))
+    log.flush()
+    log.delete_before(5)
+    files.fill_after(0)
+    directory.checkpoint_recovery_points()
+    directory.checkpoint_log_starts()
+    finish(directory.open_topic(replace(topic, name="u"), LogConfig()))
+    names = ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "u-0", "u-1", "u-2"]
+    assert [reason.split()[0] for reason in reasons] == [f"/data/{name}" for name in names]
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("make", [_write])

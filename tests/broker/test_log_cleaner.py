@@ -45,7 +45,7 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(test())  # type: ignore[arg-type]
 
 
-async def until(probe: Callable[[], object], within_s: float = 30) -> None:
+async def until(probe: Callable[[], object], within_s: float = 120) -> None:
     deadline = asyncio.get_running_loop().time() + within_s
     while not probe():
         assert asyncio.get_running_loop().time() < deadline, "not in time"

@@ -166,6 +166,29 @@ def test_connections_and_logs_share_the_descriptors(tmp_path: Path) -> None:
         assert read_all(wire, names) == {(0, 2)}
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="prlimit needs Linux")
+def test_without_descriptors_a_broker_refuses_connections_with_one_line_and_goes_on(tmp_path: Path) -> None:
+    with limited_process(tmp_path / "data", 400) as (process, address), Wire(address) as wire:
+        wire.call(METADATA, 9, metadata_request("t"))
+        for spare in (4, 1):  # the broker closes accepted connections, or the system refuses to accept them
+            highest = max(int(name) for name in os.listdir(f"/proc/{process.pid}/fd"))
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (highest + spare, 400))
+            for _ in range(30):
+                with Wire(address) as other, pytest.raises(ConnectionError):
+                    other.call(18, 0, {})
+            assert wire.call(METADATA, 9, metadata_request("t")).topics[0].error_code == 0
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (400, 400))
+            with Wire(address) as other:
+                other.call(18, 0, {})
+        written = wire.call(PRODUCE, 9, produce_request("t")).responses
+        assert written[0].partition_responses[0].error_code == 0
+        process.terminate()
+        assert process.wait(60) == 0
+        assert process.stderr is not None
+        (line,) = process.stderr.read().splitlines()
+        assert "no file descriptor is left for connections: 1 refused" in line
+
+
 def test_new_topics_are_refused_when_no_descriptors_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with serving(tmp_path) as broker:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import cleaning
 from support.full_disk import FullDisk
 from support.logs import T0, batch, code_of, open_log, put, rows_from, sequenced
 
@@ -146,36 +147,72 @@ def test_without_room_for_its_torn_end_to_be_cut_the_log_cuts_it_before_the_next
     assert [row.offset for row in rows_from(log, 0)] == list(range(6))
 
 
-def test_failed_compactions_leave_all_old_or_all_new_segments(tmp_path: Path) -> None:
-    changes = 0
-    while True:
+def _dirty_log(files: FullDisk) -> Log:
+    """A compacted log of some segments, with records of aborted transactions."""
+    log = cleaning.open_log(PATH, files, segment_bytes=300)
+    for number in range(4):
+        key = b"k%d" % (number % 2)
+        cleaning.put(log, (key, b"v%d" % number), (b"of-all", b"%d" % number))
+        producer: dict[str, Any] = {"producer_id": number, "producer_epoch": 0, "base_sequence": 0}
+        cleaning.put(log, (key, b"in-transaction"), transactional=True, **producer)
+        cleaning.marker(log, number, number % 2)
+    log.roll(T0)
+    return log
+
+
+def _committed(log: Log) -> tuple[dict[bytes | None, bytes | None], int]:
+    """What a reader of committed records finds: the newest value of each key, and the end offset."""
+    aborted = sorted(log.aborted_in(log.log_start_offset, log.log_end_offset), key=lambda one: one.first_offset)
+    newest, ongoing = {}, set()
+    for header, rows in cleaning.batches(log):
+        ongoing |= {one.producer_id for one in aborted if one.first_offset <= header.base_offset}
+        if header.is_control:
+            ongoing.discard(header.producer_id)
+            aborted = [
+                one for one in aborted if one.producer_id != header.producer_id or one.first_offset > header.base_offset
+            ]
+        elif header.producer_id not in ongoing:
+            newest |= {row.key: row.value for row in rows}
+    return newest, log.log_end_offset
+
+
+def _copy_of(files: FullDisk) -> FullDisk:
+    copy = FullDisk(T0)
+    copy.data = {path: bytearray(data) for path, data in files.data.items()}
+    copy.modified, copy.directories = dict(files.modified), set(files.directories)
+    return copy
+
+
+def test_failed_compactions_leave_all_old_or_all_new_segments() -> None:
+    """Whatever change of a cleaning is refused: nothing half is left, and the next cleaning has the usual result."""
+    whole = FullDisk(T0)
+    log = _dirty_log(whole)
+    expected = _committed(log)
+    cleaning.compact(log, files=whole)
+    assert _committed(log) == expected
+    kept = len(cleaning.pairs(log))
+    for change in range(200):
         files = FullDisk(T0)
-        log = open_log(PATH, files=files)
-        for number in range(3):
-            put(log, batch(2, 2 * number))
-            log.roll(T0)
-        put(log, batch(1))
-        cleaned = open_log(Path("/other/flights-0"), files=files)
-        put(cleaned, batch(6))
-        cleaned.close()
-        for suffix in (".log", ".index", ".timeindex"):
-            name = f"{0:020d}{suffix}"
-            files.data[PATH / f"{name}.cleaned"] = files.data[Path("/other/flights-0") / name]
-            files.modified[PATH / f"{name}.cleaned"] = T0
-        files.fill_after(changes)
-        before = state_of(log)
-        with suppress(KafkaError):
-            assert log.replace_segments(0, log.segments[:3])
+        log = _dirty_log(files)
+        files.fill_after(change)
+        with suppress(OSError, KafkaError):
+            cleaning.compact(log, files=files)
         if not files.refused:
-            assert len(log.segments) == 2
             break
-        assert state_of(log) == before
+        assert log.offline is None
+        assert _committed(log) == expected, change
+        killed = cleaning.open_log(PATH, _copy_of(files), segment_bytes=300)
+        assert _committed(killed) == expected, change
         log.discard_cleaned()
+        assert [name for name in files.list(PATH) if name.endswith((".cleaned", ".swap"))] == [], change
         files.make_room()
-        put(log, batch(1, 1))
-        assert state_of(open_log(PATH, files=files)) == state_of(log)
-        changes += 1
-    assert changes > 5
+        cleaning.put(log, (b"new", b"1"))
+        log.roll(T0)
+        log.cleaned_offset = None
+        cleaning.compact(log, files=files)
+        assert _committed(log)[0] == expected[0] | {b"new": b"1"}, change
+        assert len(cleaning.pairs(log)) <= kept + 1, change
+    assert 20 < change < 199
 
 
 def test_a_full_disk_is_one_warning_and_its_end_one_line(caplog: pytest.LogCaptureFixture) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from odradek.broker.api import Hangup
 from odradek.broker.request_memory import SMALL_REQUEST_BYTES
-from odradek.broker.transport import FILE_FROM_BYTES, FileSender, takes_spare
+from odradek.broker.transport import FILE_FROM_BYTES, REFUSALS, FileSender, takes_spare
 from odradek.core.deferred import Deferred
 from odradek.storage.slice import Slice
 from odradek.wire.chunks import Chunk, joined
@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
         self.local_host = str(local[0]) if local else ""
         is_one_too_many = takes_spare(transport)
         if is_one_too_many:
-            log.info("refused a connection from %s: no file descriptor is left for connections", self.client_host)
+            REFUSALS.note(self.client_host)
         if is_one_too_many or not self._host.admit(self, peer_host):
             self._closing = True
             transport.abort() if isinstance(transport, asyncio.WriteTransport) else transport.close()

@@ -36,7 +36,7 @@ from odradek.storage.clean_rows import RowEngine
 from odradek.storage.cleaner import CleanedSegment, CleaningResult, Counts, TooLargeForSteps, clean
 from odradek.storage.log import Log
 from odradek.storage.segment import Segment
-from odradek.storage.write_failures import is_passing
+from odradek.storage.write_failures import is_passing, lacks_room
 
 log = logging.getLogger("odradek.cleaner")
 
@@ -238,7 +238,7 @@ class BrokerLogCleaner:
         reads the log, and takes the rest of the space for a while.
         """
         cause = error if isinstance(error, OSError) else error.__cause__
-        if isinstance(cause, OSError) and is_passing(cause):
+        if isinstance(cause, OSError) and lacks_room(cause):  # also a sync's error: the new files are discarded
             count = self._full[key] = self._full.get(key, 0) + 1
             delay_ms = min(FULL_RETRY_MS << (count - 1), RETRY_MS)
             self._uncleanable[key] = _Uncleanable(target, str(error), self._now_ms() + delay_ms, lacked_space=True)
@@ -375,17 +375,21 @@ class BrokerLogCleaner:
         The broker calls this method after the deletion or creation of topics, before it replies to the request.
         """
         self._drops += 1  # a thread that is about to write an older list discards that list
+        try:
+            self._forget()
+        except OSError as error:
+            if is_passing(error):
+                path = self._directory.path / checkpoints.CLEANER
+                self._directory.failures.begin(path, path, "write", error, self._forget)
+            else:
+                log.error("the checkpoint of the log cleaner could not be written: %s", error)
+
+    def _forget(self) -> None:
         with self._file:
-            if not self._written:
-                return
             offsets = {name: offset for name, offset in self._written.items() if self._is_cleaned(name)}
-            if offsets == self._written:
-                return
-            try:
+            if offsets != self._written:
                 checkpoints.write_offsets(self._directory.path / checkpoints.CLEANER, offsets, self._directory.files)
                 self._written = offsets
-            except OSError as error:
-                log.error("the checkpoint of the log cleaner could not be written: %s", error)
 
     def _is_cleaned(self, name: TopicPartition) -> bool:
         partition = self._directory.partitions.get((name.topic, name.partition))
@@ -501,7 +505,7 @@ class _CleanerProcess:
             return CleaningResult(last["end_offset"], Counts(**last["counts"]))
         if is_stopped:
             raise _CleaningAborted("the broker stops")
-        if last.get("errno") is not None and is_passing(full := OSError(last["errno"], last["error"])):
+        if last.get("errno") is not None and lacks_room(full := OSError(last["errno"], last["error"])):
             raise full
         reason = last.get("error") or last.get("gone") or f"its process ended with code {process.returncode}"
         raise StorageError(reason)

@@ -58,6 +58,10 @@ CLOSING_THREADS = 16
 num.recovery.threads.per.data.dir."""
 
 
+class _NotCreated(StorageError):
+    """The broker ends because a new log cannot be created."""
+
+
 class LogDirectory:
     """The logs of one data directory. Only one broker at a time may use it, so ``acquire`` is the first call."""
 
@@ -294,6 +298,8 @@ class LogDirectory:
         except (StorageError, KafkaError, OSError) as error:
             partition.failure = str(error)
             cause = error if isinstance(error, OSError) else error.__cause__
+            if isinstance(error, _NotCreated):
+                return
             if not isinstance(cause, OSError) or not is_passing(cause):
                 log.error("partition %s-%d is offline: %s", partition.topic, partition.index, error)
                 return
@@ -306,7 +312,13 @@ class LogDirectory:
         name = TopicPartition(topic.name, partition.index)
         path = self.path / str(name)
         if path.name not in topic_ids and not self._files.exists(path) and not self._is_missed(name):
-            return self._create(path, name, topic, partition.leader_epoch, settings)
+            try:
+                return self._create(path, name, topic, partition.leader_epoch, settings)
+            except OSError as error:
+                if is_passing(error):
+                    raise
+                self.failures.end(path, f"cannot be created: {error}")
+                raise _NotCreated(f"cannot be created: {error}") from error
         is_known = topic_ids.get(path.name) is not None
         if not is_known and checkpoints.read_partition_metadata(path, self._files) is None:
             self._files.make_dirs(path)
@@ -456,11 +468,11 @@ class LogDirectory:
         return not partition.failure and partition.log.offline is None
 
     def checkpoint_recovery_points(self) -> None:
-        """Writes the offsets up to which logs are synced; after a passing error later. Raises OSError."""
+        """Writes the offsets up to which logs are synced; after a passing error later."""
         self.failures.attempt(self.path / checkpoints.RECOVERY_POINT, self._write_recovery_points)
 
     def checkpoint_log_starts(self) -> None:
-        """Writes the checkpoint of log start offsets that are above the first segment's base offset. Raises OSError."""
+        """Writes the checkpoint of log start offsets that are above the first segment's base offset."""
         self.failures.attempt(self.path / checkpoints.LOG_START, self._write_log_starts)
 
     def _write_recovery_points(self) -> None:

@@ -465,6 +465,10 @@ class Catalog:
     def close(self) -> None:
         self._log.close()
 
+    def abandon(self) -> None:
+        """Closes the log without a write."""
+        self._log.abandon()
+
 
 def damaged(fault: MetadataFault, files: Files) -> DamagedMetadata:
     """Returns the error of a fault, with what is affected and the remedy."""

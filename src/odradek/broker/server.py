@@ -400,9 +400,15 @@ class BrokerServer:
                 [lambda: self.commit_fast_path, lambda: self.log_cleaner],
             )
         load = next(files, None)
-        if load is not None:
+        if load is None:
+            return
+        pause_s = LOAD_REST_PAUSE_S
+        try:
             load()
-            self.loop.call_later(LOAD_REST_PAUSE_S, self._load_rest, files)
+        except OSError as error:  # e.g. no descriptor is left
+            log.info("a module cannot be loaded now; the next attempt is in a second: %s", error)
+            files, pause_s = chain([load], files), RETRY_S
+        self.loop.call_later(pause_s, self._load_rest, files)
 
     def _sync_later(self, job: Callable[[], None]) -> None:
         self.in_thread(job).then(_report_sync)
@@ -510,7 +516,8 @@ class BrokerServer:
     async def abandon(self) -> None:
         """Stops at once, as kill -9 stops a process: without replies and without syncs. For a broker in a thread.
 
-        Only the metadata log is closed cleanly. It is small, and its records are synced already.
+        Only the metadata log is closed cleanly: it is small, and its records are synced already. After a failed write
+        nothing is written any more.
         """
         self._stopping = True
         if self._server is not None:
@@ -523,7 +530,7 @@ class BrokerServer:
             await self.existing_log_cleaner.stop()
         self._alarms.cancel_all()
         with suppress(KafkaError):  # the log has logged the reason
-            self.catalog.close()
+            self.catalog.abandon() if self.failure else self.catalog.close()
         self.directory.abandon()
 
     def _stop_workers(self) -> None:

@@ -12,6 +12,7 @@ import errno
 import logging
 import os
 import socket
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import cast
@@ -33,6 +34,30 @@ _FILE_ERRORS = frozenset(
     for name in ("EIO", "EBADF", "ENODEV", "ENXIO", "EUCLEAN", "ESTALE")
     if hasattr(errno, name)  # macOS has no EUCLEAN, Windows no ESTALE
 )
+
+
+class Refusals:
+    """Warns of refused connections, at most once in a minute."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._next_s = 0.0
+
+    def note(self, host: str) -> None:
+        """Counts a connection for which no descriptor is left."""
+        self._count += 1
+        now_s = time.monotonic()
+        if now_s >= self._next_s:
+            log.warning(
+                "no file descriptor is left for connections: %d refused since the last such line, now one from %s; "
+                "raise the limit of open files (ulimit -n)", self._count, host,
+            )  # fmt: skip
+            self._count, self._next_s = 0, now_s + REFUSALS_S
+
+
+REFUSALS_S = 60.0
+REFUSALS = Refusals()
+"""The refusals of this process: its connections share the descriptors."""
 
 
 def takes_spare(transport: asyncio.BaseTransport) -> bool:

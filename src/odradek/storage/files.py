@@ -549,7 +549,8 @@ class MemoryFiles:
 
     def rename(self, source: Path, target: Path) -> None:
         self.step()
-        for path in [path for path in self.data if path == source or source in path.parents]:
+        inside = f"{source}/"
+        for path in [path for path in self.data if path == source or str(path).startswith(inside)]:
             moved = target / path.relative_to(source) if path != source else target
             self.data[moved] = self.data.pop(path)
             self.modified[moved] = self.modified.pop(path)

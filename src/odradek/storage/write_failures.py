@@ -29,9 +29,14 @@ class SyncFailed(OSError):
     """A sync of a file or directory failed, so the content on the disk is unknown."""
 
 
+def lacks_room(error: OSError) -> bool:
+    """Returns whether an error means a limit: of the disk, a quota, a file or open files."""
+    return error.errno in _PASSING or is_exhausted(error)
+
+
 def is_passing(error: OSError) -> bool:
     """Returns whether a later write can succeed, and the failed write has left nothing but a torn end of a file."""
-    return not isinstance(error, SyncFailed) and (error.errno in _PASSING or is_exhausted(error))
+    return not isinstance(error, SyncFailed) and lacks_room(error)
 
 
 def _remedy(error: OSError) -> str:
@@ -69,13 +74,15 @@ class WriteFailures:
         return len(self._waiting)
 
     def attempt(self, path: Path, write: Callable[[], None]) -> None:
-        """Writes a small file. After a passing error ``write`` is called again until it succeeds. Raises OSError."""
+        """Writes a small file. After a passing error ``write`` is called again until it succeeds. Any other error ends
+        the broker."""
         try:
             write()
         except OSError as error:
-            if not is_passing(error):
-                raise
-            self.begin(path, path, "write", error, write)
+            if is_passing(error):
+                self.begin(path, path, "write", error, write)
+            else:
+                self.end(path, f"cannot be written: {error}")
 
     def begin(self, key: Hashable, path: Path, action: str, error: OSError, retry: Callable[[], None]) -> None:
         """Notes a passing failure. ``retry`` raises OSError while the write cannot be made."""
