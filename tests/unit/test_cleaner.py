@@ -286,6 +286,27 @@ def test_behaviour_39_an_abort_marker_after_the_cleaned_section_counts(path: Pat
     assert (1, b"k", b"aborted") not in pairs(log)
 
 
+def test_a_cleaning_leaves_no_open_transaction_for_a_recovery(path: Path, engine: Engine) -> None:
+    """The snapshot at the second segment has an open transaction. A cleaning empties its marker, and keeps the empty
+    batch because it has the producer's newest epoch. Kafka ignores an empty marker at a start."""
+    log = open_log(path, delete_retention_ms=0)
+    put(log, (b"k", b"1"), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+    log.roll(T0)
+    marker(log, 5, 1, epoch=1)
+    for number in range(4):
+        put(log, (b"k", b"%d" % number))
+        log.roll(T0)
+        compact(log, T0 + number, engine=engine)
+    assert [len(found) for header, found in batches(log) if header.is_control] == [0]
+    end = log.log_end_offset
+    log.abandon()
+    again = open_log(path)
+    assert (again.last_stable_offset, again.log_end_offset) == (end, end)
+    state = again.producers.get(5)
+    assert state is not None
+    assert (state.epoch, state.transaction_start) == (1, -1)
+
+
 def test_an_open_transaction_limits_the_cleaned_section(path: Path) -> None:
     log = open_log(path)
     put(log, (b"k", b"1"))

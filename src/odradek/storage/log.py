@@ -479,10 +479,9 @@ class Log(LogTransactions):
             if not replaced or last >= len(self._segments) or self._segments[first:last] != list(replaced):
                 self.discard_cleaned()
                 return False
+            for segment in replaced:  # markers are removed that end transactions in these snapshots
+                self.producers.remove_snapshot(segment.base_offset)
             doomed, fresh = swap(self._files, self.path, base_offset, replaced, self.config)
-            for segment in replaced:
-                if segment.base_offset != base_offset:
-                    self.producers.remove_snapshot(segment.base_offset)
         except OSError as error:
             raise self._fail("replacing segments", error) from error
         except IndexCorrupt as error:

@@ -126,6 +126,10 @@ def note_batch(
     if not header.is_control:
         producers.apply(header, base_offset, max_timestamp)
         return None
+    if not header.record_count:  # a cleaning keeps an empty marker because of its epoch
+        known = producers.get(header.producer_id)
+        producers.apply_marker(header, -1 if known is None else known.coordinator_epoch)
+        return None
     control = read_control(data, pos, header)
     if control is None or control.kind not in {ABORT, COMMIT}:
         return None
