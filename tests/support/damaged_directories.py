@@ -10,7 +10,7 @@ import logging
 import random
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import odradek
@@ -202,6 +202,13 @@ class Damage:
     kind: str
     file: str
     region: float = 0.0
+    is_unsynced: bool = False
+    """Whether the file is of the last segment after a kill, which no other file knows."""
+
+    def in_state(self, directory: Path, *, is_killed: bool) -> Damage:
+        """Returns the damage with what is known about its file."""
+        last = max((path.stem for path in (directory / self.partition).glob("*.log")), default="")
+        return replace(self, is_unsynced=is_killed and Path(self.file).stem == last)
 
     @property
     def partition(self) -> str:

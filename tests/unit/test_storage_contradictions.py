@@ -343,3 +343,55 @@ def test_a_raised_start_and_removed_segments_are_no_contradiction(path: Path, ca
     assert (path / EPOCHS).exists()
     assert reopen(path, Witnesses(False, END, is_guarded=True)).log_end_offset == END
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def older_middle(path: Path) -> None:
+    """Puts back an older copy of a segment, with its indexes: it lacks the last batch."""
+    file = log_file(path, 1)
+    data = file.read_bytes()
+    file.write_bytes(data[: [position for position, _ in scan(data)][-1]])
+    for suffix in (".index", ".timeindex"):
+        file.with_suffix(suffix).unlink()
+
+
+def remove_all_of_middle(path: Path) -> None:
+    for file in path.glob(f"{bases(path)[1]:020d}.*"):
+        file.unlink()
+
+
+@pytest.mark.parametrize("damage", [older_middle, remove_all_of_middle])
+def test_a_compacted_log_knows_its_segments_after_a_clean_stop(
+    path: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A cleaning leaves gaps between segments, so the gap alone says nothing."""
+    log = written(path, COMPACTED)
+    log.close()
+    first, last = bases(path)[1:3]
+    lost = (
+        f"offsets {first} to {last - 1} are lost" if damage is remove_all_of_middle else f"at offset {last - 1} is lost"
+    )
+    assert reopen(path, CLEAN, COMPACTED).log_end_offset == END
+    assert not caplog.records
+    damage(path)
+    for _ in range(2):
+        with pytest.raises(LostRecords, match=lost):
+            reopen(path, CLEAN._replace(is_guarded=True), COMPACTED)
+    again = reopen(path, CLEAN, COMPACTED)
+    assert again.was_cut
+    assert [record.getMessage() for record in caplog.records if lost in record.getMessage()]
+    again.close()
+    caplog.clear()
+    assert reopen(path, CLEAN, COMPACTED).log_end_offset == END
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize("noted", [11, 25])
+def test_a_log_start_above_the_first_leader_epoch_hides_no_record(
+    path: Path, noted: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = written(path)
+    log.delete_before(10)
+    log.close()
+    again = reopen(path, CLEAN._replace(log_start_offset=noted))
+    assert again.log_start_offset == 10
+    assert f"log-start-offset-checkpoint has {noted}" in caplog.text

@@ -103,9 +103,9 @@ def expected_end(known: Witnesses, snapshots: Sequence[int]) -> int | None:
 
 
 def check_end(
-    report: Report, end: int, snapshots: Sequence[int], orphans: Mapping[int, str], *, is_empty_tail: bool
+    report: Report, end: int, snapshots: Sequence[int], orphans: Mapping[int, str], *, tail: str = ""
 ) -> None:
-    """Reports records that the log has lost at its end."""
+    """Reports records that the log has lost at its end. ``tail``: what is wrong with the last segment after a crash."""
     known = report.known
     claims = {
         f"{checkpoints.RECOVERY_POINT} has {known.recovery_point}": known.recovery_point,
@@ -116,8 +116,8 @@ def check_end(
     later = {text: claim for text, claim in claims.items() if claim > end}
     behind = {base: name for base, name in orphans.items() if base >= end}
     if not later and not behind:
-        if is_empty_tail and not known.clean and end not in claims.values():
-            what = f"the last segment {file_name(end, LOG_SUFFIX)} is empty"
+        if tail and not known.clean:
+            what = f"the last segment {file_name(end, LOG_SUFFIX)} {tail}"
             report.lose(what, LostRange(end, None), is_proven=False)
         return
     texts = [*later, *(f"{name} has no {file_name(base, LOG_SUFFIX)}" for base, name in behind.items())]

@@ -1,7 +1,9 @@
-"""The digests of a log's indexes of aborted transactions, at the end of a snapshot of the log's producers.
+"""The digests of a log's files, at the end of a snapshot of the log's producers.
 
-Kafka's format of these indexes has no checksum. With the digests, a start finds out that an index is lost, damaged or
-an older copy. Kafka's reader of snapshots ignores bytes after the producers.
+Kafka's format of the indexes of aborted transactions has no checksum. With the digests, a start finds out that an index
+is lost, damaged or an older copy. The snapshot of a clean stop also has the size and the end of each segment: a
+compacted log has gaps between its segments, so a lost end of a segment or an older copy looks like a cleaned one.
+Kafka's reader of snapshots ignores bytes after the producers.
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 _DIGESTS_MAGIC = b"odt1"
+_SEGMENTS_MAGIC = b"ods1"
 _DIGEST = struct.Struct(">qiI")
-_DIGEST_COUNT = struct.Struct(">i4s")
+_SEGMENT = struct.Struct(">qqq")
+_COUNT = struct.Struct(">i4s")
 
 
 class IndexDigest(NamedTuple):
@@ -23,19 +27,44 @@ class IndexDigest(NamedTuple):
     crc: int
 
 
-def encode_digests(digests: Sequence[IndexDigest]) -> bytes:
-    """Encodes digests for the end of a snapshot."""
-    if not digests:
-        return b""
-    return b"".join(_DIGEST.pack(*one) for one in digests) + _DIGEST_COUNT.pack(len(digests), _DIGESTS_MAGIC)
+class SegmentDigest(NamedTuple):
+    """The size of a segment file in bytes, and the offset after its last record."""
+
+    base_offset: int
+    size: int
+    end_offset: int
 
 
-def decode_digests(data: bytes) -> list[IndexDigest]:
-    """Returns the digests at the end of a valid snapshot."""
-    if not data.endswith(_DIGESTS_MAGIC):
-        return []
-    end = len(data) - _DIGEST_COUNT.size
-    start = end - _DIGEST_COUNT.unpack_from(data, end)[0] * _DIGEST.size
-    if not 0 < start < end:
-        return []
-    return [IndexDigest(*fields) for fields in _DIGEST.iter_unpack(data[start:end])]
+class LogDigest(NamedTuple):
+    """``segments`` is empty in a snapshot that was not written at a clean stop."""
+
+    indexes: Sequence[IndexDigest] = ()
+    segments: Sequence[SegmentDigest] = ()
+
+
+NO_DIGEST = LogDigest()
+
+
+def encode_digests(digest: LogDigest) -> bytes:
+    """Encodes a digest for the end of a snapshot."""
+    return _encoded(_SEGMENT, digest.segments, _SEGMENTS_MAGIC) + _encoded(_DIGEST, digest.indexes, _DIGESTS_MAGIC)
+
+
+def _encoded(one: struct.Struct, rows: Sequence[tuple[int, ...]], magic: bytes) -> bytes:
+    return b"".join(one.pack(*row) for row in rows) + _COUNT.pack(len(rows), magic) if rows else b""
+
+
+def decode_digests(data: bytes) -> LogDigest:
+    """Returns the digest at the end of a valid snapshot."""
+    end, indexes = _decoded(data, len(data), _DIGEST, _DIGESTS_MAGIC)
+    _, segments = _decoded(data, end, _SEGMENT, _SEGMENTS_MAGIC)
+    return LogDigest([IndexDigest(*row) for row in indexes], [SegmentDigest(*row) for row in segments])
+
+
+def _decoded(data: bytes, end: int, one: struct.Struct, magic: bytes) -> tuple[int, list[tuple[int, ...]]]:
+    """Returns the rows that end at ``end`` with their start; no rows if other bytes are there."""
+    if data[max(end - len(magic), 0) : end] != magic:
+        return end, []
+    rows_end = end - _COUNT.size
+    start = rows_end - _COUNT.unpack_from(data, rows_end)[0] * one.size
+    return (start, list(one.iter_unpack(data[start:rows_end]))) if 0 < start < rows_end else (end, [])

@@ -566,7 +566,8 @@ class Log(LogTransactions):
                     self._cut_torn_end()
                 if self._was_written:
                     self._segments[-1].save_indexes(final=True)
-                self.producers.save(sync=True, digests=self._digests())
+                    self.producers.save_again()
+                self.producers.save(sync=True, digests=self._digests(with_segments=True))
                 self._flush_to(self._end_offset, closing=True)
             except OSError as error:
                 failure = self._fail("close", error)

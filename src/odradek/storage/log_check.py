@@ -155,7 +155,7 @@ def _inspect(path: Path, known: Witnesses, config: LogConfig, files: Files) -> l
         start = epochs[0].start_offset if epochs else None
         check_start(report, bases[0], known.log_start_offset or 0, start, orphans)
         check_gaps(report, segments, claims, orphans, is_compacted=config.is_compacted, known_gaps=gaps)
-    check_end(report, end, snapshots, orphans, is_empty_tail=False)
+    check_end(report, end, snapshots, orphans)
     return report.lines
 
 

@@ -10,7 +10,7 @@ from odradek.batches.aborted_transactions import AbortedTransaction
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.aborted_index import collect_aborted
 from odradek.storage.config import LogConfig
-from odradek.storage.index_digests import IndexDigest
+from odradek.storage.index_digests import IndexDigest, LogDigest, SegmentDigest
 from odradek.storage.log_state import LogState
 from odradek.storage.producers import STATES_AT_ONCE, Producers
 from odradek.storage.segment import Segment
@@ -117,8 +117,13 @@ class LogTransactions(LogState):
         """Removes producers that were not used for producer.id.expiration.ms, in steps. Returns how many."""
         return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
-    def _digests(self) -> list[IndexDigest]:
-        """Returns the digests of the indexes of aborted transactions. Raises OSError."""
+    def _digests(self, *, with_segments: bool = False) -> LogDigest:
+        """Returns the digests of the indexes of aborted transactions and, at a clean stop, of the segments. Raises
+        OSError."""
+        sizes = [SegmentDigest(one.base_offset, one.size, one.next_offset) for one in self._segments if with_segments]
+        return LogDigest(self._index_digests(), sizes)
+
+    def _index_digests(self) -> list[IndexDigest]:
         if not self.has_aborted:
             return []
         return [found for segment in self._segments if (found := segment.digest()) is not None]

@@ -23,7 +23,7 @@ from __future__ import annotations
 import struct
 from bisect import insort
 from collections import OrderedDict
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -35,7 +35,7 @@ from odradek.core.ids import NO_PRODUCER_EPOCH, NO_SEQUENCE
 from odradek.core.pace import Pace
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.files import Files
-from odradek.storage.index_digests import IndexDigest, decode_digests, encode_digests
+from odradek.storage.index_digests import NO_DIGEST, LogDigest, decode_digests, encode_digests
 from odradek.storage.verification import Verifications
 
 SUFFIX = ".snapshot"
@@ -143,7 +143,7 @@ class Producers:
         self._unreplicated: list[tuple[int, int]] | None = None
         self._last_snapshot = -1
         self._snapshot: SnapshotSteps | None = None
-        self.digests: Sequence[IndexDigest] = ()
+        self.digests = NO_DIGEST
         """The digests in the loaded snapshot."""
         self.verifications: Verifications | None = None
         self.first_unstable_offset: int | None = None
@@ -343,7 +343,7 @@ class Producers:
 
     # snapshots
 
-    def save(self, *, sync: bool, digests: Sequence[IndexDigest] = ()) -> Path | None:
+    def save(self, *, sync: bool, digests: LogDigest = NO_DIGEST) -> Path | None:
         """Writes the snapshot at ``end_offset`` and returns its path; None if it exists already or the log is empty."""
         self.end_snapshot()
         if self.end_offset <= self._last_snapshot or not self.end_offset:
@@ -357,7 +357,7 @@ class Producers:
         """Makes the next ``save`` write the snapshot even if it exists, because the digests have changed."""
         self._last_snapshot = -1
 
-    def save_in_steps(self, digests: Sequence[IndexDigest] = ()) -> Generator[None, None, None] | None:
+    def save_in_steps(self, digests: LogDigest = NO_DIGEST) -> Generator[None, None, None] | None:
         """Returns the steps that write the snapshot at the present ``end_offset``, without a sync.
 
         Batches and markers may change the states between two steps. ``clear``, ``save`` and ``end_snapshot`` end the
@@ -415,7 +415,7 @@ class Producers:
         on disk. Unlike in Kafka, a snapshot below the log start is used: its state is still valid.
         """
         self.clear(first_offset)
-        self.digests = ()
+        self.digests = NO_DIGEST
         self._last_snapshot = -1
         for offset in reversed(self.snapshots()):
             path = snapshot_path(self.directory, offset)
@@ -482,7 +482,7 @@ class SnapshotSteps:
 
     __slots__ = ("_digests", "_entries", "_older", "_states", "id", "offset", "parts")
 
-    def __init__(self, states: Iterable[ProducerState], offset: int, digests: Sequence[IndexDigest] = ()) -> None:
+    def __init__(self, states: Iterable[ProducerState], offset: int, digests: LogDigest = NO_DIGEST) -> None:
         self._digests = encode_digests(digests)
         self.offset = offset
         self.id = object()
@@ -541,7 +541,7 @@ def _encode(state: ProducerState, entries: bytearray, older: bytearray) -> None:
         older += _OLDER.pack(state.producer_id, *batch)
 
 
-def encode_snapshot(states: Iterable[ProducerState], digests: Sequence[IndexDigest] = ()) -> bytes:
+def encode_snapshot(states: Iterable[ProducerState], digests: LogDigest = NO_DIGEST) -> bytes:
     """Encodes a snapshot at once."""
     found = tuple(states)
     entries, older = bytearray(), bytearray()

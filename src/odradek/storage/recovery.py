@@ -12,16 +12,19 @@
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from odradek.batches.control import ABORT, COMMIT, read_control
 from odradek.batches.header import HEADER_BYTES, TRANSACTIONAL_BIT, BatchHeader, Buffer, read_header
 from odradek.core.errors import CorruptRecord, StorageError
-from odradek.storage.aborted_index import AbortedEntry
-from odradek.storage.checkpoints import PARTITION_METADATA
+from odradek.storage.aborted_index import AbortedEntry, AbortedIndex
+from odradek.storage.checkpoints import LOG_START, PARTITION_METADATA
 from odradek.storage.config import LogConfig
 from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.evidence import (
@@ -37,6 +40,8 @@ from odradek.storage.evidence import (
 )
 from odradek.storage.files import Files
 from odradek.storage.index import IndexCorrupt
+from odradek.storage.index_digests import SegmentDigest
+from odradek.storage.producers import SUFFIX as SNAPSHOT_SUFFIX
 from odradek.storage.producers import Producers, snapshot_offsets
 from odradek.storage.salvage import BadBytes, GoodBatch, Surroundings, keep_lost, known_gaps, lost_path
 from odradek.storage.segment import (
@@ -157,7 +162,7 @@ def load(path: Path, config: LogConfig, now_ms: int, known: Witnesses, *, leader
         names = _sweep(path, files)
         report = Report(path, known)
         if not known.log_start_offset and names <= {PARTITION_METADATA}:
-            check_end(report, 0, (), {}, is_empty_tail=False)
+            check_end(report, 0, (), {})
             loaded = begin(path, config, now_ms, leader_epoch=leader_epoch, files=files)
             loaded.was_cut = report.has_lost
             return loaded
@@ -172,8 +177,18 @@ class LoadOfLog:
     """One load of a log that has files."""
 
     def __init__(
-        self, path: Path, config: LogConfig, report: Report, names: set[str], *, now_ms: int, files: Files
+        self,
+        path: Path,
+        config: LogConfig,
+        report: Report,
+        names: set[str],
+        *,
+        now_ms: int,
+        files: Files,
+        noted: Sequence[SegmentDigest] = (),
     ) -> None:
+        """``noted``: the segments at the last clean stop, if the files are not the same."""
+        self.noted = {one.base_offset: one for one in noted}
         self.path = path
         self.config = config
         self.now_ms = now_ms
@@ -186,6 +201,8 @@ class LoadOfLog:
         self.was_cut = False
         self.is_end_reported = False
         self.claims: dict[int, int] = {}
+        self.old_aborted: list[AbortedEntry] = []
+        """The entries of indexes that are rebuilt or removed."""
         self.epochs = LeaderEpochs(path, files)
         self.snapshots = snapshot_offsets(names)
         self.gaps = known_gaps(names)
@@ -195,12 +212,13 @@ class LoadOfLog:
     def run(self, leader_epoch: int) -> LoadedLog:
         path, files, known, epochs = self.path, self.files, self.known, self.epochs
         orphans = orphaned_indexes(self.names, INDEX_SUFFIXES)
+        orphans |= self._missing_segments()
         epoch_start = epochs.entries[0].start_offset if epochs.entries else None
         with epochs.written_once():
             self._load_segments()
             segments = self.segments
             noted = known.log_start_offset or 0
-            start = _start(path, segments, noted)
+            start = self._start(noted, epoch_start)
             if not segments:
                 segments.append(Segment(path, start, self.config, files, self.now_ms))
             end_offset = segments[-1].next_offset
@@ -213,18 +231,40 @@ class LoadOfLog:
             if began_epoch:
                 epochs.assign(leader_epoch, end_offset)
         stray = {name for name in self.names if name.endswith(INDEX_SUFFIXES) and int(name.split(".")[0]) in orphans}
-        for name in stray:
+        for name in sorted(stray):
+            if name.endswith(TXN_INDEX_SUFFIX):
+                self._note_aborted(AbortedIndex(path / name, int(name.split(".")[0]), files))
             files.remove(path / name)
         producers = Producers(path, files)
         producers.remove_stray_snapshots({segment.base_offset for segment in segments}, self.names)
         LoadedLog.rebuild_producers(producers, segments, self.config, self.now_ms, unindexed=self.unindexed)
+        if known.clean and not self.noted and self._has_other_sizes(producers.digests.segments):
+            names, sizes = set(files.list(path)), producers.digests.segments
+            again = LoadOfLog(path, self.config, self.report, names, now_ms=self.now_ms, files=files, noted=sizes)
+            again.old_aborted = self.old_aborted
+            return again.run(leader_epoch)
         self._check_aborted(producers)
+        self._keep_aborted()
         for segment in segments:
             segment.close_file()
         is_whole = known.clean and not epochs.is_damaged
         point = end_offset if is_whole else min(self.checked_from or known.recovery_point, end_offset)
         was_cut = self.was_cut or self.report.has_lost
+        if was_cut or not known.clean:
+            producers.save_again()  # the recovery may have changed segments
         return LoadedLog(segments, epochs, producers, start, point, was_cut, began_epoch)
+
+    def _has_other_sizes(self, noted: Sequence[SegmentDigest]) -> bool:
+        """Returns whether segments are not as at the last clean stop. The log may begin later since then."""
+        sizes = {segment.base_offset: segment.size for segment in self.segments}
+        first = self.segments[0].base_offset
+        return any(one.base_offset >= first and sizes.get(one.base_offset) != one.size for one in noted)
+
+    def _missing_segments(self) -> dict[int, str]:
+        """Returns a snapshot that names it for each missing segment of the last clean stop, by its base offset."""
+        bases = base_offsets(self.names, LOG_SUFFIX)
+        missing = (base for base, one in self.noted.items() if bases and base > bases[0] and one.size)
+        return {base: f"{self.snapshots[-1]:020d}{SNAPSHOT_SUFFIX}" for base in missing if base not in bases}
 
     def _load_segments(self) -> None:
         """Opens the segments, and recovers those that have no valid indexes or are not synced."""
@@ -240,6 +280,9 @@ class LoadOfLog:
                 segment = Segment.load(
                     self.path, base, self.config, self.files, self.now_ms, has_aborted=base in indexed
                 )
+                noted = self.noted.get(base)
+                if noted is not None and noted.size != segment.size:
+                    raise IndexCorrupt(f"the segment has {segment.size} bytes, but it had {noted.size}")
                 if following is None and expected is not None and segment.next_offset > expected:
                     raise IndexCorrupt(f"the log ends at {segment.next_offset}, after {expected}")
                 if following is not None and segment.next_offset > following:
@@ -262,9 +305,13 @@ class LoadOfLog:
             if header.attributes & TRANSACTIONAL_BIT and (not unindexed or unindexed[-1] is not segment):
                 unindexed.append(segment)
 
-        self.claims[segment.base_offset] = segment.claimed_end()
+        claimed = segment.claimed_end()
+        noted = self.noted.get(segment.base_offset)
+        self.claims[segment.base_offset] = max(claimed, noted.end_offset) if noted is not None else claimed
         if self.known.is_guarded:
             self._examine(segment, around)
+        if segment.has_aborted:
+            self._note_aborted(segment.aborted_index)
         lost = segment.recover(note, around, lambda bad, mended: self._on_damage(segment, around, bad, mended))
         if lost:
             self.was_cut = True
@@ -341,10 +388,11 @@ class LoadOfLog:
             is_compacted=self.config.is_compacted,
             known_gaps=self.gaps,
         )
+        self.gaps += found
         for first, following in found:
             self.files.write(lost_path(self.path, first, following), b"", sync=False)
         if not self.is_end_reported:
-            check_end(report, end_offset, self.snapshots, orphans, is_empty_tail=self._has_empty_tail())
+            check_end(report, end_offset, self.snapshots, orphans, tail=self._tail(end_offset))
 
     def _check_aborted(self, producers: Producers) -> None:
         """Rebuilds the indexes of aborted transactions that do not agree with the snapshot of the producers.
@@ -352,9 +400,9 @@ class LoadOfLog:
         A cleaning replaces indexes, so after a crash a right index may disagree. Only an index that hides less than the
         markers in the log say is reported.
         """
-        if not producers.digests:
+        if not producers.digests.indexes:
             return
-        noted = {digest.base_offset: digest for digest in producers.digests}
+        noted = {digest.base_offset: digest for digest in producers.digests.indexes}
         suspects = [
             segment
             for segment in self.segments
@@ -363,6 +411,7 @@ class LoadOfLog:
         if not suspects:
             return
         old = [segment.drop_aborted() for segment in suspects]
+        self.old_aborted += chain.from_iterable(old)
         LoadedLog.rebuild_producers(producers, self.segments, self.config, self.now_ms, unindexed=suspects)
         for segment, entries in zip(suspects, old, strict=True):
             starts = {(entry.producer_id, entry.last_offset): entry.first_offset for entry in entries}
@@ -380,11 +429,45 @@ class LoadOfLog:
                     "it was rebuilt from the log"
                 )
 
-    def _has_empty_tail(self) -> bool:
-        """Returns whether the last segment has a file without bytes, although the log does not start there."""
-        last = self.segments[-1]
-        is_file = file_name(last.base_offset, LOG_SUFFIX) in self.names
-        return is_file and not last.size and (len(self.segments) > 1 or not last.base_offset)
+    def _start(self, noted: int, epoch_start: int | None) -> int:
+        """Returns the log start offset. The checkpoint (``noted``) is wrong if it is above the start of the first
+        leader epoch, which a deletion of records raises first."""
+        start = _start(self.path, self.segments, noted)
+        if self.segments and epoch_start is not None and self.segments[0].base_offset <= epoch_start < start:
+            self.report.contradict(
+                f"{LOG_START} has {noted}, but the first leader epoch starts at {epoch_start}. The records from there "
+                "on are kept, and some of them may have been deleted"
+            )
+            return epoch_start
+        return start
+
+    def _note_aborted(self, index: AbortedIndex) -> None:
+        with suppress(OSError, ValueError, struct.error):  # a damaged index says nothing
+            self.old_aborted += index.all_entries()
+
+    def _keep_aborted(self) -> None:
+        """Keeps the entries of aborted transactions whose markers are in lost bytes: the records before them remain."""
+        kept: dict[int, list[AbortedEntry]] = {}
+        for entry in self.old_aborted:
+            if any(first <= entry.last_offset < following for first, following in self.gaps):
+                at = max(n for n, one in enumerate(self.segments) if not n or one.base_offset <= entry.last_offset)
+                kept.setdefault(at, []).append(entry)
+        for at, entries in kept.items():
+            segment = self.segments[at]
+            for entry in sorted({*segment.drop_aborted(), *entries}, key=lambda one: one.last_offset):
+                segment.add_aborted(entry)
+
+    def _tail(self, end_offset: int) -> str:
+        """Returns what is wrong with the last segment after a crash: it may have had records.
+
+        Its file has no bytes, although the log does not start there, or it is missing: the snapshot of its start is
+        written after its file. A clean stop writes a snapshot, too, but then the recovery point is there.
+        """
+        last, name = self.segments[-1], file_name(end_offset, LOG_SUFFIX)
+        if name not in self.names:
+            return "is missing" if end_offset in self.snapshots and self.known.recovery_point < end_offset else ""
+        is_empty = not last.size and (len(self.segments) > 1 or not last.base_offset)
+        return "is empty" if is_empty and end_offset not in (self.known.recovery_point, *self.snapshots[-1:]) else ""
 
 
 def _start(path: Path, segments: list[Segment], noted: int) -> int:
