@@ -101,10 +101,13 @@ import sys
 from odradek.batches.arrow import RecordSet
 from odradek.batches.columns import COLUMNS
 from odradek.batches.encode import encode_batch
-from odradek.core.effects import SimpleRecord
+from types import SimpleNamespace
 
-data = encode_batch([SimpleRecord(b"k", b"v")] * 20_000, now_ms=1)
-(found,) = RecordSet(data).record_batches("t", 3, columns=COLUMNS)
+record = SimpleNamespace(key=b"k", value=b"v", timestamp_ms=1, headers=(("name", b"v"),))
+data = encode_batch([record] * 20_000, now_ms=1)
+data = data.replace(b"name", b"n\\xffme")  # a key that is not UTF-8
+(found,) = RecordSet(data).record_batches("t", 3, columns=COLUMNS, check_crcs=False)
+assert found.column("headers")[19_999].as_py()[0]["key"] == "n\ufffdme"
 assert found.column("topic")[19_999].as_py() == "t" and found.column("partition")[0].as_py() == 3
 print("pandas" in sys.modules)
 """

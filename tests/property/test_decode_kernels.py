@@ -232,6 +232,7 @@ def test_a_malformed_record_is_a_corrupt_record(name: str) -> None:
 def test_a_headers_name_that_is_not_utf8_is_delivered_as_kafkas_client_does() -> None:
     body = struct.pack(">hiqqqhii", 0, 0, 0, 0, -1, -1, -1, 1) + b"\x16\x00\x00\x00\x02k\x02v\x02\x02\xff\x01"
     batch = struct.pack(">qiibI", 0, len(body) + 9, 0, 2, crc32c(body)) + body
+    assert [row.headers for row in iter_records(batch)] == [(("\ufffd", None),)]
     for kind in (RecordSet, PlainRecordSet, RowSet):
         (found,) = kind(batch).record_batches("t", 3, columns=("key", "value"))
         assert found.num_rows == 1

@@ -7,6 +7,7 @@ takes half a second.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -144,7 +145,11 @@ def _headers(found: FlatColumns) -> pa.Array:
         keys.validate(full=True)
     except pa.ArrowInvalid:
         # Kafka's client delivers such a key with U+FFFD.
-        keys = pa.array([java_text(name) for name in keys.view(pa.binary()).to_pylist()], pa.string())
+        whole = names.tobytes()
+        texts = [java_text(whole[start:end]).encode() for start, end in pairwise(name_ends.tolist())]
+        name_ends = np.array([0, *accumulate(map(len, texts))], np.int32)
+        names = np.frombuffer(b"".join(texts), np.uint8)
+        keys = pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(name_ends), pa.py_buffer(names)], 0)
     bitmap, nulls = _validity(is_null == 0)
     content = pa.Array.from_buffers(pa.binary(), count, [bitmap, pa.py_buffer(value_ends), pa.py_buffer(values)], nulls)
     pairs = pa.StructArray.from_arrays([keys, content], fields=list(_HEADERS.value_type))

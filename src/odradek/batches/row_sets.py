@@ -215,8 +215,7 @@ class RowBatches(Iterator[RowBatch]):
         at, header = self._batches[number]
         if self._check_crcs and not crc_is_valid(self._data, at, header):
             raise CorruptRecord(f"batch at offset {header.base_offset}: its CRC does not match its bytes")
-        # A header's key that is not UTF-8 does not stop a reader, because Kafka's client delivers it, too.
-        rows = list(batch_rows(self._data, at, header, names="replace"))
+        rows = list(batch_rows(self._data, at, header))
         offsets = [row.offset for row in rows]
         if rows and (min(offsets) < header.base_offset or max(offsets) > header.last_offset):
             raise CorruptRecord(f"batch at offset {header.base_offset}: a record's offset is outside of it")

@@ -44,12 +44,10 @@ def iter_records(buffer: Buffer, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Itera
         yield from batch_rows(buffer, pos, header, max_bytes=max_bytes)
 
 
-def batch_rows(
-    buffer: Buffer, pos: int, header: BatchHeader, *, max_bytes: int = DEFAULT_MAX_BYTES, names: str = "strict"
-) -> Iterator[Row]:
-    """Yields the records of the batch at ``pos``. Raises CorruptRecord.
+def batch_rows(buffer: Buffer, pos: int, header: BatchHeader, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[Row]:
+    """Yields the records of the batch at ``pos``. Invalid UTF-8 in a header's key becomes U+FFFD.
 
-    ``names`` is the argument ``errors`` of ``bytes.decode`` for header names that are not UTF-8.
+    Raises CorruptRecord.
     """
     payload = memoryview(buffer)[pos + HEADER_BYTES : pos + header.size_in_bytes]
     data = bytes(decompress(header.compression, payload, max_bytes))
@@ -65,7 +63,7 @@ def batch_rows(
     at = 0
     try:
         for _ in range(count):
-            at, timestamp_delta, offset_delta, key, value, headers = read_record(data, at, names)
+            at, timestamp_delta, offset_delta, key, value, headers = read_record(data, at)
             sequence = -1 if base_sequence < 0 else (base_sequence + offset_delta) & 0x7FFFFFFF
             timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
             yield _new_row(
@@ -96,7 +94,7 @@ _NO_HEADERS: tuple[tuple[str, bytes | None], ...] = ()
 
 
 def read_record(
-    data: bytes | mmap, at: int, names: str = "strict"
+    data: bytes | mmap, at: int
 ) -> tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]:
     """Reads one record. Returns its end, timestamp delta, offset delta, key, value and headers.
 
@@ -140,13 +138,13 @@ def read_record(
         value, at = _field(data, at, end)
     if at == end - 1 and not data[at]:
         return end, timestamp_delta, offset_delta, key, value, _NO_HEADERS
-    headers, at = _headers(data, at, end, names)
+    headers, at = _headers(data, at, end)
     if at != end:
         raise CorruptRecord(f"the fields of a record of {size} bytes have {size - (end - at)} bytes")
     return end, timestamp_delta, offset_delta, key, value, headers
 
 
-def _headers(data: bytes | mmap, at: int, end: int, names: str) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+def _headers(data: bytes | mmap, at: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
     if at >= end:
         raise CorruptRecord("a field is longer than its record")
     count, at = read_varint(data, at, len(data))
@@ -158,10 +156,7 @@ def _headers(data: bytes | mmap, at: int, end: int, names: str) -> tuple[tuple[t
         if name is None:
             raise CorruptRecord("a header has no key")
         value, at = _field(data, at, end)
-        try:
-            pairs.append((java_text(name) if names == "replace" else name.decode(), value))
-        except UnicodeDecodeError as error:
-            raise CorruptRecord("a header's key is not UTF-8") from error
+        pairs.append((java_text(name), value))
     return tuple(pairs), at
 
 

@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -264,8 +264,27 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _end_of(arguments: Sequence[str] | None) -> _End:
     given = list(sys.argv[1:] if arguments is None else arguments)
     set_last_resort()
-    if not sys.stderr.isatty():  # a notice for people, not for a log
-        logging.getLogger("odradek.kernels").setLevel(logging.ERROR)
+    with _quiet_kernels():
+        return _end_of_command(given)
+
+
+@contextlib.contextmanager
+def _quiet_kernels() -> Iterator[None]:
+    """Keeps the notice of a compilation, which is for people, out of files and pipes.
+
+    A command may run in a process that goes on (``run``), so the level is as before at the end.
+    """
+    kernels = logging.getLogger("odradek.kernels")
+    before = kernels.level
+    if not sys.stderr.isatty():
+        kernels.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        kernels.setLevel(before)
+
+
+def _end_of_command(given: list[str]) -> _End:
     if environment.COMPLETION in os.environ:
         from odradek.cli.completion import prepare
 
