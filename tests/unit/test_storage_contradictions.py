@@ -395,3 +395,19 @@ def test_a_log_start_above_the_first_leader_epoch_hides_no_record(
     again = reopen(path, CLEAN._replace(log_start_offset=noted))
     assert again.log_start_offset == 10
     assert f"log-start-offset-checkpoint has {noted}" in caplog.text
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_missing_last_segment_after_a_crash_is_reported(
+    path: Path, is_stopped: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The snapshot of a roll says that a segment began there. The snapshot of a clean stop does not."""
+    log = written(path)
+    if is_stopped:
+        log.close()
+    else:
+        log.abandon()
+        remove_last(path)
+    reopen(path, Witnesses(False, 3))
+    lines = [record.getMessage() for record in caplog.records if "is missing" in record.getMessage()]
+    assert len(lines) == (0 if is_stopped else 1)

@@ -40,9 +40,9 @@ from odradek.storage.evidence import (
 )
 from odradek.storage.files import Files
 from odradek.storage.index import IndexCorrupt
-from odradek.storage.index_digests import SegmentDigest
+from odradek.storage.index_digests import SegmentDigest, decode_digests
 from odradek.storage.producers import SUFFIX as SNAPSHOT_SUFFIX
-from odradek.storage.producers import Producers, snapshot_offsets
+from odradek.storage.producers import Producers, snapshot_offsets, snapshot_path
 from odradek.storage.salvage import BadBytes, GoodBatch, Surroundings, keep_lost, known_gaps, lost_path
 from odradek.storage.segment import (
     DELETED_SUFFIX,
@@ -461,11 +461,13 @@ class LoadOfLog:
         """Returns what is wrong with the last segment after a crash: it may have had records.
 
         Its file has no bytes, although the log does not start there, or it is missing: the snapshot of its start is
-        written after its file. A clean stop writes a snapshot, too, but then the recovery point is there.
+        written after its file. The snapshot of a clean stop has the sizes of the segments.
         """
         last, name = self.segments[-1], file_name(end_offset, LOG_SUFFIX)
         if name not in self.names:
-            return "is missing" if end_offset in self.snapshots and self.known.recovery_point < end_offset else ""
+            is_start = end_offset in self.snapshots and self.known.recovery_point < end_offset
+            is_start = is_start and not decode_digests(self.files.read(snapshot_path(self.path, end_offset))).segments
+            return "is missing" if is_start else ""
         is_empty = not last.size and (len(self.segments) > 1 or not last.base_offset)
         return "is empty" if is_empty and end_offset not in (self.known.recovery_point, *self.snapshots[-1:]) else ""
 
