@@ -2,81 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.brokers import Wire
+from support.faulty_process import FaultyProcess
 from support.logs import batch
 
 from odradek.core.errors import ErrorCode
 from odradek.wire.api_keys import CREATE_TOPICS, FETCH, PRODUCE
 
-HOOK = """
-import os
-
-def failing(name):
-    call = getattr(os, name)
-    def called(*arguments, **options):
-        try:
-            with open(os.environ["FAULTS"]) as file:
-                number = dict(line.split("=") for line in file.read().split()).get(name)
-        except FileNotFoundError:
-            number = None
-        if number is not None:
-            raise OSError(int(number), os.strerror(int(number)))
-        return call(*arguments, **options)
-    return called
-
-for name in ("writev", "fdatasync", "fsync"):
-    setattr(os, name, failing(name))
-"""
-"""Python runs this file in the broker's process at its start. The file in ``FAULTS`` has the functions that fail now,
-with their errno: ``writev=5``. Everything else in the process is as usual."""
-COMMANDS = {
-    "odradek.broker": lambda data: ["-m", "odradek.broker", str(data), "127.0.0.1:0"],
-    "odradek serve": lambda data: ["-m", "odradek", "serve", "--data-dir", str(data), "--listen", "127.0.0.1:0"],
-}
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the hook finds the names of files in /proc")
 
 
-class _Process:
-    """A broker's process whose writes can be made to fail. ``acked`` is the number of acknowledged records."""
+class _Broker(FaultyProcess):
+    """``acked`` is the number of acknowledged records."""
 
-    def __init__(self, directory: Path, command: str) -> None:
-        self.data = directory / "data"
-        self.faults = directory / "faults"
-        self.acked = 0
-        self._command = COMMANDS[command](self.data)
-        hook = directory / "hook"
-        hook.mkdir()
-        (hook / "sitecustomize.py").write_text(HOOK)
-        path = os.pathsep.join([str(hook), *filter(None, [os.environ.get("PYTHONPATH")])])
-        self._environment = {**os.environ, "PYTHONPATH": path, "FAULTS": str(self.faults)}
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[tuple[subprocess.Popen[str], Wire]]:
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(
-            [sys.executable, *self._command], env=self._environment, stdout=pipe, stderr=pipe, text=True
-        )
-        try:
-            assert process.stdout is not None
-            found = None
-            while found is None:
-                line = process.stdout.readline()
-                assert line, process.communicate()
-                found = re.search(r"127\.0\.0\.1:\d+", line)
-            with Wire(found[0]) as wire:
-                yield process, wire
-        finally:
-            process.kill()
-            process.communicate()
+    acked = 0
 
     def produce(self, wire: Wire) -> ErrorCode:
         """Sends one record. Returns NETWORK_EXCEPTION if the broker ends without a reply."""
@@ -101,7 +49,7 @@ def _create_topic(wire: Wire) -> None:
     assert reply.topics[0].error_code == 0
 
 
-def _check(process: _Process, fail: Callable[[], object], mend: Callable[[], object], text: str) -> None:
+def _check(process: _Broker, fail: Callable[[], object], mend: Callable[[], object], text: str) -> None:
     with process.running() as (broker, wire):
         _create_topic(wire)
         assert process.produce(wire) is ErrorCode.none
@@ -126,20 +74,26 @@ def _check(process: _Process, fail: Callable[[], object], mend: Callable[[], obj
 
 
 @pytest.mark.parametrize(
-    ("command", "fault", "text"),
+    ("command", "faults", "text"),
     [
-        ("odradek.broker", f"writev={errno.EIO}", "append failed: .*Input/output error"),
-        ("odradek serve", f"fdatasync={errno.ENOSPC} fsync={errno.ENOSPC}", "flush failed: .*No space left on device"),
+        ("odradek.broker", [("writev", errno.EIO, "t-0")], "append failed: .*Input/output error"),
+        (
+            "odradek serve",
+            [("fdatasync", errno.ENOSPC, ""), ("fsync", errno.ENOSPC, "")],
+            "flush failed: .*No space left on device",
+        ),
     ],
 )
-def test_a_broker_ends_after_a_failed_write_or_sync(tmp_path: Path, command: str, fault: str, text: str) -> None:
-    process = _Process(tmp_path, command)
-    _check(process, lambda: process.faults.write_text(fault), process.faults.unlink, text)
+def test_a_broker_ends_after_a_failed_write_or_sync(
+    tmp_path: Path, command: str, faults: list[tuple[str, int, str]], text: str
+) -> None:
+    process = _Broker(tmp_path, command)
+    _check(process, lambda: process.fail(*faults), process.fail, text)
 
 
 def test_a_broker_ends_when_its_disk_has_become_read_only(tmp_path: Path) -> None:
     """The system itself refuses the next segment: a read-only file system is mounted over the partition's directory."""
-    process = _Process(tmp_path, "odradek.broker")
+    process = _Broker(tmp_path, "odradek.broker")
     directory = process.data / "t-0"
 
     def mount() -> None:
