@@ -39,7 +39,6 @@ def places(api_key: int) -> list[str]:
 WIDE = [(key, where) for key in (api.key for api in handler_files()) for where in places(key)]
 
 
-@pytest.mark.xfail(reason="one array has a step above its limit: see the open issue on wide requests", strict=False)
 @pytest.mark.parametrize(("api_key", "where"), [case for case in WIDE if case[0] not in _ELSEWHERE])
 def test_no_step_of_a_wide_request_is_long(api_key: int, where: str, tmp_path: Path, process: Executor) -> None:
     assert process.submit(most_blocks, api_key, where, tmp_path).result() <= BLOCKS_PER_STEP

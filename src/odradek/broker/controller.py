@@ -37,11 +37,15 @@ from odradek.storage.write_failures import is_passing
 
 T = TypeVar("T")
 
+FEW_RECORDS = 200
+"""The records of a change that has no more are freed at once."""
+
 if TYPE_CHECKING:
     from typing import Any, Protocol
     from uuid import UUID
 
     from odradek.broker.config import BrokerConfig
+    from odradek.broker.leftovers import Leftovers
     from odradek.broker.metadata_loader import MetadataLoader
     from odradek.broker.metadata_log import Catalog, Change
     from odradek.broker.quotas import Quotas
@@ -92,6 +96,9 @@ if TYPE_CHECKING:
 
         @property
         def catalog(self) -> Catalog: ...
+
+        @property
+        def leftovers(self) -> Leftovers: ...
 
         @property
         def loader(self) -> MetadataLoader: ...
@@ -219,15 +226,19 @@ class Controller:
         with self._queued() as entry:
             yield entry.at_front
             change = broker.catalog.change(max_records=max_records)
-            result = yield from operation(change)
-            if change.records and not validate_only:
-                if change.makes_logs:
-                    broker.check_room()
-                if event is not None:
-                    event.is_written = True
-                change.write()  # this also commits the records, because there is only one controller
-                delta = yield from change.replay()
-                yield from broker.loader.publish(delta)
+            try:
+                result = yield from operation(change)
+                if change.records and not validate_only:
+                    if change.makes_logs:
+                        broker.check_room()
+                    if event is not None:
+                        event.is_written = True
+                    change.write()  # this also commits the records, because there is only one controller
+                    delta = yield from change.replay()
+                    yield from broker.loader.publish(delta)
+            finally:
+                if len(change.records) > FEW_RECORDS:
+                    broker.leftovers.add(change.records, change.packed)
         return result
 
     def _queued(self) -> _QueueEntry:

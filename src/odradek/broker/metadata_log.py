@@ -79,7 +79,7 @@ class Change:
         self._max_records = max_records
         self._shard = shard
         self._write = write
-        self._packed: list[bytes] = []
+        self.packed: list[bytes] = []
         self._bytes = 0
         self._offset = 0
 
@@ -100,7 +100,7 @@ class Change:
                     ErrorCode.record_list_too_large,
                     f"The records of this request exceed the maximum batch size of {MAX_CHANGE_BYTES} bytes.",
                 )
-            self._packed += packed
+            self.packed += packed
             self.records.append(record)
             yield None
 
@@ -111,7 +111,7 @@ class Change:
     def write(self) -> None:
         """Appends the records to the log, with one sync. Raises KafkaError if this fails."""
         if self.records:
-            self._offset = self._write(self._packed, len(self.records))
+            self._offset = self._write(self.packed, len(self.records))
 
     def replay(self) -> Steps[Delta]:
         """Replays the written records one by one. Returns their changes.

@@ -10,7 +10,7 @@ The reply follows when the topics exist. If the whole request is refused, each o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.config_description import describe_topic
@@ -61,8 +61,23 @@ def _create_all(
         if not number % STEP_TOPICS:
             yield None
     check_partition_count(partitions)
-    permits = Permits(broker.quotas, context, strict=context.version >= 6)
     outcomes: list[tuple[str, CreateTopic | KafkaError]] = []
+    try:
+        return (yield from _create(broker, context, wanted, outcomes, validate_only=message.validate_only))
+    finally:
+        broker.leftovers.add(wanted, outcomes)
+
+
+def _create(
+    broker: BrokerServices,
+    context: Context,
+    wanted: Sequence[CreatableTopic],
+    outcomes: list[tuple[str, CreateTopic | KafkaError]],
+    *,
+    validate_only: bool,
+) -> Steps[Elements]:
+    """Creates the topics and adds the outcome of each to ``outcomes``, which stay when the whole request is refused."""
+    permits = Permits(broker.quotas, context, strict=context.version >= 6)
 
     def create(change: Change) -> Steps[None]:
         for topic in wanted:
@@ -78,7 +93,7 @@ def _create_all(
                 outcomes.append((topic.name, request))
             yield None
 
-    yield from value_of(broker.controller.write(create, context, validate_only=message.validate_only))
+    yield from value_of(broker.controller.write(create, context, validate_only=validate_only))
     rows = elements(context, "topics")
     described: dict[frozenset[tuple[str, str]], Elements | tuple[()]] = {}
     for name, outcome in outcomes:
