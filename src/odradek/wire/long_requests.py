@@ -5,8 +5,11 @@ lengths in each array element and then reads the element separately. Other code 
 ``schemas.decode_in_steps`` uses this reader. It returns the same message as ``schemas.decode`` and raises the same
 errors.
 
-To free the memory of 200,000 elements takes as long as to read them. ``kept`` gets a list of the elements of each long
-array. While a caller keeps this list, the message can be freed without the elements.
+The objects of 200,000 structures would take up to 130 MB, so a long array of structures is a ``LongArray``, which reads
+them again when they are used (``wire/long_arrays``).
+
+To free the memory of 200,000 texts takes as long as to read them. ``kept`` gets a list of the elements of each long
+array of texts. While a caller keeps this list, the message can be freed without them.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from kio.serial import entity_reader
 from kio.serial._introspect import classify_field, get_field_tag
 from kio.serial.readers import read_compact_string, read_legacy_string
 
+from odradek.wire.long_arrays import LongArray, ReadElement
 from odradek.wire.request_limits import (
     CountingWalk,
     array_start,
@@ -65,7 +69,9 @@ def count_in_steps(entity: Any, data: bytes | memoryview, at: int) -> Counting:
 
 
 class _Array(NamedTuple):
-    """An array of structures or strings. ``inner`` is a class of structures that can be long; otherwise it is None."""
+    """An array of structures or strings. ``inner`` is a class of structures that can be long; otherwise it is None.
+
+    ``read_again`` reads a structure from checked bytes and returns the position after it; None for strings."""
 
     name: str
     start: Callable[[Any, int, int, list[int]], tuple[int, int]]
@@ -74,6 +80,7 @@ class _Array(NamedTuple):
     read: Callable[[Any, int], Any]
     read_in_steps: _ReadInSteps | None
     inner: Any
+    read_again: ReadElement | None = None
 
 
 @cache
@@ -135,6 +142,8 @@ def _counted_in_steps(entity: Any, strict: bool) -> _CountInSteps:
 
 
 def _elements(array: _Array, count: int, at: int, source: tuple[Any, int, list[int], Kept]) -> Reading:
+    if array.read_again is not None and count > FEW_ELEMENTS:
+        return (yield from _long_array(array, array.read_again, count, at, source))
     data, end, left, kept = source
     walk, read, read_in_steps = array.walk, array.read, array.read_in_steps
     values: list[Any] = []
@@ -167,6 +176,41 @@ def _elements(array: _Array, count: int, at: int, source: tuple[Any, int, list[i
     return tuple(values), at
 
 
+def _long_array(
+    array: _Array, read: ReadElement, count: int, at: int, source: tuple[Any, int, list[int], Kept]
+) -> Reading:
+    """Reads each element once, so that all errors of the request are found, and keeps its position.
+
+    A long element is kept itself."""
+    data, end, left, kept = source
+    walk, read_in_steps = array.walk, array.read_in_steps
+    found = LongArray(data, read)
+    paused_at = at
+    for number in range(count):
+        few = [FEW_ELEMENTS, FEW_ELEMENTS] if read_in_steps is not None else left
+        try:
+            is_short = walk(data, at, end, few) - at <= BYTES_PER_STEP
+        except ValueError:  # the element is long, or ``read_in_steps`` raises the same error
+            if read_in_steps is None:
+                raise
+            is_short = False
+        if is_short or read_in_steps is None:
+            if few is not left:
+                left[0] -= FEW_ELEMENTS - few[0]
+            found.add(at)
+            _, at = read(data, at)
+        else:
+            element, stop = yield from read_in_steps(data, at, end, left, kept)
+            found.add_object(at, element, stop)
+            at = stop
+        if not number % STRUCTURES_PER_STEP or at - paused_at > BYTES_PER_STEP:
+            paused_at = at
+            yield
+    if left[0] < 0:
+        too_many(left[1])
+    return found, at
+
+
 @cache
 def _parts_of(entity: Any, strict: bool) -> list[_Array | CountingWalk]:
     """Returns the parts of a structure in order.
@@ -197,7 +241,8 @@ def _array(field: Field[Any], flexible: bool, strict: bool) -> _Array:
     may_be_long = any(isinstance(part, _Array) for part in _parts_of(inner, strict))
     in_steps = _structure_in_steps(inner, strict) if may_be_long else None
     walk = structure_walk(inner, strict)
-    return _Array(field.name, start, empty, walk, _known(inner), in_steps, inner if may_be_long else None)
+    last = inner if may_be_long else None
+    return _Array(field.name, start, empty, walk, _known(inner), in_steps, last, _known_and_end(inner))
 
 
 def _read_compact(data: Any, at: int) -> str:
@@ -211,15 +256,23 @@ def _read_legacy(data: Any, at: int) -> str:
 @cache
 def _known(entity: Any) -> Callable[[Any, int], Any]:
     """Returns a reader of a structure with checked lengths. It ignores tagged fields that the class does not have."""
+    read_structure = _known_and_end(entity)
+    return lambda data, at: read_structure(data, at)[0]
+
+
+@cache
+def _known_and_end(entity: Any) -> ReadElement:
+    """Returns a reader like that of ``_known``. It also returns the position after the structure."""
     read_structure = entity_reader(entity)
 
-    def read(data: Any, at: int) -> Any:
+    def read(data: Any, at: int) -> tuple[Any, int]:
         try:
-            return read_structure(data, at)[0]
+            element, size = read_structure(data, at)
         except KeyError:
             known = without_unknown_tags(entity, data, at)
             if known is None:
                 raise
-            return read_structure(known[0], 0)[0]
+            return read_structure(known[0], 0)[0], known[1]
+        return element, at + size
 
     return read
