@@ -1,8 +1,8 @@
-"""Another client of a broker under attack: it sends ApiVersions requests in a loop and records the wait for each reply.
+"""Another client of a broker under attack: it sends ApiVersions or other requests in a loop and records its waits.
 
 The other client runs in a separate process, so that the attacker's own work does not count as a wait. As
-a script, this module is that process: `other_client.py HOST PORT PID`. It writes `ready`, sends requests until stdin
-ends or a reply is missing, and writes its waits as JSON.
+a script, this module is that process: `other_client.py HOST PORT PID [REQUEST]...`. It writes `ready`, sends requests
+until stdin ends or a reply is missing, and writes its waits as JSON.
 
 On a machine with other work, a wait alone says little. The time for which the broker's main thread ran during one wait
 is an upper limit for the work of one iteration of its loop."""
@@ -17,6 +17,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -40,14 +41,16 @@ class Waits(NamedTuple):
 class OtherClient:
     """Starts the process, and collects its result in ``waits`` when the block ends."""
 
-    def __init__(self, bootstrap: str, pid: int) -> None:
+    def __init__(self, bootstrap: str, pid: int, requests: Iterable[bytes] = ()) -> None:
+        """``requests``: whole requests to send in turn instead of ApiVersions."""
         self._bootstrap = bootstrap
         self._pid = pid
+        self._requests = [request.hex() for request in requests]
         self.waits = Waits(0, 0.0, 0.0, True)
 
     def __enter__(self) -> OtherClient:
         host, _, port = self._bootstrap.rpartition(":")
-        command = [sys.executable, "-I", str(Path(__file__).resolve()), host, port, str(self._pid)]
+        command = [sys.executable, "-I", str(Path(__file__).resolve()), host, port, str(self._pid), *self._requests]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == b"ready\n"
@@ -86,19 +89,20 @@ def ran_ms(pid: int) -> float:
         return 0.0
 
 
-def main(host: str, port: int, pid: int) -> None:
+def main(host: str, port: int, pid: int, requests: list[bytes]) -> None:
     waits: list[float] = []
     longest_run = 0.0
     lost = False
     with socket.create_connection((host, port), timeout=_GIVE_UP_S) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.sendall(_REQUEST)
-        lost = not _answered(connection)
+        for request in requests:
+            connection.sendall(request)
+            lost = lost or not _answered(connection)
         print("ready", flush=True)
         while not lost:
             started, ran = time.perf_counter(), ran_ms(pid)
             try:
-                connection.sendall(_REQUEST)
+                connection.sendall(requests[len(waits) % len(requests)])
                 lost = not _answered(connection)
             except OSError:
                 lost = True
@@ -112,4 +116,4 @@ def main(host: str, port: int, pid: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), [bytes.fromhex(text) for text in sys.argv[4:]] or [_REQUEST])

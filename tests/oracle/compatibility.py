@@ -160,7 +160,7 @@ CONFIGS = (
                      "One broker cannot meet Kafka's default."),
     ConfigDifference("broker", "transaction.state.log.replication.factor", SYNONYMS, "default 3", "default 1",
                      "One broker cannot meet Kafka's default."),
-    ConfigDifference("broker", "queued.max.request.bytes", DEFAULT_VALUE, "default -1: no limit", "134217728",
+    ConfigDifference("broker", "queued.max.request.bytes", DEFAULT_VALUE, "default -1: no limit", "33554432",
                      "One event loop serves all clients here (docs/limits.md)."),
     *(
         ConfigDifference("broker", name, DEFAULT_VALUE, "a class", "none", _NO_CLASS)

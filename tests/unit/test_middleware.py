@@ -139,6 +139,7 @@ def test_a_long_request_passes_through_the_middleware(loop) -> None:  # noqa: F8
 
     server = Server(k3=steps)
     server.config.socket_request_max_bytes = 1 << 20
+    server.request_memory = SimpleNamespace(begin=lambda size: None, end=lambda size: None)  # type: ignore[attr-defined]
     server.request_elements = RequestElements()  # type: ignore[attr-defined]
     server.leftovers = SimpleNamespace(add=lambda *_, then=None: then and then())  # type: ignore[attr-defined]
     connection, transport = connect(loop, server)

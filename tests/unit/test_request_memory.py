@@ -90,3 +90,49 @@ def test_without_a_limit_all_connections_read() -> None:
     assert all(client.holds(500 * MIB) for client in clients)
     memory.release(clients[0])
     assert memory.used == 1000 * MIB
+
+
+def test_complete_requests_count_and_block_even_the_first_connection() -> None:
+    _, memory, (a, b) = make(10 * MIB, 2)
+    memory.begin(9 * MIB)
+    assert a.holds(2 * MIB), "the first connection above the limit reads on"
+    assert not b.holds(MIB)
+    memory.begin(2 * MIB)
+    assert not a.holds(3 * MIB), "the complete requests alone exceed the limit"
+    memory.end(9 * MIB)
+    assert a.reading
+    assert b.reading
+    assert memory.complete == 2 * MIB
+
+
+def test_one_connection_reads_again_when_the_complete_requests_are_within_the_limit() -> None:
+    _, memory, (a, b) = make(10 * MIB, 2)
+    memory.begin(8 * MIB)
+    memory.begin(8 * MIB)
+    assert not a.holds(3 * MIB)
+    assert not b.holds(3 * MIB)
+    memory.end(8 * MIB)
+    assert (a.reading, b.reading) == (True, False)
+
+
+def test_a_connection_that_waits_for_complete_requests_is_not_closed() -> None:
+    loop, memory, (a,) = make(10 * MIB, 1)
+    memory.begin(11 * MIB)
+    assert not a.holds(MIB)
+    loop.run(3 * STALL_S)
+    assert not a.aborted
+    memory.end(11 * MIB)
+    assert a.reading
+    loop.run(100 * STALL_S)
+    assert not a.aborted
+
+
+def test_a_first_connection_that_closes_while_all_are_blocked_leaves_its_place_to_the_next() -> None:
+    _, memory, (a, b) = make(10 * MIB, 2)
+    memory.begin(11 * MIB)
+    assert not a.holds(5 * MIB)
+    assert not b.holds(11 * MIB)
+    memory.release(a)
+    assert not b.reading
+    memory.end(11 * MIB)
+    assert b.reading

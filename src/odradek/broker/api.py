@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from odradek.broker.purgatory import Purgatory
     from odradek.broker.quotas import Quotas
     from odradek.broker.request_elements import RequestElements
+    from odradek.broker.request_memory import RequestMemory
     from odradek.broker.scheduler import Scheduler, Steps, Task
     from odradek.broker.workers import Workers
     from odradek.core.deferred import Deferred
@@ -164,6 +165,9 @@ if TYPE_CHECKING:
 
         @property
         def leftovers(self) -> Leftovers: ...
+
+        request_memory: RequestMemory
+        """The budget of the bytes of large requests."""
 
         @property
         def request_elements(self) -> RequestElements:

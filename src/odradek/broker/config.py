@@ -141,8 +141,6 @@ class BrokerConfig:
         for name, key in broker_keys().items():
             text = self.text(name)
             setattr(self, name.replace(".", "_"), None if text is None else key.parse(text))
-        if not self.is_set("queued.max.request.bytes"):  # the default must allow the longest request
-            self.queued_max_request_bytes = max(self.queued_max_request_bytes, self.socket_request_max_bytes)
 
     def _check_together(self) -> None:
         """Checks that involve several settings: values that topics inherit must be valid for topics, and some settings
@@ -186,7 +184,8 @@ class BrokerConfig:
         host_counts(self.max_connections_per_ip_overrides)
         if not self.max_connections_per_ip and not self.max_connections_per_ip_overrides:
             raise ConfigError(_NO_HOST)
-        if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
+        is_low = 0 < self.queued_max_request_bytes < self.socket_request_max_bytes
+        if is_low and self.is_set("queued.max.request.bytes"):  # one request may exceed the default
             raise ConfigError("queued.max.request.bytes must be larger or equal to socket.request.max.bytes")
 
     def _check_groups(self) -> None:

@@ -6,6 +6,7 @@ Both make the same kind of change: for a resource, each name gets a text, or ``N
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from odradek.broker import config_protection, config_resources
@@ -13,7 +14,7 @@ from odradek.broker.config import MIN_ISR, BrokerConfig, check_topic_configs
 from odradek.broker.config_ignored import DYNAMIC
 from odradek.broker.config_keys import find_broker_key
 from odradek.broker.config_resources import LOGGER
-from odradek.broker.long_lists import count_in_steps
+from odradek.broker.long_lists import count_in_steps, list_in_steps
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.metadata_log import ChangeTooLarge
 from odradek.broker.scheduler import value_of
@@ -21,7 +22,7 @@ from odradek.catalog.shard import BROKER, CLIENT_METRICS, GROUP, TOPIC, AlterCon
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from typing import TypeVar
+    from typing import Any, TypeVar
 
     from kio.schema.alter_configs.v2 import request as alter_configs
     from kio.schema.incremental_alter_configs.v1 import request as incremental_alter_configs
@@ -46,69 +47,62 @@ def alter_resources(
     broker: BrokerServices,
     context: Context,
     resources: Sequence[Resource],
-    alter: Callable[[Resource], AlterConfigs | None],
+    alter: Callable[[Resource, list[Any]], AlterConfigs | None],
     *,
     validate_only: bool,
 ) -> Steps[list[Chunk]]:
     """Alters each resource of a request and returns a row for each.
 
-    ``alter`` returns the catalogue's request for one resource, or None for a logger.
+    ``alter`` gets a resource and the rows of its settings. It returns the catalogue's request for the resource, or None
+    for a logger.
     """
-    try:
-        errors = yield from _alter_all(broker, context, resources, alter, validate_only=validate_only)
-    except KafkaError as error:  # nothing was written
-        errors = [error.kept()] * len(resources)
-    rows = elements(context, "responses")
-    for resource, refused in zip(resources, errors, strict=True):
-        rows.add(
-            {
-                "error_code": refused.code if refused is not None else ErrorCode.none,
-                "error_message": (refused.message or None) if refused is not None else None,
-                "resource_type": resource.resource_type,
-                "resource_name": resource.resource_name,
-            }
-        )
-        yield None
-    broker.leftovers.add(errors)
-    return reply(context, {"responses": rows})
-
-
-def _alter_all(
-    broker: BrokerServices,
-    context: Context,
-    resources: Sequence[Resource],
-    alter: Callable[[Resource], AlterConfigs | None],
-    *,
-    validate_only: bool,
-) -> Steps[list[KafkaError | None]]:
-    """Returns for each resource its error or None. Raises KafkaError if the whole request is refused."""
     times = yield from count_in_steps((resource.resource_type, resource.resource_name) for resource in resources)
+    rows = elements(context, "responses")
 
-    def alter_all(change: Change) -> Steps[list[KafkaError | None]]:
-        errors: list[KafkaError | None] = []
+    def alter_all(change: Change) -> Steps[None]:
         for resource in resources:
             refused: KafkaError | None = None
             try:
                 if times[resource.resource_type, resource.resource_name] > 1:
                     raise KafkaError(ErrorCode.invalid_request, "Each resource must appear at most once.")
-                check_names([config.name for config in resource.configs[: MAX_SETTINGS + 1]])
-                request = alter(resource)
+                settings = yield from list_in_steps(islice(resource.configs, MAX_SETTINGS + 1))
+                check_names([row.name for row in settings])
+                request = alter(resource, settings)
+                broker.leftovers.add(settings)
                 if request is not None:
                     yield from change.add(request)
             except ChangeTooLarge:
                 raise
             except KafkaError as error:
-                refused = error.kept()
+                refused = error
             except ConfigError as error:
                 refused = KafkaError(ErrorCode.invalid_config, str(error))
-            errors.append(refused)
+            rows.add(_row(resource, refused))
             yield None
-        return errors
 
-    written = broker.controller.write(alter_all, context, validate_only=validate_only, max_records=None)
-    errors = yield from value_of(written)
-    broker.leftovers.add(times)
-    return errors
+    try:
+        yield from value_of(broker.controller.write(alter_all, context, validate_only=validate_only, max_records=None))
+    except KafkaError as error:  # nothing was written
+        refusal = error.kept()
+        rows = elements(context, "responses")
+        for resource in resources:
+            rows.add(_row(resource, refusal))
+            yield None
+    finally:
+        broker.leftovers.add(times)
+    return reply(context, {"responses": rows})
+
+
+def _row(
+    resource: alter_configs.AlterConfigsResource | incremental_alter_configs.AlterConfigsResource,
+    refused: KafkaError | None,
+) -> dict[str, Any]:
+    return {
+        "error_code": refused.code if refused is not None else ErrorCode.none,
+        "error_message": (refused.message or None) if refused is not None else None,
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+    }
 
 
 def check_names(names: list[str]) -> None:

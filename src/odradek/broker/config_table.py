@@ -84,7 +84,7 @@ connections.max.idle.ms | long | 600000 | | Idle time after which a connection i
 max.connections | int | 2147483647 | 0.. | Largest number of open connections.
 max.connections.per.ip | int | 2147483647 | 0.. | Largest number of open connections from one address.
 max.connections.per.ip.overrides | string | | | Other limits for single hosts: host:count,127.0.0.1:count.
-queued.max.request.bytes | long | 134217728 | | Memory for unfinished requests; -1 (Kafka's default) is no limit.
+queued.max.request.bytes | long | 33554432 | | Memory for requests over 64 KiB; -1 (Kafka's default) is no limit.
 offsets.topic.num.partitions | int | 50 | 1..10000 | Partitions of __consumer_offsets.
 offsets.topic.replication.factor | short | 1 | 1.. | Replicas of __consumer_offsets. Kafka's default is 3.
 offsets.topic.segment.bytes | int | 104857600 | 1048576.. | Segment size of __consumer_offsets.

@@ -1,9 +1,12 @@
-"""The memory for incomplete requests: a limit for all connections together (``queued.max.request.bytes``).
+"""The memory for large requests: a limit for all connections together (``queued.max.request.bytes``).
 
-The received bytes of a request count. Above the limit, connections that receive a large request stop reading. The first
-one that had to wait continues to read, so one request may exceed the limit. While connections wait, a connection that
-may read is closed if its request has not grown for ``STALL_S``: a client that sends half of a request must not block
-the requests of others.
+The received bytes of a request count, and the bytes of a complete request that is served in steps. Above the limit,
+connections that receive a large request stop reading. The first one that had to wait continues to read, so one request
+may exceed the limit. It stops too while the complete requests alone exceed the limit: they wait for their share of the
+elements (broker/request_elements), and need no more bytes to end.
+
+While connections wait, a connection that may read is closed if its request has not grown for ``STALL_S``: a client that
+sends half of a request must not block the requests of others.
 
 Requests up to ``SMALL_REQUEST_BYTES`` do not count, so heartbeats and commits are never blocked.
 """
@@ -44,7 +47,7 @@ class _HeldRequest:
 
 
 class RequestMemory:
-    """The bytes of the connections' incomplete requests: at most ``limit`` plus one request.
+    """The bytes of the large requests of all connections: about ``limit`` for incomplete ones and for complete ones.
 
     A ``limit`` of 0 or less means no limit.
     """
@@ -64,12 +67,33 @@ class RequestMemory:
         self._held: dict[Receiver, _HeldRequest] = {}
         self._waiting: dict[Receiver, None] = {}  # in the order in which they had to wait
         self._used = 0
+        self._complete = 0
         self._timer: TimerHandle | None = None
 
     @property
     def used(self) -> int:
         """The bytes of all incomplete large requests."""
         return self._used
+
+    @property
+    def complete(self) -> int:
+        """The bytes of all complete requests that are served in steps."""
+        return self._complete
+
+    @property
+    def _is_blocked(self) -> bool:
+        """Whether no connection may receive a large request."""
+        return self._complete > self._limit > 0
+
+    def begin(self, size: int) -> None:
+        """Counts a complete request until ``end``."""
+        self._complete += size
+
+    def end(self, size: int) -> None:
+        """Removes a complete request. Its connection may have closed."""
+        was_blocked = self._is_blocked
+        self._complete -= size
+        self._wake(one=was_blocked and not self._is_blocked)
 
     def update(self, receiver: Receiver, size: int) -> bool:
         """Sets the received bytes of a connection's incomplete request. Returns whether the connection may read on."""
@@ -81,11 +105,11 @@ class RequestMemory:
             held = self._held[receiver] = _HeldRequest(0, 0.0)
         self._used += size - held.size
         held.size, held.grew_s = size, self._clock()
-        if self._limit <= 0 or self._used <= self._limit:
+        if self._limit <= 0 or self._used + self._complete <= self._limit:
             return True
         self._waiting.setdefault(receiver)
         self._watch()
-        return next(iter(self._waiting)) is receiver
+        return next(iter(self._waiting)) is receiver and not self._is_blocked
 
     def release(self, receiver: Receiver) -> None:
         """Removes a complete request or a closed connection."""
@@ -96,15 +120,17 @@ class RequestMemory:
         self._on_freed(held.size)
         was_first = bool(self._waiting) and next(iter(self._waiting)) is receiver
         self._waiting.pop(receiver, None)
-        if self._used <= self._limit:
+        self._wake(one=was_first and not self._is_blocked)
+
+    def _wake(self, *, one: bool) -> None:
+        """Lets all connections read if there is room for all, else the first one if ``one``."""
+        if not self._waiting:
+            return
+        if self._used + self._complete <= self._limit:
             waiting, self._waiting = self._waiting, {}
             for other in waiting:
                 other.receive_more()
-        elif was_first:
-            self._wake_first()
-
-    def _wake_first(self) -> None:
-        if self._waiting:
+        elif one:
             first = next(iter(self._waiting))
             self._held[first].grew_s = self._clock()
             first.receive_more()
@@ -118,6 +144,8 @@ class RequestMemory:
         if not self._waiting:
             return
         first = next(iter(self._waiting))
+        if self._is_blocked:  # the first one waits for the broker, not for its client
+            self._held[first].grew_s = self._clock()
         before_s = self._clock() - STALL_S
         stalled = [
             receiver

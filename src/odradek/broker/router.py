@@ -198,6 +198,8 @@ class Router:
         """Serves a long request. Raises the errors of the handler."""
         elements: list[list[Any]] = []
         share: Share | None = None
+        memory, size = self._broker.request_memory, len(frame)
+        memory.begin(size)
         try:
             count = yield from _hanging_up(schemas.count_in_steps(head.api_key, head.version, frame, head.body))
             if count > FEW_ELEMENTS:
@@ -209,6 +211,7 @@ class Router:
                 share = None
             return reply
         finally:
+            memory.end(size)
             self._broker.leftovers.add(*elements, then=None if share is None else share.release)
 
     def _serve_with(

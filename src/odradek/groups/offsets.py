@@ -206,7 +206,8 @@ class Offsets:
     # --- OffsetCommit -----------------------------------------------------------------------------------------
 
     def handle_commit(self, now_ms: int, request: OffsetCommit) -> Result | ResultSteps:
-        if sum([len(topic.partitions) for topic in request.topics]) > LONG_COMMIT:
+        topics = request.topics
+        if len(topics) > LONG_COMMIT or sum([len(topic.partitions) for topic in topics]) > LONG_COMMIT:
             return self._commit_in_steps(now_ms, request)
         out = Result()
         error = self._accept(now_ms, request, out)

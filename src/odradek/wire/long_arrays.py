@@ -1,9 +1,9 @@
 """Arrays of a long request that are read from its bytes whenever they are used.
 
 The objects of 250,000 elements take up to 130 MB, ten times as much as their bytes. A ``LongArray`` behaves like the
-tuple of these objects. It keeps the bytes, the position of each 32nd element, and the elements that are long themselves.
-Each use of an element reads it again, so a handler passes over a long array once or twice, in steps, and keeps only
-what it needs.
+tuple of these objects. It keeps the bytes, the position of each 32nd element, and the elements that are long
+themselves. Each use of an element reads it again, so a handler passes over a long array once or twice, in steps, and
+keeps only what it needs.
 """
 
 from __future__ import annotations

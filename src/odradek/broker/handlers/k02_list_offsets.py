@@ -53,7 +53,8 @@ Parts = dict[int, "ListOffsetsPartition | None"]
 def handle(
     broker: BrokerServices, context: Context, message: ListOffsetsRequest
 ) -> dict[str, Any] | Steps[list[Chunk]]:
-    if sum(len(topic.partitions) for topic in message.topics) > AT_ONCE or _names_times(message):
+    topics = message.topics
+    if len(topics) > AT_ONCE or sum([len(topic.partitions) for topic in topics]) > AT_ONCE or _names_times(message):
         return _in_steps(broker, context, message)
     by_topic: dict[str, Parts] = {}
     for topic in message.topics:
@@ -90,6 +91,8 @@ def _in_steps(broker: BrokerServices, context: Context, message: ListOffsetsRequ
             partitions.add(row if isinstance(row, dict) else (yield from row))
             yield None
         topics.add({"name": name, "partitions": partitions})
+        broker.leftovers.add(parts)
+    broker.leftovers.add(by_topic)
     return reply(context, {"topics": topics})
 
 

@@ -93,9 +93,11 @@ class CommitRequest:
                 yield None
             topics.append(CommittedTopic(topic.name, cast(UUID, topic.id), codes))
         if self.unknown:
+            self.left.append(topics)
             by_topic = yield from _merged(self.unknown, topics)
             topics = list(by_topic.values())
-            self.left += (by_topic, topics)
+            self.left.append(by_topic)
+        self.left.append(topics)
         return (yield from offset_commit_reply_in_steps(self.version, topics))
 
 
@@ -115,6 +117,7 @@ def _handle_in_steps(broker: BrokerServices, context: Context, message: OffsetCo
     reply = OffsetCommitReply()
     if commit.request is not None:
         reply = yield broker.groups.submit(commit.shard(broker), commit.request)
+        commit.left.append(cast("list[TopicCommit]", commit.request.topics))
     pieces = yield from commit.pack_in_steps(reply)
     broker.leftovers.add(commit.rows, commit.unknown, *commit.left)
     return cast("list[Chunk]", pieces)

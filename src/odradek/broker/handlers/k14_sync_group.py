@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.long_lists import dict_in_steps
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import SyncGroup, SyncGroupReply
@@ -18,28 +19,47 @@ if TYPE_CHECKING:
     from kio.schema.sync_group.v5.request import SyncGroupRequest
 
     from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.scheduler import Steps
 
 VERSIONS = (0, 5)
 IS_FREQUENT = True
 WAITS_FOR_OTHERS = True
+AT_ONCE = 500
+"""The most assignments that are read in one step."""
 
 
 def handle(
     broker: BrokerServices, context: Context, message: SyncGroupRequest
-) -> dict[str, Any] | Deferred[dict[str, Any]]:
+) -> dict[str, Any] | Deferred[dict[str, Any]] | Steps[Deferred[dict[str, Any]]]:
     version = context.version
-    protocol_type = message.protocol_type if version >= 5 else None
-    protocol_name = message.protocol_name if version >= 5 else None
-    if version >= 5 and (protocol_type is None or protocol_name is None):
+    if version >= 5 and (message.protocol_type is None or message.protocol_name is None):
         return _pack(SyncGroupReply(ErrorCode.inconsistent_group_protocol))
+    rows = ((assignment.member_id, bytes(assignment.assignment)) for assignment in message.assignments)
+    if len(message.assignments) > AT_ONCE:
+        return _in_steps(broker, version, message, dict_in_steps(rows))
+    return _submit(broker, version, message, dict(rows))
+
+
+def _in_steps(
+    broker: BrokerServices, version: int, message: SyncGroupRequest, read: Steps[dict[str, bytes]]
+) -> Steps[Deferred[dict[str, Any]]]:
+    assignments = yield from read
+    promise = _submit(broker, version, message, assignments)
+    promise.then(lambda _: broker.leftovers.add(assignments))
+    return promise
+
+
+def _submit(
+    broker: BrokerServices, version: int, message: SyncGroupRequest, assignments: dict[str, bytes]
+) -> Deferred[dict[str, Any]]:
     request = SyncGroup(
         message.group_id,
         message.member_id,
         message.generation_id,
-        {assignment.member_id: bytes(assignment.assignment) for assignment in message.assignments},
+        assignments,
         message.group_instance_id if version >= 3 else None,
-        protocol_type,
-        protocol_name,
+        message.protocol_type if version >= 5 else None,
+        message.protocol_name if version >= 5 else None,
     )
     return broker.groups.submit(broker.groups.partition_of(message.group_id), request).map(_pack)
 

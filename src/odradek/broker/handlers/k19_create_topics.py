@@ -10,12 +10,12 @@ The reply follows when the topics exist. If the whole request is refused, each o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.config_description import describe_topic
 from odradek.broker.controller import TopicSpec
-from odradek.broker.long_lists import dict_in_steps, list_in_steps
+from odradek.broker.long_lists import dict_in_steps
 from odradek.broker.long_replies import elements, reply, rows_of_topics, shared_elements
 from odradek.broker.metadata_log import ChangeTooLarge
 from odradek.broker.missing_logs import missing_log
@@ -53,54 +53,59 @@ def _create_all(
     """Returns a row for each topic whose name is in the request exactly once.
 
     Raises KafkaError if the whole request is refused."""
-    wanted = yield from list_in_steps(topic for topic in message.topics if times[topic.name] == 1)
     partitions = 0
-    for number, topic in enumerate(wanted):
-        if topic.name != METADATA_TOPIC:
+    for number, topic in enumerate(message.topics):
+        if times[topic.name] == 1 and topic.name != METADATA_TOPIC:
             partitions += _partition_count(broker, topic)
         if not number % STEP_TOPICS:
             yield None
     check_partition_count(partitions)
-    outcomes: list[tuple[str, CreateTopic | KafkaError]] = []
+    outcomes: list[CreateTopic | list[bytes]] = []
     try:
-        return (yield from _create(broker, context, wanted, outcomes, validate_only=message.validate_only))
+        return (yield from _create(broker, context, message, times, outcomes))
     finally:
-        broker.leftovers.add(wanted, outcomes)
+        broker.leftovers.add(outcomes)
 
 
 def _create(
     broker: BrokerServices,
     context: Context,
-    wanted: Sequence[CreatableTopic],
-    outcomes: list[tuple[str, CreateTopic | KafkaError]],
-    *,
-    validate_only: bool,
+    message: CreateTopicsRequest,
+    times: Mapping[str, int],
+    outcomes: list[CreateTopic | list[bytes]],
 ) -> Steps[Elements]:
-    """Creates the topics and adds the outcome of each to ``outcomes``, which stay when the whole request is refused."""
+    """Creates the topics. ``outcomes`` gets each accepted topic and the packed row of each refused one.
+
+    They stay in the list when the whole request is refused."""
+    rows = elements(context, "topics")
     permits = Permits(broker.quotas, context, strict=context.version >= 6)
 
     def create(change: Change) -> Steps[None]:
-        for topic in wanted:
+        for topic in message.topics:
+            if times[topic.name] > 1:
+                yield None
+                continue
             try:
                 request = yield from _add(broker, permits, change, topic)
             except ChangeTooLarge:
                 raise
             except KafkaError as error:
-                outcomes.append((topic.name, error.kept()))
+                outcomes.append(rows.packed(_failed(topic.name, error)))
             except ConfigError as error:
-                outcomes.append((topic.name, KafkaError(ErrorCode.invalid_config, str(error))))
+                refused = KafkaError(ErrorCode.invalid_config, str(error))
+                outcomes.append(rows.packed(_failed(topic.name, refused)))
             else:
-                outcomes.append((topic.name, request))
+                outcomes.append(request)
             yield None
 
-    yield from value_of(broker.controller.write(create, context, validate_only=validate_only))
-    rows = elements(context, "topics")
+    yield from value_of(broker.controller.write(create, context, validate_only=message.validate_only))
     described: dict[frozenset[tuple[str, str]], Elements | tuple[()]] = {}
-    for name, outcome in outcomes:
-        if isinstance(outcome, KafkaError):
-            rows.add(_failed(name, outcome))
+    for outcome in outcomes:
+        if isinstance(outcome, list):
+            rows.repeat(outcome)
             yield None
             continue
+        name = outcome.name
         failure = broker.log_failure(name, len(outcome.assignments) or outcome.partition_count)
         if error := missing_log(failure, "The topic was"):
             rows.add(_failed(name, error))

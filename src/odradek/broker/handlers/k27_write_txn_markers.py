@@ -32,10 +32,12 @@ def handle(broker: BrokerServices, context: Context, message: WriteTxnMarkersReq
         int, dict[str, dict[int, ErrorCode]]
     ] = {}  # by producer id, as in Kafka: of two markers of a producer, the reply has the last error
     for row in message.markers:
+        yield None
         for topic in row.topics:
             found = errors.setdefault(row.producer_id, {}).setdefault(topic.name, {})
             for index in topic.partition_indexes:
                 found[index] = yield from _write(writer, context, row, (topic.name, index))
+                yield None
     rows = elements(context, "markers")
     for producer_id, by_topic in errors.items():
         topics = elements(context, "markers", "topics")
@@ -45,13 +47,16 @@ def handle(broker: BrokerServices, context: Context, message: WriteTxnMarkersReq
                 partitions.add({"partition_index": number, "error_code": error})
                 yield None
             topics.add({"name": name, "partitions": partitions})
+            broker.leftovers.add(found)
         rows.add({"producer_id": producer_id, "topics": topics})
+        broker.leftovers.add(by_topic)
+        yield None
+    broker.leftovers.add(errors)
     return reply(context, {"markers": rows})
 
 
 def _write(writer: MarkerWriter, context: Context, row: WritableTxnMarker, partition: Partition) -> Steps[ErrorCode]:
     if not writer.exists(partition):
-        yield None
         return ErrorCode.unknown_topic_or_partition
     version = row.transaction_version if context.version >= 2 else 0
     if min(row.producer_id, row.producer_epoch, version) < 0:

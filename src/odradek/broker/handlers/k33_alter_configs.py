@@ -17,7 +17,7 @@ from odradek.catalog.shard import BROKER
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from kio.schema.alter_configs.v2.request import AlterConfigsRequest, AlterConfigsResource
+    from kio.schema.alter_configs.v2.request import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
@@ -28,14 +28,14 @@ VERSIONS = (0, 2)
 
 
 def handle(broker: BrokerServices, context: Context, message: AlterConfigsRequest) -> Steps[list[Chunk]]:
-    def replace(resource: AlterConfigsResource) -> AlterConfigs | None:
+    def replace(resource: AlterConfigsResource, rows: list[AlterableConfig]) -> AlterConfigs | None:
         kind, name = resource.resource_type, resource.resource_name
         if kind == LOGGER:
             raise KafkaError(ErrorCode.invalid_request, "Use IncrementalAlterConfigs to change the levels of loggers.")
-        nulls = [config.name for config in resource.configs if config.value is None]
+        nulls = [config.name for config in rows if config.value is None]
         if nulls:
             raise KafkaError(ErrorCode.invalid_request, f"Null value not supported for : {', '.join(nulls)}")
-        given = {config.name: config.value for config in resource.configs}
+        given = {config.name: config.value for config in rows}
         replaced = dict.fromkeys(broker.catalog.configs(kind, name))
         if kind == BROKER and not name:
             # Also reset the cluster-wide settings that the catalogue lacks, because the broker itself has set them.

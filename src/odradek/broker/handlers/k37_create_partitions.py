@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.long_lists import list_in_steps
 from odradek.broker.long_replies import elements, reply, rows_of_topics
 from odradek.broker.metadata_log import ChangeTooLarge
 from odradek.broker.missing_logs import missing_log
@@ -42,21 +43,27 @@ def _create_all(
 ) -> Steps[Elements]:
     """Returns a row for each topic that the request has once. Raises KafkaError if the whole request is refused."""
     permits = Permits(broker.quotas, context, strict=context.version >= 3)
-    outcomes: list[tuple[CreatePartitionsTopic, KafkaError | None]] = []
+    rows = elements(context, "results")
+    outcomes: list[tuple[str, int] | list[bytes]] = []  # the accepted topics, and the packed rows of refused ones
 
     def create(change: Change) -> Steps[None]:
         for topic in message.topics:
             if times[topic.name] == 1:
-                outcomes.append((topic, (yield from _create(broker, permits, change, topic))))
-                yield None
+                error = yield from _create(broker, permits, change, topic)
+                name, count = topic.name, topic.count
+                outcomes.append((name, count) if error is None else rows.packed(_row(name, error)))
+            yield None
 
-    yield from value_of(broker.controller.write(create, context, validate_only=message.validate_only))
-    rows = elements(context, "results")
-    for topic, refused in outcomes:
-        rows.add(
-            _row(topic.name, refused or missing_log(broker.log_failure(topic.name, topic.count), "The partitions were"))
-        )
-        yield None
+    try:
+        yield from value_of(broker.controller.write(create, context, validate_only=message.validate_only))
+        for outcome in outcomes:
+            if isinstance(outcome, list):
+                rows.repeat(outcome)
+            else:
+                rows.add(_row(outcome[0], missing_log(broker.log_failure(*outcome), "The partitions were")))
+            yield None
+    finally:
+        broker.leftovers.add(outcomes)
     return rows
 
 
@@ -64,10 +71,10 @@ def _create(
     broker: BrokerServices, permits: Permits, change: Change, topic: CreatePartitionsTopic
 ) -> Steps[KafkaError | None]:
     """Adds a topic's new partitions to the change. Returns the error if they are refused."""
-    assigned = topic.assignments
-    request = CreatePartitions(
-        topic.name, topic.count, None if assigned is None else tuple(tuple(row.broker_ids) for row in assigned)
-    )
+    assigned = None
+    if topic.assignments is not None:
+        assigned = yield from list_in_steps(tuple(row.broker_ids) for row in topic.assignments)
+    request = CreatePartitions(topic.name, topic.count, None if assigned is None else tuple(assigned))
     known = broker.catalog.topic(topic.name)
     try:
         permits.take(max(topic.count - known.partition_count, 0) if known is not None else 0)
@@ -76,6 +83,9 @@ def _create(
         raise
     except KafkaError as error:
         return error.kept()
+    finally:
+        if assigned is not None:
+            broker.leftovers.add(assigned)
     return None
 
 

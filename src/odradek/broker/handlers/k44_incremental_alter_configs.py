@@ -32,15 +32,13 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 
 def handle(broker: BrokerServices, context: Context, message: IncrementalAlterConfigsRequest) -> Steps[list[Chunk]]:
-    def change(resource: AlterConfigsResource) -> AlterConfigs | None:
+    def change(resource: AlterConfigsResource, rows: list[AlterableConfig]) -> AlterConfigs | None:
         kind, name = resource.resource_type, resource.resource_name
-        nulls = [
-            config.name for config in resource.configs if config.value is None and config.config_operation != DELETE
-        ]
+        nulls = [config.name for config in rows if config.value is None and config.config_operation != DELETE]
         if nulls:
             raise KafkaError(ErrorCode.invalid_request, f"Null value not supported for : {', '.join(nulls)}")
         config_changes.check_resource(broker, kind, name)
-        changes = {config.name: _new_value(broker, kind, name, config) for config in resource.configs}
+        changes = {config.name: _new_value(broker, kind, name, config) for config in rows}
         return config_changes.alter(broker, kind, name, changes, validate_only=message.validate_only)
 
     return config_changes.alter_resources(

@@ -10,18 +10,16 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from hashlib import blake2b
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.long_lists import STEP_ELEMENTS, count_in_steps, dict_in_steps
+from odradek.broker.long_lists import STEP_ELEMENTS, count_in_steps
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.metadata_log import ChangeTooLarge
 from odradek.broker.quotas import CLIENT_ID, CLIENT_KEYS, CONNECTION_CREATION_RATE, IP, USER, WHOLE_NUMBERS
 from odradek.broker.scheduler import value_of
 from odradek.catalog.shard import AlterClientQuotas, Entity
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.pace import sorted_in_steps
 
 if TYPE_CHECKING:
     from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest, EntryData
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata_log import Change
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
+    from odradek.wire.elements import Elements
 
 VERSIONS = (0, 1)
 _HOST_NAME = re.compile(r"[a-zA-Z0-9_]([a-zA-Z0-9_.-]*[a-zA-Z0-9_])?")
@@ -37,51 +36,25 @@ _MOST = 2.0**63
 _ROUNDING = 1e-6
 _KNOWN = {USER, CLIENT_ID, IP}
 _TYPES = ({USER}, {CLIENT_ID}, {USER, CLIENT_ID}, {IP})
-MOST_TYPES = len(_KNOWN)
-"""An entity with more types has an unknown one and is refused. Its rows are read in steps."""
+MOST_ROWS = 1000
+"""An entity with more rows is refused, and its rows are not read. Kafka knows three types."""
 
-
-class _Asked:
-    """An entry of a request. ``key`` is the entity, or a digest of an entity with many types.
-
-    ``wide`` has the names of such an entity by type, ``fault`` says why no quota may be set for the entity, and
-    ``error`` why its change was refused.
-    """
-
-    __slots__ = ("entry", "error", "fault", "key", "wide")
-
-    def __init__(self, entry: EntryData, key: Entity | bytes, fault: str, wide: dict[str, str | None] | None) -> None:
-        self.entry = entry
-        self.key = key
-        self.fault = fault
-        self.wide = wide
-        self.error: KafkaError | None = None
-
-    def names(self) -> Iterable[tuple[str, str | None]]:
-        return self.key if isinstance(self.key, tuple) else (self.wide or {}).items()
+_TWICE = "Duplicate quota entries found for the same entity"
 
 
 def handle(broker: BrokerServices, context: Context, message: AlterClientQuotasRequest) -> Steps[list[Chunk]]:
-    asked: list[_Asked] = []
-    for entry in message.entries:
-        asked.append((yield from _read(entry)))
-        yield None
-    times = yield from count_in_steps(each.key for each in asked)
-    answered = yield from dict_in_steps((each.key, each) for each in asked)
-    try:
-        yield from _alter_all(broker, context, message, asked, times)
-    except KafkaError as error:
-        refusal = error.kept()
-        for each in answered.values():
-            each.error = refusal
-            yield None
+    times = yield from count_in_steps(_entity(entry) for entry in message.entries)
     entries = elements(context, "entries")
-    for each in answered.values():
-        entries.add((yield from _row(context, each)))
-        if each.wide:
-            broker.leftovers.add(each.wide)
-        yield None
-    broker.leftovers.add(times, answered, asked)
+    try:
+        yield from _alter_all(broker, context, message, times, entries)
+    except KafkaError as error:  # nothing was written
+        refusal = error.kept()
+        entries = elements(context, "entries")
+        for entity in times:
+            entries.add(_row(entity, refusal))
+            yield None
+    finally:
+        broker.leftovers.add(times)
     return reply(context, {"entries": entries})
 
 
@@ -89,66 +62,62 @@ def _alter_all(
     broker: BrokerServices,
     context: Context,
     message: AlterClientQuotasRequest,
-    asked: Sequence[_Asked],
-    times: Mapping[Entity | bytes, int],
+    times: dict[Entity, int],
+    entries: Elements,
 ) -> Steps[None]:
-    """Changes the quotas and sets the error of each refused entry. Raises KafkaError if all changes are refused."""
+    """Changes the quotas and adds a row for each entity. Raises KafkaError if all changes are refused."""
 
     def alter(change: Change) -> Steps[None]:
-        for each in asked:
-            try:
-                if times[each.key] > 1:
-                    raise KafkaError(ErrorCode.invalid_request, "Duplicate quota entries found for the same entity")
-                if each.fault or not isinstance(each.key, tuple):
-                    raise KafkaError(ErrorCode.invalid_request, each.fault)
-                changes = yield from _changes(each.entry, each.key)
-                yield from change.add(AlterClientQuotas(each.key, changes))
-                broker.leftovers.add(changes)
-            except ChangeTooLarge:
-                raise
-            except KafkaError as error:
-                each.error = error.kept()
+        for entry in message.entries:
+            entity = _entity(entry)
+            count = times[entity]
+            if count:
+                error = yield from _alter(broker, change, entry, entity, count)
+                entries.add(_row(entity, error))
+            if count > 1:
+                times[entity] = 0  # the entity has its row
             yield None
 
     yield from value_of(broker.controller.write(alter, context, validate_only=message.validate_only))
 
 
-def _row(context: Context, asked: _Asked) -> Steps[dict[str, Any]]:
-    error = asked.error
-    entity = elements(context, "entries", "entity")
-    for kind, name in asked.names():
-        entity.add({"entity_type": kind, "entity_name": name})
-        if not len(entity) % STEP_ELEMENTS:
-            yield None
+def _alter(
+    broker: BrokerServices, change: Change, entry: EntryData, entity: Entity, count: int
+) -> Steps[KafkaError | None]:
+    """Adds the new quotas of an entity to the change. Returns the error if they are refused."""
+    try:
+        if fault := _TWICE if count > 1 else _fault(entity, len(entry.entity)):
+            raise KafkaError(ErrorCode.invalid_request, fault)
+        changes = yield from _changes(entry, entity)
+        yield from change.add(AlterClientQuotas(entity, changes))
+        broker.leftovers.add(changes)
+    except ChangeTooLarge:
+        raise
+    except KafkaError as error:
+        return error.kept()
+    return None
+
+
+def _row(entity: Entity, error: KafkaError | None) -> dict[str, Any]:
     return {
         "error_code": error.code if error is not None else ErrorCode.none,
         "error_message": (error.message or None) if error is not None else None,
-        "entity": entity,
+        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
     }
 
 
-def _read(entry: EntryData) -> Steps[_Asked]:
-    """Reads the entity of an entry. An entity with more types than exist is compared by a digest."""
-    if len(entry.entity) <= MOST_TYPES:
-        names = {row.entity_type: row.entity_name for row in entry.entity}
-    else:
-        names = yield from dict_in_steps((row.entity_type, row.entity_name) for row in entry.entity)
-    if len(names) <= MOST_TYPES:
-        entity = tuple(sorted(names.items()))
-        return _Asked(entry, entity, _fault(entity), None)
-    digest, unknown = blake2b(), ""
-    for number, kind in enumerate((yield from sorted_in_steps(names)), 1):
-        digest.update(repr((kind, names[kind])).encode())
-        if not unknown and kind not in _KNOWN:
-            unknown = kind
-        if not number % STEP_ELEMENTS:
-            yield None
-    return _Asked(entry, digest.digest(), f"Unhandled client quota entity type: {unknown}", names)
+def _entity(entry: EntryData) -> Entity:
+    """Returns the entity of an entry. Of several names of one type the last counts, as in Kafka.
+
+    Of an entity with too many rows, which is refused, only the first ones are read."""
+    return tuple(sorted({row.entity_type: row.entity_name for row in islice(entry.entity, MOST_ROWS)}.items()))
 
 
-def _fault(entity: Entity) -> str:
-    """Returns why no quota may be set for an entity, or ""."""
+def _fault(entity: Entity, rows: int) -> str:
+    """Returns why no quota may be set for an entity that a request names in ``rows`` rows, or ""."""
     names = dict(entity)
+    if rows > MOST_ROWS:
+        return f"The entity has {rows} rows. An entity has at most two types."
     if not entity:
         return "Invalid empty client quota entity"
     if unknown := names.keys() - _KNOWN:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from odradek.broker.long_replies import elements, reply
@@ -33,24 +33,30 @@ VERSIONS = (0, 0)
 
 def handle(broker: BrokerServices, context: Context, message: AlterUserScramCredentialsRequest) -> Steps[list[Chunk]]:
     accepted: dict[str, AlterCredential] = {}
-    refused: dict[str, KafkaError] = {}
+    refused: dict[str, list[bytes]] = {}
+    results = elements(context, "results")
+
+    def pack_refused(user: str, error: KafkaError) -> list[bytes]:
+        return results.packed({"user": user, "error_code": error.code, "error_message": error.message})
 
     def alter(change: Change) -> Steps[None]:
-        yield from _check_all(change, message, accepted, refused)
+        yield from _check_all(change, message, accepted, refused, pack_refused)
         for request in accepted.values():
             yield from change.add(request)
 
+    refusal = None
     try:
         yield from value_of(broker.controller.write(alter, context))
     except KafkaError as error:  # nothing was written
-        refused |= dict.fromkeys(accepted, error.kept())
-        accepted = {}
-    results = elements(context, "results")
+        refusal = error.kept()
     for user in accepted:
-        results.add({"user": user, "error_code": ErrorCode.none, "error_message": None})
+        if refusal is not None:
+            refused[user] = pack_refused(user, refusal)
+        else:
+            results.add({"user": user, "error_code": ErrorCode.none, "error_message": None})
         yield None
-    for user, fault in refused.items():
-        results.add({"user": user, "error_code": fault.code, "error_message": fault.message})
+    for packed in refused.values():
+        results.repeat(packed)
         yield None
     broker.leftovers.add(accepted, refused)
     return reply(context, {"results": results})
@@ -60,20 +66,23 @@ def _check_all(
     change: Change,
     message: AlterUserScramCredentialsRequest,
     accepted: dict[str, AlterCredential],
-    refused: dict[str, KafkaError],
+    refused: dict[str, list[bytes]],
+    pack_refused: Callable[[str, KafkaError], list[bytes]],
 ) -> Steps[None]:
-    """Sorts the users into ``accepted`` and ``refused``. Two changes of one user are both refused."""
+    """Sorts the users into ``accepted`` and ``refused``, which has the packed rows of the reply.
+
+    Two changes of one user are both refused."""
     for deletion, upsertion in _rows(message):
         user = deletion.user
         if user in accepted:
             del accepted[user]
             text = "A request can alter the credentials of a user only once."
-            refused[user] = KafkaError(ErrorCode.duplicate_resource, text)
+            refused[user] = pack_refused(user, KafkaError(ErrorCode.duplicate_resource, text))
         elif user not in refused:
             try:
                 accepted[user] = _request(change, deletion, upsertion)
             except KafkaError as error:
-                refused[user] = error.kept()
+                refused[user] = pack_refused(user, error)
         yield None
 
 

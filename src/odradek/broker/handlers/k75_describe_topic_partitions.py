@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.handlers.k03_metadata import ALL_TOPIC_OPERATIONS
+from odradek.broker.long_lists import dict_in_steps
 from odradek.broker.long_replies import elements, reply
 from odradek.catalog.shard import PartitionRegistration, Topic, check_topic_name
 from odradek.core.errors import ErrorCode, KafkaError
@@ -25,7 +26,7 @@ SORTED_AT_ONCE = 1000
 
 def handle(broker: BrokerServices, context: Context, message: DescribeTopicPartitionsRequest) -> Steps[list[Chunk]]:
     cursor = message.cursor
-    named = {topic.name for topic in message.topics}
+    named = yield from dict_in_steps((topic.name, None) for topic in message.topics)
     if cursor is not None:
         is_named = not named or cursor.topic_name in named
         if cursor.partition_index < 0 or not is_named:
@@ -33,7 +34,7 @@ def handle(broker: BrokerServices, context: Context, message: DescribeTopicParti
     left = max(1, min(message.response_partition_limit, broker.config.max_request_partition_size_limit))
     described = elements(context, "topics")
     next_cursor = None
-    for name in (yield from _in_order(named or {topic.name for topic in broker.catalog.topics()})):
+    for name in (yield from _in_order(named or {topic.name: None for topic in broker.catalog.topics()})):
         if cursor is not None and name < cursor.topic_name:
             continue
         topic = broker.catalog.topic(name)
@@ -51,6 +52,7 @@ def handle(broker: BrokerServices, context: Context, message: DescribeTopicParti
         if first + len(page) < topic.partition_count:
             next_cursor = {"topic_name": name, "partition_index": first + len(page)}
             break
+    broker.leftovers.add(named)
     return reply(context, {"topics": described, "next_cursor": next_cursor})
 
 
