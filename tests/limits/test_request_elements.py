@@ -4,20 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import random
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hostile import Known, packed
 from support.peers import Peer, serving, until
+from widest import Wide, wide_request
 
 from odradek.broker import request_elements
 from odradek.broker.request_elements import SMALL_REQUEST_ELEMENTS, RequestElements, Share
 from odradek.broker.scheduler import Task
 from odradek.broker.server import BrokerServer
-from odradek.wire import frames
-from odradek.wire.api_keys import API_VERSIONS, DESCRIBE_GROUPS, FETCH, OFFSET_COMMIT
+from odradek.core.errors import ErrorCode
+from odradek.wire import frames, schemas
+from odradek.wire.api_keys import (
+    ADD_RAFT_VOTER,
+    API_VERSIONS,
+    DESCRIBE_CLIENT_QUOTAS,
+    DESCRIBE_GROUPS,
+    FETCH,
+    LIST_GROUPS,
+    LIST_TRANSACTIONS,
+    OFFSET_COMMIT,
+    UPDATE_FEATURES,
+)
+from odradek.wire.request_limits import SHORT_ARRAYS
+from odradek.wire.schemas import Kind
 
 LARGE, SMALL = 100_000, 30_000
 
@@ -227,3 +243,33 @@ def test_a_waiting_fetch_holds_no_share(tmp_path: Path) -> None:
             assert budget.used == 0
 
     asyncio.run(scenario())
+
+
+SHORT = [
+    (ADD_RAFT_VOTER, "listeners"), (DESCRIBE_CLIENT_QUOTAS, "components"), (LIST_GROUPS, "states_filter"),
+    (LIST_GROUPS, "types_filter"), (LIST_TRANSACTIONS, "state_filters"), (UPDATE_FEATURES, "feature_updates"),
+]  # fmt: skip
+
+
+def test_arrays_that_cannot_be_long_are_refused_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: Any, **__: Any) -> Any:
+        raise AssertionError("the request was read")
+
+    async def scenario() -> None:
+        async with serving(tmp_path) as broker:
+            monkeypatch.setattr(schemas, "decode_in_steps", read)
+            for api_key, name in SHORT:
+                version = schemas.known_versions(api_key)[1]
+                known = Known((), (uuid.UUID(int=5),), ())
+                wide = wide_request(known, Wide(api_key, version, f"/{name}", "strange"), 2100)
+                peer = Peer(broker)
+                await peer.exchange(packed(wide, 1))
+                (frame,) = peer.written
+                _, found = frames.decode_reply(api_key, version, frame[4:])
+                assert found.error_code == ErrorCode.invalid_request, name
+
+    asyncio.run(scenario())
+    classes = {(schemas.message_type(key, schemas.known_versions(key)[1], Kind.REQUEST), name) for key, name in SHORT}
+    assert {(entity.__name__, name) for entity, name in classes} == SHORT_ARRAYS

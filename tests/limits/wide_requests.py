@@ -1,4 +1,4 @@
-"""The largest number of objects that one step of a request allocates or frees.
+"""The largest number of objects that one step of a request allocates or frees, and of elements that it reads again.
 
 The count needs a process with few other objects. Python counts the objects of all memory pages, and a process that has
 collected all tests has ten times as many pages, so each count would take ten times as long.
@@ -13,43 +13,60 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hostile import Generator, Known, Request, Scale, packed, versions_of
 from support.peers import Peer, serving, until
 from widest import Wide, wide_request
 
 from odradek.broker.scheduler import Task
+from odradek.wire.long_arrays import BLOCK, LongArray
 
 WIDTH = 2100
 """A request of more than 2,000 elements is read in steps."""
 
 
+class Most(NamedTuple):
+    """The largest numbers of one step."""
+
+    blocks: int
+    read_again: int
+
+
 class Steps:
-    """Records the largest change of the number of memory blocks in one step. A task may be interrupted after a step."""
+    """Records the largest change of the number of memory blocks in one step, and the most elements of a ``LongArray``
+    that it reads. A task may be interrupted after a step."""
 
     def __init__(self) -> None:
-        self.most_blocks = 0
+        self.most = Most(0, 0)
+        self._read = 0
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        run_share = Task.run_share
+        run_share, block = Task.run_share, LongArray.block
+
+        def read_block(array: LongArray, number: int) -> list[Any]:
+            self._read += BLOCK
+            return block(array, number)
 
         def run_steps(task: Task[Any], until_s: float) -> bool:
             before = sys.getallocatedblocks()
             while True:
                 has_more = run_share(task, 0.0)
                 after = sys.getallocatedblocks()
-                self.most_blocks = max(self.most_blocks, abs(after - before))
+                self.most = Most(max(self.most.blocks, abs(after - before)), max(self.most.read_again, self._read))
+                self._read = 0
                 if not has_more or task._scheduler.clock() >= until_s:
                     return has_more
                 before = after
 
         Task.run_share = run_steps  # type: ignore[method-assign]
+        LongArray.block = read_block  # type: ignore[method-assign]
         try:
             yield
         finally:
             Task.run_share = run_share  # type: ignore[method-assign]
+            LongArray.block = block  # type: ignore[method-assign]
 
 
 def widest(known: Known, api_key: int, where: str) -> Request:
@@ -58,7 +75,7 @@ def widest(known: Known, api_key: int, where: str) -> Request:
     return generator.widest(api_key, where)
 
 
-async def _serve(api_key: int, where: str, directory: Path, strange: int = 0) -> int:
+async def _serve(api_key: int, where: str, directory: Path, strange: int = 0) -> Most:
     async with serving(directory) as broker:
         broker.create_topic("known", partition_count=4)
         topic = broker.catalog.topic("known")
@@ -78,12 +95,12 @@ async def _serve(api_key: int, where: str, directory: Path, strange: int = 0) ->
             await peer.exchange(packed(widest_of(), 2))
             peer.written.clear()
             await until(lambda: not broker.scheduler.busy)
-        return steps.most_blocks
+        return steps.most
 
 
-def most_blocks(api_key: int, where: str, directory: Path, strange: int = 0) -> int:
-    """The largest number of objects that one step allocates or frees for the widest request of an API, when the request
-    is served a second time. ``strange``: the width of a request whose texts in the array are all new ones."""
+def most_in_a_step(api_key: int, where: str, directory: Path, strange: int = 0) -> Most:
+    """The largest numbers of one step for the widest request of an API, when the request is served a second time.
+    ``strange``: the width of a request whose texts in the array are all new ones."""
     gc.collect()
     gc.disable()  # a collection would free the objects of many steps in one step
     try:

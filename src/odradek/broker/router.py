@@ -26,7 +26,7 @@ from odradek.storage.slice import Slice
 from odradek.wire import schemas
 from odradek.wire.chunks import Chunk
 from odradek.wire.frames import FrameError, RequestHead, read_request_head, reply_head
-from odradek.wire.request_limits import TooManyElements
+from odradek.wire.request_limits import ImpossibleCount, TooManyElements
 from odradek.wire.schemas import Kind
 from odradek.wire.throttle_time import with_throttle_time
 
@@ -386,9 +386,13 @@ def _counted(share: Share, steps: Steps[Any]) -> Steps[Any]:
 
 
 def _hanging_up(steps: Steps[T]) -> Steps[T]:
-    """Raises Hangup instead of ValueError. It has no reference to the ValueError, which refers to parsed elements."""
+    """Raises Hangup instead of ValueError. It has no reference to the ValueError, which refers to parsed elements.
+
+    Raises KafkaError (INVALID_REQUEST) instead of ImpossibleCount."""
     try:
         return (yield from steps)
+    except ImpossibleCount as error:
+        raise KafkaError(ErrorCode.invalid_request, str(error)) from None
     except ValueError as error:
         reason = str(error)
     raise Hangup(reason)

@@ -26,7 +26,10 @@ from kio.serial.readers import read_compact_string, read_legacy_string
 
 from odradek.wire.long_arrays import LongArray, ReadElement
 from odradek.wire.request_limits import (
+    MOST_NAMES,
+    SHORT_ARRAYS,
     CountingWalk,
+    ImpossibleCount,
     array_start,
     fields_walk,
     is_strict,
@@ -60,6 +63,8 @@ def read_in_steps(entity: Any, data: bytes | memoryview, at: int, kept: Kept) ->
 
 def count_in_steps(entity: Any, data: bytes | memoryview, at: int) -> Counting:
     """Counts the elements and tagged fields of a message without reading them. Raises the errors of the checks.
+
+    Raises ImpossibleCount as soon as it finds an array of ``SHORT_ARRAYS`` with too many elements.
 
     The element of an array with only one element does not count.
     """
@@ -119,6 +124,8 @@ def _counted_in_steps(entity: Any, strict: bool) -> _CountInSteps:
                 at = part(data, at, end, left)
                 continue
             number, at = part.start(data, at, end, left)
+            if number > MOST_NAMES and (entity.__name__, part.name) in SHORT_ARRAYS:
+                raise ImpossibleCount(f"{part.name} has {number:,} elements, but at most {MOST_NAMES:,} are possible")
             walk, inner = part.walk, None if part.inner is None else _counted_in_steps(part.inner, strict)
             for step in range(number):
                 if inner is None:

@@ -47,6 +47,14 @@ MAX_REPLY_ELEMENTS = 1_000_000
 reads these without kio."""
 ELEMENTS_AT_ONCE = 2000
 """A request with at most this many elements and tagged fields is read in one step, which takes a few milliseconds."""
+MOST_NAMES = 1000
+"""The largest number of elements of the arrays in ``SHORT_ARRAYS`` in a request of more than ``ELEMENTS_AT_ONCE``."""
+SHORT_ARRAYS = {
+    ("AddRaftVoterRequest", "listeners"), ("DescribeClientQuotasRequest", "components"),
+    ("ListGroupsRequest", "states_filter"), ("ListGroupsRequest", "types_filter"),
+    ("ListTransactionsRequest", "state_filters"), ("UpdateFeaturesRequest", "feature_updates"),
+}  # fmt: skip
+"""Arrays of which a valid request has few elements, because few different ones exist."""
 MAX_TAGGED_FIELDS = 1000
 """The largest number of tagged fields in one structure or header. Kafka reads any number; no structure of its protocol
 has ten."""
@@ -62,6 +70,10 @@ _SIZES = {
 
 class TooManyElements(ValueError):
     """A message has more elements and tagged fields than the limit."""
+
+
+class ImpossibleCount(ValueError):
+    """An array of ``SHORT_ARRAYS`` has more elements than a valid request can have."""
 
 
 class _Mode(NamedTuple):

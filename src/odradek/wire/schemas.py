@@ -29,6 +29,7 @@ from odradek.wire.api_keys import API_VERSIONS
 from odradek.wire.elements import Elements, Pack, in_pieces
 from odradek.wire.request_limits import (
     ELEMENTS_AT_ONCE,
+    ImpossibleCount,
     TooManyElements,
     length_check,
     most_elements,
@@ -165,12 +166,14 @@ def decode_in_steps(
 
 
 def count_in_steps(api_key: int, version: int, data: bytes, offset: int) -> Generator[None, None, int]:
-    """Counts the elements and tagged fields of a request before it is read. Raises the errors of ``decode``."""
+    """Counts the elements and tagged fields of a request before it is read.
+
+    Raises ImpossibleCount if the request cannot be valid, and the errors of ``decode``."""
     from odradek.wire import long_requests
 
     try:
         return (yield from long_requests.count_in_steps(message_type(api_key, version, Kind.REQUEST), data, offset))
-    except (MemoryError, GeneratorExit):
+    except (ImpossibleCount, MemoryError, GeneratorExit):
         raise
     except Exception as error:
         raise ValueError(f"malformed {api_name(api_key)} v{version}: {error}") from error
