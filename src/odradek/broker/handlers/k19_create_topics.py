@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 VERSIONS = (2, 7)
 STEP_TOPICS = 500
-"""The number of topics whose partitions are counted in one step."""
+"""The number of topics whose partitions are counted in one step, and of assignments that are read in one step."""
 
 
 def handle(broker: BrokerServices, context: Context, message: CreateTopicsRequest) -> Steps[list[Chunk]]:
@@ -125,7 +125,7 @@ def _add(broker: BrokerServices, permits: Permits, change: Change, topic: Creata
     """Adds a topic to the change. Raises KafkaError or ConfigError."""
     configs = yield from dict_in_steps((config.name, config.value) for config in topic.configs)
     try:
-        assignments = _assignments(topic)
+        assignments = yield from _assignments(topic)
         permits.take(_partition_count(broker, topic))
         wanted = TopicSpec(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
         request = broker.controller.new_topic(wanted)
@@ -174,7 +174,7 @@ def _described(broker: BrokerServices, context: Context, own: Mapping[str, str])
     return rows
 
 
-def _assignments(topic: CreatableTopic) -> dict[int, tuple[int, ...]]:
+def _assignments(topic: CreatableTopic) -> Steps[dict[int, tuple[int, ...]]]:
     """Returns the manual assignments by partition.
 
     Raises KafkaError if the request also has counts, or if a partition has two assignments.
@@ -187,7 +187,9 @@ def _assignments(topic: CreatableTopic) -> dict[int, tuple[int, ...]]:
     if topic.num_partitions != -1:
         raise KafkaError(ErrorCode.invalid_request, f"{manual} numPartitions was not set to -1.")
     assigned: dict[int, tuple[int, ...]] = {}
-    for row in topic.assignments:
+    for number, row in enumerate(topic.assignments, 1):
+        if not number % STEP_TOPICS:
+            yield None
         if row.partition_index in assigned:
             raise KafkaError(
                 ErrorCode.invalid_replica_assignment,
