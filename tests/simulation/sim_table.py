@@ -35,8 +35,8 @@ from odradek.pipelines.commit.state import (
     ends_of,
 )
 
-KEPT = 5, 2, 2
-"""How many entries a simulated log keeps: at least two, for the link. A driver's pause is soon longer than that."""
+KEPT = 5, 3, 3
+"""How many entries a simulated log keeps; the machine needs three. A driver's pause is soon longer than that."""
 
 
 @dataclass
@@ -120,6 +120,8 @@ class TableScenario:
 
     def start(self, *, clean: bool = False) -> Driver:
         self.started += 1
+        if not self.faults.is_exclusive:  # one driver at a time: all requests of the one before have ended
+            self._late_requests()
         tag = RunTag(0, f"{self.started:08x}")
         if not self.checkpoint.query:  # Spark writes the query's id exclusively
             self.checkpoint.query = f"q{self.started}-{self.now}"
@@ -300,9 +302,7 @@ class TableScenario:
         self.faults.list_delay = 0
         for driver in list(self.drivers):
             self._drain(driver)
-        for request in self.store.late:
-            request()
-        self.store.late.clear()
+        self._late_requests()
         how = self._last_run()
         if how.startswith("TableRefused") and self.was_restored:
             self._adopt()
@@ -315,6 +315,11 @@ class TableScenario:
             raise Broken(f"the table has {len(rows)} of {self.end} rows; missing: {missing[:5]}")
         if self.group.offset != self.end:
             raise Broken(f"the group stands at {self.group.offset}, not at {self.end}")
+
+    def _late_requests(self) -> None:
+        for request in self.store.late:
+            request()
+        self.store.late.clear()
 
     def _drain(self, driver: Driver) -> None:
         for _ in range(2000):

@@ -59,7 +59,8 @@ class FileLog:
         self._kept = kept
         self._known: LogPosition | None = None
         self._appends = 0
-        self._numbers: list[int] = []  # entries that are there, in order
+        self._lowest = 1  # no entry below is there
+        self._is_lowest_sure = False
 
     def newest(self, plan: BatchPlan | None, *, is_sure: bool = False) -> Steps[LogPosition]:
         """Raises StorageError if an entry cannot be read."""
@@ -67,15 +68,11 @@ class FileLog:
             if self._known is None:
                 self._known = yield from self._found()
             while (text := (yield ReadEntry(self._known.number + 1))) is not None:
-                self._set_known(self._parse(self._known.number + 1, text))
+                self._known = self._parse(self._known.number + 1, text)
             # If this entry is still there, the next one was not forgotten when it was looked for.
             if not is_sure or (yield from self._is_base_held(self._known)):
                 return self._known
             self._known = None
-
-    def _set_known(self, position: LogPosition) -> None:
-        self._known = position
-        self._numbers.append(position.number)
 
     def _found(self) -> Steps[LogPosition]:
         """Returns an entry that belongs to the log: the newest one that a list shows, or the state before entry 1."""
@@ -84,7 +81,6 @@ class FileLog:
             if not numbers:
                 text = yield ReadEntry(1)
                 if text is not None:
-                    self._numbers = [1]
                     return self._parse(1, text)
                 if not (yield IsMarked()):
                     return LogPosition(0, (yield ReadEarlier()))
@@ -94,7 +90,7 @@ class FileLog:
             if text is None:
                 continue  # it was forgotten after the list was made
             position = self._parse(found, text)
-            self._numbers = sorted(numbers)
+            self._lowest, self._is_lowest_sure = min(numbers), False
             if (yield from self._is_linked(position)):
                 return position
         raise StorageError(
@@ -136,7 +132,7 @@ class FileLog:
         if not (yield from self._is_base_held(base)):
             yield DeleteEntry(number)
             raise fenced(change.run, base.state, self._name)
-        self._set_known(position)
+        self._known = position
         return position
 
     def _read_after(self, number: int, failed: Exception | None) -> Steps[str | None]:
@@ -158,12 +154,19 @@ class FileLog:
         return text is not None and self._parse(base.number, text).token == base.token
 
     def forget(self, newest: LogPosition) -> Steps[None]:
-        """Removes the entries before the newest ones, in ascending order."""
-        while self._numbers and self._numbers[0] <= newest.number - self._kept:
-            if self._numbers[0] == 1:
+        """Removes the entries before the newest ones, in ascending order, without gaps."""
+        if self._lowest > newest.number - self._kept:
+            return
+        while not self._is_lowest_sure:  # a list that is late may lack older entries
+            if self._lowest > 1 and (yield ReadEntry(self._lowest - 1)) is not None:
+                self._lowest -= 1
+            else:
+                self._is_lowest_sure = True
+        while self._lowest <= newest.number - self._kept:
+            if self._lowest == 1:
                 yield MarkForgotten()
-            yield DeleteEntry(self._numbers[0])
-            del self._numbers[0]
+            yield DeleteEntry(self._lowest)
+            self._lowest += 1
 
     def _parse(self, number: int, text: str) -> LogPosition:
         try:
