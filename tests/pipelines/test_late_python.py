@@ -16,6 +16,7 @@ from support.brokers import unique
 from support.publish import create_topic, numbers, publish
 
 from odradek.client.admin import Admin
+from odradek.pipelines import queries
 from odradek.pipelines.queries import QueryFailed, run_query
 
 LATE = "java.net.SocketTimeoutException: Timed out while waiting for the Python worker to connect back"
@@ -74,16 +75,23 @@ def test_a_query_whose_python_is_late_starts_again() -> None:
 @pytest.mark.parametrize(
     ("stream", "starts"),
     [
-        (FakeStream(late=3), 3),
         (FakeStream(late=1, why="java.io.IOException: no"), 1),
         (FakeStream(late=1, batches=1), 1),
     ],
-    ids=["always late", "another failure", "after a micro-batch"],
+    ids=["another failure", "after a micro-batch"],
 )
 def test_any_other_failed_query_ends_the_run(stream: Any, starts: int) -> None:
     with pytest.raises(QueryFailed, match=stream.why):
         run_query(stream, _nothing, "checkpoint")
     assert stream.starts == starts
+
+
+def test_a_query_that_does_not_start_for_long_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "_START_S", -1.0)
+    stream: Any = FakeStream(late=1)
+    with pytest.raises(QueryFailed, match=LATE):
+        run_query(stream, _nothing, "checkpoint")
+    assert stream.starts == 1
 
 
 def test_a_failed_micro_batch_is_not_repeated_by_the_run() -> None:

@@ -17,12 +17,15 @@ from simulation.tables import attempt, find
 
 FIRST_SEEDS = {
     "a missing digest is agreement": 15,
+    "an old micro-batch counts as held": 24,
     "file names have no run": 121,
+    "an ended run publishes": 20,
     "the log is not read after the group's commit": 16,
     "a micro-batch follows any other": 10,
-    "a query continues after another one": 125,
+    "a query continues after another one": 163,
     "entries are forgotten in descending order": 407,
     "a list is trusted": 37,
+    "files are removed after a lost reply": 21,
 }
 ROOT = Path(__file__).resolve().parent.parent.parent
 

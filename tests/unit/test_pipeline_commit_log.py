@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from odradek.pipelines.commit import operations as op
 from odradek.pipelines.commit.logs import FileLog
@@ -49,6 +52,14 @@ class Entries:
             change = op.TableChange(RunTag(run, f"{run:08x}"))
             drive(log.forget(drive(log.append(self.newest(log), change), self.perform)), self.perform)
 
+    def append_after_pause(self, log: FileLog, others: Callable[[], None]) -> None:
+        """A run is paused before its create while others append, and is killed after it."""
+        steps = log.append(self.newest(log), op.TableChange(RunTag(1, f"{1:08x}")))
+        created = next(steps)
+        assert isinstance(created, op.CreateEntry)
+        others()
+        self.perform(created)
+
 
 def test_entries_are_forgotten_without_gaps_if_a_list_lacks_an_old_one() -> None:
     """Otherwise a run that was paused at the old entry would take it for the newest, and create the next one again."""
@@ -66,15 +77,23 @@ def test_entries_are_forgotten_without_gaps_if_a_list_lacks_an_old_one() -> None
 def test_an_entry_that_was_forgotten_and_created_again_is_not_the_newest_one() -> None:
     """A run was paused before its create, and killed behind it. The list shows its entry, and none that is newer."""
     entries = Entries()
-    paused, log = entries.log(), entries.log()
+    paused, reader, log = entries.log(), entries.log(), entries.log()
     entries.append(paused, 1)
-    base = entries.newest(paused)
-    entries.append(log, 2, times=5)
-    assert sorted(entries.held) == [4, 5, 6]
-    steps = paused.append(base, op.TableChange(RunTag(1, f"{1:08x}")))
-    created = next(steps)
-    assert isinstance(created, op.CreateEntry)
-    entries.perform(created)
+    assert entries.newest(reader).number == 1
+    entries.append_after_pause(paused, lambda: entries.append(log, 2, times=5))
     assert sorted(entries.held) == [2, 4, 5, 6]
     entries.lists = [[2]]
     assert entries.newest(entries.log()).number == 6
+    assert entries.newest(reader).number == 6, "nor for a run that was paused, too, at the entry before"
+
+
+@pytest.mark.parametrize("shown", [[], [1]])
+def test_a_first_entry_that_was_created_again_is_not_the_newest_one(shown: list[int]) -> None:
+    entries = Entries()
+    paused, reader, log = entries.log(), entries.log(), entries.log()
+    assert entries.newest(reader).number == 0
+    entries.append_after_pause(paused, lambda: entries.append(log, 2, times=5))
+    assert sorted(entries.held) == [1, 3, 4, 5]
+    entries.lists = [shown]
+    assert entries.newest(entries.log()).number == 5
+    assert entries.newest(reader).number == 5

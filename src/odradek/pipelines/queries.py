@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.5
 _PATIENCE_S = 20.0
-_STARTS = 3
+_START_S = 120.0
 _LATE = "Timed out while waiting for the Python worker to connect back"
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 
@@ -43,7 +44,7 @@ def run_query(
     ``on_poll`` is called about every half second while the query runs. Raises QueryFailed.
 
     At a query's start, Spark gives Python ten seconds to start, and no setting changes that. A busy machine needs
-    longer. So such a query is started again, up to two times.
+    longer. So such a query is started again, for up to two minutes.
     """
     from pyspark.errors import StreamingQueryException
 
@@ -62,12 +63,14 @@ def run_query(
     with spark_failures("the Spark query stopped", failed), plain_timestamps(stream.sparkSession):
         writer = stream.writeStream.foreachBatch(add_or_note).option("checkpointLocation", checkpoint)
         chosen = writer.trigger(availableNow=True) if trigger is None else writer.trigger(processingTime=trigger)
-        for is_last in [*[False] * (_STARTS - 1), True]:
+        until = time.monotonic() + _START_S
+        while True:
             try:
                 _run_to_end(chosen.start(), stop, on_poll)
                 return
             except StreamingQueryException as error:
-                if is_last or has_begun or _LATE not in cause_of(error):
+                is_late = _LATE in cause_of(error) and not has_begun
+                if not is_late or time.monotonic() > until or (stop is not None and stop.is_set()):
                     raise
                 log.info("the query starts again: Python needed more than ten seconds to start")
 

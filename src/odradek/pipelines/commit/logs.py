@@ -67,12 +67,21 @@ class FileLog:
         while True:
             if self._known is None:
                 self._known = yield from self._found()
-            while (text := (yield ReadEntry(self._known.number + 1))) is not None:
-                self._known = self._parse(self._known.number + 1, text)
+            known = yield from self._followed(self._known)
             # If this entry is still there, the next one was not forgotten when it was looked for.
-            if not is_sure or (yield from self._is_base_held(self._known)):
-                return self._known
+            if known is not None and (not is_sure or (yield from self._is_base_held(known))):
+                self._known = known
+                return known
             self._known = None
+
+    def _followed(self, known: LogPosition) -> Steps[LogPosition | None]:
+        """Returns the newest entry that follows ``known``. Returns None if ``known`` was forgotten: then a run that was
+        paused for long may have created the next one again."""
+        while (text := (yield ReadEntry(known.number + 1))) is not None:
+            if not (yield from self._is_base_held(known)):
+                return None
+            known = self._parse(known.number + 1, text)
+        return known
 
     def _found(self) -> Steps[LogPosition]:
         """Returns an entry that belongs to the log: the newest one that a list shows, or the state before entry 1."""
@@ -80,11 +89,9 @@ class FileLog:
             numbers = yield ListEntries()
             if not numbers:
                 text = yield ReadEntry(1)
-                if text is not None:
-                    return self._parse(1, text)
                 if not (yield IsMarked()):
-                    return LogPosition(0, (yield ReadEarlier()))
-                continue
+                    return self._parse(1, text) if text is not None else LogPosition(0, (yield ReadEarlier()))
+                continue  # entry 1 was forgotten, so an entry 1 was created again
             found = max(numbers)
             text = yield ReadEntry(found)
             if text is None:
