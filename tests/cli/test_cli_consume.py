@@ -19,7 +19,7 @@ from support.brokers import eventually, unique
 from support.forks import odradek_command
 
 from bench import raw
-from odradek import Producer
+from odradek import Consumer, Producer
 from odradek.batches.arrow_columns import schema
 from odradek.batches.encode import encode_batch
 from odradek.cli.main import run
@@ -253,14 +253,25 @@ def test_a_timestamp_after_the_year_9999_can_be_sent_again(
     admin.create_topics([NewTopic(topic, 1, 1, {"message.timestamp.after.max.ms": str((1 << 63) - 1)})])
     file = tmp_path / "rows"
     file.write_text('{"value": "a", "timestamp": 253402300800007}\n{"value": "b", "timestamp": null}\n')
+    with file.open("a") as more:
+        more.write('{"value": "c", "timestamp": 1790000000000000000}\n')
     for _ in "ab":
         assert run(["produce", topic, "--file", str(file), "--format", "json", "-b", bootstrap]) == 0
         capsys.readouterr()
         assert run(["consume", topic, "--json", "-b", bootstrap]) == 0
         file.write_text(capsys.readouterr().out)
     rows = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [row["timestamp"] for row in rows[::2]] == [253_402_300_800_007] * 2
-    assert rows[1]["timestamp"] == rows[3]["timestamp"] > "2020", "null: the time of sending"
+    assert [row["timestamp"] for row in rows[::3]] == [253_402_300_800_007] * 2
+    assert rows[1]["timestamp"] == rows[4]["timestamp"] > "2020", "null: the time of sending"
+    assert [row["timestamp"] for row in rows[2::3]] == [1_790_000_000_000_000_000] * 2
+    assert run(["consume", topic, "--output", str(tmp_path / "x.parquet"), "-b", bootstrap]) == 1
+    says = f"{topic}-0 offset 2: a column of times does not hold the timestamp 1790000000000000000 ms: "
+    assert says in capsys.readouterr().err.replace("\n", " ")
+    assert run(["consume", topic, "--tail", "1", "--format", "csv", "-b", bootstrap]) == 0
+    assert "1790000000000000000" in capsys.readouterr().out
+    with Consumer(bootstrap, group_id=topic, auto_offset_reset="earliest") as consumer:
+        consumer.subscribe([topic])
+        assert next(one.timestamp_ms for one in consumer if one.offset == 2) == 1_790_000_000_000_000_000
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

@@ -122,6 +122,9 @@ def expected(pair: Pair, at: int) -> dict[str, Any]:
     }
     if value is not None and len(value) >= 2 and (version := int.from_bytes(value[:2], "big", signed=True)) >= 0:
         row["value_version"] = version
+    if late := [ms for ms in times_of(record) if abs(ms) > (1 << 63) // 1000]:
+        reason = f"a column of times does not hold its time {late[0]} ms"
+        return row | {"kind": "unknown", "key": key, "value": value, "reason": reason}
     match record:
         case UnknownRecord():
             row |= {"kind": "unknown", "key": key, "value": value, "reason": record.reason}
@@ -132,7 +135,7 @@ def expected(pair: Pair, at: int) -> dict[str, Any]:
                     "committed_offset": record.value.offset,
                     "leader_epoch": None if record.value.leader_epoch == -1 else record.value.leader_epoch,
                     "metadata": record.value.metadata,
-                    "commit_timestamp": clamped(record.value.commit_timestamp_ms),
+                    "commit_timestamp": record.value.commit_timestamp_ms * 1000,
                     "expire_timestamp": micros(record.value.expire_timestamp_ms),
                     "topic_id": record.value.topic_id,
                 }
@@ -151,8 +154,16 @@ def expected(pair: Pair, at: int) -> dict[str, Any]:
     return row
 
 
-def clamped(ms: int) -> int:
-    return min(max(ms, -((1 << 63) // 1000 - 1)), (1 << 63) // 1000 - 1) * 1000
+def times_of(record: Any) -> list[int]:
+    value = getattr(record, "value", None)
+    match record:
+        case OffsetCommitRecord() if value is not None:
+            return [value.commit_timestamp_ms, value.expire_timestamp_ms]
+        case GroupRecord() if value is not None:
+            return [value.current_state_timestamp_ms]
+        case CoordinatorRecord() if value is not None:
+            return [value.get("assignment_timestamp") or value.get("timestamp") or -1]
+    return []
 
 
 OWN = {"members", "details", "member_id", "generation", "state_timestamp", "protocol"}

@@ -32,6 +32,7 @@ from odradek.pipelines.ranges import (
     RangeGone,
     batch_reads,
     commits_of,
+    iso,
     merge,
     parse_ranges,
     read_between,
@@ -98,6 +99,18 @@ def test_commits_of_a_deleted_topic_are_ignored() -> None:
     rows.append(row | {"record_offset": 5, "topic_id": None, "kind": "group_metadata", "topic": None})
     found = commits_of(pa.Table.from_pylist(rows), {"t": b"new"})
     assert found == {T0: [Commit(1000, 7), Commit(1000, 7), Commit(1000, None)]}
+
+
+def test_commits_beyond_pythons_calendar_are_read() -> None:
+    """Before, one commit of the year 25024 ended a replay with "date value out of range"."""
+    late = pa.array([9 * 10**18], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    columns: dict[str, Any] = {"kind": ["offset_commit"], "topic": ["t"], "partition": [0], "committed_offset": [7]}
+    columns |= {"is_tombstone": [False], "topic_id": pa.nulls(1, pa.binary()), "record_offset": [1]}
+    table = pa.table(columns | {"commit_timestamp": late, "record_timestamp": late})
+    assert commits_of(table, {}) == {T0: [Commit(9 * 10**15, 7)]}
+    with pytest.raises(RangeGone, match=r"offset 7 at 9000000000000000 ms: "):
+        read_between(T0, [Commit(9 * 10**15, 7)], 5, None)
+    assert iso(1) == "1970-01-01T00:00:00.001Z"
 
 
 def test_exactly_one_selection_is_required() -> None:

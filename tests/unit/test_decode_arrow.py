@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,10 +17,15 @@ from crc32c import crc32c
 from odradek.batches import arrow, compile_lock
 from odradek.batches.aborted_transactions import AbortedTransaction, rolled_back
 from odradek.batches.arrow import RecordSet
+from odradek.batches.arrow_rows import PlainRecordSet
 from odradek.batches.columns import COLUMNS
 from odradek.batches.encode import encode_batch
-from odradek.batches.header import set_base_offset
+from odradek.batches.header import BASE_TIME_OFFSET, set_base_offset
+from odradek.batches.row_sets import RowBatch, RowSet, TimeOutOfRange
+from odradek.cli.record_lines import JSON_COLUMNS, json_lines
+from odradek.client.consumer.records import Polled
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
+from odradek.core.ids import TopicPartition
 
 
 @dataclass(frozen=True)
@@ -104,10 +111,39 @@ def test_log_append_time_is_the_time_of_every_record() -> None:
     assert found.column("timestamp").cast("int64").to_pylist() == [1_600_000_000_000_000] * 2
 
 
-def test_times_that_microseconds_cannot_hold_are_clamped() -> None:
-    (found,) = RecordSet(encode_batch([Item(None, None, (1 << 62))], now_ms=1)).record_batches("t", 0)
-    (micros,) = found.column("timestamp").cast("int64").to_pylist()
-    assert (1 << 63) - 2000 <= micros < 1 << 63
+LONGEST_MS = (1 << 63) // 1000
+
+
+@pytest.mark.parametrize("kind", [RecordSet, PlainRecordSet])
+@pytest.mark.parametrize("ms", [LONGEST_MS + 1, -LONGEST_MS - 1, 1_790_000_000_000_000_000, (1 << 63) - 1, -(1 << 63)])
+def test_a_time_that_no_column_holds_stays_exact(kind: Any, ms: int) -> None:
+    """Before, 1.79e18 was read as 9223372036854774."""
+    longest = LONGEST_MS if ms > 0 else -LONGEST_MS
+    data = encode_batch([Item(b"a", None, longest), Item(b"b", None, ms), Item(b"c", None, 7)], now_ms=1)
+    first, rare, last = kind(data).record_batches("t", 3)
+    assert not [one for one in (first, last) if isinstance(one, RowBatch)]
+    assert first.column("timestamp").cast("int64").to_pylist() == [longest * 1000]
+    assert [(row.offset, row.timestamp, row.key) for row in rare.rows] == [(1, ms, b"b")]
+    assert last.column("key").to_pylist() == [b"c"]
+    polled = Polled()
+    polled[TopicPartition("t", 3)] = list(kind(data).record_batches("t", 3))
+    assert [record.timestamp_ms for record in polled.records()] == [longest, ms, 7]
+    with pytest.raises(TimeOutOfRange, match=f"^t-3 offset 1: a column of times does not hold the timestamp {ms} ms: "):
+        polled.table()
+    lines = b"".join(json_lines(one) for one in kind(data).record_batches("t", 3, columns=JSON_COLUMNS)).splitlines()
+    assert [json.loads(line)["timestamp"] for line in lines[:2]] == [longest, ms]
+    (whole,) = kind(data).record_batches("t", 3, columns=("key", "value"))
+    assert whole.num_rows == 3
+    batches = kind(data).record_batches("t", 3)
+    assert [batches.is_over, next(batches) is None, batches.is_over] == [False] * 3
+
+
+def test_the_sum_of_times_wraps_around_as_in_java() -> None:
+    data = bytearray(encode_batch([Item(b"a", None, 1), Item(b"b", None, 3)], now_ms=1))
+    struct.pack_into(">q", data, BASE_TIME_OFFSET, (1 << 63) - 1)
+    for kind in (RecordSet, PlainRecordSet, RowSet):
+        found = kind(bytes(data)).record_batches("t", 3, check_crcs=False)
+        assert [row.timestamp for one in found for row in one.rows] == [(1 << 63) - 1, 1 - (1 << 63)]
 
 
 def test_control_batches_are_skipped() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -13,20 +14,22 @@ import pyarrow as pa
 from odradek.batches import decode as kernels
 from odradek.batches.aborted_transactions import AbortedTransaction, rolled_back
 from odradek.batches.arrow_columns import RECORD_BATCH_BYTES, record_batch
-from odradek.batches.columns import DEFAULT_COLUMNS
+from odradek.batches.columns import DEFAULT_COLUMNS, NO_MICROS
 from odradek.batches.decode import (
     ATTRIBUTES,
     BASE,
     EPOCH,
     FROM,
     LAST_DELTA,
+    POS,
     PRODUCER,
     TO,
     Bytes,
     Int64s,
 )
-from odradek.batches.header import CONTROL_BIT, Buffer
+from odradek.batches.header import CONTROL_BIT, Buffer, read_header
 from odradek.batches.record_columns import HEADERS, KEYS, TYPES, VALUES, RecordColumns
+from odradek.batches.row_sets import RowBatch, RowBatches
 from odradek.core.errors import CorruptRecord
 
 
@@ -116,8 +119,9 @@ class RecordSet:
     ) -> RecordBatches:
         """Returns records with ``start <= offset < end``, except control records and ``aborted`` transactions.
 
-        The result is usually one RecordBatch, several for many bytes, or none. Timestamps that do not fit into
-        microseconds of 64 bits are clamped. The iterator raises CorruptRecord at its first or a later element.
+        The result is usually one RecordBatch, several for many bytes, or none. Records with a timestamp that does not
+        fit into microseconds of 64 bits are ``RowBatch``es, if the column timestamp was requested. The iterator raises
+        CorruptRecord at its first or a later element.
         """
         table = self._chosen(start, end, aborted)
         return RecordBatches(self, table, (topic, partition), (start, end), columns, check_crcs=check_crcs)
@@ -183,14 +187,16 @@ class RecordSet:
         return parts, at + sum(len(run) for _, run in parts)
 
 
-class RecordBatches(Iterator["pa.RecordBatch"]):
+class RecordBatches(Iterator["pa.RecordBatch | RowBatch"]):
     """The result of ``RecordSet.record_batches``, which decodes each element on demand.
 
     Between two elements it has no data in thread-local memory, so another thread may continue. After CorruptRecord, the
     next call raises it again.
     """
 
-    __slots__ = ("_at", "_columns", "_kept", "_offsets", "_partition", "_records", "_table", "_unchecked")
+    __slots__ = (
+        "_at", "_columns", "_has_time", "_kept", "_offsets", "_partition", "_parts", "_records", "_table", "_unchecked",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -204,24 +210,40 @@ class RecordBatches(Iterator["pa.RecordBatch"]):
     ) -> None:
         self._records, self._table, self._partition, self._offsets, self._columns = records, table, tp, offsets, columns
         self._kept = _kept(columns) | (records._attributes >> 3 & 1 and TYPES)
+        self._has_time = "timestamp" in columns
+        self._parts: deque[pa.RecordBatch | RowBatch] = deque()
         self._unchecked = check_crcs
         self._at = 0
 
     @property
     def is_over(self) -> bool:
         """Whether all batches were read. If False, there still may be no further element."""
-        return self._at >= len(self._table)
+        return self._at >= len(self._table) and not self._parts
 
-    def __next__(self) -> pa.RecordBatch:
+    def __next__(self) -> pa.RecordBatch | RowBatch:
+        if self._parts:
+            return self._parts.popleft()
         records, table = self._records, self._table
         if self._unchecked:
             kernels.check_crcs(records._data, table)
             self._unchecked = False
         while self._at < len(table):
-            found, self._at = records._columns(table, self._at, *self._offsets, self._kept)
+            first = self._at
+            found, self._at = records._columns(table, first, *self._offsets, self._kept)
             if found.rows:
+                if self._has_time and found.times[: found.rows].min() == NO_MICROS:
+                    self._parts.extend(self._parts_by_time(table[first : self._at]))
+                    return self._parts.popleft()
                 return record_batch(found, *self._partition, self._columns)
         raise StopIteration
+
+    def _parts_by_time(self, table: Int64s) -> Iterator[pa.RecordBatch | RowBatch]:
+        """Reads batches again, row by row: for the exact times that no column holds."""
+        from odradek.batches.arrow_rows import parts_by_time
+
+        data = self._records._data
+        batches = [(at, read_header(data, at)) for at in table[:, POS].tolist()]
+        return parts_by_time(RowBatches(data, batches, self._partition, self._offsets, self._columns, check_crcs=False))
 
 
 def _marks(table: Int64s) -> tuple[list[int], list[int], list[int]]:

@@ -6,8 +6,9 @@ test compares the records and errors of both decoders.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import accumulate
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, groupby
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from odradek.batches import kernel_loader
 from odradek.batches.arrow_columns import RECORD_BATCH_BYTES, record_batch
-from odradek.batches.row_sets import RowBatch, RowBatches, RowSet
+from odradek.batches.row_sets import RowBatch, RowBatches, RowSet, fits_a_column
 from odradek.batches.rows import Row
 
 
@@ -39,27 +40,46 @@ class PlainRecordSet(RowSet):
         return PlainRecordBatches(super().record_batches(*args, **options))
 
 
-class PlainRecordBatches(Iterator["pa.RecordBatch"]):
+class PlainRecordBatches(Iterator["pa.RecordBatch | RowBatch"]):
     """The result of ``PlainRecordSet.record_batches``, which decodes each element on demand.
 
     After CorruptRecord, the next call raises it again.
     """
 
-    __slots__ = ("_rows",)
+    __slots__ = ("_parts", "_rows")
 
     def __init__(self, rows: RowBatches) -> None:
         self._rows = rows
+        self._parts: deque[pa.RecordBatch | RowBatch] = deque()
 
     @property
     def is_over(self) -> bool:
         """Whether all batches were read. If False, there still may be no further element."""
-        return self._rows.is_over
+        return not self._parts and self._rows.is_over
 
-    def __next__(self) -> pa.RecordBatch:
+    def __next__(self) -> pa.RecordBatch | RowBatch:
+        if self._parts:
+            return self._parts.popleft()
         found = self._rows.next_batches(RECORD_BATCH_BYTES)
+        if has_rare_times(found):
+            self._parts.extend(parts_by_time(found))
+            return self._parts.popleft()
         batch = record_batch(_RowColumns(found), *found[0].partition, found[0].columns)
         kernel_loader.note_decoded_bytes(batch.nbytes)
         return batch
+
+
+def has_rare_times(batches: list[RowBatch]) -> bool:
+    """Returns whether a time was requested that no column holds."""
+    return "timestamp" in batches[0].columns and not all(fits_a_column(row) for one in batches for row in one.rows)
+
+
+def parts_by_time(batches: Iterable[RowBatch]) -> Iterator[pa.RecordBatch | RowBatch]:
+    """Yields the records in their order: columns, and a ``RowBatch`` for records whose times no column holds."""
+    for batch in batches:
+        for fits, run in groupby(batch.rows, fits_a_column):
+            part = RowBatch(list(run), batch.partition, batch.timestamp_type, batch.columns)
+            yield record_batch(_RowColumns([part]), *part.partition, part.columns) if fits else part
 
 
 class _RowBlobs:
@@ -86,6 +106,7 @@ class _RowColumns:
         columns = batches[0].columns
         self.rows = len(rows)
         self.offsets = _numbers([row.offset for row in rows], np.int64)
+        # Numpy's product wraps around for a time that does not fit. Such a time was not requested.
         self.times = _numbers([row.timestamp for row in rows], np.int64) * 1000
         self.time_types = _NO_TYPES
         if any(batch.timestamp_type for batch in batches):

@@ -8,8 +8,10 @@ DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", 
 COLUMNS = (*DEFAULT_COLUMNS, "headers")
 WRITE_COLUMNS = ("key", "value", "headers", "partition", "timestamp")
 """The columns that a producer accepts."""
-MAX_MS = (1 << 63) // 1000 - 1
-"""The largest time in milliseconds that a column of microseconds gets; any larger time becomes this one."""
+MAX_MS = (1 << 63) // 1000
+"""The largest time in milliseconds that a column of microseconds holds; the earliest one is ``-MAX_MS``."""
+NO_MICROS = -(1 << 63)
+"""In an array of microseconds: a time that does not fit. No time in milliseconds has this value."""
 
 
 def check_columns(columns: tuple[str, ...]) -> None:

@@ -16,7 +16,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from odradek.batches.column_memory import space
-from odradek.batches.columns import MAX_MS
+from odradek.batches.columns import MAX_MS, NO_MICROS
 from odradek.batches.decode import (
     _I32S,
     _I64,
@@ -226,7 +226,7 @@ def _walk(  # noqa: PLR0917  kernels take flat arrays
                 continue
             ms = table[i, MAX_TIME] if log_append else table[i, BASE_TIME] + delta_ms
             offsets[row] = offset
-            times[row] = min(max(ms, -MAX_MS), MAX_MS) * 1000
+            times[row] = ms * 1000 if -MAX_MS <= ms <= MAX_MS else NO_MICROS
             if kept & KEYS:
                 key_is_there[row] = key_at >= 0
                 no_keys += key_at < 0
@@ -326,7 +326,7 @@ class RecordColumns:
     """The records of some batches as flat arrays, of which ``rows`` rows are filled.
 
     ``capacity`` is the largest number of records, ``size`` the largest number of their bytes. ``kept`` selects the
-    columns besides ``offsets`` and ``times`` (microseconds).
+    columns besides ``offsets`` and ``times`` (microseconds; NO_MICROS for a time that does not fit).
     """
 
     __slots__ = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NoReturn
 
 from odradek.batches.aborted_transactions import AbortedTransaction, rolled_back
 from odradek.batches.columns import DEFAULT_COLUMNS, MAX_MS
@@ -20,10 +21,11 @@ from odradek.batches.header import (
     scan,
 )
 from odradek.batches.rows import Row, batch_rows
-from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
+from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, OdradekError
 from odradek.core.extras import ExtraMissing
 
 _LARGEST_OFFSET = 1 << 62
+_TIMES = 1 << 63
 ARROW_PACKAGES = ("pyarrow", "numpy", "numba", "llvmlite")
 """The packages of the extra ``arrow``."""
 
@@ -33,6 +35,24 @@ class ColumnsMissing(ExtraMissing):
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} needs pyarrow, numpy and numba: pip install 'odradek[arrow]'")
+
+
+class TimeOutOfRange(OdradekError):
+    """A record cannot become a row of columns, because a column of microseconds does not hold its timestamp.
+
+    ``topic``, ``partition`` and ``offset`` are the record's, ``timestamp_ms`` is its exact time.
+    """
+
+    def __init__(self, topic: str, partition: int, offset: int, timestamp_ms: int) -> None:
+        super().__init__(
+            f"{topic}-{partition} offset {offset}: a column of times does not hold the timestamp {timestamp_ms} ms: "
+            "read without the column timestamp, or read records instead of columns (odradek consume --json), or skip "
+            "the offset"
+        )
+        self.topic, self.partition, self.offset, self.timestamp_ms = topic, partition, offset, timestamp_ms
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.topic, self.partition, self.offset, self.timestamp_ms)
 
 
 @contextmanager
@@ -49,7 +69,8 @@ def needs_columns(what: str) -> Iterator[None]:
 class RowBatch:
     """The records of one record batch of a partition, in the order of their offsets.
 
-    ``columns`` are those that were requested. ``timestamp_type`` is 0 (CreateTime) or 1 (LogAppendTime).
+    ``columns`` are those that were requested. ``timestamp_type`` is 0 (CreateTime) or 1 (LogAppendTime). Where columns
+    are possible, it has only records with a time that no column of microseconds holds.
     """
 
     __slots__ = ("columns", "partition", "rows", "timestamp_type")
@@ -63,6 +84,14 @@ class RowBatch:
     def num_rows(self) -> int:
         """The number of records."""
         return len(self.rows)
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raises the reason why these records are not columns: TimeOutOfRange, or ColumnsMissing for ``what``."""
+        if "timestamp" in self.columns:
+            for row in self.rows:
+                if not fits_a_column(row):
+                    raise TimeOutOfRange(*self.partition, row.offset, row.timestamp)
+        raise ColumnsMissing(what)
 
     def slice(self, offset: int = 0, length: int | None = None) -> RowBatch:
         """Returns at most ``length`` records, from number ``offset`` on, like ``pyarrow.RecordBatch.slice``."""
@@ -222,16 +251,21 @@ class RowBatches(Iterator[RowBatch]):
         start, end = self._offsets
         if start > header.base_offset or end <= header.last_offset:
             rows = [row for row in rows if start <= row.offset < end]
-        return RowBatch(_clamped(rows), self._partition, header.timestamp_type, self._columns)
+        return RowBatch(_with_java_times(rows), self._partition, header.timestamp_type, self._columns)
 
 
 def _content_bytes(rows: list[Row]) -> int:
     return sum(len(row.key or b"") + len(row.value or b"") for row in rows)
 
 
-def _clamped(rows: list[Row]) -> list[Row]:
-    """Returns rows whose times fit into a column of microseconds."""
+def _with_java_times(rows: list[Row]) -> list[Row]:
+    """Returns rows with times of 64 bits: as in Java, the sum of a batch's time and a record's delta wraps around."""
     times = [row.timestamp for row in rows]
-    if not rows or (min(times) >= -MAX_MS and max(times) <= MAX_MS):
+    if not rows or (min(times) >= -_TIMES and max(times) < _TIMES):
         return rows
-    return [row._replace(timestamp=min(max(row.timestamp, -MAX_MS), MAX_MS)) for row in rows]
+    return [row._replace(timestamp=(row.timestamp + _TIMES) % (2 * _TIMES) - _TIMES) for row in rows]
+
+
+def fits_a_column(row: Row) -> bool:
+    """Returns whether a column of microseconds holds the row's time."""
+    return -MAX_MS <= row.timestamp <= MAX_MS

@@ -104,7 +104,7 @@ def _destination(line: ConsumeLine, topic: str) -> Destination:
 
 def _consume_without_group(request: _Request) -> int:
     from odradek.client.consumer.config import ConsumerConfig
-    from odradek.client.reader import read_range
+    from odradek.client.reader import PartitionReader
 
     line = request.line
     level = ConsumerConfig.of(_settings(request)).isolation_level
@@ -114,8 +114,8 @@ def _consume_without_group(request: _Request) -> int:
         config = admin.config
 
     def read(tp: TopicPartition, first: int, end: int) -> Iterator[Batch]:
-        batches = read_range(config, tp, first, end, columns=request.columns, isolation_level=level)
-        return request.filter.chosen(batches)
+        reader = PartitionReader(config, tp, request.columns, level)
+        return request.filter.chosen(reader.read_batches(first, end))
 
     if line.follow and line.tail is None:
         return _follow(request, config, {tp: first for tp, (first, _) in ranges.items()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +51,11 @@ def write_report(line: HistoryLine, found: Analysis) -> None:
 
 
 def print_findings(line: HistoryLine, found: Analysis) -> None:
+    from odradek.history.columns import rows_with_numbers
     from odradek.history.findings import KINDS
     from odradek.history.report import TITLES, incompleteness
 
-    rows = found.findings.to_pylist()
+    rows = rows_with_numbers(found.findings)
     if line.as_json:
         print_json(_as_json(line, found, rows), indent=2, default=str)
         return
@@ -78,12 +80,20 @@ def print_findings(line: HistoryLine, found: Analysis) -> None:
         note(*([] if line.output else [""]), f"Report: {line.report}")
 
 
+def _json_time(micros: int) -> str | int:
+    """Returns a time in ISO format; a number of milliseconds beyond Python's calendar, as ``odradek consume``."""
+    try:
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)).isoformat()
+    except OverflowError:
+        return micros // 1000
+
+
 def _as_json(line: HistoryLine, found: Analysis, rows: list[dict[str, Any]]) -> dict[str, Any]:
     for row in rows:
         for one in (row, *row["proof"]):
             for name, value in one.items():
                 if name.endswith("timestamp") and value is not None:
-                    one[name] = value.isoformat()
+                    one[name] = _json_time(value)
     return {
         "groups": list(found.groups),
         "records": found.record_count,

@@ -83,6 +83,6 @@ def _backwards(batches: list[Batch]) -> Iterator[tuple[Batch, int, int]]:
 
 def _times(batch: Batch) -> list[int]:
     if isinstance(batch, RowBatch):
-        return [row.timestamp for row in batch.rows]
+        return [row.timestamp * 1000 for row in batch.rows]
     found: list[int] = batch.column("timestamp").cast("int64").to_pylist()
     return found

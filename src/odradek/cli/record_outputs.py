@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 from odradek.batches.columns import COLUMNS
+from odradek.batches.row_sets import RowBatch
 from odradek.cli.record_csv import HEADER, csv_lines
 from odradek.cli.record_lines import (
     JSON_COLUMNS,
@@ -172,7 +173,7 @@ class _FileSink:
 
     def write(self, batch: Batch) -> None:
         if self._lines is None:
-            table: pa.RecordBatch = batch
+            table: pa.RecordBatch = batch.refuse("--format parquet") if isinstance(batch, RowBatch) else batch
             self._parquet.write_batch(with_null_times(table))
         else:
             self._stream.write(self._lines(batch))

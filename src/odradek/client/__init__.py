@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from odradek.core.lazy_import import loader
 
 if TYPE_CHECKING:
-    from odradek.batches.row_sets import ColumnsMissing, RowBatch
+    from odradek.batches.row_sets import ColumnsMissing, RowBatch, TimeOutOfRange
     from odradek.client.admin import Admin
     from odradek.client.config import ClientConfig
     from odradek.client.consumer.errors import (
@@ -104,6 +104,7 @@ __all__ = [
     "RequestTimedOut",
     "RetriableCommitFailed",
     "RowBatch",
+    "TimeOutOfRange",
     "TopicPartition",
     "TopicRecreated",
     "TransactionAbortable",
@@ -133,7 +134,7 @@ _NAMES = {
     "odradek.client.producer.delivery": "Delivery",
     "odradek.client.producer.engine": "BufferExhausted DeliveryFailed RecordMetadata",
     "odradek.client.producer.errors": "ProducerFenced TransactionAbortable TransactionFatal",
-    "odradek.batches.row_sets": "ColumnsMissing RowBatch",
+    "odradek.batches.row_sets": "ColumnsMissing RowBatch TimeOutOfRange",
     "odradek.client.reader": "PartitionReader read_range",
     "odradek.core.errors": "ConfigError CorruptRecord ErrorCode KafkaError OdradekError",
     "odradek.core.ids": """

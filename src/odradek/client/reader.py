@@ -21,7 +21,7 @@ from odradek.batches.aborted_transactions import AbortedTransaction, rolled_back
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.batches.header import BatchHeader, crc_is_valid, scan
 from odradek.batches.record_sets import record_set
-from odradek.batches.row_sets import needs_columns
+from odradek.batches.row_sets import RowBatch, RowSet, needs_columns
 from odradek.batches.rows import Row, batch_rows
 from odradek.client import loop, offset_requests, topic_requests
 from odradek.client.arguments import isolation
@@ -140,7 +140,8 @@ class PartitionReader:
         """Fetches records from ``offset`` on. The result is empty if none arrives within ``max_wait_ms``.
 
         A broker sends whole batches; the result leaves out records before ``offset``. The reader keeps no position.
-        Raises OffsetOutOfRange, UnknownTopic, TopicRecreated, CorruptRecord, RequestTimedOut, BrokerUnreachable.
+        Raises OffsetOutOfRange, UnknownTopic, TopicRecreated, CorruptRecord, RequestTimedOut, BrokerUnreachable, and
+        TimeOutOfRange for a record whose time the requested column timestamp does not hold.
         """
         source = self._source(max_bytes, max_wait_ms)
         reply = loop.run(source.fetch(offset, source.cluster.deadline()))
@@ -170,6 +171,10 @@ class PartitionReader:
         """
         decode = self._arrow if surveyed is None else partial(self._arrow, surveyed=surveyed)
         return self._read_ahead(start, end, (start_leader_epoch, end_leader_epoch), decode, passed)
+
+    def read_batches(self, start: int, end: int) -> Iterator[pa.RecordBatch | RowBatch]:
+        """Does the same as ``read``, but records with a time that no column holds are ``RowBatch``es."""
+        return self._read_ahead(start, end, (NO_EPOCH, NO_EPOCH), self._batches, None)
 
     def read_rows(self, start: int, end: int, *, start_leader_epoch: int = NO_EPOCH) -> Iterator[Row]:
         """Like ``read``, but yields one ``Row`` per record: for small topics and tools, without numba or pyarrow."""
@@ -239,6 +244,14 @@ class PartitionReader:
     def _arrow(
         self, reply: FetchReplyPartition, position: int, end: int, surveyed: Callable[[BatchSpans], None] | None = None
     ) -> _DecodedFetch[pa.RecordBatch]:
+        found = self._batches(reply, position, end, surveyed)
+        if record_set() is RowSet:  # without the packages of the extra ``arrow``, all records are rows, with any time
+            return found
+        return found._replace(content=_columns_only(found.content))
+
+    def _batches(
+        self, reply: FetchReplyPartition, position: int, end: int, surveyed: Callable[[BatchSpans], None] | None = None
+    ) -> _DecodedFetch[Any]:
         kind = record_set() if surveyed is None else _kernel_record_set()
         records = kind(reply.records)
         aborted = [AbortedTransaction(*row) for row in reply.aborted or ()]
@@ -275,6 +288,14 @@ class PartitionReader:
             for row in batch_rows(reply.records, at, header):
                 if position <= row.offset < end:
                     yield row
+
+
+def _columns_only(batches: Iterator[pa.RecordBatch | RowBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields RecordBatches. Raises TimeOutOfRange at a record whose time no column holds, after those before it."""
+    for batch in batches:
+        if isinstance(batch, RowBatch):
+            batch.refuse("reading columns")
+        yield batch
 
 
 def _kernel_record_set() -> Any:

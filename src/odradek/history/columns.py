@@ -9,6 +9,25 @@ import pyarrow as pa
 from odradek.core.record_schemas import RECORD_TYPES
 
 TIME = pa.timestamp("us", tz="UTC")
+
+
+def rows_with_numbers(table: pa.Table) -> list[dict[str, Any]]:
+    """Returns the rows with times as numbers of microseconds, because Python's calendar ends with the year 9999."""
+    plain = [pa.field(field.name, _without_times(field.type)) for field in table.schema]
+    rows: list[dict[str, Any]] = table.cast(pa.schema(plain)).to_pylist()
+    return rows
+
+
+def _without_times(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    if pa.types.is_list(kind):
+        return pa.list_(_without_times(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(one.name, _without_times(one.type)) for one in kind])
+    return kind
+
+
 UNKNOWN = "unknown"
 OFFSET_COMMIT = "offset_commit"
 GROUP_METADATA = "group_metadata"

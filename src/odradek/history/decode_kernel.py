@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from odradek.batches.columns import MAX_MS
+from odradek.batches.columns import MAX_MS, NO_MICROS
 from odradek.batches.decode import _I32S, _I64S, _RO, _U8S, _int16, _int32, _int64
 from odradek.batches.kernel_cache import kernel
 from odradek.batches.varint_kernels import read_uvarint
@@ -61,7 +61,8 @@ def _topic_id(buffer: Any, at: int, end: int) -> Any:
 
 @kernel(_I64(_I64))
 def _micros(ms: int) -> Any:
-    return min(max(ms, -MAX_MS), MAX_MS) * 1000
+    """Returns microseconds; NO_MICROS for a time that does not fit."""
+    return ms * 1000 if -MAX_MS <= ms <= MAX_MS else NO_MICROS
 
 
 # --- commits with the layout of the previous one ----------------------------------------------------------------------
@@ -118,7 +119,7 @@ def _value(  # noqa: PLR0917  kernels take flat arrays
     offsets: Any, epochs: Any, metadata_at: Any, metadata_sizes: Any, partitions: Any, versions: Any,
     commit_us: Any, expire_us: Any, topic_id_at: Any,
 ) -> Any:  # fmt: skip
-    """Parses one commit's value; returns whether it matches to the last byte."""
+    """Parses one commit's value; returns whether it matches to the last byte and its times fit into columns."""
     if end - at < 10:
         return np.int64(0)
     version = _int16(values, at)
@@ -163,7 +164,7 @@ def _value(  # noqa: PLR0917  kernels take flat arrays
             topic_id_at[row] = found
         at = end
     versions[row] = version
-    return np.int64(at == end)
+    return np.int64(at == end and commit_us[row] != NO_MICROS and expire_us[row] != NO_MICROS)
 
 
 @kernel(
@@ -237,6 +238,7 @@ def _parse(  # noqa: PLR0917
                 and _be16(values, value) == _U64(version)
                 and length == _U64(metadata_size)
                 and _tags(values, metadata_end + _U64(8), version, tags_size) == tags
+                and _micros(np.int64(_be64(values, metadata_end))) != NO_MICROS
             ):
                 status[row] = COMMIT
                 key_types[row], versions[row] = 1, version

@@ -12,6 +12,7 @@ from odradek.core.records import (
     CoordinatorRecord,
     GroupMember,
     GroupRecord,
+    OffsetCommitRecord,
     UnknownRecord,
     decode,
     format_json,
@@ -25,6 +26,10 @@ _EPOCHS = ("epoch", "assignment_epoch", "member_epoch")
 def rare_row(key: bytes | None, value: bytes | None, topic_names: Mapping[bytes, str]) -> Row:
     """Returns ``columns.RARE_COLUMNS`` of one record, and ``known``: whether the record could be decoded."""
     record = decode(key, value)
+    for ms in _times(record):
+        if not -MAX_MS <= ms <= MAX_MS:
+            reason = f"a column of times does not hold its time {ms} ms"
+            return {"known": False, "key": key, "value": value, "reason": reason}
     if isinstance(record, GroupRecord):
         return {"known": True, "details": _details(key, value)} | _classic(record)
     if isinstance(record, CoordinatorRecord):
@@ -40,8 +45,24 @@ def _details(key: bytes | None, value: bytes | None) -> str | None:
 
 
 def micros(ms: int) -> int | None:
-    """Converts milliseconds since 1970 to microseconds. -1 becomes None. Results stay within int64."""
-    return None if ms == -1 else min(max(ms, -MAX_MS), MAX_MS) * 1000
+    """Converts milliseconds since 1970 to microseconds. -1 becomes None."""
+    return None if ms == -1 else ms * 1000
+
+
+def _times(record: object) -> tuple[int, ...]:
+    """Returns the times in a record, in milliseconds."""
+    match record:
+        case OffsetCommitRecord(value=commit) if commit is not None:
+            return commit.commit_timestamp_ms, commit.expire_timestamp_ms
+        case GroupRecord(value=state) if state is not None:
+            return (state.current_state_timestamp_ms,)
+        case CoordinatorRecord(value=fields) if fields is not None:
+            return (_state_ms(fields),)
+    return ()
+
+
+def _state_ms(fields: Fields) -> int:
+    return int(fields.get("assignment_timestamp") or fields.get("timestamp") or -1)
 
 
 def _classic(record: GroupRecord) -> Row:
@@ -102,7 +123,7 @@ def _kip848_columns(record: CoordinatorRecord, topic_names: Mapping[bytes, str])
     epochs = [fields[name] for name in _EPOCHS if name in fields]
     row["generation"] = epochs[0] if epochs else None
     row["protocol"] = fields.get("server_assignor")
-    row["state_timestamp"] = micros(fields.get("assignment_timestamp") or fields.get("timestamp") or -1)
+    row["state_timestamp"] = micros(_state_ms(fields))
     if member_id is not None:
         assigned = fields.get("assigned_partitions", fields.get("topic_partitions"))
         row["members"] = [

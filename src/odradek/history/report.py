@@ -16,6 +16,7 @@ from odradek.core.errors import StorageError
 from odradek.core.extras import ExtraMissing
 from odradek.core.printable import printable
 from odradek.history.analysis import Analysis
+from odradek.history.columns import rows_with_numbers
 from odradek.history.findings import KINDS, format_duration
 from odradek.history.output_file import output_file, problem_of
 
@@ -104,7 +105,7 @@ def render(analysis: Analysis, source: str) -> str:
     check_plotly()
     from plotly.offline import get_plotlyjs
 
-    findings = analysis.findings.to_pylist()
+    findings = rows_with_numbers(analysis.findings)
     by_kind = Counter(row["kind"] for row in findings)
     parts = [
         f"<h1>Offset history of {escape(source)}</h1>",
@@ -145,10 +146,6 @@ def _time_text(us: int | None) -> str:
         return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):
         return f"{us} µs"
-
-
-def _us(value: Any) -> int | None:
-    return None if value is None else round(value.timestamp() * 1e6)
 
 
 def _notes(analysis: Analysis) -> str:
@@ -206,7 +203,7 @@ def _finding(row: dict[str, Any]) -> str:
         tags.append(f'<span class="tag">{row["certainty"]}</span>')
     if not row["history_complete"]:
         tags.append('<span class="tag">history incomplete</span>')
-    when = f"{_time_text(_us(row['from_timestamp']))}<br>to {_time_text(_us(row['to_timestamp']))}"
+    when = f"{_time_text(row['from_timestamp'])}<br>to {_time_text(row['to_timestamp'])}"
     return (
         f'<tr><td class="name">{escape(row["group"])}</td>'
         f"<td>{escape(row['text'])} {' '.join(tags)}{_proof(row)}</td>"
@@ -220,7 +217,7 @@ def _proof(row: dict[str, Any]) -> str:
         shown = shown[: _MOST_ROWS // 2] + shown[-_MOST_ROWS // 2 :]
     lines = "".join(
         f'<tr><td>{one["record_partition"]}</td><td class="n">{one["record_offset"]:,}</td>'
-        f'<td class="when">{_time_text(_us(one["record_timestamp"]))}</td><td>{_record(one)}</td></tr>'
+        f'<td class="when">{_time_text(one["record_timestamp"])}</td><td>{_record(one)}</td></tr>'
         for one in shown
     )
     count = row["proof_count"]
@@ -358,7 +355,7 @@ def _mark_findings(figure: Any, findings: list[dict[str, Any]]) -> None:
     named: set[tuple[str, int]] = set()
     for row in findings[:60]:
         colour = _BANDS.get(row["kind"])
-        begin, end = _us(row["from_timestamp"]), _us(row["to_timestamp"])
+        begin, end = row["from_timestamp"], row["to_timestamp"]
         if colour is None or begin is None or end is None:
             continue
         label = row["kind"].replace("_", " ")
@@ -400,9 +397,9 @@ def _expiry(analysis: Analysis) -> str:
     rows = "".join(
         f'<tr><td class="name">{escape(row["group"])}</td>'
         f'<td class="name">{escape(row["topic"])}-{row["partition"]}</td>'
-        f'<td class="n">{row["committed_offset"]:,}</td><td class="when">{_time_text(_us(row["expires_at"]))}</td>'
+        f'<td class="n">{row["committed_offset"]:,}</td><td class="when">{_time_text(row["expires_at"])}</td>'
         f"<td>{reasons[row['counted_from']]}</td></tr>"
-        for row in expiring.slice(0, _MOST_EXPIRIES).to_pylist()
+        for row in rows_with_numbers(expiring.slice(0, _MOST_EXPIRIES))
     )
     left = expiring.num_rows - _MOST_EXPIRIES
     more = f'<p class="facts">{left:,} more are in the table expiry.</p>' if left > 0 else ""

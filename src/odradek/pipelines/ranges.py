@@ -29,6 +29,7 @@ from odradek.spark.offset_ranges import Range
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_TIMES = ("commit_timestamp", "record_timestamp")
 EXAMPLE = '{"events":{"0":[100,200]}}'
 
 
@@ -106,7 +107,10 @@ def commits_of(history: pa.Table, topic_ids: Mapping[str, bytes | None]) -> dict
     Commits to a deleted topic of the same name are left out. ``topic_ids``: the present ids.
     """
     names = ("kind", "topic", "partition", "committed_offset", "is_tombstone", "topic_id", "record_offset")
-    rows: list[dict[str, Any]] = history.select([*names, "commit_timestamp", "record_timestamp"]).to_pylist()
+    columns = history.select([*names, *_TIMES])
+    for name in _TIMES:  # as numbers, because Python's calendar ends before Kafka's
+        columns = columns.set_column(columns.schema.get_field_index(name), name, columns[name].cast("int64"))
+    rows: list[dict[str, Any]] = columns.to_pylist()
     found: dict[TopicPartition, list[Commit]] = {}
     for row in sorted(rows, key=lambda row: row["record_offset"]):
         topic = row["topic"]
@@ -115,9 +119,9 @@ def commits_of(history: pa.Table, topic_ids: Mapping[str, bytes | None]) -> dict
         now = topic_ids.get(topic)
         if row["topic_id"] is not None and now is not None and row["topic_id"] != now:
             continue
-        at = row["commit_timestamp"] or row["record_timestamp"]
+        at_us = row["record_timestamp"] if row["commit_timestamp"] is None else row["commit_timestamp"]
         offset = None if row["is_tombstone"] else row["committed_offset"]
-        commit = Commit(round(at.timestamp() * 1000), offset)
+        commit = Commit(at_us // 1000, offset)
         found.setdefault(TopicPartition(topic, row["partition"]), []).append(commit)
     return found
 
@@ -163,7 +167,11 @@ def time_ms(text: str, option: str) -> int:
 
 
 def iso(at_ms: int) -> str:
-    """Returns a time in the form that ``time_ms`` reads."""
-    from datetime import UTC, datetime
+    """Returns a time in the form that ``time_ms`` reads, or the number of ms beyond Python's calendar."""
+    from datetime import UTC, datetime, timedelta
 
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at_ms)
+    except OverflowError:
+        return f"{at_ms} ms"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

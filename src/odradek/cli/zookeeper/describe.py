@@ -106,4 +106,7 @@ def _show(one: Mapping[str, Any], topics: list[str] | None) -> None:
 def _time(milliseconds: int | None) -> str:
     if milliseconds is None:
         return "-"
-    return datetime.fromtimestamp(milliseconds // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    try:
+        return datetime.fromtimestamp(milliseconds // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):  # beyond Python's calendar
+        return f"{milliseconds} ms"

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.batches.columns import DEFAULT_COLUMNS
-from odradek.batches.row_sets import ColumnsMissing, RowBatch, needs_columns
+from odradek.batches.row_sets import RowBatch, needs_columns
 from odradek.core.html_table import html_table
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
@@ -51,7 +51,8 @@ class Polled(dict[TopicPartition, "list[pa.RecordBatch]"]):
     """RecordBatches by partition, in the order of their offsets. Empty, and therefore false, without records.
 
     Without the packages of the extra ``arrow`` the values are ``RowBatch``es: ``records`` works, and the methods that
-    return columns raise ColumnsMissing.
+    return columns raise ColumnsMissing. Records with a timestamp outside of the years -290308 to 294247 are
+    ``RowBatch``es, too: then these methods raise TimeOutOfRange, and ``records`` has the exact time.
     """
 
     def __init__(self, columns: tuple[str, ...] = DEFAULT_COLUMNS) -> None:
@@ -89,15 +90,15 @@ class Polled(dict[TopicPartition, "list[pa.RecordBatch]"]):
         return sum(batch.num_rows for batches in self.values() for batch in batches)
 
     def record_batches(self) -> Iterator[pa.RecordBatch]:
-        """Returns all RecordBatches, partition by partition. Raises ColumnsMissing."""
+        """Returns all RecordBatches, partition by partition. Raises ColumnsMissing, TimeOutOfRange."""
         for batches in self.values():
             for batch in batches:
                 if isinstance(batch, RowBatch):
-                    raise ColumnsMissing("record_batches()")
+                    batch.refuse("record_batches()")
                 yield batch
 
     def table(self) -> pa.Table:
-        """Returns all records as one table, which is empty without records. Raises ColumnsMissing."""
+        """Returns all records as one table, which is empty without records. Raises ColumnsMissing, TimeOutOfRange."""
         with needs_columns("table()"):
             import pyarrow as pa
 
