@@ -108,6 +108,10 @@ class Files(Protocol):
         """Takes the lock on ``path``, or raises BlockingIOError at once. The lock ends with the process."""
 
 
+def _no_broker() -> OSError:
+    return OSError(errno.ENOSYS, "no broker runs on Windows")
+
+
 def _sync(number: int, path: Path, *, data_only: bool = False) -> None:
     """Syncs an open file. Raises SyncFailed."""
     try:
@@ -145,7 +149,9 @@ class OsFile:
         held = self._held or self.open()
         self.used = True
         total = sum(map(len, parts))
-        written = os.writev(held.number, parts)  # type: ignore[attr-defined, unused-ignore]  # no broker on Windows
+        if sys.platform == "win32":
+            raise _no_broker()
+        written = os.writev(held.number, parts)
         if written < total:
             rest = memoryview(b"".join(parts))
             while written < total:
@@ -154,12 +160,16 @@ class OsFile:
     def pread(self, position: int, size: int) -> bytes:
         held = self._held or self.open()
         self.used = True
-        return os.pread(held.number, size, position)  # type: ignore[attr-defined, no-any-return, unused-ignore]  # no broker on Windows
+        if sys.platform == "win32":
+            raise _no_broker()
+        return os.pread(held.number, size, position)
 
     def send(self, socket: int, position: int, size: int) -> int:
         held = self._held or self.open()
         self.used = True
-        return os.sendfile(socket, held.number, position, size)  # type: ignore[attr-defined, no-any-return, unused-ignore]  # no broker on Windows
+        if sys.platform == "win32":
+            raise _no_broker()
+        return os.sendfile(socket, held.number, position, size)
 
     def truncate(self, size: int) -> None:
         held = self._held or self.open()
@@ -285,7 +295,9 @@ class OsFiles:
 
     def overwrite(self, path: Path, data: bytes) -> None:
         opened = Descriptor(self.descriptors.attempt(lambda: os.open(path, os.O_WRONLY | CLOSE_ON_EXEC)))
-        os.pwrite(opened.number, data, 0)  # type: ignore[attr-defined, unused-ignore]  # no broker on Windows
+        if sys.platform == "win32":
+            raise _no_broker()
+        os.pwrite(opened.number, data, 0)
 
     def list(self, directory: Path) -> list[str]:
         try:

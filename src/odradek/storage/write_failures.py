@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import sys
 from collections.abc import Callable, Hashable
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def _remedy(error: OSError) -> str:
 
 def free_bytes(path: Path) -> int | None:
     """Returns the free bytes of the disk with ``path``; None if they are unknown."""
-    if not hasattr(os, "statvfs"):
+    if sys.platform == "win32":
         return None
     try:
         status = os.statvfs(path if path.exists() else path.parent)
