@@ -139,8 +139,16 @@ class TwoDriverRounds:
     def table(self) -> pa.Table:
         return delta(self.output) if self.given.get("table_format") == "delta" else parquet(self.output)
 
+    def _files(self) -> list[str]:
+        if self.given.get("table_format") != "delta":
+            return [str(self.output)]
+        from deltalake import DeltaTable
+
+        return DeltaTable(self.output).file_uris()
+
     def check(self, *, is_complete: bool) -> None:
-        """Checks the table against the topic and the group, as pyarrow or deltalake and DuckDB read it."""
+        """Checks the table against the topic and the group, as pyarrow or deltalake, DuckDB and, at the end of a round,
+        Spark read it."""
         group, topic = self.given["group"], self.given["topics"]
         commits = committed(self.admin, group)
         for tp, offset in commits.items():
@@ -158,6 +166,7 @@ class TwoDriverRounds:
         if is_complete:
             assert found == expected(self.admin, topic), self.history
             assert commits == ends(self.admin, topic), self.history
+            assert self.second.ids(*self._files()) == found, self.history
         if self.given.get("table_format") != "delta":
             ((count,),) = duckdb.sql(f"SELECT count(*) FROM read_parquet('{self.output}/**/*.parquet')").fetchall()
             assert count == len(found), self.history
