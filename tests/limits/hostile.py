@@ -75,6 +75,7 @@ class Scale(NamedTuple):
 
     widths: tuple[int, ...] = (10, 200, 2000, 10_000, 30_000)
     records: tuple[int, ...] = (1, 1000, 100_000, 1_000_000)
+    usual_records: tuple[int, ...] = (1, 10, 1000)
     partitions: tuple[int, ...] = (1, 3, -1, 50, 20_000)
     pipelined: tuple[int, ...] = (10, 300, 1500)
     connections: tuple[int, ...] = (50,)
@@ -318,7 +319,7 @@ class _Message:
 
     def _records(self) -> bytes | None:
         if self._extreme != "densest":
-            return dense_batch(self._dice.choice((1, 10, 1000)), NONE, 0)
+            return dense_batch(self._dice.choice(self._g.scale.usual_records), NONE, 0)
         count = self._dice.choice(self._g.scale.records)
         codec = self._dice.choice((NONE, GZIP, SNAPPY, LZ4, ZSTD) if count <= 100_000 else (GZIP, LZ4, ZSTD))
         return dense_batch(max(count, 2), codec, self._dice.randrange(3))

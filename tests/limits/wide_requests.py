@@ -70,7 +70,7 @@ class Steps:
 
 
 def widest(known: Known, api_key: int, where: str) -> Request:
-    generator = Generator(15, known, Scale(widths=(WIDTH,)))
+    generator = Generator(15, known, Scale(widths=(WIDTH,), usual_records=(10,)))
     generator.dice = random.Random(f"{api_key}{where}")
     return generator.widest(api_key, where)
 

@@ -18,9 +18,10 @@ A special timestamp in an older version gets UNSUPPORTED_VERSION, and so does an
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.long_lists import count_in_steps
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.partition import Partition
 from odradek.core.errors import ErrorCode, KafkaError
@@ -78,13 +79,22 @@ def _names_times(message: ListOffsetsRequest) -> bool:
 
 
 def _in_steps(broker: BrokerServices, context: Context, message: ListOffsetsRequest) -> Steps[list[Chunk]]:
-    by_topic: dict[str, Parts] = {}
+    """Serves a long request. It keeps entries only of the present topic, and of topics that the request has twice."""
+    times = yield from count_in_steps(topic.name for topic in message.topics)
+    twice: dict[str, Parts] = {}
     for topic in message.topics:
-        for first in range(0, len(topic.partitions), AT_ONCE):
-            _add(by_topic.setdefault(topic.name, {}), topic.partitions[first : first + AT_ONCE])
-            yield None
+        if times[topic.name] > 1:
+            yield from _add_in_steps(twice.setdefault(topic.name, {}), topic.partitions)
+        yield None
     topics = elements(context, "topics")
-    for name, parts in by_topic.items():
+    for topic in message.topics:
+        name = topic.name
+        parts = twice.pop(name, None) if times[name] > 1 else {}
+        if parts is None:  # the topic has its row
+            yield None
+            continue
+        if times[name] == 1:
+            yield from _add_in_steps(parts, topic.partitions)
         partitions = elements(context, "topics", "partitions")
         for part in parts.items():
             row = _partition_row(broker, context, message, (name, *part))
@@ -92,8 +102,14 @@ def _in_steps(broker: BrokerServices, context: Context, message: ListOffsetsRequ
             yield None
         topics.add({"name": name, "partitions": partitions})
         broker.leftovers.add(parts)
-    broker.leftovers.add(by_topic)
+    broker.leftovers.add(times)
     return reply(context, {"topics": topics})
+
+
+def _add_in_steps(parts: Parts, more: Sequence[ListOffsetsPartition]) -> Steps[None]:
+    for first in range(0, len(more), AT_ONCE):
+        _add(parts, more[first : first + AT_ONCE])
+        yield None
 
 
 def _add(parts: Parts, more: Iterable[ListOffsetsPartition]) -> None:
