@@ -343,7 +343,6 @@ WIDE: dict[str, tuple[int, int, dict[str, Any]]] = {
         {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}] * MANY}]}),
     "list offsets": (LIST_OFFSETS, 7, {"replica_id": -1, "isolation_level": 0, "topics": [
         {"name": "none", "partitions": offsets(*range(MANY))}]}),
-    "states": (LIST_GROUPS, 4, {"states_filter": [f"s{number}" for number in range(MANY)]}),
     "delete groups": (DELETE_GROUPS, 2, {"groups_names": [f"g{number}" for number in range(MANY)]}),
     "delete offsets": (OFFSET_DELETE, 0, {"group_id": "g", "topics": [{"name": "none", "partitions": ROWS}]}),
     "delete records": (DELETE_RECORDS, 2, {"timeout": 1000, "topics": [

@@ -19,7 +19,6 @@ from odradek.wire.api_keys import (
     CREATE_ACLS,
     DELETE_ACLS,
     DESCRIBE_USER_SCRAM_CREDENTIALS,
-    UPDATE_FEATURES,
 )
 
 STEPS_BETWEEN = 20
@@ -44,18 +43,12 @@ def filters(count: int) -> dict[str, Any]:
     return {"filters": [rule] * count}
 
 
-def updates(count: int) -> dict[str, Any]:
-    row = {"feature": "group.version", "max_version_level": 1, "upgrade_type": 1}
-    return {"timeout": 1000, "feature_updates": [row] * count, "validate_only": False}
-
-
 COUNT = 3000
 LONG: Mapping[str, tuple[int, int, dict[str, Any], int]] = {  # with the number of steps for each element
     "users set": (ALTER_USER_SCRAM_CREDENTIALS, 0, users(*(f"u{n}" for n in range(COUNT))), 3),
     "users described": (DESCRIBE_USER_SCRAM_CREDENTIALS, 0, {"users": [{"name": f"u{n}"} for n in range(COUNT)]}, 2),
     "ACLs made": (CREATE_ACLS, 3, acls(COUNT), 1),
     "ACLs removed": (DELETE_ACLS, 3, filters(COUNT), 1),
-    "features": (UPDATE_FEATURES, 1, updates(COUNT), 2),
 }
 
 

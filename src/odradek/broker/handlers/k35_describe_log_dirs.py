@@ -34,21 +34,23 @@ def handle(broker: BrokerServices, context: Context, message: DescribeLogDirsReq
     )
     seen: set[tuple[str, int]] = set()
     results: dict[str, Elements] = {}
-    for name, index in wanted:
-        size = _size(broker, name, index) if (name, index) not in seen else None
-        seen.add((name, index))
-        if size is not None:
-            if name not in results:
-                results[name] = elements(context, "results", "topics", "partitions")
-            results[name].add(
-                {"partition_index": index, "partition_size": size, "offset_lag": 0, "is_future_key": False}
-            )
-        yield None
-    topics = elements(context, "results", "topics")
-    for name, partitions in results.items():
-        topics.add({"name": name, "partitions": partitions})
-        yield None
-    broker.leftovers.add(seen, results)
+    try:
+        for name, index in wanted:
+            size = _size(broker, name, index) if (name, index) not in seen else None
+            seen.add((name, index))
+            if size is not None:
+                if name not in results:
+                    results[name] = elements(context, "results", "topics", "partitions")
+                results[name].add(
+                    {"partition_index": index, "partition_size": size, "offset_lag": 0, "is_future_key": False}
+                )
+            yield None
+        topics = elements(context, "results", "topics")
+        for name, partitions in results.items():
+            topics.add({"name": name, "partitions": partitions})
+            yield None
+    finally:  # the client may disconnect meanwhile
+        broker.leftovers.add(seen, results)
     total, usable = _disk(broker)
     directory = {
         "error_code": ErrorCode.none,
