@@ -19,6 +19,7 @@ from odradek.core.errors import ConfigError
 from odradek.core.json_depth import NestedTooDeep, parse_json
 from odradek.pipelines.avro_bounds import AvroTypes
 from odradek.pipelines.avro_defaults import with_values
+from odradek.pipelines.foreign_schemas import check_kind
 from odradek.pipelines.value_reader import ERROR
 from odradek.spark.arrow_map import map_in_arrow
 
@@ -166,8 +167,9 @@ def _parse(text: str, *, times: bool = False) -> Any:
         from fastavro.schema import SchemaParseException, UnknownType
     except ImportError as error:
         raise ConfigError("value format avro needs fastavro: pip install 'odradek[lake]'") from error
+    check_kind(text, "avro")
     try:
-        schema = parse_json(text)
+        schema = parse_json(text.removeprefix("\ufeff"))
         return fastavro.parse_schema(schema if times else _without_times(schema))
     except (
         ValueError, SchemaParseException, UnknownType, KeyError, TypeError, AttributeError, RecursionError
@@ -228,12 +230,7 @@ def _arrow_type(schema: Any, named: dict[str, Any], within: tuple[str, ...]) -> 
         case "enum":
             return pa.string()
         case _ if schema.get("logicalType") == "decimal" and kind in ("bytes", "fixed"):
-            if schema["precision"] > _MOST_DIGITS:
-                raise ConfigError(
-                    f"the schema has a decimal of precision {schema['precision']}, but a column has at most "
-                    f"{_MOST_DIGITS} digits: give a smaller precision, or remove its logicalType to get bytes"
-                )
-            return pa.decimal128(schema["precision"], schema.get("scale", 0))
+            return _decimal(schema)
         case "fixed":
             return pa.binary()
         case _ if schema.get("logicalType") in _TIMES and kind in ("int", "long"):
@@ -243,6 +240,24 @@ def _arrow_type(schema: Any, named: dict[str, Any], within: tuple[str, ...]) -> 
     if kind in named:
         return _arrow_type(named[kind], named, within)
     raise ConfigError(f"the schema's type {kind!r} has no column type")
+
+
+def _decimal(schema: dict[str, Any]) -> pa.DataType:
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    remedy = "or remove its logicalType to get bytes"
+    if precision is None:
+        raise ConfigError(f"the schema has a decimal without precision: add a precision up to {_MOST_DIGITS}, {remedy}")
+    if type(precision) is not int or type(scale) is not int or precision < 1 or not 0 <= scale <= precision:
+        raise ConfigError(
+            f"the schema has a decimal of precision {precision!r} and scale {scale!r}: the precision is a number from "
+            f"1 to {_MOST_DIGITS}, and the scale from 0 to the precision: correct them, {remedy}"
+        )
+    if precision > _MOST_DIGITS:
+        raise ConfigError(
+            f"the schema has a decimal of precision {precision}, but a column has at most {_MOST_DIGITS} digits: "
+            f"give a smaller precision, {remedy}"
+        )
+    return pa.decimal128(precision, scale)
 
 
 def in_micros(kind: pa.DataType) -> pa.DataType:

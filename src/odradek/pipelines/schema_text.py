@@ -12,6 +12,7 @@ import re
 from odradek.core.errors import ConfigError
 from odradek.core.json_depth import parse_json
 from odradek.core.printable import shortened
+from odradek.pipelines.foreign_schemas import check_kind
 
 _TYPES = (
     "boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "float", "real", "double",
@@ -32,7 +33,8 @@ def field_names(schema: str) -> list[str] | None:
     """Returns the names of the top fields; None if only Spark can judge the text. Raises ConfigError for a text that is
     certainly wrong.
     """
-    text = schema.strip()
+    check_kind(schema, "json")
+    text = schema.removeprefix("\ufeff").strip()
     try:
         names = _json_names(text) if text.startswith("{") else _Ddl(text).fields()
     except _Unknown:

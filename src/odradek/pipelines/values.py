@@ -206,8 +206,16 @@ def read_schema(given: str) -> str:
     if not is_file:
         if given.endswith((".avsc", ".json", ".ddl", ".sql")):
             raise ConfigError(f"the schema file {given} does not exist")
-        return given
+        return given.removeprefix("\ufeff")
     try:
-        return Path(given).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        data = Path(given).read_bytes()
+        return data.decode("utf-8-sig")
+    except OSError as error:
         raise ConfigError(f"the schema file {given} cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        what = "is not UTF-8"
+        if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+            what = "is UTF-16"
+        elif data.startswith(b"Obj\x01"):
+            what = "is a file of Avro records"
+        raise ConfigError(f"the schema file {given} {what}: give a text file in UTF-8 with the schema") from error

@@ -1,0 +1,84 @@
+"""Schemas of other kinds than a job wants: what a given text is, and what to give instead, in one line."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from odradek.core.errors import ConfigError
+from odradek.core.json_depth import parse_json
+from odradek.core.printable import shortened
+
+_COMMENTS = re.compile(r"\A(?:\s+|//[^\n]*(?:\n|\Z)|/\*.*?\*/)*", re.DOTALL)
+_TEXTS = (
+    (re.compile(r"syntax\s*=|edition\s*=\s*[\"']|package\s+[\w.]+\s*;|message\s+\w+\s*\{"),
+     "is Protobuf, which is not supported"),
+    (re.compile(r"(@\w+\s*\(.*?\)\s*)*(protocol|namespace|schema|record|import\s+(idl|schema|protocol))\s+[^:,]*[;{\"]",
+                re.DOTALL),
+     "is Avro IDL: convert it with avro-tools (idl2schemata), and give the .avsc file of the values"),
+    (re.compile(r"<"), "is XML"),
+)  # fmt: skip
+_DDL = re.compile(r"[`\w]+\s*:?\s+\w+(\(|<|\s|,|\Z)")
+
+
+def check_kind(text: str, wanted: str) -> None:
+    """Raises ConfigError for a text that is certainly a schema of another kind than ``wanted``, ``avro`` or ``json``.
+
+    The message says what the text is, and what to give instead.
+    """
+    problem = _problem(text.removeprefix("\ufeff"), wanted)
+    if problem is not None:
+        raise ConfigError(f"the schema {shortened(text)!r} {problem}")
+
+
+def _problem(text: str, wanted: str) -> str | None:
+    begin = _COMMENTS.match(text)
+    bare = text[begin.end() if begin else 0 :]
+    if not bare.strip():
+        return "is empty"
+    if bare[0] in "{[":
+        try:
+            given = parse_json(bare)
+        except ValueError:
+            return None  # the reader of the schema says where it is wrong
+        return _list_problem(given, wanted) if isinstance(given, list) else _json_problem(given, wanted)
+    for pattern, problem in _TEXTS:
+        if pattern.match(bare):
+            return problem
+    if re.fullmatch(r"\S*[/\\]\S+|\S+\.(avdl|avpr|avro|proto|xsd)", bare.strip()):
+        return "looks like the name of a file, and no such file exists"
+    if wanted == "avro" and _DDL.match(bare) and not bare.startswith('"'):
+        return "is not a valid Avro schema: it looks like Spark's DDL, which is for value format json"
+    return None
+
+
+def _list_problem(given: list[Any], wanted: str) -> str | None:
+    records = sum(isinstance(one, dict) for one in given)
+    if wanted == "json" or records > 1:
+        return f"is a list of {len(given)} schemas: give the one of the values"
+    return None
+
+
+def _json_problem(given: dict[str, Any], wanted: str) -> str | None:
+    kind = given.get("type")
+    if "schema" in given and kind is None:
+        whose = "Connect's message" if "payload" in given else "the answer of a schema registry"
+        return f"is {whose}: give only the content of its field schema"
+    if "protocol" in given and "types" in given:
+        return "is an Avro protocol: give the one of its types that the values have"
+    if "$schema" in given or "$ref" in given or (kind == "object" and "properties" in given):
+        return "is JSON Schema, which is not supported: give " + (
+            "an Avro schema" if wanted == "avro" else "DDL (such as 'id bigint, name string') or Spark's JSON"
+        )
+    fields = given.get("fields")
+    if (
+        kind == "struct"
+        and isinstance(fields, list)
+        and any(isinstance(one, dict) and "field" in one for one in fields)
+    ):
+        return "is a schema of Connect's JSON converter, which is not supported"
+    if kind == "struct" and wanted == "avro":
+        return "is Spark's JSON, which is for value format json: give an Avro schema"
+    if kind in ("record", "enum", "fixed") and wanted == "json":
+        return "is an Avro schema, which is for value format avro"
+    return None

@@ -1,0 +1,92 @@
+"""A schema of another kind is one line that says what it is and what to give instead."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.core.errors import ConfigError
+from odradek.pipelines.avro import AvroDecoder
+from odradek.pipelines.schema_text import field_names
+from odradek.pipelines.values import read_schema
+
+RECORD: dict[str, Any] = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+DECIMAL = {"type": "bytes", "logicalType": "decimal"}
+ANSWER = {"subject": "s-value", "version": 1, "id": 7, "schema": json.dumps(RECORD)}
+PROTO = '// values\nsyntax = "proto3";\nmessage User { int64 id = 1; }'
+IDL = '/* values */\n@namespace("a.b")\nprotocol P {\n record R { int a; }\n}'
+JSON_SCHEMA = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "properties": {"a": {}}}
+CONNECT = {"type": "struct", "fields": [{"field": "a", "type": "int32"}], "optional": False}
+BOTH = [
+    (json.dumps(ANSWER), "is the answer of a schema registry: give only the content of its field schema"),
+    (json.dumps({"schema": CONNECT, "payload": {}}), "is Connect's message: give only the content of its field schema"),
+    (json.dumps(CONNECT), "is a schema of Connect's JSON converter"),
+    (json.dumps({"protocol": "P", "types": [RECORD]}), "is an Avro protocol: give the one of its types"),
+    (json.dumps(JSON_SCHEMA), "is JSON Schema, which is not supported: give "),
+    (json.dumps([RECORD, RECORD | {"name": "Q"}]), "is a list of 2 schemas: give the one of the values"),
+    (PROTO, "is Protobuf, which is not supported"),
+    ("message User {\n}", "is Protobuf, which is not supported"),
+    (IDL, "is Avro IDL: convert it with avro-tools"),
+    ("namespace a.b;\nschema R;\nrecord R { int a; }", "is Avro IDL"),
+    ("<xs:schema/>", "is XML"),
+    ("schemas/user", "looks like the name of a file, and no such file exists"),
+    ("user.proto", "looks like the name of a file, and no such file exists"),
+    ("\ufeff ", "is empty"),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), BOTH, ids=range(len(BOTH)))
+def test_a_schema_of_another_kind_is_named(text: str, says: str) -> None:
+    for read in (AvroDecoder, field_names):
+        with pytest.raises(ConfigError) as refused:
+            read(text)
+        assert says in str(refused.value)
+        assert "\n" not in str(refused.value)
+
+
+def test_schemas_of_the_other_value_format_are_named() -> None:
+    with pytest.raises(ConfigError, match="is Spark's JSON, which is for value format json"):
+        AvroDecoder('{"type": "struct", "fields": [{"name": "a", "type": "integer"}]}')
+    with pytest.raises(ConfigError, match="looks like Spark's DDL, which is for value format json"):
+        AvroDecoder("id bigint, name string")
+    with pytest.raises(ConfigError, match="is an Avro schema, which is for value format avro"):
+        field_names(json.dumps(RECORD))
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [({}, "a decimal without precision: add a precision up to 38, or remove its logicalType to get bytes"),
+     ({"precision": 4, "scale": 5}, "scale"), ({"precision": 0}, "precision 0 and scale 0"),
+     ({"precision": "9"}, "precision"), ({"precision": 4, "scale": -1}, "scale")],
+)  # fmt: skip
+def test_a_wrong_decimal_is_one_line(more: dict[str, Any], says: str) -> None:
+    for kind in (DECIMAL | more, ["null", DECIMAL | more]):
+        fields = [{"name": "d", "type": kind}]
+        with pytest.raises(ConfigError, match=says):
+            AvroDecoder(json.dumps({"type": "record", "name": "R", "fields": fields}))
+
+
+def test_schemas_that_look_like_others_are_read(tmp_path: Path) -> None:
+    AvroDecoder("\ufeff" + json.dumps(RECORD))
+    AvroDecoder(json.dumps(["null", RECORD]))
+    AvroDecoder('"string"')
+    AvroDecoder(json.dumps(RECORD | {"fields": [{"name": "schema", "type": "string"}]}))
+    assert field_names("\ufeffid bigint, `protocol` string") == ["id", "protocol"]
+    assert field_names("message string, syntax string") == ["message", "syntax"]
+    assert field_names("schema string, record struct<a: int>, namespace string") == ["schema", "record", "namespace"]
+    assert field_names("record struct<a: int>") == ["record"]
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "user.avsc"
+    for data, says in (
+        (json.dumps(RECORD).encode("utf-16"), "is UTF-16: give a text file in UTF-8"),
+        (b"Obj\x01\x04\x16avro.schema\xff", "is a file of Avro records: give"),
+        (b"\xff", "is not UTF-8: give"),
+    ):
+        file.write_bytes(data)
+        with pytest.raises(ConfigError, match=says):
+            read_schema(str(file))
