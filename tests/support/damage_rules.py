@@ -97,7 +97,7 @@ def _is_unsynced_end(damage: Damage, there: set[Row], missing: set[Row]) -> bool
     """
     offsets = {row[0] for row in missing}
     is_end = bool(offsets) and min(offsets) > max((row[0] for row in there - missing), default=-1)
-    return is_end and damage.is_unsynced and damage.kind in ("halved", "older", "older segment")
+    return is_end and damage.is_unsynced and damage.kind in ("emptied", "halved", "older", "older segment")
 
 
 def _may_come_back(damage: Damage, found: State, partition: str) -> bool:
@@ -144,11 +144,16 @@ def _is_named(found: State, partition: str) -> bool:
     return partition in found.offline or any(partition in line for line in found.lines)
 
 
-def _content(path: Path) -> dict[str, bytes]:
-    return {name: (path / name).read_bytes() for name in files_of(path)}
+Files = dict[str, tuple[int, int]]
+"""Size and time of change of each file of a directory."""
 
 
-def _faults_of_refusal(damage: Damage, found: State, before: dict[str, bytes], path: Path) -> Iterator[str]:
+def _files_in(path: Path) -> Files:
+    found = ((name, (path / name).stat()) for name in files_of(path))
+    return {name: (status.st_size, status.st_mtime_ns) for name, status in found}
+
+
+def _faults_of_refusal(damage: Damage, found: State, before: Files, path: Path) -> Iterator[str]:
     names = [damage.file.split("/")[-1], damage.partition or damage.file]
     if damage.kind == "older directory" and not damage.partition:
         names.append(METADATA_TOPIC)
@@ -156,13 +161,14 @@ def _faults_of_refusal(damage: Damage, found: State, before: dict[str, bytes], p
         yield f"the refusal does not name {damage.file}: {found.refusal}"
     if "\n" in found.refusal:
         yield f"the refusal has more than one line: {found.refusal}"
-    if changed := [name for name, data in before.items() if _content(path).get(name) != data]:
+    after = _files_in(path)
+    if changed := [name for name, status in before.items() if after.get(name) != status]:
         yield f"the refused start has changed {changed}"
 
 
 def _faults_at(path: Path, damage: Damage, expected: State) -> Iterator[str]:
     directories = {one.name for one in path.iterdir() if one.is_dir()}
-    before = _content(path)
+    before = _files_in(path)
     found = observe(path)
     if gone := directories - {one.name for one in path.iterdir() if one.is_dir()}:
         yield f"directories are gone: {gone}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -281,8 +282,13 @@ KINDS = (
 
 def files_of(directory: Path) -> list[str]:
     """Returns all files that may be damaged, without the lock."""
-    found = (str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
-    return sorted(name for name in found if name != ".lock")
+    names = []
+    for entry in os.scandir(directory):
+        if entry.is_dir():
+            names += [f"{entry.name}/{name}" for name in os.listdir(entry.path)]
+        elif entry.name != ".lock":
+            names.append(entry.name)
+    return sorted(names)
 
 
 def random_damages(directory: Path, count: int, seed: int) -> list[Damage]:

@@ -139,17 +139,22 @@ def assert_found_or_stopped(files: MemoryFiles, expected: dict[str, Any], *, cle
         assert found == expected
 
 
+def some(count: int, every: int) -> Iterator[int]:
+    """Yields all numbers below ``count`` that the two first batches need, and every n-th one after them."""
+    return iter([*range(min(count, 160)), *range(160, count, every)])
+
+
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
-def test_every_flipped_bit_of_the_log_is_found_and_repaired_without_loss(clean: bool) -> None:
+def test_every_flipped_bit_of_the_log_is_found_and_repaired_without_loss(clean: bool, every: int) -> None:
     files, expected = filled(clean=clean)
-    size = len(files.data[LOG])
-    for place in range(size):
+    for place in some(len(files.data[LOG]), every):
         damaged = copied(files)
         damaged.data[LOG][place] ^= 1 << place % 8
         text = outcome(copied(damaged), clean=clean)
         assert isinstance(text, str), place
         assert "affected: no record is lost" in text
-        if place % 7:
+        if place % 7 or (every > 1 and place % 3):
             continue
         found = repaired(damaged)
         assert {name: found[name] for name in found if name != "end"} == {
@@ -157,10 +162,11 @@ def test_every_flipped_bit_of_the_log_is_found_and_repaired_without_loss(clean: 
         }, place
 
 
+@pytest.mark.parametrize("every", [17, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
-def test_a_log_of_any_shorter_length_stops_the_start(clean: bool) -> None:
+def test_a_log_of_any_shorter_length_stops_the_start(clean: bool, every: int) -> None:
     files, expected = filled(clean=clean)
-    for size in range(0, len(files.data[LOG]), 3):
+    for size in range(0, len(files.data[LOG]), every):
         damaged = copied(files)
         del damaged.data[LOG][size:]
         assert_found_or_stopped(damaged, expected, clean=clean, may_be_whole=False)
@@ -168,11 +174,12 @@ def test_a_log_of_any_shorter_length_stops_the_start(clean: bool) -> None:
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
 @pytest.mark.parametrize("snapshot_after", [None, 4], ids=["log", "snapshot"])
-def test_zeros_and_other_bytes_anywhere_are_found(clean: bool, snapshot_after: int | None) -> None:
+@pytest.mark.parametrize("count", [30, pytest.param(600, marks=pytest.mark.slow)])
+def test_zeros_and_other_bytes_anywhere_are_found(clean: bool, snapshot_after: int | None, count: int) -> None:
     files, expected = filled(clean=clean, snapshot_after=snapshot_after)
     draw = random.Random(31415)
     names = [path for path in files.data if path.parent == PATH and path.suffix in (".log", ".checkpoint")]
-    for _ in range(150):
+    for _ in range(count):
         damaged = copied(files)
         data = damaged.data[draw.choice(names)]
         start, length = draw.randrange(len(data)), draw.choice((1, 8, 64, 4096))
