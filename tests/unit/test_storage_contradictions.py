@@ -411,3 +411,16 @@ def test_a_missing_last_segment_after_a_crash_is_reported(
     reopen(path, Witnesses(False, 3))
     lines = [record.getMessage() for record in caplog.records if "is missing" in record.getMessage()]
     assert len(lines) == (0 if is_stopped else 1)
+
+
+@pytest.mark.parametrize("known", [CLEAN._replace(clean=False), Witnesses(False, 3)])
+def test_a_record_behind_a_damaged_batch_keeps_its_offset(path: Path, known: Witnesses) -> None:
+    log = written(path)
+    log.abandon()
+    file = log_file(path, -1)
+    positions = [position for position, _ in scan(file.read_bytes())]
+    flip(file, positions[-2] + 80)
+    again = reopen(path, known)
+    rows = {row.offset: row.value for row in rows_from(again, 0)}
+    assert sorted(rows) == [*range(END - 2), END - 1]
+    assert again.log_end_offset == END

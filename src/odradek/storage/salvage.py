@@ -77,18 +77,19 @@ class FileCheck:
 
     def __iter__(self) -> Iterator[GoodBatch | BadBytes]:
         position, next_offset = 0, self._base_offset
+        is_contiguous = self._around.is_contiguous
         while position < self._size:
             header = self._whole(position)
-            placed = None if header is None else self._placed(position, header, next_offset)
+            placed = None if header is None else self._placed(position, header, next_offset, is_contiguous)
             if header is not None and placed is not None:
                 at = self._at(position, header.size_in_bytes)
                 yield GoodBatch(self._buffer, at, position, placed, placed is not header)
                 position += header.size_in_bytes
-                next_offset = placed.last_offset + 1
+                next_offset, is_contiguous = placed.last_offset + 1, self._around.is_contiguous
                 continue
             after = position + header.size_in_bytes if header is not None else self._next_whole(position, next_offset)
             yield BadBytes(position, after, next_offset)
-            position = after
+            position, is_contiguous = after, False  # the lost offsets are a gap
 
     def _at(self, position: int, size: int) -> int:
         """Returns where ``position`` is in the buffer, which then has ``size`` bytes from there on, if they exist."""
@@ -131,7 +132,7 @@ class FileCheck:
             start += max(len(chunk) - HEADER_BYTES + 1, 1)
         return self._size
 
-    def _placed(self, position: int, header: BatchHeader, next_offset: int) -> BatchHeader | None:
+    def _placed(self, position: int, header: BatchHeader, next_offset: int, is_contiguous: bool) -> BatchHeader | None:
         """Returns the header with its right base offset; None if this offset is wrong and cannot be found out."""
         if header.base_offset == next_offset:
             return header
@@ -146,9 +147,9 @@ class FileCheck:
             or header.last_offset - self._base_offset > MAX_RELATIVE_OFFSET
             or (following is not None and header.last_offset >= following)
         )
-        if not is_wrong and not around.is_contiguous:
+        if not is_wrong and not is_contiguous:
             return header
-        if following in (None, fits) or (around.is_contiguous and after is None and around.following is None):
+        if following in (None, fits) or (is_contiguous and after is None and around.following is None):
             return header._replace(base_offset=next_offset)
         return None if is_wrong else header
 
