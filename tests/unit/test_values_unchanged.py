@@ -81,5 +81,40 @@ def test_a_row_of_a_plan_whose_name_looks_like_another_is_refused(row: str, what
 
 
 def test_names_with_letters_of_any_language_are_read() -> None:
-    found = reset_csv.parse("\u0431illing,t,0,1\r\nbilling, t, 0, 2\r\n", [], "plan")
-    assert found == {"\u0431illing": {TopicPartition("t", 0): 1}, "billing": {TopicPartition("t", 0): 2}}
+    found = reset_csv.parse("\u0437\u0430\u043a\u0430\u0437-v2,t,0,1\r\nbilling, t, 0, 2\r\n", [], "plan")
+    assert found == {
+        "\u0437\u0430\u043a\u0430\u0437-v2": {TopicPartition("t", 0): 1}, "billing": {TopicPartition("t", 0): 2}
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [("b\u0456lling,t,0,1", r"letter U\+0456 \(CYRILLIC SMALL LETTER BYELORUSSIAN-UKRAINIAN I\) among Latin letters"),
+     ("g,t\u03bfp,0,1", r"letter U\+03BF \(GREEK SMALL LETTER OMICRON\)"),
+     ("b\u200billing,t,0,1", r"character U\+200B \(ZERO WIDTH SPACE\)"), ("b\x07,t,0,1", r"character U\+0007")],
+)  # fmt: skip
+def test_the_odd_character_of_a_name_is_named(row: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=f"^--from-file plan, line 1: the name .* {says}"):
+        reset_csv.parse(f"{row}\n", [], "plan")
+
+
+@pytest.mark.parametrize(
+    ("char", "says"),
+    [
+        ("\x07", "U+0007"),
+        ("\u200b", "U+200B (ZERO WIDTH SPACE)"),
+        ("\xa0", "U+00A0 (NO-BREAK SPACE)"),
+        ("\x1b", "U+001B"),
+    ],
+)
+@pytest.mark.parametrize("text", ["secret{}word", "secret{}", "{}secret"])
+def test_an_invisible_character_of_a_property_is_named(tmp_path: Path, char: str, says: str, text: str) -> None:
+    """The message does not have the value, which may be a password."""
+    file = tmp_path / "client.properties"
+    file.write_text(f"client.id=a\ngroup.id={text.format(char)}\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as refused:
+        read_properties_file(file, "-c")
+    assert str(refused.value).startswith(f"-c {file}, line 2: the value of group.id has an invisible character {says}:")
+    assert "secret" not in str(refused.value)
+    file.write_text("group.id=a\\u00a0b\n")
+    assert read_properties_file(file, "-c")["group.id"].value == "a\xa0b"

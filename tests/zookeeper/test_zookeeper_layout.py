@@ -99,6 +99,10 @@ def test_paths_and_values_in_other_layouts_are_parsed() -> None:
     assert nested.group_partition("/x/a-b-7") == GroupPartition("g", Tp("a-b", 7))
     assert nested.offset(b'{"a":{"next":"9"}}') == 9
     assert nested.data(10, b'{"a":{"next":"9","b":1}}') == b'{"a":{"next":"10","b":1}}'
+    before = (
+        b' { "cost": 1.10,\t"n": 123456789012345678901, "e": 1E400, "offset": 3 , "a":"\\u00e9", "offset" :4285 }\n'
+    )
+    assert storm.data(7, before) == before.replace(b"4285", b"7"), "numbers, spaces and escapes stay, byte for byte"
     last_read = OffsetLayout(last_read=True)
     assert (last_read.offset(b"41"), last_read.data(42, None)) == (42, b"41")
     with pytest.raises(ConfigError, match="offset 0 has no value"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from odradek.core.json_depth import check_json_depth
@@ -25,6 +26,8 @@ def _whole(text: str) -> int | float:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse, parse_int=_whole)
+_ACCEPTING = json.JSONDecoder(parse_int=_whole)
+"""Finds the ends of values in a text that is checked already."""
 
 
 def strict_json(text: str) -> Any:
@@ -35,13 +38,29 @@ def strict_json(text: str) -> Any:
 
 def members(text: str) -> dict[str, str]:
     """Returns the text of each member of an object. ``text`` is valid JSON. The last of equal names counts."""
+    return {name: text[start:end] for name, (start, end) in _spans(text, 0).items()}
+
+
+def with_member(text: str, names: Sequence[str], literal: str) -> str:
+    """Replaces the value of a member of nested objects, and keeps all other characters. ``text`` is valid JSON.
+
+    Raises KeyError for a member that does not exist.
+    """
+    start, end = 0, len(text)
+    for name in names:
+        start, end = _spans(text, start)[name]
+    return text[:start] + literal + text[end:]
+
+
+def _spans(text: str, at: int) -> dict[str, tuple[int, int]]:
+    """Returns where the value of each member of the object at a position begins and ends."""
     found = {}
-    at = _skip(text, _skip(text, 0) + 1)
+    at = _skip(text, _skip(text, at) + 1)
     while text[at] != "}":
-        name, at = _DECODER.raw_decode(text, at)
+        name, at = _ACCEPTING.raw_decode(text, at)
         start = _skip(text, _skip(text, at) + 1)
-        _, at = _DECODER.raw_decode(text, start)
-        found[name] = text[start:at]
+        _, at = _ACCEPTING.raw_decode(text, start)
+        found[name] = (start, at)
         at = _behind_comma(text, at)
     return found
 
@@ -51,7 +70,7 @@ def elements(text: str) -> list[str]:
     found = []
     at = _skip(text, _skip(text, 0) + 1)
     while text[at] != "]":
-        _, end = _DECODER.raw_decode(text, at)
+        _, end = _ACCEPTING.raw_decode(text, at)
         found.append(text[at:end])
         at = _behind_comma(text, end)
     return found

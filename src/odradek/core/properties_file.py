@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.core.errors import ConfigError
+from odradek.core.look_alikes import odd_character
 
 # The form of Kafka's setting names. Any other text may be a line of a private key, so it is not shown.
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[._][a-z0-9]+)*")
@@ -42,7 +43,13 @@ def read_properties_file(path: Path, source: str) -> dict[str, Property]:
         name = _unescaped(line[:cut].rstrip())
         if len(name) > _LONGEST_NAME or _NAME.fullmatch(name) is None:
             raise ConfigError(f"{source} {path}, line {number}: expected NAME=VALUE, where NAME is a setting")
-        found[name] = Property(_unescaped(line[cut + 1 :].strip()), number)
+        given = line[cut + 1 :].strip(" \t\f\r\n")
+        if odd := odd_character(given):
+            raise ConfigError(
+                f"{source} {path}, line {number}: the value of {name} has an invisible character{odd}: remove it, or "
+                "write it as an escape such as \\u00a0"
+            )
+        found[name] = Property(_unescaped(given), number)
     return found
 
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition, java_string_hash
+from odradek.core.look_alikes import look_alike, named, odd_character
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 K = TypeVar("K")
@@ -90,5 +91,10 @@ def _check_visible(given: Sequence[str], where: str) -> None:
     """Refuses a name that looks like another one: a person cannot see which group or topic the row is about."""
     for cell in given[:-2]:
         if not cell.isprintable() or (len(given) == 4 and cell is given[0] and cell != cell.strip()):
-            what = "spaces at its ends" if cell.isprintable() else "an invisible character"
+            what = "spaces at its ends" if cell.isprintable() else f"an invisible character{odd_character(cell)}"
             raise ConfigError(f"{where}: the name {cell!a} has {what}: remove them, or give this group with --group")
+        if found := look_alike(cell):
+            raise ConfigError(
+                f"{where}: the name {cell!a} has the letter {named(found)} among Latin letters: correct it, or give "
+                "this group with --group"
+            )

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
+from odradek.core.json_literals import with_member
 
 KAFKA_TEMPLATE = "/consumers/{group}/offsets/{topic}/{partition}"
 NAMES = ("group", "topic", "partition")
@@ -177,8 +178,8 @@ class OffsetLayout:
         inner = found
         for name in names[:-1]:
             inner = inner[name]
-        inner[names[-1]] = str(stored) if isinstance(inner[names[-1]], str) else stored
-        return json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
+        literal = f'"{stored}"' if isinstance(inner[names[-1]], str) else str(stored)
+        return with_member(before.decode(), names, literal).encode()
 
 
 def _field_of(text: str, name: str) -> int | str:
