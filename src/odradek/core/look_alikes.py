@@ -20,6 +20,7 @@ def look_alike(text: str) -> str | None:
     """Returns the first letter of another script in a word that has Latin letters, too."""
     if text.isascii():
         return None
+    word: str
     for word in _WORD.findall(text):
         scripts = [unicodedata.name(char, "").partition(" ")[0] for char in word]
         if _LATIN in scripts:
