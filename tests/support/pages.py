@@ -40,6 +40,8 @@ def examples(page: Path) -> list[Example]:
     found: list[Example] = []
     for match in _FENCE.finditer(text):
         kind, body = match.groups()
+        if kind == "text" and not found:
+            continue  # the output of a command
         if kind == "text":
             assert not found[-1].expected, f"{page.name}: two outputs for line {found[-1].line}"
             found[-1].expected = body

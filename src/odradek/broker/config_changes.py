@@ -74,7 +74,7 @@ def alter_resources(
             except ChangeTooLarge:
                 raise
             except KafkaError as error:
-                refused = error
+                refused = error.kept()
             except ConfigError as error:
                 refused = KafkaError(ErrorCode.invalid_config, str(error))
             rows.add(_row(resource, refused))
