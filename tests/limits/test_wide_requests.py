@@ -65,3 +65,16 @@ Their texts are all different and unknown."""
 @pytest.mark.parametrize(("api_key", "where"), STRANGE)
 def test_no_step_of_unknown_names_is_long(api_key: int, where: str, tmp_path: Path, process: Executor) -> None:
     check(process.submit(most_in_a_step, api_key, where, tmp_path, 2 * BLOCKS_PER_STEP).result())
+
+
+HELD = {(1, "/topics/partitions"): 4.2, (21, "/topics"): 4.2, (35, "/topics/partitions"): 1.3}
+"""Arrays whose elements a handler has to keep, with the most objects for each element.
+
+A partition index in the request itself is one object."""
+
+
+@pytest.mark.parametrize(("api_key", "where"), HELD)
+def test_a_long_request_keeps_few_objects(api_key: int, where: str, tmp_path: Path, process: Executor) -> None:
+    count = 10_000
+    most = process.submit(most_in_a_step, api_key, where, tmp_path, count).result()
+    assert most.held / count <= HELD[api_key, where]

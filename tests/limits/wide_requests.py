@@ -1,5 +1,7 @@
 """The largest number of objects that one step of a request allocates or frees, and of elements that it reads again.
 
+Also the largest number of objects that the request has in memory at once.
+
 The count needs a process with few other objects. Python counts the objects of all memory pages, and a process that has
 collected all tests has ten times as many pages, so each count would take ten times as long.
 """
@@ -27,10 +29,11 @@ WIDTH = 2100
 
 
 class Most(NamedTuple):
-    """The largest numbers of one step."""
+    """The largest numbers of one step. ``held``: the most memory blocks of the request after any step."""
 
     blocks: int
     read_again: int
+    held: int = 0
 
 
 class Steps:
@@ -40,6 +43,7 @@ class Steps:
     def __init__(self) -> None:
         self.most = Most(0, 0)
         self._read = 0
+        self._first = sys.getallocatedblocks()
 
     @contextmanager
     def counted(self) -> Iterator[None]:
@@ -54,7 +58,9 @@ class Steps:
             while True:
                 has_more = run_share(task, 0.0)
                 after = sys.getallocatedblocks()
-                self.most = Most(max(self.most.blocks, abs(after - before)), max(self.most.read_again, self._read))
+                most = self.most
+                changed, held = abs(after - before), after - self._first
+                self.most = Most(max(most.blocks, changed), max(most.read_again, self._read), max(most.held, held))
                 self._read = 0
                 if not has_more or task._scheduler.clock() >= until_s:
                     return has_more
@@ -90,9 +96,11 @@ async def _serve(api_key: int, where: str, directory: Path, strange: int = 0) ->
 
         # The first request loads modules; only the second one is counted.
         await warm.exchange(packed(widest_of(), 1))
+        frame = packed(widest_of(), 2)
+        await until(lambda: not broker.scheduler.busy)
         steps = Steps()
         with steps.counted():
-            await peer.exchange(packed(widest_of(), 2))
+            await peer.exchange(frame)
             peer.written.clear()
             await until(lambda: not broker.scheduler.busy)
         return steps.most

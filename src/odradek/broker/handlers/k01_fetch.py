@@ -22,9 +22,10 @@ non-empty partition returns at least one batch of any size, so that a reader alw
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from random import getrandbits
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 from uuid import UUID
 
 from odradek.broker.fetch_sessions import FetchContext, RequestedPartition, TopicKey
@@ -57,6 +58,11 @@ if TYPE_CHECKING:
         forgotten_topics_data: tuple[ForgottenTopic, ...]
 
 
+_Result = FetchedPartition | ErrorCode
+"""The result of one partition. A long request may have hundreds of thousands of errors, so an error has no row."""
+_Positions = dict[TopicKey, "array[int]"]
+"""The positions of each topic's partitions in the list that the session wants."""
+_UNKNOWN = (ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition)
 VERSIONS = (4, 18)
 IS_FREQUENT = True
 WAITS_FOR_OTHERS = True
@@ -179,7 +185,7 @@ class _Fetch:
         self._min_bytes = min(message.min_bytes, self._max_bytes)
         self._deferred: Deferred[list[Chunk]] = Deferred()
         self._slices: dict[tuple[TopicKey, int], Slice] = {}
-        self._fetched: list[tuple[RequestedPartition, FetchedPartition]] = []
+        self._results: list[_Result] = []  # of the partitions that the session wants, in their order
         self._size = 0
         self._left = self._max_bytes
         self._is_urgent = False  # a partition has an error or a diverging epoch, or records before its active segment
@@ -201,16 +207,16 @@ class _Fetch:
 
     def _drop_results(self) -> None:
         """Drops the results of the read, which may be large."""
-        self._broker.leftovers.add(self._fetched, self._slices)
-        self._fetched, self._slices = [], {}
+        self._broker.leftovers.add(self._results, self._slices)
+        self._results, self._slices = [], {}
 
     def _must_wait(self) -> bool:
-        return not (self._is_urgent or self._size >= self._min_bytes or self._max_wait_ms <= 0 or not self._fetched)
+        return not (self._is_urgent or self._size >= self._min_bytes or self._max_wait_ms <= 0 or not self._results)
 
     def _park(self, complete: Callable[[bool], None]) -> Deferred[list[Chunk]]:
         partitions = {
             partition
-            for item, _ in self._fetched
+            for item in self._session.wanted
             if (partition := self._partition(item.topic, item.partition)) is not None
         }
         self._broker.purgatory.park(
@@ -243,7 +249,7 @@ class _Fetch:
         return self._broker.partition(topic, index)
 
     def _start_reading(self) -> None:
-        self._fetched = []
+        self._results = []
         self._slices.clear()
         self._size = 0
         self._left = self._max_bytes
@@ -257,22 +263,24 @@ class _Fetch:
             yield None
 
     def _read(self, wanted: list[RequestedPartition]) -> None:
-        """Reads these partitions and adds their rows to ``_fetched``."""
+        """Reads these partitions and adds their results to ``_results``."""
         for item in wanted:
-            row = self._read_one(item, min(self._left, item.max_bytes), self._size == 0)
-            self._fetched.append((item, row))
-            self._size += row.size
-            self._left = max(self._left - row.size, 0)
-            if row.error_code or row.diverging is not None:
+            result = self._read_one(item, min(self._left, item.max_bytes), self._size == 0)
+            self._results.append(result)
+            if isinstance(result, ErrorCode):
+                self._is_urgent = True
+                continue
+            self._size += result.size
+            self._left = max(self._left - result.size, 0)
+            if result.diverging is not None:
                 self._is_urgent = True
 
-    def _read_one(self, item: RequestedPartition, max_bytes: int, min_one: bool) -> FetchedPartition:
+    def _read_one(self, item: RequestedPartition, max_bytes: int, min_one: bool) -> _Result:
         index = item.partition
         partition = self._partition(item.topic, index)
         if partition is None:
             unknown_id = isinstance(item.topic, UUID) and self._broker.catalog.topic_by_id(item.topic) is None
-            code = ErrorCode.unknown_topic_id if unknown_id else ErrorCode.unknown_topic_or_partition
-            return FetchedPartition(index, code, aborted=())
+            return ErrorCode.unknown_topic_id if unknown_id else ErrorCode.unknown_topic_or_partition
         try:
             partition.check_epoch(max(item.current_leader_epoch, -1))  # in Fetch any negative epoch means "no check"
             log = partition.log
@@ -287,7 +295,7 @@ class _Fetch:
             limit = marks[1] if self._committed else marks[0]
             records = log.read(item.fetch_offset, max_bytes, max_offset=limit, min_one=min_one)
         except KafkaError as error:
-            return FetchedPartition(index, error.code)
+            return error.code
         if records.size:
             self._slices[item.topic, index] = records
             if item.fetch_offset < (log.stable_base_offset if self._committed else log.active.base_offset):
@@ -297,22 +305,30 @@ class _Fetch:
                     aborted = log.aborted_for(item.fetch_offset, records)
                 except OSError as error:
                     records.report_failure(error)
-                    return FetchedPartition(index, ErrorCode.kafka_storage_error)
+                    return ErrorCode.kafka_storage_error
         return FetchedPartition(index, 0, *marks, aborted, size=records.size)
 
-    def _with_records(self, item: RequestedPartition, row: FetchedPartition) -> FetchedPartition:
-        """Returns the row with its records: a slice of the file for ``sendfile`` if it is large, else bytes."""
-        records = self._slices.get((item.topic, item.partition))
-        if records is None or not row.size:
-            return row
+    def _with_records(self, item: RequestedPartition, result: _Result) -> _Result:
+        """Returns the result with its records: a slice of the file for ``sendfile`` if it is large, else bytes."""
+        if isinstance(result, ErrorCode) or not result.size:
+            return result
+        records = self._slices[item.topic, item.partition]
         if records.size >= FILE_FROM_BYTES and self._connection.sends_files:
-            return row._replace(records=(records,))
+            return result._replace(records=(records,))
         try:
             data = records.bytes()
         except OSError as error:
             records.report_failure(error)
-            return FetchedPartition(row.partition, ErrorCode.kafka_storage_error)
-        return row._replace(records=(data,), size=len(data))
+            return ErrorCode.kafka_storage_error
+        return result._replace(records=(data,), size=len(data))
+
+    def _row(self, position: int) -> FetchedPartition:
+        """Returns the row of the reply for the partition at this position."""
+        result = self._results[position]
+        if not isinstance(result, ErrorCode):
+            return result
+        aborted = () if result in _UNKNOWN else None
+        return FetchedPartition(self._session.wanted[position].partition, result, aborted=aborted)
 
     def _over_quota(self) -> bool:
         return self._broker.quotas.has_quota(CONSUMER_BYTE_RATE) and finish(self._over_quota_in_steps())
@@ -325,13 +341,15 @@ class _Fetch:
         quotas, context = self._broker.quotas, self._context
         if not quotas.has_quota(CONSUMER_BYTE_RATE):
             return False
-        topics: dict[TopicKey, list[FetchedPartition]] = {}
+        topics: _Positions = {}
         size = 0
-        for number, (item, row) in enumerate(self._fetched, 1):
-            size += row.size
-            if row.size or row.error_code:
-                topics.setdefault(item.topic, []).append(row)
-            if not number % STEP_PARTITIONS:
+        wanted = self._session.wanted
+        for position, result in enumerate(self._results):
+            records_size = 0 if isinstance(result, ErrorCode) else result.size
+            if records_size or isinstance(result, ErrorCode):
+                topics.setdefault(wanted[position].topic, array("I")).append(position)
+                size += records_size
+            if not position % STEP_PARTITIONS:
                 yield None
         heads = yield from self._packed_in_steps(topics)
         size += sum(map(len, heads))
@@ -357,7 +375,8 @@ class _Fetch:
         if self._over_quota():
             return self._empty_reply()
         topics: dict[TopicKey, list[FetchedPartition]] = {}
-        self._collect(self._fetched, topics)
+        for topic, _, row in self._changed(range(len(self._results))):
+            topics.setdefault(topic, []).append(row)
         packed = [(_packed(key), rows) for key, rows in topics.items()]
         return fetch_reply(self._version, packed, session_id=self._session.session_id)
 
@@ -365,30 +384,33 @@ class _Fetch:
         try:
             if (yield from self._over_quota_in_steps()):
                 return self._empty_reply()
-            topics: dict[TopicKey, list[FetchedPartition]] = {}
-            for first in range(0, len(self._fetched), STEP_PARTITIONS):
-                self._collect(self._fetched[first : first + STEP_PARTITIONS], topics)
+            topics: _Positions = {}
+            count = len(self._results)
+            for first in range(0, count, STEP_PARTITIONS):
+                for topic, position, _ in self._changed(range(first, min(first + STEP_PARTITIONS, count))):
+                    topics.setdefault(topic, array("I")).append(position)
                 yield None
             return (yield from self._packed_in_steps(topics))
         finally:
             self._drop_results()
+            self._broker.leftovers.add(self._session.wanted)
 
-    def _packed_in_steps(self, topics: dict[TopicKey, list[FetchedPartition]]) -> Steps[list[Chunk]]:
+    def _packed_in_steps(self, topics: _Positions) -> Steps[list[Chunk]]:
         """Packs a reply. The caller must not use ``topics`` afterwards."""
-        packed = ((_packed(key), rows) for key, rows in topics.items())
+        packed = ((_packed(key), _Rows(self._row, positions)) for key, positions in topics.items())
         session_id = self._session.session_id
         try:
             return (yield from fetch_reply_in_steps(self._version, len(topics), packed, session_id=session_id))
         finally:
             self._broker.leftovers.add(topics)
 
-    def _collect(
-        self, fetched: list[tuple[RequestedPartition, FetchedPartition]], topics: dict[TopicKey, list[FetchedPartition]]
-    ) -> None:
-        """Adds the rows of these partitions to ``topics``; in a fetch session, only the rows that the reply needs."""
-        session = self._session.session
-        for item, result in fetched:
-            row = self._with_records(item, result)
+    def _changed(self, positions: range) -> Iterator[tuple[TopicKey, int, FetchedPartition]]:
+        """Yields topic, position and row of these partitions; in a fetch session, only those that the reply needs."""
+        wanted, session = self._session.wanted, self._session.session
+        for position in positions:
+            item = wanted[position]
+            self._results[position] = self._with_records(item, self._results[position])
+            row = self._row(position)
             changed = session is None or session.note(
                 (item.topic, item.partition),
                 error_code=row.error_code,
@@ -399,4 +421,24 @@ class _Fetch:
                 full=self._session.full,
             )
             if changed:
-                topics.setdefault(item.topic, []).append(row)
+                yield item.topic, position, row
+
+
+class _Rows(Sequence[FetchedPartition]):
+    """Rows of a long reply, which are made when they are packed. ``row``: returns the row at a position."""
+
+    def __init__(self, row: Callable[[int], FetchedPartition], positions: array[int]) -> None:
+        self._row = row
+        self._positions = positions
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    @overload
+    def __getitem__(self, index: int) -> FetchedPartition: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[FetchedPartition]: ...
+    def __getitem__(self, index: int | slice) -> FetchedPartition | list[FetchedPartition]:
+        if isinstance(index, int):
+            return self._row(self._positions[index])
+        return [self._row(position) for position in self._positions[index]]

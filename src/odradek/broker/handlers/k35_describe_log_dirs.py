@@ -36,9 +36,8 @@ def handle(broker: BrokerServices, context: Context, message: DescribeLogDirsReq
     results: dict[str, Elements] = {}
     try:
         for name, index in wanted:
-            size = _size(broker, name, index) if (name, index) not in seen else None
-            seen.add((name, index))
-            if size is not None:
+            if (name, index) not in seen and (size := _size(broker, name, index)) is not None:
+                seen.add((name, index))  # existing partitions only: a request may name very many others
                 if name not in results:
                     results[name] = elements(context, "results", "topics", "partitions")
                 results[name].add(
