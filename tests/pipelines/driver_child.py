@@ -1,8 +1,10 @@
-"""A driver in a process of its own: it reads a JSON object of ``ingest``'s keywords per line, and prints what happened.
+"""A driver in a process of its own: it reads a JSON object of a job's keywords per line, and prints what happened.
 
 Usage: driver_child.py CONF, where CONF has Spark's settings as JSON. Another run of the table never stops a run of this
 process: it has no lock and takes every other run for dead, as if the table had a URI and the other host's clock were
 wrong. The table has to be right even then.
+
+``job``: ``ingest`` (the default), ``replay``, ``transform``, or ``query``, a program with ``transactional_writer``.
 
 A line may have ``halt``: an operation of the commit machine, ``before`` or ``after`` it, and the signal that the
 process sends itself there: STOP or KILL. A line with ``files`` is not a run: Spark reads these Parquet files or folders
@@ -19,8 +21,9 @@ import sys
 from typing import Any
 
 from odradek.core.errors import OdradekError
-from odradek.pipelines import delta, ingest, lake, runs, tables
+from odradek.pipelines import Replayed, delta, ingest, lake, replay, runs, tables, transform
 
+ORIGIN = "concat(topic, '-', partition, '@', offset) AS value"
 PUBLISH = ("CreateEntry", "CommitVersion")
 halt: dict[str, str] = {}
 
@@ -62,12 +65,52 @@ def _said(spark: Any, given: dict[str, Any]) -> dict[str, Any]:
         return {"ids": [list(row) for row in rows]}
     halt.update(given.pop("halt", {}))
     try:
-        done = ingest(given.pop("bootstrap_servers"), spark=spark, **given)
+        return JOBS[given.pop("job", "ingest")](spark, **given)
     except OdradekError as error:
         return {"error": f"{type(error).__name__}: {error}"}
     finally:
         halt.clear()
+
+
+def _ingest(spark: Any, bootstrap_servers: str, **given: Any) -> dict[str, Any]:
+    done = ingest(bootstrap_servers, spark=spark, **given)
     return {"rows": done.rows, "committed": done.group.is_committed}
+
+
+def _replay(spark: Any, bootstrap_servers: str, **given: Any) -> dict[str, Any]:
+    done = replay(bootstrap_servers, spark=spark, **given)
+    assert isinstance(done, Replayed)
+    return {"rows": done.rows, "already": done.already}
+
+
+def _transform(spark: Any, bootstrap_servers: str, **given: Any) -> dict[str, Any]:
+    done = transform(bootstrap_servers, spark=spark, **given)
+    return {"rows": done.rows, "committed": done.group.is_committed}
+
+
+def _query(spark: Any, bootstrap_servers: str, **given: str) -> dict[str, Any]:
+    """Writes the source of each record to a topic, as a program of a user does."""
+    from odradek.pipelines.queries import spark_failures
+    from odradek.spark import register, transactional_writer
+
+    register(spark)
+    options = {
+        "kafka.bootstrap.servers": bootstrap_servers, "subscribe": given["topics"], "startingOffsets": "earliest",
+        "kafka.group.id": given["group"], "commitOffsets": "transaction", "kafka.isolation.level": "read_committed",
+        "maxOffsetsPerTrigger": "60",
+    }  # fmt: skip
+    rows = spark.readStream.format("odradek").options(**options).load().selectExpr(ORIGIN)
+    with spark_failures("the query stopped"):
+        writer = rows.writeStream.foreachBatch(transactional_writer(bootstrap_servers, given["to_topic"]))
+        query = writer.option("checkpointLocation", given["checkpoint"]).trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(400)
+        finally:
+            query.stop()
+    return {"rows": None}
+
+
+JOBS = {"ingest": _ingest, "replay": _replay, "transform": _transform, "query": _query}
 
 
 def main() -> None:

@@ -1,17 +1,19 @@
-"""Two drivers of one table whose locks are open: pauses, kills, old checkpoints. Every row is in the table once."""
+"""Two drivers of one pipeline whose locks are open: pauses, kills, old checkpoints. Every row is there once."""
 
 from __future__ import annotations
 
 import functools
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from driver_child import ORIGIN
 from support.brokers import unique
 from support.publish import create_topic
-from two_drivers import Driver, TwoDriverRounds
+from two_drivers import Driver, DriverRounds, ReplayedTableRounds, ReplayedTopicRounds, TableRounds, TopicRounds
 
 from odradek.client.admin import Admin
 
@@ -76,7 +78,7 @@ def run_rounds(
                 "table_format": table_format, "writer": writer, "value_format": values, "schema": SCHEMAS[values],
                 "options": {"maxOffsetsPerTrigger": "60"},
             }  # fmt: skip
-            rounds = TwoDriverRounds(tmp_path, admin, *drivers, given)
+            rounds = TableRounds(tmp_path, admin, drivers, given)
         foreign = functools.partial(foreign_commit, rounds.output) if table_format == "delta" else None
         refused = rounds.a_round(random.Random(f"{table_format} {writer} {seed}"), foreign)
         print(seed, rounds.history[-6:], flush=True)
@@ -85,3 +87,57 @@ def run_rounds(
             assert "adopt" in refused, "only a table whose checkpoint was put back refuses, and it says what helps"
             assert "the old checkpoint is put back" in rounds.history, refused
             rounds = None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("writer", ["workers", "spark"])
+@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+def test_rounds_of_two_replays_into_a_table(
+    table_format: str, writer: str, drivers: tuple[Driver, Driver], bootstrap: str, admin: Admin, tmp_path: Path
+) -> None:
+    topic = unique("two")
+    create_topic(bootstrap, topic, 2)
+    given = {
+        "job": "replay", "bootstrap_servers": bootstrap, "topics": topic, "output": str(tmp_path / "table"),
+        "table_format": table_format, "writer": writer,
+    }  # fmt: skip
+    complete_rounds(ReplayedTableRounds(tmp_path, admin, drivers, given), f"replay {table_format} {writer}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", ["replay", "transform", "query"])
+def test_rounds_of_two_drivers_into_a_topic(
+    job: str, drivers: tuple[Driver, Driver], bootstrap: str, admin: Admin, tmp_path: Path
+) -> None:
+    """An old copy of the checkpoint ends the work on a target topic: the later runs refuse it."""
+    numbers = iter(range(ROUNDS))
+    done = 0
+    while done < ROUNDS:
+        topic, target = unique("two"), unique("rows")
+        create_topic(bootstrap, topic, 2)
+        create_topic(bootstrap, target, 3)
+        given: dict[str, Any] = {"job": job, "bootstrap_servers": bootstrap, "topics": topic, "to_topic": target}
+        if job == "replay":
+            given |= {"exactly_once": True, "batch_size": "500"}
+            rounds: DriverRounds = ReplayedTopicRounds(tmp_path, admin, drivers, given)
+        else:
+            given |= {"group": unique("g"), "checkpoint": str(tmp_path / f"checkpoint-{done}")}
+            if job == "transform":
+                given |= {"sql": f"SELECT {ORIGIN} FROM records", "options": {"maxOffsetsPerTrigger": "60"}}
+            rounds = TopicRounds(tmp_path, admin, drivers, given)
+        done += complete_rounds(rounds, job, numbers)
+
+
+def complete_rounds(rounds: DriverRounds, name: str, numbers: Iterable[int] = range(ROUNDS)) -> int:
+    """Runs rounds until one ends with a refusal. Returns their number."""
+    done = 0
+    for number in numbers:
+        refused = rounds.a_round(random.Random(f"{name} {number}"))
+        done += 1
+        print(name, number, rounds.history[-6:], flush=True)
+        if refused:
+            assert "\n" not in refused
+            assert "checkpoint" in refused, "only an old checkpoint is refused"
+            assert "the old checkpoint is put back" in rounds.history, refused
+            break
+    return done

@@ -1,4 +1,4 @@
-"""Rounds of two drivers on one table: pauses, kills, old copies of the checkpoint and foreign commits in between."""
+"""Rounds of two drivers of one pipeline: pauses, kills, old copies of the checkpoint, foreign commits in between."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
-from ingest_runs import RecordId, committed, delta, ends, expected, parquet, record_ids
+from ingest_runs import RecordId, committed, delta, duckdb_count, ends, expected, parquet, record_ids
 from support.processes import descendants, kill_tree
 from support.publish import publish
+from transaction_runs import committed_records
 
 from odradek.client.admin import Admin
 from odradek.core.ids import TopicPartition
@@ -122,13 +122,16 @@ def _signal(pid: int, number: signal.Signals) -> None:
         return
 
 
-class TwoDriverRounds:
-    """Rounds on one table in a folder of this machine. ``given``: keywords of ``ingest`` for every run."""
+class DriverRounds:
+    """Rounds of one job. ``given``: the job and its keywords, for every run."""
 
-    def __init__(self, place: Path, admin: Admin, first: Driver, second: Driver, given: Mapping[str, Any]) -> None:
-        self.place, self.admin, self.first, self.second = place, admin, first, second
+    checkpoint: Path | None = None
+
+    def __init__(self, place: Path, admin: Admin, drivers: tuple[Driver, Driver], given: Mapping[str, Any]) -> None:
+        self.place, self.admin = place, admin
+        self.first, self.second = drivers
         self.given = dict(given)
-        self.output = Path(given["output"])
+        self.topic = str(given["topics"])
         self.history: list[str] = []
         self._highest: dict[TopicPartition, int] = {}
         self._seconds = 6.0
@@ -136,45 +139,30 @@ class TwoDriverRounds:
     def say(self, what: str) -> None:
         self.history.append(what)
 
-    def table(self) -> pa.Table:
-        return delta(self.output) if self.given.get("table_format") == "delta" else parquet(self.output)
-
-    def _files(self) -> list[str]:
-        if self.given.get("table_format") != "delta":
-            return [str(self.output)]
-        from deltalake import DeltaTable
-
-        return DeltaTable(self.output).file_uris()
-
     def check(self, *, is_complete: bool) -> None:
-        """Checks the table against the topic and the group, as pyarrow or deltalake, DuckDB and, at the end of a round,
-        Spark read it."""
-        group, topic = self.given["group"], self.given["topics"]
-        commits = committed(self.admin, group)
+        """Checks the output, and the group if there is one."""
+        raise NotImplementedError
+
+    def publish(self, rng: random.Random) -> None:
+        for partition in range(2):
+            numbers = range(rng.randrange(20, 120))
+            is_avro = self.given.get("value_format") == "avro"
+            values = [bytes([2 * (number % 64)]) if is_avro else b'{"id": %d}' % number for number in numbers]
+            publish(self.given["bootstrap_servers"], self.topic, values, partition=partition)
+
+    def check_group(self) -> dict[TopicPartition, int]:
+        """Returns the group's offsets. They are nowhere lower than at the last call."""
+        commits = committed(self.admin, self.given["group"])
         for tp, offset in commits.items():
             assert offset >= self._highest.get(tp, 0), (f"the group went back: {tp} {offset}", self.history)
             self._highest[tp] = offset
-        if not (self.output / "_odradek" / "table.json").exists():
-            assert not commits, self.history
-            return
-        found = record_ids(self.table()) if any(self.output.rglob("*.parquet")) else Counter()
-        twice = [one for one, count in found.items() if count > 1]
-        assert not twice, (len(twice), sorted(twice)[:4], self.history)
-        read = set(found)
-        below = {(tp.topic, tp.partition, at) for tp, offset in commits.items() for at in range(offset)}
-        assert below <= read, (sorted(below - read)[:4], len(below - read), self.history)
-        if is_complete:
-            assert found == expected(self.admin, topic), self.history
-            assert commits == ends(self.admin, topic), self.history
-            assert self.second.ids(*self._files()) == found, self.history
-        if self.given.get("table_format") != "delta":
-            ((count,),) = duckdb.sql(f"SELECT count(*) FROM read_parquet('{self.output}/**/*.parquet')").fetchall()
-            assert count == len(found), self.history
+        return commits
 
     def a_round(self, rng: random.Random, foreign: Callable[[], None] | None = None) -> str:
         """Runs one round: the first driver is paused or killed at a random moment, the second runs to the end, and the
-        first goes on. Returns what the last run said; the empty text if it completed the table."""
-        copy = self._publish_and_copy(rng)
+        first goes on. Returns what the last run said; the empty text if it completed the output."""
+        self.publish(rng)
+        copy = self._copy(rng)
         self.first.begin(self.given)
         time.sleep(rng.uniform(0, self._seconds))
         is_killed = rng.random() < 0.35
@@ -185,11 +173,13 @@ class TwoDriverRounds:
                 foreign()
                 self.say("foreign commit")
             begun = time.monotonic()
-            self.say(f"second: {self.second.run(self.given)}")
+            said = self.second.run(self.given)
+            self.say(f"second: {said}")
             self._seconds = max(1.5, min(20.0, time.monotonic() - begun))
-            self.check(is_complete=False)
+            if "error" not in said:
+                self.check(is_complete=False)
             if rng.random() < 0.3:
-                self._publish(rng)
+                self.more(rng)
         finally:
             self.first.go_on()
         if not is_killed:
@@ -202,26 +192,142 @@ class TwoDriverRounds:
         self.check(is_complete="error" not in last)
         return str(last.get("error", ""))
 
-    def _publish(self, rng: random.Random) -> None:
-        for partition in range(2):
-            numbers = range(rng.randrange(20, 120))
-            is_avro = self.given["value_format"] == "avro"
-            values = [bytes([2 * (number % 64)]) if is_avro else b'{"id": %d}' % number for number in numbers]
-            publish(self.given["bootstrap_servers"], self.given["topics"], values, partition=partition)
+    def more(self, rng: random.Random) -> None:
+        """Publishes records between two runs of a round."""
+        self.publish(rng)
 
-    def _publish_and_copy(self, rng: random.Random) -> Path | None:
-        self._publish(rng)
-        checkpoint = self.output / "_odradek" / "checkpoint"
-        if not checkpoint.exists() or rng.random() < 0.7:
+    def _copy(self, rng: random.Random) -> Path | None:
+        if self.checkpoint is None or not self.checkpoint.exists() or rng.random() < 0.7:
             return None
         copy = self.place / "old-checkpoint"
         shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(checkpoint, copy)
+        shutil.copytree(self.checkpoint, copy)
         self.say("the checkpoint is copied")
         return copy
 
     def _put_back(self, copy: Path) -> None:
-        checkpoint = self.output / "_odradek" / "checkpoint"
-        shutil.rmtree(checkpoint)
-        shutil.copytree(copy, checkpoint)
+        assert self.checkpoint is not None
+        shutil.rmtree(self.checkpoint)
+        shutil.copytree(copy, self.checkpoint)
         self.say("the old checkpoint is put back")
+
+
+class TableRounds(DriverRounds):
+    """Rounds of ``ingest`` on one table in a folder of this machine."""
+
+    def __init__(self, place: Path, admin: Admin, drivers: tuple[Driver, Driver], given: Mapping[str, Any]) -> None:
+        super().__init__(place, admin, drivers, given)
+        self.output = Path(given["output"])
+        self.checkpoint = self.output / "_odradek" / "checkpoint"
+
+    def table(self) -> pa.Table:
+        return delta(self.output) if self.given.get("table_format") == "delta" else parquet(self.output)
+
+    def check(self, *, is_complete: bool) -> None:
+        """Checks the table against the topic and the group, as pyarrow or deltalake, DuckDB and, at the end of a round,
+        Spark read it."""
+        commits = self.check_group()
+        if not (self.output / "_odradek" / "table.json").exists():
+            assert not commits, self.history
+            return
+        found = self.found_once()
+        below = {(tp.topic, tp.partition, at) for tp, offset in commits.items() for at in range(offset)}
+        assert below <= set(found), (sorted(below - set(found))[:4], self.history)
+        if is_complete:
+            assert found == expected(self.admin, self.topic), self.history
+            assert commits == ends(self.admin, self.topic), self.history
+            assert self.second.ids(*self._files()) == found, self.history
+
+    def found_once(self) -> Counter[RecordId]:
+        """Returns the records of the table. Each is there once, also for DuckDB."""
+        found = record_ids(self.table()) if any(self.output.rglob("*.parquet")) else Counter()
+        twice = [one for one, count in found.items() if count > 1]
+        assert not twice, (len(twice), sorted(twice)[:4], self.history)
+        if self.given.get("table_format") != "delta" and any(self.output.rglob("*.parquet")):
+            assert duckdb_count(self.output) == len(found), self.history
+        return found
+
+    def _files(self) -> list[str]:
+        if self.given.get("table_format") != "delta":
+            return [str(self.output)]
+        from deltalake import DeltaTable
+
+        return DeltaTable(self.output).file_uris()
+
+
+class ReplayedTableRounds(TableRounds):
+    """Rounds of ``replay`` into one table. Each round replays the records that it has published."""
+
+    def __init__(self, place: Path, admin: Admin, drivers: tuple[Driver, Driver], given: Mapping[str, Any]) -> None:
+        super().__init__(place, admin, drivers, given)
+        self.checkpoint = None
+
+    def publish(self, rng: random.Random) -> None:
+        self.given["offsets"] = publish_and_select(self, super().publish, rng)
+        self.given.pop("topics", None)
+
+    def more(self, rng: random.Random) -> None: ...
+
+    def check(self, *, is_complete: bool) -> None:
+        found = self.found_once() if self.output.exists() else Counter()
+        if is_complete:
+            assert found == expected(self.admin, self.topic), self.history
+            assert self.second.ids(*self._files()) == found, self.history
+
+
+def publish_and_select(rounds: DriverRounds, publish_some: Callable[[random.Random], None], rng: random.Random) -> str:
+    """Publishes records; returns their offsets in the form of a replay's ``offsets``."""
+    topic = rounds.topic
+    before = ends(rounds.admin, topic)
+    publish_some(rng)
+    after = ends(rounds.admin, topic)
+    return json.dumps({topic: {str(tp.partition): [before[tp], end] for tp, end in after.items()}})
+
+
+class TopicRounds(DriverRounds):
+    """Rounds of ``transform``, or of a query with ``transactional_writer``. The rows name the records they are from."""
+
+    def __init__(self, place: Path, admin: Admin, drivers: tuple[Driver, Driver], given: Mapping[str, Any]) -> None:
+        super().__init__(place, admin, drivers, given)
+        self.checkpoint = Path(given["checkpoint"]) if "checkpoint" in given else None
+
+    def sources(self) -> Counter[RecordId]:
+        records = committed_records(self.given["bootstrap_servers"], self.given["to_topic"])
+        return Counter(source_of(self.source_text(record)) for record in records)
+
+    def source_text(self, record: Any) -> bytes:
+        found: bytes = record.value
+        return found
+
+    def check(self, *, is_complete: bool) -> None:
+        found = self.sources()
+        twice = [one for one, count in found.items() if count > 1]
+        assert not twice, (len(twice), sorted(twice)[:4], self.history)
+        wanted = expected(self.admin, self.topic)
+        assert set(found) <= set(wanted), self.history
+        if is_complete:
+            assert found == wanted, (len(found), len(wanted), self.history)
+        if "group" in self.given:
+            commits = self.check_group()
+            below = {(tp.topic, tp.partition, at) for tp, offset in commits.items() for at in range(offset)}
+            assert below == set(found), self.history
+
+
+class ReplayedTopicRounds(TopicRounds):
+    """Rounds of ``replay --exactly-once`` into one topic."""
+
+    def publish(self, rng: random.Random) -> None:
+        self.given["offsets"] = publish_and_select(self, super().publish, rng)
+        self.given.pop("topics", None)
+
+    def more(self, rng: random.Random) -> None: ...
+
+    def source_text(self, record: Any) -> bytes:
+        return dict(record.headers)["odradek-replayed-from"]
+
+
+def source_of(text: bytes) -> RecordId:
+    """Returns the record of ``topic-partition@offset``."""
+    where, _, offset = text.decode().rpartition("@")
+    topic, _, partition = where.rpartition("-")
+    return topic, int(partition), int(offset)

@@ -4,8 +4,9 @@ The drivers run the same machine as the pipelines (``odradek.pipelines.commit``)
 
 * every row that a finished micro-batch names is in the table once, and no row is in it twice;
 * a published file is never removed or changed;
-* the group never stands above the table. It goes back only if a driver is paused between its look at the log and its
-  commit, and then the next look of that driver repairs it (Kafka has no conditional commit).
+* the group never stands above the table. In half of the worlds commits are fenced, and it never goes back. In the
+  others it goes back only if a driver is paused between its look at the log and its commit, and then the next look of
+  that driver repairs it (Kafka has no conditional commit).
 
 Then the faults end. One more run finishes, or it says in one line why it cannot; after ``adopt`` it finishes.
 """
@@ -73,6 +74,7 @@ class Driver:
     operation: Any = None
     paused_until: int = 0
     looked_at: int = 0
+    epoch: int | None = None
 
 
 class TableScenario:
@@ -86,7 +88,7 @@ class TableScenario:
         self.faults = Faults(is_exclusive, random.choice([0, 0, 3, 12, 60, 200]), random.choice([0.0, 0.02, 0.1]))
         self.kept = random.choice(KEPT)
         self.store: SimStore = (SimFiles if self.kind == "parquet" else SimVersions)(random, self.faults)
-        self.group = SimGroup(self.store)
+        self.group = SimGroup(self.store, fences=random.random() < 0.5)
         self.most_drivers = random.randint(2, 4) if is_exclusive else 1  # without exclusive create: one driver
         self.restores = random.random() < 0.5
         self.checkpoint = Checkpoint()
@@ -202,14 +204,26 @@ class TableScenario:
     def _perform(self, driver: Driver, operation: Any) -> Any:
         driver.operation = operation
         if isinstance(operation, op.CommitGroup):
-            self._commit_offsets(driver, operation.batch)
-            return None
+            return self._commit_offsets(driver, operation.batch)
+        if isinstance(operation, op.FenceGroup):
+            return self._fence(driver)
         reply = self.store.perform(driver.tag, operation)
         if isinstance(operation, op.ReadVersion) or (isinstance(operation, op.ReadEntry) and reply is None):
             driver.looked_at = len(self.store.batches)  # the driver knows that this is the newest entry
         return reply
 
-    def _commit_offsets(self, driver: Driver, batch: QueryState) -> None:
+    def _fence(self, driver: Driver) -> bool:
+        """As a transactional id does it: InitProducerId gives a higher epoch. A driver keeps its epoch until it is
+        refused."""
+        if self.group.fences and driver.epoch is None:
+            self.group.epoch += 1
+            driver.epoch = self.group.epoch
+        return self.group.fences
+
+    def _commit_offsets(self, driver: Driver, batch: QueryState) -> bool:
+        if driver.epoch is not None and driver.epoch != self.group.epoch:
+            driver.epoch = None
+            return False
         (offset,) = {
             end
             for _, number, _, end in self.store.batches
@@ -217,10 +231,12 @@ class TableScenario:
         }
         before = self.group.offset
         self.group.commit(batch, offset)
-        if self.group.offset < before and len(self.store.batches) == driver.looked_at:
+        is_sure = self.group.fences or len(self.store.batches) == driver.looked_at
+        if self.group.offset < before and is_sure:
             raise Broken(f"the group went back from {before} to {offset}")
         if offset < before:
             self.lowered = driver, before
+        return True
 
     def _check_repaired(self, driver: Driver) -> None:
         """A driver that was paused between its look at the log and its commit has looked again, and repaired it."""

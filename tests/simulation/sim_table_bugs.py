@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from sim_table import TableScenario
 from sim_table_store import SimFiles, SimVersions
 
 from odradek.pipelines.commit import logs, machine, state
@@ -94,6 +95,35 @@ def _no_second_look(self: TableRun, plan: Any) -> Any:
     return True
 
 
+def _look_before_the_fence(self: TableRun, plan: Any) -> Any:
+    newest = yield from self._log.newest(plan, is_sure=True)
+    is_fenced = yield op.FenceGroup()
+    while is_fenced or newest is not None:
+        batch = newest.state.of(plan.query)
+        if batch is None or not newest.state.may_publish(self.run) or (yield op.CommitGroup(batch)):
+            return True
+        newest = yield from self._log.newest(plan, is_sure=True)
+        is_fenced = yield op.FenceGroup()
+    return True
+
+
+def _no_look_after_a_refusal(self: TableRun, plan: Any) -> Any:
+    yield op.FenceGroup()
+    newest = yield from self._log.newest(plan, is_sure=True)
+    batch = newest.state.of(plan.query)
+    while batch is not None and newest.state.may_publish(self.run) and not (yield op.CommitGroup(batch)):
+        yield op.FenceGroup()
+    return True
+
+
+def _old_epochs_commit(real: Any) -> Any:
+    def commit(self: TableScenario, driver: Any, batch: QueryState) -> bool:
+        driver.epoch = self.group.epoch if driver.epoch is not None else None
+        return bool(real(self, driver, batch))
+
+    return commit
+
+
 def _descending(self: FileLog, newest: op.LogPosition) -> Any:
     for number in range(newest.number - self._kept, self._lowest - 1, -1):
         yield op.DeleteEntry(number)
@@ -156,6 +186,11 @@ BUGS: dict[str, Bug] = {
     "an ended run publishes": _replacing(TableRun, "_check", lambda self, found: None),
     "the group gets the offsets of any run": _replacing(TableRun, "commit_offsets", _offsets_of_any_run),
     "the log is not read after the group's commit": _replacing(TableRun, "commit_offsets", _no_second_look),
+    "the log is read before the fence": _replacing(TableRun, "commit_offsets", _look_before_the_fence),
+    "a refused commit is repeated without a look": _replacing(TableRun, "commit_offsets", _no_look_after_a_refusal),
+    "the broker takes commits of an old epoch": _replacing(
+        TableScenario, "_commit_offsets", _old_epochs_commit(TableScenario._commit_offsets)
+    ),
     "a micro-batch follows any other": _replacing(state, "_check_continued", lambda known, plan, table: None),
     "a new query starts anywhere": _replacing(state, "_check_first", lambda table, plan, name: None),
     "a query continues after another one": _replacing(TableState, "with_batch", _kept_queries),

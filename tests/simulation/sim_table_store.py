@@ -270,6 +270,9 @@ class SimGroup:
 
     store: SimStore
     offset: int = 0
+    fences: bool = False
+    """Whether the group's commits are fenced, as by a transactional id."""
+    epoch: int = 0
 
     def commit(self, batch: QueryState, offset: int) -> None:
         published = {row for _, _, start, end in self.store.batches for row in range(start, end)}

@@ -19,6 +19,7 @@ from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.core.keyword_options import with_keywords
 from odradek.pipelines.commit.state import BatchPlan, ends_of
+from odradek.pipelines.fenced_commits import FenceLost
 from odradek.pipelines.filesystems import is_uri, location_of
 from odradek.pipelines.ingest_job import start_spark
 from odradek.pipelines.options import AdoptOptions
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
     from pyspark.sql import SparkSession
 
+    from odradek.client.config import ClientConfig
+    from odradek.spark.plan import Commits
+
+_TRIES = 5
 NOTES, ROWS = "the notes of the table", "the rows of the table"
 
 
@@ -78,8 +83,23 @@ def adopt(options: AdoptOptions) -> Adoption:
         if old is not None and kept_as is not None:
             old.rename(kept_as)
         table.bind_anew()
-        admin.alter_group_offsets(options.group, {tp: OffsetAndMetadata(at) for tp, at in offsets.items()})
+        _set_group(table, admin, client, options.group, {tp: OffsetAndMetadata(at) for tp, at in offsets.items()})
     return Adoption(offsets, known_by, held, found.checkpoint, kept_as, is_done=True)
+
+
+def _set_group(table: Table, admin: Admin, client: ClientConfig, group: str, commits: Commits) -> None:
+    """Commits the offsets, which the table's log has. Raises StorageError, KafkaError."""
+    fenced = table.fenced_commits(client)
+    if fenced is None:
+        admin.alter_group_offsets(group, commits)
+        return
+    with contextlib.closing(fenced):
+        for _ in range(_TRIES):  # a run that is about to end may fence this one
+            fenced.fence()
+            with contextlib.suppress(FenceLost):
+                fenced.commit(admin, group, commits)
+                return
+    raise StorageError(f"group {group}: other runs of the table commit, too: stop them, and repeat the command")
 
 
 def _target(options: AdoptOptions, get_spark: Callable[[], SparkSession]) -> Target:
@@ -92,7 +112,10 @@ def _target(options: AdoptOptions, get_spark: Callable[[], SparkSession]) -> Tar
     )  # fmt: skip
     checkpoint = None if options.checkpoint is None else str(options.checkpoint)
     given = options.storage_options or {}
-    return Target(output, held.table_format, values, held.partition_by, checkpoint, storage_options=given)
+    return Target(
+        output, held.table_format, values, held.partition_by, checkpoint,
+        storage_options=given, fence_commits=options.fence_commits,
+    )  # fmt: skip
 
 
 def _plan(offsets: Mapping[TopicPartition, int]) -> BatchPlan:

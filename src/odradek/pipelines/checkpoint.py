@@ -169,14 +169,17 @@ def commit_group(source: Source, checkpoint: Location) -> CommitState:
                 why = f"its offsets cannot be read: {error}. Each transaction commits its records and their offsets"
                 return CommitState(None, why, "Remove the cause, and compare with 'odradek groups describe'")
             lookups.note_refusal(error)
-            return _refused_state(lookups)
+            return refused_state(lookups)
 
 
-Guard = Callable[[Callable[[], CommitState]], CommitState]
-"""Calls the commit of the group's offsets, if the table allows it."""
+Guard = Callable[[Callable[[], CommitState], Lookups | None], CommitState]
+"""Calls the commit of the group's offsets, if the table allows it. The lookups send it; None: there is nothing to
+send."""
 
 
-def idle_state(source: Source, checkpoint: Location, guard: Guard = lambda commit: commit()) -> CommitState | None:
+def idle_state(
+    source: Source, checkpoint: Location, guard: Guard = lambda commit, lookups: commit()
+) -> CommitState | None:
     """Returns the group's state if the query would plan no micro-batch: its newest micro-batch is done, the topics have
     no new records, and there is no reset to follow. If so, it first commits the offsets as the query would, or only
     compares them if the query commits in transactions. Returns None if the query may have something to do, or if a
@@ -201,7 +204,8 @@ def idle_state(source: Source, checkpoint: Location, guard: Guard = lambda commi
             decision = lookups.commit_decision(end, lookups.committed(ends))
             if decision.resets:
                 return None
-            return guard(lambda: _commit(lookups, decision, existing, end.query))
+            sender = lookups if decision.commits else None
+            return guard(lambda: _commit(lookups, decision, existing, end.query), sender)
     except (OdradekError, OSError):
         return None
 
@@ -219,7 +223,7 @@ def commit_end(lookups: Lookups, end: SourceOffset, output: str) -> CommitState:
         return CommitState(False, str(error), "The next run reports it, too")
     except (OdradekError, OSError) as error:
         lookups.note_refusal(error)
-        return _refused_state(lookups)
+        return refused_state(lookups)
 
 
 @dataclass(frozen=True)
@@ -243,7 +247,7 @@ def group_start(source: Source, output: str) -> GroupStart:
 def _commit(lookups: Lookups, decision: CommitDecision, existing: Offsets, query: str) -> CommitState:
     """Commits the offsets of ``decision``. Returns the state of the group after the commit."""
     if not lookups.commit_existing(decision, existing, query):
-        return _refused_state(lookups)
+        return refused_state(lookups)
     for tp, commit in decision.commits.items():
         if commit.offset > existing.get(tp, -1):
             why = f"the log of {tp} no longer has the records that were read, up to offset {commit.offset}"
@@ -274,7 +278,8 @@ def _reset_state(decision: CommitDecision) -> CommitState | None:
     return CommitState(False, f"another client has reset it meanwhile: {moves}", "The next run reads from there")
 
 
-def _refused_state(lookups: Lookups) -> CommitState:
+def refused_state(lookups: Lookups) -> CommitState:
+    """Returns the state after a commit that ``lookups`` has noted as refused."""
     why, remedy = lookups.refusal or ("", "")
     return CommitState(False, why, f"{remedy}: the output is complete, and the next run commits")
 

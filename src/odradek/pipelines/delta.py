@@ -32,6 +32,7 @@ from odradek.pipelines.commit.operations import (
     CommitGroup,
     CommitVersion,
     DiscardFiles,
+    FenceGroup,
     FinishEntry,
     HasLeftovers,
     LogPosition,
@@ -84,7 +85,8 @@ class DeltaTable:
         self._has_written = False
         self._dead: Collection[str] | None = None
         self._gone: Collection[str] = ()
-        self._commit_offsets: Callable[[QueryState], None] = lambda batch: None
+        self._commit_offsets: Callable[[QueryState], bool | None] = lambda batch: None
+        self._fence_commits: Callable[[], bool] = lambda: False
 
     @property
     def uri(self) -> str:
@@ -215,11 +217,14 @@ class DeltaTable:
         """
         self._drive(self._machine.adopt(plan, NewFiles([], Added(0, 0, 0, 0))))
 
-    def commit_group(self, plan: BatchPlan, commit: Callable[[QueryState], None]) -> bool:
+    def commit_group(
+        self, plan: BatchPlan, commit: Callable[[QueryState], bool | None], fence: Callable[[], bool] = lambda: False
+    ) -> bool:
         """Calls ``commit`` with the newest micro-batch of the query of ``plan``, to commit its offsets to the group, if
-        no newer run has published. Returns whether this run may do that. Raises StorageError.
+        no newer run has published. Returns whether this run may do that. ``commit`` returns False if another run has
+        fenced this one since ``fence``, which returns whether commits are fenced. Raises StorageError.
         """
-        self._commit_offsets = commit
+        self._commit_offsets, self._fence_commits = commit, fence
         with self._reading():
             done: bool = self._drive(self._machine.commit_offsets(plan))
         return done
@@ -253,7 +258,9 @@ class DeltaTable:
             case RemoveLeftovers(can_publish):
                 self._remove_leftovers(can_publish)
             case CommitGroup(batch):
-                self._commit_offsets(batch)
+                return self._commit_offsets(batch) is not False
+            case FenceGroup():
+                return self._fence_commits()
             case FinishEntry():  # a reader sees the files as soon as the log has them
                 return None
             case _:

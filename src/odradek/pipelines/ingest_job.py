@@ -85,14 +85,18 @@ class Ingest:
         check_values(options)
         topics, more = names(options.topics), options.options or {}
         check_options(more, OF_A_QUERY, said_by_query(options, headers=options.headers))
-        if {name.lower(): value.strip().lower() for name, value in more.items()}.get("commitoffsets") == "transaction":
+        commits = {name.lower(): value.strip().lower() for name, value in more.items()}.get("commitoffsets")
+        if commits == "transaction":
             raise ConfigError(
                 "commitOffsets=transaction: a table is written without Kafka transactions, and ingest commits each "
                 "micro-batch to the group when the table has it. Leave the option out; `odradek pipeline transform` "
                 "writes a topic in transactions"
             )
+        if options.fence_commits and commits == "false":
+            raise ConfigError("fence commits: with commitOffsets=false nothing is committed; omit one of them")
         source = Source(options.bootstrap_servers, options.group, topics, options.subscribe_pattern, more)
         target = make_target(options, options.output, options.checkpoint)
+        target = dataclasses.replace(target, fence_commits=options.fence_commits)
         return cls(source, target, options.trigger, options.batch_size)
 
     def check(self) -> int:

@@ -38,6 +38,7 @@ from odradek.pipelines.commit.operations import (
     CreateEntry,
     DeleteEntry,
     DiscardFiles,
+    FenceGroup,
     FinishEntry,
     HasLeftovers,
     IsMarked,
@@ -86,7 +87,8 @@ class ParquetTable:
         self._run: TableRun | None = None
         self._rows: BatchRows | None = None
         self._dead: Collection[str] | None = None
-        self._commit_offsets: Callable[[QueryState], None] = lambda batch: None
+        self._commit_offsets: Callable[[QueryState], bool | None] = lambda batch: None
+        self._fence_commits: Callable[[], bool] = lambda: False
 
     # --- the run
 
@@ -165,11 +167,14 @@ class ParquetTable:
         """
         self._drive(self._machine.adopt(plan, NewFiles(("", []), Added(0, 0, 0, 0))))
 
-    def commit_group(self, plan: BatchPlan, commit: Callable[[QueryState], None]) -> bool:
+    def commit_group(
+        self, plan: BatchPlan, commit: Callable[[QueryState], bool | None], fence: Callable[[], bool] = lambda: False
+    ) -> bool:
         """Calls ``commit`` with the newest micro-batch of the query of ``plan``, to commit its offsets to the group, if
-        no newer run has published. Returns whether this run may do that. Raises StorageError.
+        no newer run has published. Returns whether this run may do that. ``commit`` returns False if another run has
+        fenced this one since ``fence``, which returns whether commits are fenced. Raises StorageError.
         """
-        self._commit_offsets = commit
+        self._commit_offsets, self._fence_commits = commit, fence
         done: bool = self._drive(self._machine.commit_offsets(plan))
         return done
 
@@ -205,7 +210,9 @@ class ParquetTable:
             case RemoveLeftovers(can_publish):
                 self._staging.remove_runs(can_publish, self._dead)
             case CommitGroup(batch):
-                self._commit_offsets(batch)
+                return self._commit_offsets(batch) is not False
+            case FenceGroup():
+                return self._fence_commits()
             case _:
                 raise TypeError(f"a table has no operation {operation}")
         return None

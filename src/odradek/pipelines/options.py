@@ -54,6 +54,13 @@ SourceOptions = Annotated[
     Mapping[str, str] | None,
     Option("A further option of format('odradek'). Repeatable.", "NAME=VALUE", name="--option"),
 ]
+FenceCommits = Annotated[
+    bool,
+    Option(
+        "Commit the group's offsets in transactions, so that a paused run cannot set them back. All runs of the table "
+        "need this option, and the right to write transactional ids 'odradek-table-…'."
+    ),
+]
 StorageOptions = Annotated[
     Mapping[str, str] | None,
     Option("A storage option of deltalake. Repeatable.", "NAME=VALUE", name="--storage-option"),
@@ -128,6 +135,7 @@ class IngestOptions(PipelineOptions):
     ] = None
     trigger: Trigger = None
     batch_size: BatchSize = "1g"
+    fence_commits: FenceCommits = False
     stop: threading.Event | None = None
     advance: Callable[[Added], None] = lambda added: None
 
@@ -251,6 +259,7 @@ class AdoptOptions:
     checkpoint: Annotated[
         str | Path | None, Option("The folder of Spark's checkpoint. Default: in the table's folder.", "DIR|URI")
     ] = None
+    fence_commits: FenceCommits = False
     execute: Annotated[bool, Option("Do it. Without this option, the command only shows what it would do.")] = False
     options: SourceOptions = None
     storage_options: StorageOptions = None

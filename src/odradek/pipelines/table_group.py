@@ -12,7 +12,9 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from odradek.pipelines.checkpoint import COMMITTED, CommitState, PlannedBatch, commit_end
+from odradek.core.errors import OdradekError
+from odradek.pipelines.checkpoint import COMMITTED, CommitState, PlannedBatch, commit_end, refused_state
+from odradek.pipelines.fenced_commits import FencedCommits, FenceLost
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import ReadOptions
 
@@ -31,9 +33,14 @@ _RETRY_S = 10.0
 class TableGroup:
     """The group of one run. ``options``: the user's options of the source. ``output``: the table's name."""
 
-    def __init__(self, options: ReadOptions, table: ParquetTable | DeltaTable, output: str) -> None:
+    def __init__(
+        self, options: ReadOptions, table: ParquetTable | DeltaTable, output: str, fenced: FencedCommits | None = None
+    ) -> None:
         self._output = output
+        self._fenced = fenced
         self._lookups = Lookups(options) if options.commit_offsets and options.group_id is not None else None
+        if self._lookups is not None and fenced is not None:
+            self._lookups.commit_with = fenced.commit
         self._table = table
         self._lock = threading.Lock()
         self._last: tuple[PlannedBatch, BatchPlan] | None = None
@@ -60,16 +67,42 @@ class TableGroup:
             self.state = NOT_COMMITTED
             return
         self.state = OVERTAKEN
+        is_refused = False
 
-        def commit(batch: QueryState) -> None:
+        def fence() -> bool:
+            nonlocal is_refused
+            refused = self._fence(lookups)
+            is_refused = refused is not None
+            self.state = refused or OVERTAKEN
+            return self._fenced is not None
+
+        def commit(batch: QueryState) -> bool:
+            if is_refused:
+                return True
             end = planned.end
             if not plan.is_in(batch):  # another run has published meanwhile
                 offsets = batch.offsets or self._table.offsets(plan.query, plan.offsets)
                 end = dataclasses.replace(end, positions=offsets)
-            self.state = commit_end(lookups, end, self._output)
+            try:
+                self.state = commit_end(lookups, end, self._output)
+            except FenceLost:
+                return False
+            return True
 
-        self._table.commit_group(plan, commit)
+        self._table.commit_group(plan, commit, fence)
+
+    def _fence(self, lookups: Lookups) -> CommitState | None:
+        """Fences other runs' commits, if they are to be fenced. Returns the state if the cluster refuses that."""
+        try:
+            if self._fenced is not None:
+                self._fenced.fence()
+        except (OdradekError, OSError) as error:
+            lookups.note_refusal(error)
+            return refused_state(lookups)
+        return None
 
     def close(self) -> None:
+        if self._fenced is not None:
+            self._fenced.close()
         if self._lookups is not None:
             self._lookups.close()

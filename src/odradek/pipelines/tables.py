@@ -25,6 +25,7 @@ from odradek.pipelines.checkpoint import (
 from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, held_batch
 from odradek.pipelines.decoders import Decoder, decoder_for
 from odradek.pipelines.delta import DeltaTable, check_installed
+from odradek.pipelines.fenced_commits import FencedCommits, FenceLost
 from odradek.pipelines.filesystems import LocalLocation, Location, is_uri, location_of
 from odradek.pipelines.given_options import check_local_folder
 from odradek.pipelines.lake import ParquetTable, check_spark_sees, query_id
@@ -50,11 +51,14 @@ from odradek.pipelines.table_state import (
 from odradek.pipelines.task_reports import TaskReport
 from odradek.pipelines.value_reader import ERROR
 from odradek.pipelines.values import RECORD_COLUMNS, BadRecords, Values
+from odradek.spark.lookups import Lookups
 from odradek.spark.options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from odradek.client.config import ClientConfig
 
 log = logging.getLogger("odradek.pipelines")
 _BYTES = "_odradek_bytes"
@@ -65,6 +69,7 @@ class Target:
     """The location and the format of the table. ``on_bad``: ``keep`` puts unreadable values into ``raw``, ``fail`` ends
     the query. ``task_bytes``: the most data, as stored in a topic, that one task of the workers reads.
     ``single_driver``: the user states that no other pipeline writes to a table without an exclusive create.
+    ``fence_commits``: the group's offsets are committed by a transactional producer, one for each table.
     """
 
     output: str
@@ -78,6 +83,7 @@ class Target:
     writer: str = PipelineOptions.writer
     task_bytes: int = 256 << 20
     single_driver: bool = False
+    fence_commits: bool = False
 
     def check(self) -> None:
         """Checks the options. Raises ConfigError."""
@@ -196,7 +202,12 @@ class Table:
 
     def group(self, options: ReadOptions) -> TableGroup:
         """Returns the group of a run with these options of the source."""
-        return TableGroup(options, self._writer, self.location.uri)
+        return TableGroup(options, self._writer, self.location.uri, self.fenced_commits(options.client))
+
+    def fenced_commits(self, client: ClientConfig) -> FencedCommits | None:
+        """Returns the fenced commits of this run; None if its commits are not fenced."""
+        assert self._id is not None
+        return FencedCommits(client, self._id) if self.target.fence_commits else None
 
     def start_of_query(self, source: Source) -> GroupStart | None:
         """Returns where the query begins; None if it has begun. Logs a warning if another table has the same group."""
@@ -212,19 +223,37 @@ class Table:
             )
         return start
 
-    def guard(self, commit: Callable[[], CommitState]) -> CommitState:
+    def guard(self, commit: Callable[[], CommitState], lookups: Lookups | None) -> CommitState:
         """Calls the commit of the offsets of the checkpoint's newest micro-batch, if no newer run has published.
-        Otherwise returns the state that says so. ``check_checkpoint`` must have run before."""
+        Otherwise returns the state that says so. ``lookups`` send the commit; None: there is nothing to commit.
+        ``check_checkpoint`` must have run before. Raises the errors of the commit."""
         number = newest_number(self.checkpoint)
         assert number is not None
         plan = self.plan(planned_batch(self.checkpoint, number), number)
         state = OVERTAKEN
 
-        def commit_ours(batch: QueryState) -> None:
-            nonlocal state
-            state = commit() if plan.is_in(batch) else OVERTAKEN
+        fenced = None if lookups is None else self.fenced_commits(lookups.options.client)
+        if lookups is not None and fenced is not None:
+            lookups.commit_with = fenced.commit
 
-        self._writer.commit_group(plan, commit_ours)
+        def fence() -> bool:
+            if fenced is not None:
+                fenced.fence()
+            return fenced is not None
+
+        def commit_ours(batch: QueryState) -> bool:
+            nonlocal state
+            try:
+                state = commit() if plan.is_in(batch) else OVERTAKEN
+            except FenceLost:
+                return False
+            return True
+
+        try:
+            self._writer.commit_group(plan, commit_ours, fence)
+        finally:
+            if fenced is not None:
+                fenced.close()
         return state
 
     def final_state(self, group: TableGroup) -> CommitState:

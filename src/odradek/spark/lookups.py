@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
@@ -65,6 +65,8 @@ class Lookups:
         self._other_queries: set[str] = set()  # queries that a warning has named
         self._overwritten: set[TopicPartition] = set()  # partitions whose overwritten commit a warning has named
         self._has_warned_of_no_transaction = False
+        self.commit_with: Callable[[Admin, str, Commits], None] | None = None
+        """Commits offsets to a group in place of ``Admin.alter_group_offsets``."""
         self._cause: tuple[type[Exception], object] | None = None  # why the last commit failed
         self.refusal: CommitRefusal | None = None
         """The reason why the last commit failed; None if it succeeded."""
@@ -305,7 +307,10 @@ class Lookups:
         if not commits:
             return True
         try:
-            self.admin.alter_group_offsets(self.group_id, commits)
+            if self.commit_with is None:
+                self.admin.alter_group_offsets(self.group_id, commits)
+            else:
+                self.commit_with(self.admin, self.group_id, commits)
         except OdradekError as error:
             if self._closed.is_set():
                 raise

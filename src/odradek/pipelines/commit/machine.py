@@ -13,6 +13,7 @@ from odradek.pipelines.commit.logs import CommitLog, OutcomeUnknown
 from odradek.pipelines.commit.operations import (
     CommitGroup,
     DiscardFiles,
+    FenceGroup,
     FinishEntry,
     HasLeftovers,
     LogPosition,
@@ -23,6 +24,9 @@ from odradek.pipelines.commit.operations import (
     WriteRows,
 )
 from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunTag, TableState, fenced, held_batch
+
+_MOST_REFUSED = 10
+"""Two runs that commit at the same time fence each other. One of them can soon publish no more."""
 
 
 class Published(NamedTuple):
@@ -102,10 +106,13 @@ class TableRun:
     def commit_offsets(self, plan: BatchPlan) -> Steps[bool]:
         """Commits the offsets of the query's newest micro-batch to its group, if this run is the newest.
 
-        Returns whether it is. Kafka has no conditional commit. So the log is read again afterwards: if another run has
-        published meanwhile, its offsets are committed in place of ours.
+        Returns whether it is. If commits are fenced, a run that has read the log before the last commit of another run
+        cannot commit: it fences the other run and reads the log again. Otherwise the log is read again afterwards: if
+        another run has published meanwhile, its offsets are committed in place of ours.
         """
         committed: QueryState | None = None
+        refused = 0
+        is_fenced = yield FenceGroup()
         while True:
             newest = yield from self._log.newest(plan, is_sure=True)
             batch = newest.state.of(plan.query)
@@ -115,8 +122,15 @@ class TableRun:
                 return newest.state.may_publish(self.run)
             if committed is None and not newest.state.may_publish(self.run):
                 return False
-            yield CommitGroup(batch)
-            committed = batch
+            if not (yield CommitGroup(batch)):
+                refused += 1
+                if refused > _MOST_REFUSED:
+                    return False
+                is_fenced = yield FenceGroup()
+            elif is_fenced:
+                return newest.state.may_publish(self.run)
+            else:
+                committed = batch
 
     def end(self) -> Steps[None]:
         """Removes files of runs that can publish no more, and of this run if it has no open entry."""

@@ -153,7 +153,14 @@ class RemoveLeftovers:
 
 
 @dataclass(frozen=True)
+class FenceGroup:
+    """Makes the broker refuse the commits that other runs have not sent yet, until another run does the same.
+    → whether it does; False: commits are not fenced."""
+
+
+@dataclass(frozen=True)
 class CommitGroup:
-    """Commits the offsets of a query's newest micro-batch to its group."""
+    """Commits the offsets of a query's newest micro-batch to its group. → False if another run has fenced this one
+    since ``FenceGroup``; True otherwise."""
 
     batch: QueryState

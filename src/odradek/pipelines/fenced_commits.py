@@ -1,0 +1,92 @@
+"""Commits of a table's group by a transactional producer, so that a paused run cannot commit after a newer one.
+
+Kafka has no conditional OffsetCommit. But the coordinator of a transactional id gives each InitProducerId a higher
+epoch, and refuses the earlier epochs from then on. A run calls ``fence`` before it reads the table's log, and commits
+what the log says in a transaction of this epoch. So a run whose look at the log is older than another run's commit is
+refused (docs/notes/table-commits.md).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.client.errors import GroupIdNotFound, GroupNotEmpty
+from odradek.client.producer.errors import ProducerFenced
+from odradek.core.errors import OdradekError
+from odradek.core.ids import ConsumerGroupMetadata
+from odradek.spark.plan import Commits
+from odradek.spark.stable_offsets import stable_offsets
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+    from odradek.client.config import ClientConfig
+    from odradek.client.producer import Producer
+
+_BLOCK_MS = 20_000
+_TRANSACTION_MS = 10_000
+"""A run that is killed inside its transaction leaves the group's offsets unstable for this long, at most."""
+
+
+class FenceLost(Exception):
+    """Another run has fenced this one since its ``fence``; nothing is committed. ``fence`` again, then read the log."""
+
+
+class FencedCommits:
+    """The commits of one run. ``table_id``: the id of the table, the same for all its runs."""
+
+    def __init__(self, client: ClientConfig, table_id: str) -> None:
+        self._client = client
+        self._transactional_id = f"odradek-table-{table_id}"
+        self._producer: Producer | None = None
+
+    def fence(self) -> None:
+        """Fences the earlier producers, unless this run has done so and no later one is known. Ends their open
+        transactions. Raises OdradekError."""
+        if self._producer is not None:
+            return
+        from odradek.client.producer import Producer
+
+        producer = Producer(
+            self._client,
+            transactional_id=self._transactional_id,
+            max_block_ms=_BLOCK_MS,
+            transaction_timeout_ms=_TRANSACTION_MS,
+        )
+        try:
+            producer.init_transactions()
+        except BaseException:
+            producer.close(timeout=0)
+            raise
+        self._producer = producer
+
+    def commit(self, admin: Admin, group: str, commits: Commits) -> None:
+        """Commits offsets in one transaction, and waits until all readers see them. ``fence`` must have run before.
+
+        A transaction may commit to a group with members, so the members are looked for first. Raises FenceLost,
+        GroupNotEmpty, OdradekError.
+        """
+        assert self._producer is not None
+        if _has_members(admin, group):
+            raise GroupNotEmpty(f"group {group} has live members")
+        try:
+            with self._producer.transaction():
+                self._producer.send_offsets_to_transaction(commits, ConsumerGroupMetadata(group))
+        except ProducerFenced:
+            self.close()
+            raise FenceLost from None
+        except OdradekError:
+            self.close()  # the outcome is unknown: the next ``fence`` ends the transaction
+            raise
+        stable_offsets(admin, group, commits)
+
+    def close(self) -> None:
+        if self._producer is not None:
+            self._producer.close(timeout=0)
+            self._producer = None
+
+
+def _has_members(admin: Admin, group: str) -> bool:
+    try:
+        return bool(admin.describe_groups([group])[group].members)
+    except GroupIdNotFound:
+        return False
