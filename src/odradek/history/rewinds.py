@@ -40,7 +40,7 @@ _AT_ONCE_US = 1_000_000
 
 
 @dataclass(slots=True)
-class _Rows:
+class _CommitRows:
     """For each commit: the index of the key's previous commit, and of the group's last event before it (-1: none).
 
     ``members``: the number of members after that event (-1: unknown). ``is_reset``: the row is a reset.
@@ -65,7 +65,7 @@ def moves(evidence: Evidence) -> Iterator[Finding]:
     yield from _fast_moves(evidence, rows)
 
 
-def classify(evidence: Evidence) -> _Rows:
+def classify(evidence: Evidence) -> _CommitRows:
     commits = evidence.commits
     before = _commit_before(commits)
     event, members, had_members = _group_state(commits, evidence.events)
@@ -75,7 +75,7 @@ def classify(evidence: Evidence) -> _Rows:
     foreign = has_before & commits.is_ours[before] & ~commits.is_ours & ~commits.is_tombstone
     queries, queries_before = commits.queries, commits.queries[before]
     another = has_before & (queries >= 0) & (queries_before >= 0) & (queries != queries_before)
-    return _Rows(before, event, members, is_reset | foreign, commits.is_ours | (members > 0), another)
+    return _CommitRows(before, event, members, is_reset | foreign, commits.is_ours | (members > 0), another)
 
 
 def _commit_before(commits: Commits) -> Array:
@@ -128,7 +128,7 @@ def _may_be_reset(commits: Commits, event: Array, outside: Array) -> Array:
     return is_few
 
 
-def _between_commits(evidence: Evidence, rows: _Rows) -> Iterator[Finding]:
+def _between_commits(evidence: Evidence, rows: _CommitRows) -> Iterator[Finding]:
     """Yields the findings that two consecutive commits prove."""
     commits = evidence.commits
     at = np.arange(len(commits))
@@ -146,7 +146,7 @@ def _between_commits(evidence: Evidence, rows: _Rows) -> Iterator[Finding]:
             yield found
 
 
-def _judge(evidence: Evidence, rows: _Rows, first: int, last: int) -> Finding | None:
+def _judge(evidence: Evidence, rows: _CommitRows, first: int, last: int) -> Finding | None:
     """Judges the rows ``first`` to ``last``: consecutive resets, or one commit. Returns None if there is no finding."""
     commits = evidence.commits
     before = int(rows.before[first])
@@ -167,14 +167,14 @@ def _judge(evidence: Evidence, rows: _Rows, first: int, last: int) -> Finding | 
     return _move(evidence, rows, (before, first, last), cause)._replace(certainty="likely" if is_open else "certain")
 
 
-def _mover(rows: _Rows, row: int) -> str:
+def _mover(rows: _CommitRows, row: int) -> str:
     """Returns who has committed a row that is no reset."""
     if rows.is_of_another_query[row]:
         return "another query"
     return "reader" if rows.is_readers[row] else "unknown"
 
 
-def _may_be_out_of_order(evidence: Evidence, rows: _Rows, row: int) -> bool:
+def _may_be_out_of_order(evidence: Evidence, rows: _CommitRows, row: int) -> bool:
     """Returns whether the next commit is again at or above the offset before the move.
 
     The next commit must be at most a second after the commit before the move, without a group event in between. Then
@@ -188,7 +188,7 @@ def _may_be_out_of_order(evidence: Evidence, rows: _Rows, row: int) -> bool:
     return bool(is_further and same_members and commits.times[after] - commits.times[before] <= _AT_ONCE_US)
 
 
-def _move(evidence: Evidence, rows: _Rows, span: tuple[int, int, int], cause: str) -> Finding:
+def _move(evidence: Evidence, rows: _CommitRows, span: tuple[int, int, int], cause: str) -> Finding:
     """Makes the finding. ``span``: the commit before the move, the first commit of the move, and its last commit."""
     commits, (before, first, last) = evidence.commits, span
     key = commits.keys[commits.key[last]]
@@ -276,7 +276,7 @@ def _high_rate(rates: Array) -> float:
     return float(np.quantile(rates, 0.9)) if len(rates) else np.inf
 
 
-def _fast_moves(evidence: Evidence, rows: _Rows) -> Iterator[Finding]:
+def _fast_moves(evidence: Evidence, rows: _CommitRows) -> Iterator[Finding]:
     """Yields the steps in which the reader cannot have read all records that it passed."""
     budget = MOST_LOOKED_UP
     for steps in _steps(evidence, rows):
@@ -298,7 +298,7 @@ def _fast_moves(evidence: Evidence, rows: _Rows) -> Iterator[Finding]:
                 yield _fast_move(evidence, rows, int(steps.rows[i]), fastest)
 
 
-def _steps(evidence: Evidence, rows: _Rows) -> Iterator[_Steps]:
+def _steps(evidence: Evidence, rows: _CommitRows) -> Iterator[_Steps]:
     """Yields the steps of each key that has a step over enough records to be a jump."""
     commits = evidence.commits
     at = np.arange(len(commits))
@@ -330,7 +330,7 @@ def _had_backlog(evidence: Evidence, steps: _Steps, i: int, waits_since: Mapping
     return bool(waits_since.get(end, np.inf) <= evidence.commits.times[steps.rows[i] - 1])
 
 
-def _fast_move(evidence: Evidence, rows: _Rows, row: int, fastest: float) -> Finding:
+def _fast_move(evidence: Evidence, rows: _CommitRows, row: int, fastest: float) -> Finding:
     commits = evidence.commits
     key = commits.keys[commits.key[row]]
     found = _move(evidence, rows, (row - 1, row, row), _mover(rows, row))
