@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from odradek.client.config import ClientConfig
     from odradek.spark.plan import Commits
 
-_TRIES = 5
+_MOST_FENCES = 5
 NOTES, ROWS = "the notes of the table", "the rows of the table"
 
 
@@ -94,7 +94,7 @@ def _set_group(table: Table, admin: Admin, client: ClientConfig, group: str, com
         admin.alter_group_offsets(group, commits)
         return
     with contextlib.closing(fenced):
-        for _ in range(_TRIES):  # a run that is about to end may fence this one
+        for _ in range(_MOST_FENCES):  # a run that is about to end may fence this one
             fenced.fence()
             with contextlib.suppress(FenceLost):
                 fenced.commit(admin, group, commits)
