@@ -10,6 +10,7 @@ from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential, Credenti
 from odradek.catalog.delta import Delta
 from odradek.catalog.features import GROUP as GROUP_FEATURE
 from odradek.catalog.features import SAFE_DOWNGRADE, FeatureUpdate, UpdateFeatures
+from odradek.catalog.image import Image
 from odradek.catalog.records import (
     ConfigRecord,
     MetadataRecord,
@@ -65,7 +66,7 @@ def named(delta: Delta) -> dict[str, list[object]]:
         "created": [(topic.name, topic.partition_count) for topic in delta.created.values()],
         "grown": [(topic.name, topic.partition_count) for topic in delta.grown.values()],
         "deleted": [(topic.name, topic.partition_count) for topic in delta.deleted.values()],
-        "epochs": list(delta.epochs.items()),
+        "epochs": [(key, partition.leader_epoch) for key, partition in delta.partitions.items()],
         "configs": list(delta.configs),
         "quotas": list(delta.quotas),
         "users": list(delta.users),
@@ -152,7 +153,44 @@ def test_a_partition_has_the_leader_epoch_of_its_last_record() -> None:
     delta = replayed(image, grown, again, old, PartitionChangeRecord(1, ID, None))
     assert [partition.leader_epoch for partition in delta.grown[ID].partitions] == [3, 0, 4]
     assert [partition.leader_epoch for partition in image.topics["t"].partitions] == [3, 0]
-    assert delta.epochs == {("t", 0): 3}
+    assert {key: partition.leader_epoch for key, partition in delta.partitions.items()} == {("t", 0): 3, ("t", 1): 0}
+
+
+def test_a_snapshot_in_progress_has_no_later_change_of_a_partition() -> None:
+    image = image_of(TWO)
+    before = list(Image.of(image).values())
+    snapshot = Image.of(image)
+    replayed(image, PartitionChangeRecord(0, ID, 1), PartitionChangeRecord(1, ID, isr=()))
+    replayed(image, PartitionRecord(0, ID, (1,), (1,), 1, leader_epoch=7))
+    assert list(snapshot.values()) == before
+    assert [partition.leader_epoch for partition in image.topics["t"].partitions] == [7, 0]
+
+
+def test_replay_live_image_and_snapshot_agree_on_partitions() -> None:
+    changes = (
+        PartitionChangeRecord(0, ID, 2, isr=(2,), elr=(1,)),
+        PartitionChangeRecord(1, ID, replicas=(1, 2), adding=(2,), directories=(ID, OTHER)),
+        PartitionChangeRecord(0, ID, -1, isr=(), last_known_elr=(2,), recovery_state=1),
+    )
+    live, loaded = image_of(TWO), image_of(TWO)
+    for change in changes:
+        replayed(live, change)
+        loaded.apply(0, change)
+    again = CatalogShard(lambda data: UUID(bytes=data), (1,), UUID(int=9))
+    for value in Image.of(live).values():
+        again.replay(-1, value)
+    assert live.topics == loaded.topics == again.topics
+    first, second = live.topics["t"].partitions
+    assert (first.leader, first.leader_epoch, first.partition_epoch, first.isr, first.elr) == (-1, 2, 2, (), (1,))
+    assert (second.leader_epoch, second.partition_epoch, second.replicas, second.isr) == (0, 1, (1, 2), (1,))
+
+
+def test_a_change_of_a_partition_that_only_the_delta_has_stays_there() -> None:
+    image = image_of(TWO)
+    new = (TopicRecord("u", OTHER), PartitionRecord(0, OTHER, (1,), (1,), 1), PartitionChangeRecord(0, OTHER, 1))
+    delta = replayed(image, *new, PartitionRecord(2, ID, (1,), (1,), 1), PartitionChangeRecord(2, ID, 1))
+    assert (delta.created[OTHER].partitions[0].leader_epoch, delta.grown[ID].partitions[2].leader_epoch) == (1, 1)
+    assert (list(image.topics), image.topics["t"].partition_count, delta.partitions) == (["t"], 2, {})
 
 
 @pytest.mark.parametrize("record", [PartitionRecord(0, OTHER, (1,), (1,), 1), RemoveTopicRecord(OTHER)])

@@ -28,11 +28,36 @@ names = st.text(st.characters(codec="utf-8"), max_size=260)
 i32 = st.integers(-(2**31), 2**31 - 1)
 i64 = st.integers(-(2**63), 2**63 - 1)
 brokers = st.lists(i32, max_size=4).map(tuple)
+directories = st.lists(ids, max_size=3).map(tuple)
+states = st.integers(0, 127)
 
 any_record = st.one_of(
     st.builds(TopicRecord, names, ids),
-    st.builds(PartitionRecord, i32, ids, brokers, brokers, i32, i32, i32, st.lists(ids, max_size=3).map(tuple)),
-    st.builds(PartitionChangeRecord, i32, ids, st.none() | st.integers(-1, 2**31 - 1)),
+    st.builds(
+        PartitionRecord,
+        i32,
+        ids,
+        brokers,
+        brokers,
+        i32,
+        i32,
+        i32,
+        directories,
+        brokers,
+        brokers,
+        states,
+        brokers,
+        brokers,
+    ),
+    st.builds(
+        PartitionChangeRecord,
+        i32,
+        ids,
+        leader=st.none() | st.integers(-1, 2**31 - 1),
+        recovery_state=st.none() | states,
+        directories=st.none() | directories,
+        **{name: st.none() | brokers for name in ("isr", "replicas", "removing", "adding", "elr", "last_known_elr")},
+    ),
     st.builds(ConfigRecord, st.integers(-128, 127), names, names, st.none() | names),
     st.builds(RemoveTopicRecord, ids),
     st.builds(
@@ -79,17 +104,64 @@ def test_a_quota_record_has_kafkas_bytes() -> None:
 
 def test_a_leader_change_has_kafkas_bytes() -> None:
     # API key 5: partition, topic id, then the leader as a tagged field with tag 1 and four bytes. The decoder skips
-    # fields with other tags.
+    # fields with unknown tags.
     topic_id = uuid.UUID(int=7)
     packed = b"\x01\x05\x00" + b"\x00\x00\x00\x03" + topic_id.bytes
     assert records.encode(PartitionChangeRecord(3, topic_id, 2)) == packed + b"\x01\x01\x04\x00\x00\x00\x02"
-    assert records.decode(packed + b"\x01\x00\x05\x02\x00\x00\x00\x04", make_id) == PartitionChangeRecord(
+    assert records.decode(packed + b"\x01\x1f\x05\x02\x00\x00\x00\x04", make_id) == PartitionChangeRecord(
         3, topic_id, None
     )
     unchanged = packed + b"\x01\x01\x04\xff\xff\xff\xfe"
     assert records.decode(unchanged, make_id) == PartitionChangeRecord(3, topic_id, None)
-    with pytest.raises(ValueError, match="leader id of 2 bytes"):
+    with pytest.raises(ValueError, match="truncated"):
         records.decode(packed + b"\x01\x01\x02\x00\x02", make_id)
+    with pytest.raises(ValueError, match="field leader of 5 bytes, 4 of them read"):
+        records.decode(packed + b"\x01\x01\x05\x00\x00\x00\x02\x00", make_id)
+
+
+# Written by the classes of Apache Kafka 4.3.0 (MetadataRecordSerde).
+KAFKAS_PARTITION = bytes.fromhex(
+    "0103020000000500000000000000010000000000000002"
+    "04000000010000000200000003020000000102000000030200000004000000010000000600000007"
+    "04000000000000000300000000000000040000000000000003000000000000000400000000000000030000000000000004"
+    "030001010105020000000202050200000003"
+)
+KAFKAS_CHANGE = bytes.fromhex(
+    "0105020000000500000000000000010000000000000002"
+    "0900090300000001000000020104000000020209030000000200000001030101040502000000090501000605020000000107"
+    "01010821030000000000000003000000000000000400000000000000010000000000000002"
+)
+KAFKAS_ISR = bytes.fromhex("01050000000005000000000000000100000000000000020100050200000002")
+KAFKAS_DIRECTORY = bytes.fromhex(
+    "01050100000005000000000000000100000000000000020108110200000000000000030000000000000004"
+)
+TOPIC_ID, DIRECTORY = uuid.UUID(int=(1 << 64) + 2), uuid.UUID(int=(3 << 64) + 4)
+
+
+@pytest.mark.parametrize(
+    ("packed", "record"),
+    [
+        (
+            KAFKAS_PARTITION,
+            PartitionRecord(
+                5, TOPIC_ID, (1, 2, 3), (1,), 1, 6, 7, (DIRECTORY,) * 3, removing=(3,), adding=(4,), recovery_state=1,
+                elr=(2,), last_known_elr=(3,),
+            ),
+        ),
+        (
+            KAFKAS_CHANGE,
+            PartitionChangeRecord(
+                5, TOPIC_ID, 2, isr=(1, 2), replicas=(2, 1), removing=(), adding=(9,), recovery_state=0, elr=(1,),
+                last_known_elr=(), directories=(DIRECTORY, TOPIC_ID),
+            ),
+        ),
+        (KAFKAS_ISR, PartitionChangeRecord(5, TOPIC_ID, isr=(2,))),
+        (KAFKAS_DIRECTORY, PartitionChangeRecord(5, TOPIC_ID, directories=(DIRECTORY,))),
+    ],
+)  # fmt: skip
+def test_partitions_with_replicas_have_kafkas_bytes(packed: bytes, record: records.MetadataRecord) -> None:
+    assert records.decode(packed, make_id) == record
+    assert records.encode(record) == packed
 
 
 def test_unknown_record_types_are_skipped() -> None:

@@ -77,7 +77,7 @@ def test_a_new_topic_has_its_partitions_settings_and_id() -> None:
     catalogue = Catalogue()
     catalogue.create("flights", 3, configs={"retention.ms": "5"})
     topic = catalogue.shard.topics["flights"]
-    assert [(p.index, p.leader, p.replicas, p.leader_epoch) for p in topic.partitions] == [
+    assert [(p.partition_id, p.leader, p.replicas, p.leader_epoch) for p in topic.partitions] == [
         (0, 1, (1,), 0),
         (1, 1, (1,), 0),
         (2, 1, (1,), 0),
@@ -253,6 +253,6 @@ def test_leader_epochs_can_be_raised_for_one_partition() -> None:
     catalogue.apply(RaiseEpochs({("a", 1): 7}))
     for shard in (catalogue.shard, catalogue.replayed()):
         assert [one.leader_epoch for one in shard.topics["a"].partitions] == [0, 7, 0]
-        assert [one.index for one in shard.topics["a"].partitions] == [0, 1, 2]
+        assert [one.partition_id for one in shard.topics["a"].partitions] == [0, 1, 2]
     for unknown in (("b", 0), ("a", 3), ("a", -1)):
         assert refused(catalogue, RaiseEpochs({unknown: 1})) is ErrorCode.unknown_topic_or_partition

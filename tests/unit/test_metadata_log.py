@@ -84,7 +84,7 @@ def test_new_partitions_become_visible_together() -> None:
     finish(catalog.on_metadata_update(delta, catalog))
     grown = catalog.topic("t")
     assert grown is not None
-    assert [partition.index for partition in grown.partitions] == list(range(5))
+    assert [partition.partition_id for partition in grown.partitions] == list(range(5))
     assert catalog.topic_by_id(UUID(int=1)) is grown
 
 

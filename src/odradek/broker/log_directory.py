@@ -276,11 +276,11 @@ class LogDirectory:
         """
         opened = {}
         for described in topic.partitions:
-            key = (topic.name, described.index)
+            key = (topic.name, described.partition_id)
             if key in self.partitions:
                 continue
             partition = opened[key] = Partition(
-                topic.name, described.index, None, self._now_ms, leader_epoch=described.leader_epoch
+                topic.name, described.partition_id, None, self._now_ms, leader_epoch=described.leader_epoch
             )
             self._open(topic, partition, settings, topic_ids or {})
             self._made += 1
@@ -371,11 +371,11 @@ class LogDirectory:
         """
         paths = []
         for described in topic.partitions:
-            partition = self.partitions.pop((topic.name, described.index), None)
+            partition = self.partitions.pop((topic.name, described.partition_id), None)
             if partition is None:
                 continue
-            path = self.path / f"{topic.name}-{described.index}"
-            doomed = self.path / renamed(TopicPartition(topic.name, described.index), DELETE_SUFFIX)
+            path = self.path / f"{topic.name}-{described.partition_id}"
+            doomed = self.path / renamed(TopicPartition(topic.name, described.partition_id), DELETE_SUFFIX)
             try:
                 if partition.failure:
                     remove_directory(path, self._files)
@@ -406,7 +406,7 @@ class LogDirectory:
         names = set()
         for topic in topics:
             for described in topic.partitions:
-                names.add(TopicPartition(topic.name, described.index))
+                names.add(TopicPartition(topic.name, described.partition_id))
                 yield None
         self._offsets.try_remove(names)
 

@@ -138,8 +138,8 @@ class PartitionLogs:
             settings = self._settings(image, topic.name, default)
             opened = yield from directory.open_topic(topic, settings, topic_ids)
             directory.partitions.update(opened)
-        for key, epoch in delta.epochs.items():
-            directory.begin_epoch(key, epoch)
+        for key, partition in delta.partitions.items():
+            directory.begin_epoch(key, partition.leader_epoch)
             yield None
         for name in self._reconfigured(delta, image):
             yield from directory.reconfigure(name, self._settings(image, name, default))
@@ -231,10 +231,10 @@ class CoordinatorElections:
         runtime = coordinator.runtime
         runtime.partition_count = topic.partition_count
         for described in topic.partitions:
-            partition = self._directory.partitions.get((topic.name, described.index))
+            partition = self._directory.partitions.get((topic.name, described.partition_id))
             if partition is not None and not partition.failure:
                 partition.on_high_watermark = runtime.on_high_watermark
-                runtime.load(described.index, partition)
+                runtime.load(described.partition_id, partition)
 
 
 def _alters_logs(delta: Delta) -> bool:

@@ -23,7 +23,8 @@ from odradek.catalog.records import (
     TopicRecord,
     UserScramCredentialRecord,
 )
-from odradek.catalog.shard import TOPIC, CatalogShard, Entity, PartitionRegistration, Topic
+from odradek.catalog.registrations import PartitionRegistration
+from odradek.catalog.shard import TOPIC, CatalogShard, Entity, Topic
 
 
 class Delta:
@@ -35,8 +36,18 @@ class Delta:
     """
 
     __slots__ = (
-        "_image", "configs", "created", "deleted", "epochs", "features", "grown", "is_initial", "producer_ids",
-        "quotas", "users",
+        "_image",
+        "_replaced",
+        "configs",
+        "created",
+        "deleted",
+        "features",
+        "grown",
+        "is_initial",
+        "partitions",
+        "producer_ids",
+        "quotas",
+        "users",
     )  # fmt: skip
 
     def __init__(self, image: CatalogShard, *, is_initial: bool = False) -> None:
@@ -45,8 +56,8 @@ class Delta:
         self.grown: dict[TopicId, Topic] = {}
         """Topics with all their partitions, old and new."""
         self.deleted: dict[TopicId, Topic] = {}
-        self.epochs: dict[tuple[str, int], int] = {}
-        """New leader epochs of partitions, by topic and index."""
+        self.partitions: dict[tuple[str, int], PartitionRegistration] = {}
+        """Changed partitions of present topics, by topic and index."""
         self.configs: dict[tuple[int, str], None] = {}
         """Resources (type and name) with a changed setting."""
         self.quotas: dict[Entity, None] = {}
@@ -55,6 +66,8 @@ class Delta:
         self.producer_ids: list[ProducerIdsRecord] = []
         """Producer id blocks, each with the id of the broker that got it."""
         self._image = image
+        self._replaced: set[TopicId] = set()
+        """Topics of which the image has a copy that this delta has made: a snapshot may still read the former one."""
 
     @classmethod
     def of(cls, image: CatalogShard) -> Delta:
@@ -98,10 +111,14 @@ class Delta:
                 self.features[name] = None
             case ProducerIdsRecord():
                 self.producer_ids.append(record)
+            case PartitionChangeRecord():
+                if self._replay_change(record):
+                    return
         self._image.apply(offset, record)
         match record:
-            case PartitionRecord(index, topic_id) | PartitionChangeRecord(index, topic_id, int()):
-                self._replay_epoch(topic_id, index)
+            case PartitionRecord(index, topic_id) | PartitionChangeRecord(index, topic_id):
+                topic = self._image.topics_by_id[topic_id]
+                self.partitions[topic.name, index] = topic.partitions[index]
 
     def _replay_new_partition(self, record: PartitionRecord) -> bool:
         """Applies the record to a new topic, or to a topic with new partitions, in the delta.
@@ -113,6 +130,7 @@ class Delta:
         topic = self.created.get(topic_id) or self.grown.get(topic_id)
         if topic is None:
             if present is None or is_present:
+                self._replace(topic_id)
                 return False  # the image raises for an unknown topic
             topic = self.grown[topic_id] = Topic(present.name, topic_id, list(present.partitions))
         if index < topic.partition_count:
@@ -120,6 +138,24 @@ class Delta:
         else:
             topic.partitions.append(PartitionRegistration.of(record))
         return not is_present
+
+    def _replay_change(self, record: PartitionChangeRecord) -> bool:
+        """Applies the change to a partition in the delta. Returns whether the partition is only in the delta."""
+        topic_id, index = record.topic_id, record.partition_id
+        self._replace(topic_id)
+        topic = self.created.get(topic_id) or self.grown.get(topic_id)
+        if topic is None or not 0 <= index < topic.partition_count:
+            return False  # the image raises for an unknown topic or partition
+        topic.partitions[index] = topic.partitions[index].changed(record)
+        present = self._image.topics_by_id.get(topic_id)
+        return present is None or index >= present.partition_count
+
+    def _replace(self, topic_id: TopicId) -> None:
+        """Replaces a topic of the image by its copy before the delta's first change of a partition."""
+        present = self._image.topics_by_id.get(topic_id)
+        if present is not None and topic_id not in self._replaced:
+            self._replaced.add(topic_id)
+            self._image.publish(Topic(present.name, topic_id, list(present.partitions)))
 
     def _replay_removal(self, topic_id: TopicId) -> bool:
         """Applies a removal, and returns whether only the delta had the topic."""
@@ -132,7 +168,3 @@ class Delta:
         if present is not None:
             self.deleted[topic_id] = present
         return False
-
-    def _replay_epoch(self, topic_id: TopicId, index: int) -> None:
-        topic = self._image.topics_by_id[topic_id]
-        self.epochs[topic.name, index] = topic.partitions[index].leader_epoch

@@ -12,18 +12,17 @@ from odradek.catalog.records import (
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
-    PartitionRecord,
     ProducerIdsRecord,
     TopicId,
     TopicRecord,
     UserScramCredentialRecord,
 )
-from odradek.catalog.shard import CatalogShard, Entity, PartitionRegistration, Topic
+from odradek.catalog.shard import CatalogShard, Entity, Topic
 
 
 @dataclass(slots=True, frozen=True)
 class Image:
-    """An immutable copy of the catalogue. While a broker serves, changes replace values and do not modify them."""
+    """An immutable copy of the catalogue. A ``Delta`` replaces topics and values, and does not modify them."""
 
     topics: tuple[Topic, ...]
     configs: Mapping[tuple[int, str], Mapping[str, str]]
@@ -66,7 +65,10 @@ class Image:
         for topic in self.topics:
             yield TopicRecord(topic.name, topic.id)
             for partition in topic.partitions:
-                yield self._partition_record(topic, partition)
+                record = partition.record(topic.id)
+                if not record.directories:  # written by an earlier release
+                    record = record._replace(directories=(self.directory,) * len(record.replicas))
+                yield record
         for (kind, name), settings in self.configs.items():
             for key, value in settings.items():
                 yield ConfigRecord(kind, name, key, value)
@@ -77,14 +79,3 @@ class Image:
         for user, credentials in self.users.items():
             for mechanism, credential in credentials.items():
                 yield UserScramCredentialRecord(user, mechanism, credential)
-
-    def _partition_record(self, topic: Topic, partition: PartitionRegistration) -> PartitionRecord:
-        return PartitionRecord(
-            partition.index,
-            topic.id,
-            partition.replicas,
-            partition.isr,
-            partition.leader,
-            partition.leader_epoch,
-            directories=(self.directory,) * len(partition.replicas),
-        )

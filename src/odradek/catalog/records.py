@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from odradek.catalog.credentials import Credential
@@ -44,6 +44,8 @@ class TopicRecord(NamedTuple):
 
 
 class PartitionRecord(NamedTuple):
+    """A new partition, or the whole state of one in a snapshot. ``catalog.registrations`` describes the fields."""
+
     partition_id: int
     topic_id: TopicId
     replicas: tuple[int, ...]
@@ -52,16 +54,27 @@ class PartitionRecord(NamedTuple):
     leader_epoch: int = 0
     partition_epoch: int = 0
     directories: tuple[TopicId, ...] = ()
+    removing: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    recovery_state: int = 0
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
 
 
 class PartitionChangeRecord(NamedTuple):
-    """A change of a partition. ``leader`` becomes the leader in a new leader epoch.
-
-    If ``leader`` is None, the record changes only other fields."""
+    """A change of a partition. ``None`` keeps a field. ``leader`` becomes the leader in a new leader epoch."""
 
     partition_id: int
     topic_id: TopicId
-    leader: int | None
+    leader: int | None = None
+    isr: tuple[int, ...] | None = None
+    replicas: tuple[int, ...] | None = None
+    removing: tuple[int, ...] | None = None
+    adding: tuple[int, ...] | None = None
+    recovery_state: int | None = None
+    elr: tuple[int, ...] | None = None
+    last_known_elr: tuple[int, ...] | None = None
+    directories: tuple[TopicId, ...] | None = None
 
 
 class ConfigRecord(NamedTuple):
@@ -129,7 +142,12 @@ MetadataRecord = (
 
 
 _REMOVED = bytes((FRAME_VERSION, REMOVE_TOPIC))
-_LEADER_TAG, _NO_LEADER_CHANGE = 1, struct.pack(">i", -2)
+_NO_LEADER_CHANGE, _NO_STATE_CHANGE = -2, -1
+_PARTITION_TAGS = ("recovery_state", "elr", "last_known_elr")
+"""The tagged fields of a PartitionRecord, in the order of their tags from 0 on."""
+_CHANGE_TAGS = (
+    "isr", "leader", "replicas", "removing", "adding", "recovery_state", "elr", "last_known_elr", "directories",
+)  # fmt: skip
 
 
 # --- writing ----------------------------------------------------------------------------------------------------
@@ -156,9 +174,11 @@ def _body(record: MetadataRecord) -> tuple[int, int, bytes]:
         case TopicRecord(name, topic_id):
             return TOPIC, 0, _string(name) + topic_id.bytes
         case PartitionRecord():
-            return PARTITION, 1, _partition_body(record)
+            return PARTITION, 2 if record.elr or record.last_known_elr else 1, _partition_body(record)
         case PartitionChangeRecord(partition_id, topic_id):
-            return PARTITION_CHANGE, 0, struct.pack(">i", partition_id) + topic_id.bytes
+            has_elr = record.elr is not None or record.last_known_elr is not None
+            version = 2 if has_elr else 0 if record.directories is None else 1
+            return PARTITION_CHANGE, version, struct.pack(">i", partition_id) + topic_id.bytes
         case ConfigRecord(resource_type, resource_name, name, value):
             packed = struct.pack(">b", resource_type) + _string(resource_name) + _string(name) + _string(value)
             return CONFIG, 0, packed
@@ -182,10 +202,35 @@ def _body(record: MetadataRecord) -> tuple[int, int, bytes]:
 
 def _tags(record: MetadataRecord) -> bytes:
     match record:
-        case PartitionChangeRecord(leader=int(leader)):
-            return struct.pack(">BBBi", 1, _LEADER_TAG, 4, leader)
+        case PartitionChangeRecord():
+            return _packed_tags(record, _CHANGE_TAGS)
+        case PartitionRecord() if record.recovery_state or record.elr or record.last_known_elr:
+            return _packed_tags(record, _PARTITION_TAGS)
         case _:
             return b"\0"
+
+
+def _packed_tags(record: PartitionRecord | PartitionChangeRecord, names: tuple[str, ...]) -> bytes:
+    """Returns the tagged fields of a partition. None is never written, nor what a new partition has."""
+    packed = []
+    for tag, name in enumerate(names):
+        value = getattr(record, name)
+        if value is not None and (value or names is _CHANGE_TAGS):
+            data = _tag(name, value)
+            packed.append(uvarint(tag) + uvarint(len(data)) + data)
+    return uvarint(len(packed)) + b"".join(packed)
+
+
+def _tag(name: str, value: Any) -> bytes:
+    if name == "leader":
+        return struct.pack(">i", value)
+    if name == "recovery_state":
+        return struct.pack(">b", value)
+    return _ids(value) if name == "directories" else _ints(value)
+
+
+def _ids(values: tuple[TopicId, ...]) -> bytes:
+    return uvarint(len(values) + 1) + b"".join([value.bytes for value in values])
 
 
 def _partition_body(record: PartitionRecord) -> bytes:
@@ -195,11 +240,10 @@ def _partition_body(record: PartitionRecord) -> bytes:
             record.topic_id.bytes,
             _ints(record.replicas),
             _ints(record.isr),
-            _ints(()),  # removing replicas
-            _ints(()),  # adding replicas
+            _ints(record.removing),
+            _ints(record.adding),
             struct.pack(">iii", record.leader, record.leader_epoch, record.partition_epoch),
-            uvarint(len(record.directories) + 1),
-            *(directory.bytes for directory in record.directories),
+            _ids(record.directories),
         )
     )
 
@@ -302,21 +346,42 @@ def removed_topic(value: bytes) -> bytes | None:
 def _read_partition(cursor: _Cursor, version: int) -> PartitionRecord:
     (partition_id,) = cursor.fixed(">i")
     topic_id, replicas, isr = cursor.id(), cursor.ints(), cursor.ints()
-    cursor.ints()
-    cursor.ints()
+    removing, adding = cursor.ints(), cursor.ints()
     leader, leader_epoch, partition_epoch = cursor.fixed(">iii")
     directories = cursor.ids() if version >= 1 else ()
-    return PartitionRecord(partition_id, topic_id, replicas, isr, leader, leader_epoch, partition_epoch, directories)
+    record = PartitionRecord(
+        partition_id, topic_id, replicas, isr, leader, leader_epoch, partition_epoch, directories, removing, adding
+    )
+    tags = cursor.tags()
+    return record._replace(**_read_tags(tags, _PARTITION_TAGS, cursor.make_id)) if tags else record
 
 
 def _read_partition_change(cursor: _Cursor) -> PartitionChangeRecord:
     (partition_id,) = cursor.fixed(">i")
-    topic_id, tag = cursor.id(), cursor.tags().get(_LEADER_TAG, _NO_LEADER_CHANGE)
-    if len(tag) != 4:
-        raise ValueError(f"the metadata record has a leader id of {len(tag)} bytes")
-    return PartitionChangeRecord(
-        partition_id, topic_id, None if tag == _NO_LEADER_CHANGE else int.from_bytes(tag, "big", signed=True)
-    )
+    return PartitionChangeRecord(partition_id, cursor.id(), **_read_tags(cursor.tags(), _CHANGE_TAGS, cursor.make_id))
+
+
+def _read_tags(tags: Mapping[int, bytes], names: tuple[str, ...], make_id: IdFactory) -> dict[str, Any]:
+    """Reads the tagged fields of a partition. A value that means "no change" is left out, unknown tags are ignored."""
+    values: dict[str, Any] = {}
+    for tag, data in tags.items():
+        if tag >= len(names):
+            continue
+        name, field = names[tag], _Cursor(data, make_id)
+        if name == "leader":
+            (value,) = field.fixed(">i")
+            unchanged = value == _NO_LEADER_CHANGE
+        elif name == "recovery_state":
+            (value,) = field.fixed(">b")
+            unchanged = value == _NO_STATE_CHANGE
+        else:
+            value = field.ids() if name == "directories" else field.ints()
+            unchanged = False
+        if field.at != len(data):
+            raise ValueError(f"the metadata record has a field {name} of {len(data)} bytes, {field.at} of them read")
+        if not unchanged:
+            values[name] = value
+    return values
 
 
 def _read_client_quota(cursor: _Cursor) -> ClientQuotaRecord:

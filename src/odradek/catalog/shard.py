@@ -41,6 +41,7 @@ from odradek.catalog.records import (
     TopicRecord,
     UserScramCredentialRecord,
 )
+from odradek.catalog.registrations import PartitionRegistration
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS, METADATA_TOPIC
 from odradek.core.pace import Pace
@@ -54,21 +55,6 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 MAX_NAME_LENGTH = 249
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-
-
-@dataclass(slots=True)
-class PartitionRegistration:
-    """The replicas and the leader of one partition."""
-
-    index: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    leader: int
-    leader_epoch: int
-
-    @classmethod
-    def of(cls, record: PartitionRecord) -> PartitionRegistration:
-        return cls(record.partition_id, record.replicas, record.isr, record.leader, record.leader_epoch)
 
 
 @dataclass(slots=True)
@@ -246,7 +232,7 @@ class CatalogShard:
                 generated = [ProducerIdsRecord(broker_id, -1, self.next_producer_id + PRODUCER_ID_BLOCK)]
             case BeginEpochs():
                 generated = [
-                    PartitionChangeRecord(partition.index, topic.id, partition.leader)
+                    PartitionChangeRecord(partition.partition_id, topic.id, partition.leader)
                     for topic in self.topics.values()
                     for partition in topic.partitions
                 ]
@@ -425,12 +411,11 @@ class CatalogShard:
                     topic.partitions[index] = partition
                 else:
                     topic.partitions.append(partition)
-            case PartitionChangeRecord(index, topic_id, int(leader)):
+            case PartitionChangeRecord(index, topic_id):
                 topic = self._known(offset, topic_id)
                 if not 0 <= index < topic.partition_count:
                     raise ValueError(f"the metadata record at offset {offset} names a partition that does not exist")
-                topic.partitions[index].leader = leader
-                topic.partitions[index].leader_epoch += 1
+                topic.partitions[index] = topic.partitions[index].changed(record)
             case ConfigRecord(resource_type, resource_name, name, value):
                 self._replay_config((resource_type, resource_name), name, value)
             case RemoveTopicRecord(topic_id):
@@ -450,8 +435,6 @@ class CatalogShard:
                 self.features[name] = level
             case ProducerIdsRecord(next_producer_id=next_id):
                 self.next_producer_id = next_id
-            case PartitionChangeRecord():
-                pass
 
     def _add(self, topic: Topic) -> None:
         self.topics[topic.name] = topic

@@ -397,7 +397,7 @@ class _Fetch:
 
     def _packed_in_steps(self, topics: _Positions) -> Steps[list[Chunk]]:
         """Packs a reply. The caller must not use ``topics`` afterwards."""
-        packed = ((_packed(key), _Rows(self._row, positions)) for key, positions in topics.items())
+        packed = ((_packed(key), _LazyRows(self._row, positions)) for key, positions in topics.items())
         session_id = self._session.session_id
         try:
             return (yield from fetch_reply_in_steps(self._version, len(topics), packed, session_id=session_id))
@@ -424,7 +424,7 @@ class _Fetch:
                 yield item.topic, position, row
 
 
-class _Rows(Sequence[FetchedPartition]):
+class _LazyRows(Sequence[FetchedPartition]):
     """Rows of a long reply, which are made when they are packed. ``row``: returns the row at a position."""
 
     def __init__(self, row: Callable[[int], FetchedPartition], positions: array[int]) -> None:

@@ -21,7 +21,8 @@ from uuid import UUID
 from odradek.broker.long_lists import list_in_steps
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.scheduler import value_of
-from odradek.catalog.shard import PartitionRegistration, Topic, check_topic_name
+from odradek.catalog.registrations import PartitionRegistration
+from odradek.catalog.shard import Topic, check_topic_name
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -238,7 +239,7 @@ def _partition_rows(partitions: Iterable[PartitionRegistration]) -> list[dict[st
     return [
         {
             "error_code": ErrorCode.none,
-            "partition_index": partition.index,
+            "partition_index": partition.partition_id,
             "leader_id": partition.leader,
             "leader_epoch": partition.leader_epoch,
             "replica_nodes": partition.replicas,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.handlers.k03_metadata import ALL_TOPIC_OPERATIONS
 from odradek.broker.long_lists import dict_in_steps
 from odradek.broker.long_replies import elements, reply
-from odradek.catalog.shard import PartitionRegistration, Topic, check_topic_name
+from odradek.catalog.registrations import PartitionRegistration
+from odradek.catalog.shard import Topic, check_topic_name
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _described(topic: Topic, page: list[PartitionRegistration]) -> dict[str, Any
         "partitions": [
             {
                 "error_code": ErrorCode.none,
-                "partition_index": partition.index,
+                "partition_index": partition.partition_id,
                 "leader_id": partition.leader,
                 "leader_epoch": partition.leader_epoch,
                 "replica_nodes": partition.replicas,

@@ -1,0 +1,80 @@
+"""The state of a partition after all its records. A change makes a new registration and leaves the former one."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from odradek.catalog.records import PartitionChangeRecord, PartitionRecord, TopicId
+
+
+class PartitionRegistration(NamedTuple):
+    """One partition. Without a leader, ``leader`` is −1. ``directories`` has the log directory of each replica.
+
+    ``elr`` and ``last_known_elr`` (KIP-966): replicas outside of the ISR that have, or may have, all committed records.
+    ``recovery_state``: 1 after an unclean election, until the leader has recovered. ``partition_epoch`` is the number
+    of changes.
+    """
+
+    partition_id: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    recovery_state: int
+    removing: tuple[int, ...]
+    adding: tuple[int, ...]
+    directories: tuple[TopicId, ...]
+    elr: tuple[int, ...]
+    last_known_elr: tuple[int, ...]
+
+    @classmethod
+    def of(cls, record: PartitionRecord) -> PartitionRegistration:
+        replicas = record.replicas
+        return cls(
+            record.partition_id,
+            replicas,
+            replicas if record.isr == replicas else record.isr,  # one tuple for both: a cluster has many partitions
+            record.leader,
+            record.leader_epoch,
+            record.partition_epoch,
+            record.recovery_state,
+            record.removing,
+            record.adding,
+            record.directories,
+            record.elr,
+            record.last_known_elr,
+        )
+
+    def changed(self, record: PartitionChangeRecord) -> PartitionRegistration:
+        """Returns the partition after this change. Naming a leader begins a new leader epoch, even for the same one."""
+        begins_epoch = record.leader is not None
+        changes: dict[str, Any] = {
+            name: value for name, value in zip(_CHANGED, record[2:], strict=True) if value is not None
+        }
+        return self._replace(
+            **changes,
+            leader_epoch=self.leader_epoch + begins_epoch,
+            partition_epoch=self.partition_epoch + 1,
+        )
+
+    def record(self, topic_id: TopicId) -> PartitionRecord:
+        """Returns the record of a snapshot."""
+        return PartitionRecord(
+            self.partition_id,
+            topic_id,
+            self.replicas,
+            self.isr,
+            self.leader,
+            self.leader_epoch,
+            self.partition_epoch,
+            self.directories,
+            self.removing,
+            self.adding,
+            self.recovery_state,
+            self.elr,
+            self.last_known_elr,
+        )
+
+
+_CHANGED = PartitionChangeRecord._fields[2:]
