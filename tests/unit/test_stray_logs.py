@@ -23,10 +23,10 @@ from odradek.broker.stray_logs import STRAY_DIRECTORY, renamed
 from odradek.catalog.shard import BeginEpochs, CreateTopic, DeleteTopic
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
-from odradek.core.errors import StorageError
+from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.storage import checkpoints
-from odradek.storage.files import MemoryFiles
+from odradek.storage.files import Crash, MemoryFiles
 
 HOME = Path("/data")
 T0 = 1_700_000_000_000
@@ -269,8 +269,6 @@ def test_a_deletion_that_a_kill_interrupts_is_completed_for_its_record(snapshot:
 
 
 def test_a_deletion_at_the_start_can_be_interrupted_as_well() -> None:
-    from odradek.storage.files import Crash
-
     for steps in range(60):
         files = interrupted_deletion(snapshot=False)
         files.crash_after(steps)
@@ -355,3 +353,84 @@ def test_long_names_are_cut_before_the_partition_and_kept_in_the_directory() -> 
     assert stray.topic == name
     restored(files, name)
     assert Life(files).end(name) == 2
+
+
+def kept_ends(files: MemoryFiles, life: Life) -> dict[UUID, int]:
+    """The end of partition 0 of each topic in the logs and in the directories that were set aside, by the topic's id."""
+    ends = {topic.id: life.end(topic.name) for topic in life.catalog.topics() if isinstance(topic.id, UUID)}
+    for stray in stray_restore.stray_logs(HOME, files):
+        if stray.topic_id is not None and not stray.partition:
+            ends[stray.topic_id] = max(stray.end, ends.get(stray.topic_id, 0))
+    return ends
+
+
+def exchanged_twice(files: MemoryFiles) -> None:
+    """Restores ``flights`` in exchange for a topic of this name, and then that topic in exchange for ``flights``."""
+    (stray,) = (one for one in stray_restore.stray_logs(HOME, files) if one.topic_id == UUID(int=12))
+    restored(files, stray.directory, replace=True)
+
+
+def before_the_exchange() -> MemoryFiles:
+    files = with_stray(clean=True)
+    life = Life(files)
+    life.create("flights", UUID(int=12))
+    life.append("flights", 2)
+    life.stop()
+    restored(files, "flights", replace=True)
+    return files
+
+
+def test_a_restore_that_a_crash_interrupts_loses_nothing() -> None:
+    """The id of the restored directories is in a RemoveTopic record, which the earlier exchange has written."""
+    for steps in range(120):
+        files = before_the_exchange()
+        files.crash_after(steps)
+        try:
+            exchanged_twice(files)
+        except Crash:
+            files.crash()
+            life = Life(files)
+            assert kept_ends(files, life) | {UUID(int=8): 0} == {FLIGHTS: 7, UUID(int=12): 2, UUID(int=8): 0}, steps
+            life.kill()
+        else:
+            break
+    else:
+        pytest.fail("a restore has more than 120 steps")
+    files.crash()
+    life = Life(files)
+    assert life.end("flights") == 2
+    life.stop()
+    Life(files).stop()
+    assert not [path for path in files.data if path.parts[2] == "flights-0" and path.name == checkpoints.LOG_START]
+
+
+def test_a_restore_without_room_for_its_records_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = before_the_exchange()
+
+    def apply(self: Catalog, request: object) -> None:
+        if isinstance(request, CreateTopic):
+            raise KafkaError(ErrorCode.kafka_storage_error, "no space left on device")
+        whole(self, request)  # type: ignore[arg-type]
+
+    whole = Catalog.apply
+    with monkeypatch.context() as patch:
+        patch.setattr(Catalog, "apply", apply)
+        with pytest.raises(StorageError, match=r"cannot be restored: no space left"):
+            exchanged_twice(files)
+    life = Life(files)
+    assert kept_ends(files, life)[UUID(int=12)] == 2
+    life.stop()
+    exchanged_twice(files)
+    life = Life(files)
+    assert life.end("flights") == 2
+    life.stop()
+
+
+def test_a_copy_whose_number_is_written_in_another_way_is_left_alone() -> None:
+    files = with_stray(clean=True)
+    for copy in ("flights-00", "other-00"):
+        for path in [path for path in files.data if "flights-0" in path.parts]:
+            files.write(HOME / copy / path.name, bytes(files.data[path]))
+    Life(files).stop()
+    assert len(stray_restore.stray_logs(HOME, files)) == 2
+    assert {"flights-00", "other-00"} <= set(files.list(HOME))

@@ -78,7 +78,9 @@ def sort_directories(data_dir: Path, files: Files, image: TopicImage) -> Directo
             is_kept = topic_id is not None and image.topic_by_id(topic_id) is not None
             (found.unknown if is_kept else found.doomed).append(name)
         elif matched := PARTITION_DIRECTORY.fullmatch(name):
-            _sort_partition(data_dir, files, image, found, TopicPartition(matched[1], int(matched[2])))
+            partition = TopicPartition(matched[1], int(matched[2]))
+            if str(partition) == name:  # a copy may have a name like ``flights-00``
+                _sort_partition(data_dir, files, image, found, partition)
     return found
 
 
@@ -97,7 +99,10 @@ def _sort_partition(
         if (topic_id.int ^ cast("UUID", topic.id).int).bit_count() <= _DAMAGED_BITS:
             found.topic_ids[name] = found.misread[name] = cast("UUID", topic.id)
             return
-    if topic_id is not None and image.removed_topic(topic_id) == partition.topic:
+    # A directory that was set aside, and whose restoration a crash has interrupted, has a checkpoint of its own. The
+    # removal of its topic may be the exchange that has set it aside.
+    was_aside = files.exists(data_dir / name / checkpoints.LOG_START)
+    if topic_id is not None and not was_aside and image.removed_topic(topic_id) == partition.topic:
         found.doomed.append(name)
     elif topic_id is not None or has_segments(data_dir / name, files):
         found.unknown.append(name)

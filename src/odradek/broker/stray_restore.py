@@ -147,7 +147,10 @@ class _TopicRestore:
         same_id = self._catalog.topic_by_id(topic_id)
         present = self._catalog.topic(self._name)
         if same_id is not None:
-            raise StorageError(f"the catalogue has the topic {same_id.name} with the id of these directories")
+            raise StorageError(
+                f"the catalogue has the topic {same_id.name} with the id of these directories: delete it first, if it "
+                f"has no records that you need (`odradek topics delete {same_id.name}`)"
+            )
         if present is not None and not replace:
             raise StorageError(
                 f"the catalogue has another topic {self._name}: restore under another name with --as NAME, or set the "
@@ -163,6 +166,8 @@ class _TopicRestore:
             lines.append(self._replace(present))
         self._move_back()
         self._catalog.apply(request)
+        for stray in self._strays:  # until now, this file shows a start that a crash has interrupted the restoration
+            self._files.remove(self._data_dir / f"{self._name}-{stray.partition}" / checkpoints.LOG_START)
         missing = count - len(self._strays)
         lines.append(
             f"{self._name} is a topic again (partitions: {count})"
@@ -205,7 +210,6 @@ class _TopicRestore:
         checkpoints.write_offsets(path, starts, files)
         for stray in self._strays:
             source = self._data_dir / stray.directory
-            files.remove(source / checkpoints.LOG_START)
             files.rename(source, self._data_dir / f"{self._name}-{stray.partition}")
         files.sync_dir(self._data_dir)
 
