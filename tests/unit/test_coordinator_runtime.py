@@ -529,6 +529,37 @@ def test_a_broken_log_blocks_only_its_own_groups(caplog: pytest.LogCaptureFixtur
     assert harness.commit(groups[1], "t", {0: 1}) == {0: OK}
 
 
+def test_a_load_that_could_not_read_its_log_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    """For example, no file could be opened. Otherwise the groups would be gone until a restart of the broker."""
+    fails = True
+
+    class Unreadable(WorldLog):
+        def read_bytes(self, offset: int, max_bytes: int) -> bytes:
+            if fails:
+                raise KafkaError(ErrorCode.kafka_storage_error, "read failed: too many open files")
+            return super().read_bytes(offset, max_bytes)
+
+    harness = GroupHarness(partition_count=1)
+    harness.catalog.add("t")
+    log = harness.partitions[0] = Unreadable(harness.world, 0)
+    fails = False
+    harness.restart()
+    harness.commit("g", "t", {0: 7})
+    assert log.high_watermark
+    fails = True
+    with caplog.at_level(logging.ERROR):
+        harness.restart()
+    assert caplog.text.count("cannot be read") == 1
+    assert harness.commit("g", "t", {0: 8}) == {0: ErrorCode.not_coordinator}
+    harness.world.advance(10_000)
+    assert harness.commit("g", "t", {0: 8}) == {0: ErrorCode.not_coordinator}
+    assert caplog.text.count("cannot be read") == 1
+    fails = False
+    harness.world.advance(10_000)
+    assert harness.offset("g", "t", 0) == 7
+    assert harness.commit("g", "t", {0: 8}) == {0: OK}
+
+
 @pytest.mark.behaviour(37, part=True)
 def test_control_batches_and_gaps_of_compaction_are_skipped(harness: GroupHarness) -> None:
     log = harness.partition_of("g")

@@ -6,6 +6,7 @@ import errno
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,28 @@ def test_a_full_disk_is_one_warning_and_its_end_one_line(caplog: pytest.LogCaptu
     assert texts[0].startswith("/logs/flights-0: append failed: No space left on device (errno 28, ")
     assert texts[1] == "writes succeed again; 3 logs or files were affected"
     assert [files.size(log.active.path(".log")) for log in logs] == [log.size for log in logs], "the trials are cut"
+
+
+def test_a_write_that_fails_for_ever_keeps_no_other_from_its_next_attempt() -> None:
+    """For example, the file of one log has reached the limit of a file's size (EFBIG)."""
+    failures, full, tried = WriteFailures(), {1, 2, 3, 4}, []
+
+    def attempt(key: int) -> None:
+        tried.append(key)
+        if key in full:
+            raise OSError(errno.EFBIG, "File too large")
+
+    for key in (1, 2, 3, 4):
+        failures.begin(key, PATH, "append", OSError(errno.EFBIG, "File too large"), partial(attempt, key))
+    full -= {2, 4}
+    assert failures.retry()
+    assert failures.retry()
+    assert set(tried) >= {1, 2, 3}
+    assert failures.retry()
+    assert len(failures) == 2
+    full.clear()
+    assert not failures.retry()
+    assert len(failures) == 0
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EROFS])

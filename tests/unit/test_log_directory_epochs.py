@@ -180,3 +180,68 @@ def test_the_checkpoint_is_on_disk_before_the_recovery_point_moves(broker: Broke
         append(one)
         one.log.flush()
         assert len(synced) == 1
+
+
+def logged(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
+    found = [record.getMessage() for record in caplog.records if record.levelname == level]
+    caplog.clear()
+    return [line for line in found if "indexes are rebuilt" not in line]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_missing_directory_is_one_line(broker: Broker, clean: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Its records were never synced, so no checkpoint knows them after a kill."""
+    with broker.run(clean=clean) as (first, second):
+        append(first)
+        append(second)
+    shutil.rmtree(broker.path / "t-0")
+    with broker.run() as (first, second):
+        assert (first.log.log_end_offset, second.log.log_end_offset) == (0, 1)
+        assert first.leader_epoch == 1
+    (line,) = logged(caplog, "ERROR")
+    assert line.startswith("t-0: ")
+    assert "lost" in line
+    assert "restore" in line
+
+
+def test_a_missing_directory_after_a_clean_stop_is_a_line_although_the_recovery_points_are_lost(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with broker.run(clean=True) as (first, second):
+        append(first)
+    shutil.rmtree(broker.path / "t-0")
+    shutil.rmtree(broker.path / "t-1")
+    (broker.path / "recovery-point-offset-checkpoint").unlink()
+    with broker.run() as (first, second):
+        assert (first.log.log_end_offset, second.log.log_end_offset) == (0, 0)
+    assert [line[:5] for line in logged(caplog, "ERROR")] == ["t-0: ", "t-1: "]
+
+
+def test_an_empty_log_needs_no_directory_after_a_clean_stop(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    with broker.run(clean=True) as (first, _):
+        append(first)
+    shutil.rmtree(broker.path / "t-1")
+    with broker.run():
+        pass
+    assert not logged(caplog, "ERROR")
+
+
+def test_a_creation_that_a_crash_interrupts_is_a_warning_until_another_change(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    for kills in range(3):
+        with broker.run():
+            pass
+        shutil.rmtree(broker.path / "t-1")
+        caplog.clear()
+        with broker.run():
+            pass
+        assert "ERROR" not in caplog.text
+        assert [line[:5] for line in logged(caplog, "WARNING")] == ["t-1: "], kills
+    with broker.run():
+        broker.catalog.apply(CreateTopic("u", UUID(int=2), 1, 1))
+    shutil.rmtree(broker.path / "t-1")
+    caplog.clear()
+    with broker.run():
+        pass
+    assert [line[:5] for line in logged(caplog, "ERROR")] == ["t-1: "]

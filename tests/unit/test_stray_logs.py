@@ -356,7 +356,7 @@ def test_long_names_are_cut_before_the_partition_and_kept_in_the_directory() -> 
 
 
 def kept_ends(files: MemoryFiles, life: Life) -> dict[UUID, int]:
-    """The end of partition 0 of each topic in the logs and in the directories that were set aside, by the topic's id."""
+    """The end of partition 0 of each topic, by its id: of its log, or of its directory that was set aside."""
     ends = {topic.id: life.end(topic.name) for topic in life.catalog.topics() if isinstance(topic.id, UUID)}
     for stray in stray_restore.stray_logs(HOME, files):
         if stray.topic_id is not None and not stray.partition:

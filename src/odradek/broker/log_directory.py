@@ -272,13 +272,15 @@ class LogDirectory:
     ) -> Steps[dict[tuple[str, int], Partition]]:
         """Opens or creates the logs of a topic's partitions that are not open yet. Returns these partitions.
 
-        ``topic_ids``: for each existing directory, the topic's id in its partition.metadata, or None.
+        ``topic_ids``: at a start, for each existing directory, the topic's id in its partition.metadata, or None.
         """
         opened = {}
         for described in topic.partitions:
             key = (topic.name, described.partition_id)
             if key in self.partitions:
                 continue
+            if topic_ids is not None:
+                self._report_missing(topic, TopicPartition(*key), topic_ids)
             partition = opened[key] = Partition(
                 topic.name, described.partition_id, None, self._now_ms, leader_epoch=described.leader_epoch
             )
@@ -288,6 +290,25 @@ class LogDirectory:
                 self.on_growth()
             yield None
         return opened
+
+    def _report_missing(self, topic: Topic, name: TopicPartition, topic_ids: Mapping[str, UUID | None]) -> None:
+        """Reports a directory that is missing at a start, unless a clean stop knows that its log had no record.
+
+        ``Log.reopen`` reports it if a checkpoint knows its records."""
+        path = self.path / str(name)
+        is_there = path.name in topic_ids or self._files.exists(path)
+        if is_there or self._is_missed(name) or (self.clean and name in self._offsets.points):
+            return
+        # The logs of a topic are made in order. So a later one, or a later change, shows that this one was made.
+        later = (f"{topic.name}-{index}" for index in range(name.partition + 1, topic.partition_count))
+        is_newest = self._catalog is not None and topic.id in self._catalog.newest_topics()
+        if not self.clean and is_newest and not any(other in topic_ids for other in later):
+            log.warning("%s: its directory is missing, and is made now: a crash has probably interrupted that", name)
+            return
+        log.error(
+            "%s: its directory is missing: all records that it had are lost. The partition goes on without them, with "
+            "a new leader epoch. To get them back, stop the broker and restore the directory from a copy", name,
+        )  # fmt: skip
 
     def _open(
         self, topic: Topic, partition: Partition, settings: LogConfig, topic_ids: Mapping[str, UUID | None]
@@ -350,7 +371,8 @@ class LogDirectory:
 
     def _is_missed(self, name: TopicPartition) -> bool:
         """Returns whether, at a start, a checkpoint knows records of the partition."""
-        return bool(self._names_at_start) and self._offsets.points.get(name, 0) > 0
+        points, watermarks = self._offsets.points, self._offsets.watermarks
+        return bool(self._names_at_start) and max(points.get(name, 0), watermarks.get(name, 0)) > 0
 
     def _create(self, path: Path, name: TopicPartition, topic: Topic, leader_epoch: int, settings: LogConfig) -> Log:
         self._offsets.remove({name})

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from odradek.batches.encode import pack_record, seal_batch
-from odradek.batches.rows import iter_records
+from odradek.batches.header import scan
+from odradek.batches.rows import batch_rows, iter_records
 from odradek.broker import metadata_mark, metadata_snapshot
 from odradek.broker.metadata_check import MetadataFault, check_log, segment_bases, start_fault
 from odradek.broker.metadata_mark import MetadataMark
@@ -22,7 +23,14 @@ from odradek.broker.scheduler import Steps
 from odradek.catalog import records
 from odradek.catalog.credentials import Credential
 from odradek.catalog.delta import Delta
-from odradek.catalog.records import MetadataRecord, RemoveTopicRecord, TopicId, TopicRecord
+from odradek.catalog.records import (
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicId,
+    TopicRecord,
+)
 from odradek.catalog.shard import CatalogRequest, CatalogShard, CreatePartitions, CreateTopic, Entity, Topic
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
@@ -161,7 +169,7 @@ class Catalog:
         self._new_bytes = 0
         self._snapshot_ms = self._written_ms = now_ms()
         self._mark = mark
-        self._can_move_mark = True
+        self._can_move_mark, self._has_failed_mark = True, False
         self._removed: dict[TopicId, str] = {}
         self._has_read_all = False
 
@@ -250,6 +258,21 @@ class Catalog:
                     case RemoveTopicRecord(topic_id) if topic_id in names:
                         self._removed[topic_id] = names[topic_id]
 
+    def newest_topics(self) -> set[TopicId]:
+        """Returns the topics that the newest change has made or extended. Only for the time of a start.
+
+        A crash may have come before their logs were made. The logs of all other topics were made before the next
+        change. The records of ``BeginEpochs`` and ``RaiseEpochs`` are no such change. Raises OSError."""
+        for segment in reversed(self._log.segments):
+            data = memoryview(self._files.view(segment.path(LOG_SUFFIX)))
+            for pos, header in reversed(list(scan(data))):
+                values = [row.value or b"" for row in batch_rows(data, pos, header)]
+                change = [records.decode(value, lambda data: UUID(bytes=data)) for value in values]
+                if not all(isinstance(record, PartitionChangeRecord) for record in change):
+                    made = (record for record in change if isinstance(record, TopicRecord | PartitionRecord))
+                    return {record.topic_id for record in made}
+        return set()
+
     # --- the mark of synced records -----------------------------------------------------------------------------
 
     def _begin_mark(self, found: MetadataMark | None) -> None:
@@ -266,7 +289,8 @@ class Catalog:
         """Moves the mark to the end of the log, which is synced."""
         if self._mark is not None:
             self._mark = self._mark._replace(end_offset=self._log.log_end_offset)
-            self._write_mark(metadata_mark.move)
+            # After a failure, the file may be missing or another one, so it is replaced as a whole.
+            self._write_mark(metadata_mark.move if self._can_move_mark else metadata_mark.write)
 
     def _write_mark(self, write: Callable[[Path, Files, MetadataMark], None]) -> None:
         """Writes the mark. After a failure the change remains valid: the records are synced, and the mark is older."""
@@ -275,9 +299,9 @@ class Catalog:
         try:
             write(data_dir, self._files, self._mark)
         except OSError as error:
-            if self._can_move_mark:
+            if not self._has_failed_mark:
                 _logger.warning("%s could not be written: %s", data_dir / metadata_mark.FILE, error)
-            self._can_move_mark = False
+            self._can_move_mark, self._has_failed_mark = False, True
         else:
             self._can_move_mark = True
 

@@ -124,7 +124,7 @@ class PartitionLogs:
     def on_metadata_update(self, delta: Delta, image: CatalogImage) -> Steps[None]:
         """Opens, deletes and changes logs. Raises StorageError if a start cannot write."""
         directory = self._directory
-        topic_ids: dict[str, UUID | None] = {}
+        topic_ids: dict[str, UUID | None] | None = None
         if delta.is_initial:
             if not directory.clean:
                 # A log may have lost its end. New records at the lost offsets get a new epoch, so that clients can find

@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Sequence
+from itertools import chain
 from typing import Any, Generic
 
 from odradek.batches.header import HEADER_BYTES
@@ -13,7 +14,7 @@ from odradek.coordinator import jobs
 from odradek.coordinator.append_errors import error_code, is_storage_error, log_failed_append
 from odradek.coordinator.jobs import CheckedRequest, Origin, ShardJob, Waiting, WriteMarker
 from odradek.coordinator.loader import Load, Loader, S, call_on_loaded
-from odradek.coordinator.reloads import CATCH_UP, CATCH_UP_MS, RELOAD, Reloads
+from odradek.coordinator.reloads import CATCH_UP, CATCH_UP_MS, RELOAD, RELOAD_AFTER_READ_MS, Reloads
 from odradek.coordinator.replies import PendingReply, Promise, ReplyQueue, announcement, error_replies
 from odradek.coordinator.services import Services
 from odradek.coordinator.shard import transactional
@@ -72,7 +73,7 @@ class Driver(Generic[S]):
         self._load_offset = 0
         self.awaited: Deferred[Any] | None = None  # the promise that the load waits for
         self._loading: Load | None = None
-        self._is_rebuilt = False
+        self._is_rebuilt = self._is_unreadable = False
         self._reloads: Reloads[S] = Reloads(runtime.steady)
 
     def _new_shard(self) -> S:
@@ -163,20 +164,20 @@ class Driver(Generic[S]):
 
     def on_notice(self, notice: object) -> None:
         """Passes a notice to the shard after its current steps, which may have read the old state."""
-        if self._waiting is None:
-            try:
-                self.shard.on_notice(notice)
-            except Exception:
-                self._fail_shard(jobs.no_request(self._runtime.skew_ms))
+        if self._waiting is not None:
+            self._waiting.append(jobs.without_records(lambda shard: shard.on_notice(notice)))
             return
-        self._waiting.append(jobs.without_records(lambda shard: shard.on_notice(notice)))
+        try:
+            self.shard.on_notice(notice)
+        except Exception:
+            self._fail_shard(jobs.no_request(self._runtime.skew_ms))
 
     def on_clock_jumped(self, by_ms: int) -> None:
         """Moves the shard's times after its current steps, which use the time of their start."""
         if self._current is None or self._waiting is None:
             self.shard.on_clock_jumped(by_ms)
-            return
-        self._waiting.appendleft(jobs.without_records(lambda shard: shard.on_clock_jumped(by_ms)))
+        else:
+            self._waiting.appendleft(jobs.without_records(lambda shard: shard.on_clock_jumped(by_ms)))
 
     # --- work in steps ----------------------------------------------------------------------------------------
 
@@ -502,9 +503,7 @@ class Driver(Generic[S]):
         self._reloads.end()
         reply_to = self.shard.reply_to_dropped
         parked = [(request, promise, reply_to(request, error)) for request, promise in self._parked.values()]
-        waiting = self._replies
-        for _, replies in self._uncommitted:
-            waiting += replies
+        waiting = [*self._replies, *chain.from_iterable(replies for _, replies in self._uncommitted)]
         waiting += self._drop_waiting()
         self._parked, self._records, self._replies, self._uncommitted = {}, [], [], []
         self._record_bytes = HEADER_BYTES
@@ -568,6 +567,9 @@ class Driver(Generic[S]):
             return False
         except (CorruptRecord, KafkaError, StorageError) as error:
             self._give_up(error)
+            if is_storage_error(error):  # the disk, or the limit of open files: the next read may succeed
+                self._is_unreadable = True
+                self._runtime.timers.set(self, RELOAD, self._runtime.steady() + RELOAD_AFTER_READ_MS)
             return False
         return True
 
@@ -580,19 +582,19 @@ class Driver(Generic[S]):
 
     def _finish_load(self) -> None:
         skipped = self.shard.skipped
-        if skipped:
-            self._runtime.skipped_records += skipped.total()
-            for reason, count in skipped.items():
-                log.warning("%s: records skipped in the load: %d (%s)", self, count, reason)
-        self.error = ErrorCode.none
+        self._runtime.skipped_records += skipped.total()
+        for reason, count in skipped.items():
+            log.warning("%s: records skipped in the load: %d (%s)", self, count, reason)
+        self.error, self._is_unreadable = ErrorCode.none, False
         self.step(lambda shard, now_ms: run_first_step(call_on_loaded(shard, now_ms, str(self))))
-        if self._is_rebuilt:  # ``catch_up`` may have failed before: a delay limits the number of rebuilds
-            self._runtime.timers.set(self, CATCH_UP, self._runtime.steady() + CATCH_UP_MS)
-        else:
+        if not self._is_rebuilt:
             self.step(lambda shard, now_ms: shard.catch_up(now_ms))
+        else:  # ``catch_up`` may have failed before: a delay limits the number of rebuilds
+            self._runtime.timers.set(self, CATCH_UP, self._runtime.steady() + CATCH_UP_MS)
 
     def _give_up(self, error: Exception) -> None:
-        log.error("%s: the log cannot be read, all requests get NOT_COORDINATOR: %s", self, error)
+        if not self._is_unreadable:
+            log.error("%s: the log cannot be read, all requests get NOT_COORDINATOR: %s", self, error)
         self.error = ErrorCode.not_coordinator
 
     def __str__(self) -> str:

@@ -1,4 +1,6 @@
-"""The loads of a shard after writes that the disk had no room for, and the reads until such a load begins."""
+"""The loads of a shard after writes that the disk had no room for, and the reads until such a load begins.
+
+A load that fails because the log cannot be read is tried again as well."""
 
 from __future__ import annotations
 
@@ -14,6 +16,8 @@ RELOAD: Hashable = object()
 CATCH_UP_MS = 10_000
 RELOAD_MS = 1_000
 """The shortest time between two such loads: a load may write at its end, and clients try their requests again soon."""
+RELOAD_AFTER_READ_MS = 10_000
+"""The time from a load that could not read the log to the next one."""
 
 
 class Reloads(Generic[S]):

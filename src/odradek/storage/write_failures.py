@@ -107,12 +107,18 @@ class WriteFailures:
             self.on_end(f"{path} {reason}")
 
     def retry(self) -> bool:
-        """Tries the failed writes again, up to the first that fails. Returns whether some are left."""
+        """Tries the failed writes again, up to the first that fails. Returns whether some are left.
+
+        The one that fails is the last of the next attempts: a long write, or a file at its limit, must not keep others
+        that would succeed from being tried.
+        """
         for key, retry in tuple(self._waiting.items()):
             try:
                 retry()
             except OSError as error:
                 if is_passing(error):
+                    if self._waiting.get(key) is retry:
+                        self._waiting[key] = self._waiting.pop(key)
                     return True
                 self._waiting.pop(key, None)
                 self.end(Path(error.filename or ""), f"cannot be written: {error}")
