@@ -43,8 +43,7 @@ from odradek.core.transaction_marker import EndTransactionMarker
 
 log = logging.getLogger("odradek.broker")
 
-LITTLE_RECORDS = 500
-EFFECTS_AT_ONCE = 200
+LITTLE_RECORDS, EFFECTS_AT_ONCE = 500, 200
 
 
 class Driver(Generic[S]):
