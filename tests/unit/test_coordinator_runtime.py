@@ -533,7 +533,7 @@ def test_a_load_that_could_not_read_its_log_is_tried_again(caplog: pytest.LogCap
     """For example, no file could be opened. Otherwise the groups would be gone until a restart of the broker."""
     fails = True
 
-    class Unreadable(WorldLog):
+    class UnreadableForAWhile(WorldLog):
         def read_bytes(self, offset: int, max_bytes: int) -> bytes:
             if fails:
                 raise KafkaError(ErrorCode.kafka_storage_error, "read failed: too many open files")
@@ -541,7 +541,7 @@ def test_a_load_that_could_not_read_its_log_is_tried_again(caplog: pytest.LogCap
 
     harness = GroupHarness(partition_count=1)
     harness.catalog.add("t")
-    log = harness.partitions[0] = Unreadable(harness.world, 0)
+    log = harness.partitions[0] = UnreadableForAWhile(harness.world, 0)
     fails = False
     harness.restart()
     harness.commit("g", "t", {0: 7})
