@@ -73,7 +73,7 @@ package: setup
 test-long: setup
 	@PYTHONPATH=tests $(BIN)/python -m support.caches space
 	$(MAKE) -j2 check $(ARCHIVE)
-	$(BIN)/python -m pytest
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-long} $(BIN)/python -m pytest
 
 # The oldest packages that pyproject.toml accepts, with the pinned tools of the tests; and the newest of all packages.
 test-lowest: setup

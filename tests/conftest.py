@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from support.brokers import RunningBroker, make_broker, unique
 from support.collection import COLLECTED
+from support.examples import LONG, examples
 from support.forks import fork_brokers, plain_brokers
 from support.jvm import KafkaTools, spark_java_options
 from support.spark_session import spark  # noqa: F401  a fixture, one for the folders that use it
@@ -29,8 +30,12 @@ if str(ROOT) not in sys.path:  # tests share bench/apache.py
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 # Every run has the same examples, so that a failure is due to the change of a commit. HYPOTHESIS_PROFILE=explore tries
-# other examples.
-settings.register_profile("repeatable", deadline=None, derandomize=True, database=None, suppress_health_check=_SLOW)
+# other examples. `make test-long` sets the profile "long", with more examples.
+_REPEATABLE: dict[str, Any] = {
+    "deadline": None, "derandomize": True, "database": None, "suppress_health_check": _SLOW
+}  # fmt: skip
+settings.register_profile("repeatable", max_examples=examples(30), **_REPEATABLE)
+settings.register_profile(LONG, max_examples=examples(30), **_REPEATABLE)
 settings.register_profile("explore", deadline=None, max_examples=1000, suppress_health_check=_SLOW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 

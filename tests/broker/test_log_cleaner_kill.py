@@ -111,6 +111,7 @@ def rounds(own_broker: Callable[..., RunningBroker], topic: str, count: int, see
 
 @pytest.mark.claim(14, part="a")
 @pytest.mark.claim(15, part=True)
+@pytest.mark.slow
 def test_kill_9_during_a_cleaning_loses_and_restores_no_record(
     own_broker: Callable[..., RunningBroker], topic: str
 ) -> None:

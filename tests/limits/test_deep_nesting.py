@@ -332,7 +332,7 @@ def test_the_depth_is_found_after_any_type() -> None:
         ["null", "E", "string"],
         {"type": "array", "items": {"type": "array", "items": "F"}},
     ]
-    held = [*EVERYTHING.values(), "B", b"abc", [1.0] * 200, {"k": b"abc"}, Decimal(12), "text", [[b"abc"] * 3] * 70]
+    held = [*EVERYTHING.values(), "B", b"abc", [1.0] * 70, {"k": b"abc"}, Decimal(12), "text", [[b"abc"] * 3] * 7]
     writer = record("N", "int", *kinds, ["null", "N"])
     plain = {"f0": 1} | {f"f{number}": value for number, value in enumerate(held, 1)}
     last = f"f{len(held) + 1}"

@@ -19,8 +19,8 @@ from odradek.broker import fetch_sessions
 from odradek.broker.fetch_sessions import EVICTION_MS, FetchContext, FetchSessions, RequestedPartition
 from odradek.core.errors import ErrorCode, KafkaError
 
-PARTITIONS = 100_000
-LIMIT = 32 << 20
+PARTITIONS, MAX_BYTES, LIMIT = 25_000, fetch_sessions.MAX_BYTES // 4, 8 << 20
+"""The limit of a session cache in these tests, and the allowed growth of memory. All partitions would take more."""
 
 
 class Broker:
@@ -28,7 +28,7 @@ class Broker:
     partitions."""
 
     def __init__(self, slots: int = 1000) -> None:
-        self.sessions = FetchSessions(slots)
+        self.sessions = FetchSessions(slots, MAX_BYTES)
         self._ids = itertools.count(100)
         self._names = itertools.count()
 
@@ -52,6 +52,14 @@ class Broker:
         return rows
 
 
+def test_the_limit_of_a_broker_is_kept() -> None:
+    sessions = FetchSessions(1000)
+    for number in range(20):
+        wanted = [RequestedPartition(f"{number}-{index}", 0, 0, 0) for index in range(5000)]
+        sessions.begin(0, 0, 0, wanted, (), by_id=False, new_id=itertools.count(1 + number).__next__)
+    assert fetch_sessions.MAX_BYTES * 0.8 < sessions.bytes <= fetch_sessions.MAX_BYTES
+
+
 @pytest.mark.parametrize("by_id", [False, True])
 def test_ten_sessions_of_many_unknown_partitions_stay_within_the_limit(by_id: bool) -> None:
     broker = Broker()
@@ -62,7 +70,7 @@ def test_ten_sessions_of_many_unknown_partitions_stay_within_the_limit(by_id: bo
             assert len(broker.begin(wanted, by_id=by_id).wanted) == PARTITIONS // 10
 
     assert bytes_kept(attack) < LIMIT
-    assert broker.sessions.bytes <= fetch_sessions.MAX_BYTES
+    assert broker.sessions.bytes <= MAX_BYTES
 
 
 def test_a_request_whose_session_does_not_fit_is_served_without_a_session() -> None:
@@ -78,7 +86,7 @@ def test_the_bytes_of_a_long_name_are_counted() -> None:
     broker = Broker()
 
     def attack() -> None:
-        for number in range(1000):
+        for number in range(250):
             broker.begin([RequestedPartition(f"{number:05}" * 13_000, 0, 0, 0)])
 
     assert bytes_kept(attack) < LIMIT
@@ -92,7 +100,7 @@ def test_partitions_added_to_a_session_are_counted() -> None:
         for number in range(PARTITIONS // 1000):
             owner = number % 8
             rows = broker.unknown(1000)
-            if broker.sessions.bytes + 1000 * 400 > fetch_sessions.MAX_BYTES:
+            if broker.sessions.bytes + 1000 * 400 > MAX_BYTES:
                 with pytest.raises(KafkaError, match="does not fit") as refusal:
                     broker.grow(contexts[owner], rows, owner)
                 assert refusal.value.code is ErrorCode.fetch_session_id_not_found
@@ -105,15 +113,15 @@ def test_partitions_added_to_a_session_are_counted() -> None:
 
 def test_sessions_of_closed_connections_are_replaced() -> None:
     broker = Broker()
-    first = broker.begin(broker.unknown(40_000), 1)
+    first = broker.begin(broker.unknown(10_000), 1)
     assert first.session_id
-    assert not broker.begin(broker.unknown(40_000), 2).session_id
+    assert not broker.begin(broker.unknown(10_000), 2).session_id
     broker.sessions.owner_gone(1)
     assert broker.sessions.find(first.session_id), "the client may continue the session on another connection"
     assert broker.grow(first, [], 3).session_id == first.session_id
-    assert not broker.begin(broker.unknown(40_000), 2).session_id, "another connection uses the session again"
+    assert not broker.begin(broker.unknown(10_000), 2).session_id, "another connection uses the session again"
     broker.sessions.owner_gone(3)
-    assert broker.begin(broker.unknown(40_000), 2).session_id
+    assert broker.begin(broker.unknown(10_000), 2).session_id
     assert broker.sessions.find(first.session_id) is None
 
 
@@ -129,9 +137,9 @@ def test_one_connection_cannot_take_all_slots() -> None:
 
 def test_sessions_idle_for_two_minutes_are_replaced() -> None:
     broker = Broker()
-    assert broker.begin(broker.unknown(40_000), 1).session_id
-    assert not broker.begin(broker.unknown(40_000), 2, now_ms=EVICTION_MS - 1).session_id
-    assert broker.begin(broker.unknown(40_000), 3, now_ms=EVICTION_MS).session_id
+    assert broker.begin(broker.unknown(10_000), 1).session_id
+    assert not broker.begin(broker.unknown(10_000), 2, now_ms=EVICTION_MS - 1).session_id
+    assert broker.begin(broker.unknown(10_000), 3, now_ms=EVICTION_MS).session_id
 
 
 def test_bytes_are_counted_as_sessions_change_and_end() -> None:
@@ -177,19 +185,19 @@ def _run(steps: Generator[None, None, FetchContext]) -> Iterator[FetchContext | 
 
 def test_a_large_session_is_created_in_steps_of_a_few_partitions() -> None:
     broker = Broker()
-    steps = broker.sessions.begin_in_steps(0, 0, 0, broker.unknown(20_000), [], by_id=False, new_id=lambda: 5, owner=1)
+    steps = broker.sessions.begin_in_steps(0, 0, 0, broker.unknown(10_000), [], by_id=False, new_id=lambda: 5, owner=1)
     sizes = [0]
     for _ in steps:
         session = broker.sessions.find(5)
         assert session is not None
         sizes.append(len(session))
     assert max(after - before for before, after in itertools.pairwise(sizes)) <= fetch_sessions.STEP_PARTITIONS
-    assert sizes[-1] == 20_000
+    assert sizes[-1] == 10_000
 
 
 def test_a_client_that_disconnects_during_the_steps_leaves_no_session() -> None:
     broker = Broker()
-    steps = broker.sessions.begin_in_steps(0, 0, 0, broker.unknown(20_000), [], by_id=False, new_id=lambda: 5, owner=1)
+    steps = broker.sessions.begin_in_steps(0, 0, 0, broker.unknown(10_000), [], by_id=False, new_id=lambda: 5, owner=1)
     next(steps)
     steps.close()
     assert len(broker.sessions) == 0

@@ -12,6 +12,7 @@ from counters import lines_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.consumer_harness import ConsumerHarness
+from support.examples import examples
 from support.group_harness import Pending
 
 from odradek.broker.handlers import k68_consumer_group_heartbeat
@@ -227,7 +228,7 @@ members = st.builds(
 
 
 @given(who=members, target=st.dictionaries(ids, numbers, max_size=20))
-@settings(max_examples=150)
+@settings(max_examples=examples(40))
 def test_records_made_in_steps_equal_those_made_at_once(
     who: ConsumerMember, target: dict[bytes, frozenset[int]]
 ) -> None:

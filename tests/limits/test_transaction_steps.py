@@ -32,9 +32,9 @@ from odradek.transactions.messages import (
 from odradek.transactions.shard import TransactionShard
 from odradek.wire import schemas
 
-LINES_PER_STEP = 30_000
-"""The allowed lines of the broker's code in one step. They take about a millisecond."""
-PARTITIONS = frozenset((f"topic-{number:05}", number % 3) for number in range(16_000))
+LINES_PER_STEP = 15_000
+"""The allowed lines of the broker's code in one step. They take about half a millisecond."""
+PARTITIONS = frozenset((f"topic-{number:05}", number % 3) for number in range(8_000))
 TIMEOUT_MS = 60_000
 OK = ErrorCode.none
 

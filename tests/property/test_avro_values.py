@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from odradek.pipelines.avro_values import AvroReader
 
@@ -148,7 +149,7 @@ def numbers(kind: pa.DataType) -> pa.DataType:
 def test_the_kernel_reads_the_same_values_as_fastavro(number: int) -> None:
     reader = AvroReader(json.dumps(SCHEMAS[number]))
 
-    @settings(max_examples=120)
+    @settings(max_examples=examples(40))
     @given(batches(SCHEMAS[number]))
     def check(data: list[bytes | None]) -> None:
         column = pa.array(data, pa.binary())

@@ -10,6 +10,7 @@ import cramjam
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from odradek.batches import compression
 from odradek.batches.compression import CODES, GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
@@ -74,7 +75,7 @@ def outcome(codec: int, data: bytes, most: int) -> tuple[bytes | None, bytes | N
     return results[0], results[1]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.sampled_from([GZIP, SNAPPY, LZ4, ZSTD]), st.lists(texts, min_size=1, max_size=5), st.booleans())
 def test_steps_unpack_the_same_bytes_as_one_call(codec: int, parts: list[bytes], kafka: bool) -> None:
     data = packed(codec, parts, kafka=kafka)
@@ -88,7 +89,7 @@ def test_steps_unpack_the_same_bytes_as_one_call(codec: int, parts: list[bytes],
             in_steps(codec, data, len(plain) - 1)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.sampled_from([GZIP, SNAPPY, LZ4, ZSTD]),
     st.lists(texts, min_size=1, max_size=3),
@@ -113,7 +114,7 @@ def test_damaged_bytes_have_the_same_outcome_in_steps_and_at_once(
     assert small is None or small == b"refused" or small == at_once
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.sampled_from([GZIP, SNAPPY, LZ4, ZSTD]), st.lists(texts, min_size=1, max_size=4), st.booleans())
 def test_memory_between_steps_is_reserved(codec: int, parts: list[bytes], kafka: bool) -> None:
     """A reservation or a memory map precedes the unpacked data and is large enough for it. If the stream does
@@ -137,7 +138,7 @@ def test_memory_between_steps_is_reserved(codec: int, parts: list[bytes], kafka:
     assert plain.size <= asked[-1] <= MOST
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(35), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(-50, 50), st.booleans(), st.integers(0, 3)), min_size=1, max_size=300),
     st.sampled_from(list(CODES)),

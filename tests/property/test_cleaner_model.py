@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from support.cleaning import compact
+from support.examples import examples
 from support.logs import find_timestamp
 
 from odradek.batches.encode import encode_batch
@@ -253,7 +254,7 @@ class CleanerModel(RuleBasedStateMachine):
 
 
 TestCleanerModel = CleanerModel.TestCase
-TestCleanerModel.settings = settings(max_examples=60, stateful_step_count=25)
+TestCleanerModel.settings = settings(max_examples=examples(20), stateful_step_count=25)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.group_harness import GroupHarness
 
 from odradek.batches.encode import encode_batch
@@ -67,7 +68,7 @@ def messages(draw: st.DrawFn) -> dict[str, Any]:
 
 @pytest.mark.parametrize("version", range(2, 11))
 @given(message=messages(), client_id=st.none() | texts, correlation_id=int32)
-@settings(max_examples=40)
+@settings(max_examples=examples(15))
 def test_a_layout_reads_the_same_values_as_the_schemas(
     version: int, message: dict[str, Any], client_id: str | None, correlation_id: int
 ) -> None:
@@ -101,7 +102,7 @@ def test_a_layout_reads_the_same_values_as_the_schemas(
 
 @pytest.mark.parametrize("version", range(2, 11))
 @given(message=messages(), at=st.floats(0, 1, exclude_max=True), byte=st.integers(0, 255))
-@settings(max_examples=40)
+@settings(max_examples=examples(15))
 def test_a_damaged_frame_gives_no_layout_or_one_with_the_same_values(
     version: int, message: dict[str, Any], at: float, byte: int
 ) -> None:
@@ -160,7 +161,7 @@ plans = st.lists(
     numbers=st.randoms(use_true_random=False),
     knows_epochs=st.booleans(),
 )
-@settings(max_examples=80)
+@settings(max_examples=examples(25))
 def test_a_block_equals_its_records(
     topics: Any, times: int, before: int, behind: int, numbers: Any, knows_epochs: bool
 ) -> None:
@@ -334,7 +335,7 @@ def _play(connection: HarnessConnection, script: list[Any]) -> None:
 
 
 @given(script=events, room=st.sampled_from([1, 4000, 20_000, 10 << 20]))
-@settings(max_examples=120)
+@settings(max_examples=examples(40))
 def test_the_fast_path_equals_the_normal_path(script: list[Any], room: int) -> None:
     short, long = HarnessConnection(short=True), HarnessConnection(short=False)
     with pytest.MonkeyPatch.context() as patch:
@@ -366,7 +367,7 @@ def test_the_fast_path_equals_the_normal_path(script: list[Any], room: int) -> N
     step=st.sampled_from([1, 2, 3]),
     max_bytes=st.sampled_from([1_048_588, 250]),
 )
-@settings(max_examples=120)
+@settings(max_examples=examples(40))
 def test_commits_in_steps_have_the_same_replies_and_records(script: list[Any], step: int, max_bytes: int) -> None:
     # A step runs at the end of a tick. A tick follows each event, so both connections have the same ticks.
     script = [each for event in script for each in (event, "tick")]

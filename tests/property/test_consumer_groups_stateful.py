@@ -18,6 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from support.consumer_harness import Client, ConsumerHarness
+from support.examples import examples
 from support.group_harness import Pending
 
 from odradek.core import pace
@@ -265,7 +266,7 @@ class Groups(RuleBasedStateMachine):
 
 
 TestGroups = Groups.TestCase
-TestGroups.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestGroups.settings = settings(max_examples=examples(30), stateful_step_count=30, deadline=None)
 
 
 class GroupsInSteps(Groups):
@@ -286,4 +287,4 @@ class GroupsInSteps(Groups):
 
 
 TestGroupsInSteps = GroupsInSteps.TestCase
-TestGroupsInSteps.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestGroupsInSteps.settings = settings(max_examples=examples(20), stateful_step_count=30, deadline=None)

@@ -17,7 +17,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Golden:
 @pytest.mark.parametrize("stop", ["clean", "killed"])
 def test_a_damaged_file_loses_nothing_without_a_line(golden: Golden, stop: str, tmp_path: Path) -> None:
     source = getattr(golden, stop)
-    problems = list(check(golden, source, random_damages(source, 30, 36), tmp_path))
+    problems = list(check(golden, source, random_damages(source, 12, 36), tmp_path))
     assert not problems, "\n".join(problems)
 
 

@@ -204,7 +204,7 @@ def fuzz_codecs(count: int, seed: int) -> None:
 
 
 def test_damaged_messages_are_refused_or_parsed() -> None:
-    fuzz_codecs(2000, seed=1)
+    fuzz_codecs(1000, seed=1)
 
 
 @pytest.mark.slow
@@ -421,7 +421,7 @@ def fuzz_whole(directory: Path, count: int, seed: int) -> None:
 
 
 def test_a_broker_survives_damaged_requests(tmp_path: Path) -> None:
-    fuzz_whole(tmp_path, 5000, seed=1)
+    fuzz_whole(tmp_path, 2500, seed=1)
 
 
 @pytest.mark.slow

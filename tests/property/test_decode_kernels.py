@@ -13,6 +13,7 @@ import pytest
 from crc32c import crc32c
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from odradek.batches.arrow import RecordSet
 from odradek.batches.arrow_rows import PlainRecordBatches
@@ -120,7 +121,7 @@ def expected(rows: list[Row], start: int, end: int, types: dict[int, int]) -> li
 
 
 @given(st.lists(batches, min_size=1, max_size=4), st.integers(0, 40), st.integers(0, 300), st.binary(max_size=80))
-@settings(max_examples=80)
+@settings(max_examples=examples(30))
 def test_columns_equal_rows(spec: list[Any], start: int, length: int, cut_off: bytes) -> None:
     data = build(spec)
     rows = list(iter_records(data))
@@ -144,7 +145,7 @@ def test_columns_equal_rows(spec: list[Any], start: int, length: int, cut_off: b
 
 
 @given(st.lists(batches, min_size=1, max_size=3), st.integers(0, 200))
-@settings(max_examples=30)
+@settings(max_examples=examples(15))
 def test_data_cut_at_any_position_gives_the_complete_batches(spec: list[Any], cut: int) -> None:
     data = build(spec)
     kept = data[: max(0, len(data) - cut)]
@@ -171,7 +172,7 @@ damage = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_s
 
 
 @given(st.lists(batches, min_size=1, max_size=3), damage, st.booleans())
-@settings(max_examples=150, phases=WITHOUT_SHRINKING)
+@settings(max_examples=examples(50), phases=WITHOUT_SHRINKING)
 def test_damaged_bytes_raise_corrupt_record_or_are_read(
     spec: list[Any], changes: list[tuple[int, int]], repair: bool
 ) -> None:
@@ -194,7 +195,7 @@ def test_damaged_bytes_raise_corrupt_record_or_are_read(
 
 
 @given(st.binary(max_size=400))
-@settings(max_examples=150)
+@settings(max_examples=examples(50))
 def test_random_bytes_raise_corrupt_record(noise: bytes) -> None:
     body = struct.pack(">hiqqqhii", 0, 3, 0, 0, -1, -1, -1, 4) + noise
     batch = struct.pack(">qiibI", 0, len(body) + 9, 0, 2, crc32c(body)) + body

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
+from support.examples import examples
 from support.group_harness import GroupHarness, Pending, subscription
 
 from odradek.coordinator.reloads import RELOAD_MS
@@ -305,5 +306,5 @@ class Groups(RuleBasedStateMachine):
         assert all(record.value is None or not record.value.members for record in last)
 
 
-Groups.TestCase.settings = settings(stateful_step_count=40, deadline=None)
+Groups.TestCase.settings = settings(max_examples=examples(30), stateful_step_count=40, deadline=None)
 TestGroups = Groups.TestCase

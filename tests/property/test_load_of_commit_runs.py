@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.group_harness import GroupHarness
 from support.world import START_MS
 
@@ -105,7 +106,7 @@ def _loaded(batches: list[bytes], first_offset: int) -> GroupShard:
 
 
 @given(log=logs, pending=st.sampled_from([1, 50, 20_000]), first_offset=st.sampled_from([0, 0, 1, 30]))
-@settings(max_examples=100)
+@settings(max_examples=examples(30))
 def test_loading_a_log_in_runs_equals_replaying_it(log: Any, pending: int, first_offset: int) -> None:
     harness = GroupHarness(partition_count=1)
     _write(harness, log)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from support.examples import examples
 from support.logs import find_timestamp
 
 from odradek.batches.encode import encode_batch
@@ -227,5 +228,5 @@ class LogModel(RuleBasedStateMachine):
         assert all(entry.start_offset <= self.end for entry in epochs)
 
 
-LogModel.TestCase.settings = settings(max_examples=30, stateful_step_count=40)
+LogModel.TestCase.settings = settings(max_examples=examples(12), stateful_step_count=40)
 TestLogModel = LogModel.TestCase

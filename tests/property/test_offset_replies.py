@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.group_harness import GroupHarness
 
 from odradek.core.errors import ErrorCode
@@ -105,7 +106,7 @@ steps_of = st.sampled_from(["commit", "commit", "fetch", "everything", "delete"]
 
 
 @given(steps=st.lists(st.tuples(steps_of, st.sets(st.integers(0, 5), min_size=1)), max_size=30))
-@settings(max_examples=50)
+@settings(max_examples=examples(15))
 def test_the_cache_of_a_fetch_ends_with_the_next_commit(steps: list[tuple[str, set[int]]]) -> None:
     harness = GroupHarness(partition_count=1)
     harness.catalog.add("t", 6)

@@ -7,6 +7,7 @@ import uuid
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from odradek.broker.scheduler import finish
 from odradek.wire import produce_fetch_replies, schemas
@@ -55,7 +56,7 @@ def topic_lists(partition: st.SearchStrategy) -> st.SearchStrategy:
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-@settings(max_examples=15)
+@settings(max_examples=examples(6))
 @given(topics=topic_lists(produced), throttle_ms=st.integers(0, 2**31 - 1))
 def test_produce_replies_equal_those_of_the_schemas(version, topics, throttle_ms) -> None:
     expected = schemas.encode(
@@ -97,7 +98,7 @@ def test_produce_replies_equal_those_of_the_schemas(version, topics, throttle_ms
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-@settings(max_examples=15)
+@settings(max_examples=examples(6))
 @given(topics=topic_lists(fetched()), error=code, session=st.integers(0, 2**31 - 1))
 def test_fetch_replies_equal_those_of_the_schemas(version, topics, error, session) -> None:
     message = {

@@ -164,10 +164,10 @@ def run_scenario(seed: int, events: int) -> Scenario:
 @pytest.mark.claim(108, part=True)
 @pytest.mark.behaviour(55, part=True)
 def test_order_and_counts_are_correct_for_any_failures() -> None:
-    scenarios = [run_scenario(seed, 200) for seed in range(1_500)]
-    assert sum(scenario.retried for scenario in scenarios) > 10_000
-    assert sum(len(scenario.given_up) for scenario in scenarios) > 500
-    assert sum(len(scenario.appended) for scenario in scenarios) > 20_000
+    scenarios = [run_scenario(seed, 200) for seed in range(500)]
+    assert sum(scenario.retried for scenario in scenarios) > 3_300
+    assert sum(len(scenario.given_up) for scenario in scenarios) > 160
+    assert sum(len(scenario.appended) for scenario in scenarios) > 6_600
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from odradek.batches import record_validation
 from odradek.batches.compression import CODES, compress
@@ -91,7 +92,7 @@ def runs(draw: st.DrawFn) -> list[tuple[bytes | None, bytes | None, int, list[tu
     return rows
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(runs(), st.sampled_from(list(CODES)))
 def test_the_check_finds_the_same_as_a_reader(rows: list[tuple[object, ...]], codec: str) -> None:
     records = [one(key, value, delta, n, headers) for n, (key, value, delta, headers) in enumerate(rows)]  # type: ignore[arg-type]
@@ -103,7 +104,7 @@ def test_the_check_finds_the_same_as_a_reader(rows: list[tuple[object, ...]], co
     assert checked(data) == (min(deltas), max(deltas), any(row.key is None for row in read))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(runs(), st.randoms(use_true_random=False), st.data())
 def test_records_that_no_reader_can_read_are_refused(
     rows: list[tuple[object, ...]], chance: random.Random, data: st.DataObject

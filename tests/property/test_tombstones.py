@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.group_harness import GroupHarness
 from support.world import START_MS
 
@@ -60,7 +61,7 @@ def test_tombstones_are_replayed_like_single_records(of: list[tuple[str, str | N
     assert list(one.groups) == list(other.groups)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(12))
 @given(st.lists(st.tuples(names, names, partitions), max_size=6), st.lists(names, min_size=1, max_size=4))
 def test_deleted_groups_stay_deleted(commits: list[tuple[str, str, list[int]]], gone: list[str]) -> None:
     harness = GroupHarness(partition_count=1)

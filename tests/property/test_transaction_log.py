@@ -12,6 +12,7 @@ from pathlib import Path
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from support.examples import examples
 
 from odradek.batches.aborted_transactions import rolled_back
 from odradek.batches.encode import encode_batch
@@ -259,5 +260,5 @@ class TransactionLog(RuleBasedStateMachine):
             }
 
 
-TransactionLog.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
+TransactionLog.TestCase.settings = settings(max_examples=examples(15), stateful_step_count=40)
 TestTransactionLog = TransactionLog.TestCase

@@ -13,6 +13,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from support.examples import examples
 from support.transaction_harness import TransactionHarness
 
 from odradek.core.errors import ErrorCode, KafkaError
@@ -215,5 +216,5 @@ class Transactions(RuleBasedStateMachine):
         assert opened == self.model.unstable
 
 
-Transactions.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Transactions.TestCase.settings = settings(max_examples=examples(20), stateful_step_count=40, deadline=None)
 TestTransactions = Transactions.TestCase

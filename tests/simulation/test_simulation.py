@@ -1,4 +1,4 @@
-"""Groups in a simulated world: 100 seeds always, 10,000 in the long suite. See sim_scenario for the invariants.
+"""Groups in a simulated world: 30 seeds always, 10,000 in the long suite. See sim_scenario for the invariants.
 
 Each run is a separate command with a fixed hash seed, because the order of a set of strings differs between processes:
 a failure repeats with the command that its message names.
@@ -32,15 +32,15 @@ def simulate(*arguments: str, timeout_s: float) -> subprocess.CompletedProcess[s
 @pytest.mark.claim(59, 64, 92, part=True)
 @pytest.mark.behaviour(36)
 @pytest.mark.behaviour(18, 37, 38, 45, part=True)
-def test_the_invariants_hold_in_100_seeds() -> None:
-    run = simulate("0-99", timeout_s=600)
+def test_the_invariants_hold_in_30_seeds() -> None:
+    run = simulate("0-29", timeout_s=600)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "100 seeds, 0 failed" in run.stdout
+    assert "30 seeds, 0 failed" in run.stdout
 
 
 @pytest.mark.slow
 def test_the_invariants_hold_in_10_000_seeds() -> None:
-    run = simulate("100-10099", "--jobs", str(os.cpu_count() or 1), timeout_s=7_200)
+    run = simulate("0-9999", "--jobs", str(os.cpu_count() or 1), timeout_s=7_200)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "10000 seeds, 0 failed" in run.stdout
 

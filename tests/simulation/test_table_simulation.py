@@ -1,6 +1,6 @@
 """Drivers, a table's store and a group in a simulated world: see sim_table for the invariants.
 
-200 seeds and all planted bugs always, 20,000 seeds in the long suite.
+60 seeds and all planted bugs always, 20,000 seeds in the long suite.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ FIRST_SEEDS = {
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def test_the_invariants_hold_in_200_seeds() -> None:
-    results = [attempt(seed) for seed in range(200)]
+def test_the_invariants_hold_in_60_seeds() -> None:
+    results = [attempt(seed) for seed in range(60)]
     assert [(seed, failure) for seed, (_, _, failure) in enumerate(results) if failure] == []
-    assert sum(batches for batches, _, _ in results) > 1_500
-    assert sum(drivers for _, drivers, _ in results) > 1_000
+    assert sum(batches for batches, _, _ in results) > 450
+    assert sum(drivers for _, drivers, _ in results) > 300
 
 
 @pytest.mark.slow
 def test_the_invariants_hold_in_20_000_seeds() -> None:
-    command = [sys.executable, "-m", "tests.simulation.tables", "1000-20999", "--jobs", str(os.cpu_count() or 1)]
+    command = [sys.executable, "-m", "tests.simulation.tables", "0-19999", "--jobs", str(os.cpu_count() or 1)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=7_200, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert re.match("20000 seeds, 0 failed", run.stdout), run.stdout

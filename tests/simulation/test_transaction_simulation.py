@@ -1,6 +1,6 @@
 """Transactions in a simulated world with a crash possible at each append: see sim_transactions for the invariants.
 
-40 seeds and five planted faults always, 10,000 seeds in the long suite.
+15 seeds and five planted faults always, 10,000 seeds in the long suite.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ def simulate(*arguments: str, timeout_s: float) -> subprocess.CompletedProcess[s
     )
 
 
-def test_the_invariants_hold_in_40_seeds() -> None:
-    run = simulate("0-39", timeout_s=600)
+def test_the_invariants_hold_in_15_seeds() -> None:
+    run = simulate("0-14", timeout_s=600)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "40 seeds, 0 failed" in run.stdout
+    assert "15 seeds, 0 failed" in run.stdout
     counts = re.search(r"(\d[\d,]*) transactions, (\d[\d,]*) crashes", run.stdout)
     assert counts is not None, run.stdout
     transactions, crashes = (int(count.replace(",", "")) for count in counts.groups())
-    assert transactions > 500
-    assert crashes > 50
+    assert transactions > 190
+    assert crashes > 19
 
 
 @pytest.mark.slow
 def test_the_invariants_hold_in_10_000_seeds() -> None:
-    run = simulate("100-10099", "--jobs", str(os.cpu_count() or 1), timeout_s=7_200)
+    run = simulate("0-9999", "--jobs", str(os.cpu_count() or 1), timeout_s=7_200)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "10000 seeds, 0 failed" in run.stdout
 

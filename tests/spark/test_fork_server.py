@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support.brokers import eventually
-from support.fork_server import COMMAND, ForkServer
+from support.fork_server import EMPTY, ForkServer
 from support.forks import plain_brokers
 
 from odradek.testing.cluster import BrokerProcess
@@ -37,7 +37,7 @@ sys.exit(int(sys.argv[1]))
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    server = ForkServer(COMMAND)
+    server = ForkServer(EMPTY)
     path = tmp_path_factory.mktemp("forks") / "python"
     server.write_program(path)
     yield str(path)
@@ -118,7 +118,7 @@ def test_the_session_s_workers_are_forks(spark: Any) -> None:
 
 
 def test_callers_killed_before_their_answer_end_nothing_else(tmp_path: Path) -> None:
-    server = ForkServer(COMMAND)
+    server = ForkServer(EMPTY)
     program = tmp_path / "python"
     server.write_program(program)
     environment = os.environ | {"GIVEN": "", "PYTHONPATH": str(tmp_path)}

@@ -34,6 +34,8 @@ from pathlib import Path
 from odradek.wire import api_keys, schemas
 
 BROKER, COMMAND, MEMBER, SPARK = "broker", "command", "member", "spark"
+EMPTY = "empty"
+"""Forks of a process without our modules, for tests of this module."""
 _BROKER_MODULES = (
     "uvloop",
     "odradek.broker.clock",
@@ -82,6 +84,8 @@ _COMMAND_MODULES = (
     "odradek.client.consumer.engine",
     "odradek.client.producer.columns",
     "odradek.client.producer.engine",
+    "odradek.storage.clean_columns",
+    "odradek.storage.cleaner",
 )
 _MEMBER_MODULES = ("aiokafka", "confluent_kafka", "kafka", "odradek", "support.brokers")
 _SPARK_MODULES = (
@@ -119,7 +123,13 @@ _CLIENT_MESSAGES = {
     api_keys.FIND_COORDINATOR: (5,), api_keys.OFFSET_FETCH: (9,), api_keys.OFFSET_COMMIT: (9,),
     api_keys.DESCRIBE_GROUPS: (6,), api_keys.CONSUMER_GROUP_DESCRIBE: (1,),
 }  # fmt: skip
-_MODULES = {BROKER: _BROKER_MODULES, COMMAND: _COMMAND_MODULES, MEMBER: _MEMBER_MODULES, SPARK: _SPARK_MODULES}
+_MODULES = {
+    BROKER: _BROKER_MODULES,
+    COMMAND: _COMMAND_MODULES,
+    MEMBER: _MEMBER_MODULES,
+    SPARK: _SPARK_MODULES,
+    EMPTY: (),
+}
 _CALL_BYTES = 1 << 20
 _FLUSH_FAILED = 120
 """Python's exit code if the last bytes of a stream cannot be written."""
@@ -233,7 +243,8 @@ def serve(name: str, kind: str) -> None:
     read, written = schemas.Kind.RESPONSE, schemas.Kind.REQUEST
     if kind == BROKER:
         read, written = written, read
-    for key, versions in (_BROKER_MESSAGES if kind == BROKER else _CLIENT_MESSAGES).items():
+    messages = {BROKER: _BROKER_MESSAGES, EMPTY: {}}.get(kind, _CLIENT_MESSAGES)
+    for key, versions in messages.items():
         for version in versions:
             with contextlib.suppress(KeyError, ValueError):
                 schemas.encode(key, version, written, {})
@@ -241,6 +252,7 @@ def serve(name: str, kind: str) -> None:
                 schemas.decode(key, version, read, b"")
             with contextlib.suppress(ValueError):
                 schemas.decode_short(key, version, b"", 0)
+    os.nice = lambda increment: 0  # beside other work, a cleaner of low priority would take minutes
     gc.collect()
     gc.freeze()  # otherwise each child's garbage collections would copy the memory of all of these objects
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from odradek.client import errors
 from odradek.core.consumer_protocol import decode_assignment, encode_assignment
@@ -68,7 +69,7 @@ def encoded(version: int, message: dict[str, Any]) -> bytes:
 
 
 @given(st.sampled_from(VERSIONS), replies)
-@settings(max_examples=150)
+@settings(max_examples=examples(50))
 def test_fetch_replies_of_every_version_are_parsed(version: int, message: dict[str, Any]) -> None:
     reply = fetch_wire.parse_reply(version, memoryview(encoded(version, message)), 9)
     assert reply.throttle_ms == message["throttle_time"]
@@ -105,7 +106,7 @@ def test_records_are_a_view_of_the_reply() -> None:
 
 
 @given(st.sampled_from(VERSIONS), replies, st.integers(0, 10_000), st.integers(0, 255), st.integers(0, 200))
-@settings(max_examples=300)
+@settings(max_examples=examples(80))
 def test_damaged_fetch_replies_are_parsed_or_raise_value_error(
     version: int, message: dict[str, Any], position: int, byte: int, cut: int
 ) -> None:

@@ -8,6 +8,7 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from odradek.core.ids import java_string_hash
 from odradek.groups.assignors import RANGE, UNIFORM, MemberSpec, Partitions, assign, hash_order, uuid_hash
@@ -67,7 +68,7 @@ def check(members: dict[str, MemberSpec], counts: dict[bytes, int], assignment: 
     assert all(topic_id in members[who[0]].topics for (topic_id, _), who in owners.items())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(groups(same=True))
 def test_members_with_equal_subscriptions_share_evenly_and_move_few_partitions(
     group: tuple[dict[str, MemberSpec], dict[bytes, int]],
@@ -87,7 +88,7 @@ def test_members_with_equal_subscriptions_share_evenly_and_move_few_partitions(
         assert len(kept) >= min(len(had), share)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(groups(same=False))
 def test_members_with_different_subscriptions_are_balanced(
     group: tuple[dict[str, MemberSpec], dict[bytes, int]],
@@ -103,9 +104,13 @@ def test_members_with_different_subscriptions_are_balanced(
     assert flat(assignment_of(again, counts, homogeneous=False)) == flat(assignment)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(groups(same=False))
-def test_the_largest_share_is_the_smallest_possible(group: tuple[dict[str, MemberSpec], dict[bytes, int]]) -> None:
+def test_the_largest_share_of_few_partitions_is_at_most_one_above_the_smallest_possible(
+    group: tuple[dict[str, MemberSpec], dict[bytes, int]],
+) -> None:
+    """As in Kafka, partitions move one at a time: for topics a and b of two partitions each and members that read a,
+    ab, ab and b, one member may have both partitions of a, and the member that reads b none."""
     members, counts = group
     counts = {topic_id: min(count, 2) for topic_id, count in counts.items()}
     members = {name: spec._replace(assigned={}) for name, spec in members.items()}
@@ -113,10 +118,11 @@ def test_the_largest_share_is_the_smallest_possible(group: tuple[dict[str, Membe
     rows = list(flat(assignment))
     readers = [[name for name, spec in members.items() if topic_id in spec.topics] for topic_id, _ in rows]
     spread = [sorted(map(choice.count, members)) for choice in itertools.product(*readers)]
-    assert max(loads(assignment, members)) == min(sizes[-1] for sizes in spread)
+    smallest = min(sizes[-1] for sizes in spread)
+    assert smallest <= max(loads(assignment, members)) <= smallest + 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(35), deadline=None)
 @given(groups(same=False))
 def test_ranges_are_consecutive_and_in_order(group: tuple[dict[str, MemberSpec], dict[bytes, int]]) -> None:
     members, counts = group
