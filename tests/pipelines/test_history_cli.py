@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.brokers import Wire
 from support.publish import create_topic, numbers, publish
 
 import odradek
+from odradek.batches.encode import encode_batch
 from odradek.cli.main import run
 from odradek.cli.pipeline_options import HistoryLine
 from odradek.client.admin import Admin
-from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.core.effects import SimpleRecord
+from odradek.core.ids import OffsetAndMetadata, TopicPartition, partition_for_group
+from odradek.core.records import OffsetCommitValue, offset_key, offset_value
+from odradek.history import report
 from odradek.pipelines import report_history
 from odradek.pipelines.history_options import ReportOptions
 from odradek.pipelines.options import declared_options
+from odradek.wire.api_keys import PRODUCE
 
 EVIL = "<script>alert(1)</script>"
 TABLES = {
@@ -48,6 +55,47 @@ def address() -> Iterator[str]:
                 for offset in offsets:
                     admin.alter_group_offsets(group, {TopicPartition("orders", 0): OffsetAndMetadata(offset)})
         yield broker.bootstrap_servers
+
+
+@pytest.mark.parametrize(
+    ("ms", "json_time", "shown"),
+    [
+        (253_402_300_799_999, "9999-12-31T23:59:59.999000+00:00", "9999-12-31 23:59:59"),
+        (253_402_300_800_007, 253_402_300_800_007, "253402300800007000 µs"),
+        (9_223_372_036_854_775, 9_223_372_036_854_775, "9223372036854775000 µs"),
+        (-62_135_596_800_000, "0001-01-01T00:00:00+00:00", "0001-01-01 00:00:00"),
+    ],
+)
+def test_times_beyond_the_calendar(
+    ms: int, json_time: str | int, shown: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """As another program may write them. The report has no other year, and its plots leave the time out."""
+    assert report._time_text(ms * 1000) == shown
+    assert report._plot_time(ms * 1000) == (None if "µs" in shown else shown)
+    if ms not in (253_402_300_799_999, 253_402_300_800_007):
+        return
+    with odradek.Broker() as broker, Wire(broker.bootstrap_servers, client_id="__admin_client") as wire:
+        create_topic(broker.bootstrap_servers, "orders")
+        publish(broker.bootstrap_servers, "orders", numbers(9))
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.alter_group_offsets("g", {TopicPartition("orders", 0): OffsetAndMetadata(5)})
+        value = offset_value(OffsetCommitValue(3, -1, "", ms))
+        records = encode_batch([SimpleRecord(offset_key("g", "orders", 0), value)], now_ms=time.time_ns() // 1_000_000)
+        of = {"index": partition_for_group("g", 50), "records": records}
+        topics = [{"name": "__consumer_offsets", "partition_data": [of]}]
+        asked = {"transactional_id": None, "acks": -1, "timeout": 10_000, "topic_data": topics}
+        assert wire.call(PRODUCE, 9, asked).responses[0].partition_responses[0].error_code == 0
+        assert history(broker.bootstrap_servers, "--json", "--report", tmp_path / "page.html") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert json_time in [one["commit_timestamp"] for one in proof(found)]
+    assert shown in (tmp_path / "page.html").read_text()
+
+
+def proof(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """The commits that show the rewind from 5 to 3."""
+    (row,) = [row for row in found["findings"] if row["kind"] == "rewind"]
+    commits: list[dict[str, Any]] = row["proof"]
+    return commits
 
 
 def history(address: str, *more: str | Path) -> int:

@@ -74,6 +74,43 @@ def test_a_default_of_another_type_is_refused(kind: Any, default: Any) -> None:
         AvroDecoder(json.dumps(schema))
 
 
+RECORD = {"type": "record", "name": "Q", "fields": [{"name": "z", "type": "int"}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "first", "then"),
+    [
+        ([RECORD, "null"], None, "Q", "null"),
+        ([{"type": "map", "values": "int"}, "long"], 5, "map", "long"),
+        ([{"type": "array", "items": "int"}, "string"], "a", "array", "string"),
+        ([{"type": "enum", "name": "E", "symbols": ["A"]}, "null"], None, "E", "null"),
+        (["int", "long"], 1 << 40, "int", "long"),
+        ([{"type": "fixed", "name": "F", "size": 2}, "string"], "abc", "F", "string"),
+    ],
+    ids=str,
+)
+def test_a_default_that_java_reads_as_another_type_is_refused(kind: Any, default: Any, first: str, then: str) -> None:
+    """Java refuses the null defaults, and gives other values for the others."""
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": kind, "default": default}]}
+    with pytest.raises(ConfigError, match=f"Avro for Java reads it as {first}: put {then} first in its union"):
+        AvroDecoder(json.dumps(schema))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1.5", 1.5), (" -Infinity ", float("-inf")), (".5e3", 500.0), ("NaN", None), ("nan", ValueError),
+     ("1_0", ValueError), ("", ValueError)],
+)  # fmt: skip
+def test_the_default_of_a_double_may_be_a_text_as_in_java(text: str, value: Any) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "double", "default": text}]}
+    if value is ValueError:
+        with pytest.raises(ConfigError, match=r"no double|must match schema type: double"):
+            AvroDecoder(json.dumps(schema))
+        return
+    found = with_values(_parse(json.dumps(schema)))["fields"][0]["default"]
+    assert found == value if value is not None else found != found
+
+
 def test_a_decimal_with_more_digits_than_a_column_is_one_line() -> None:
     schema = {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2}
     with pytest.raises(ConfigError, match="a decimal of precision 64, but a column has at most 38 digits"):

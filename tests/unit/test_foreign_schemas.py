@@ -11,7 +11,7 @@ import pytest
 from odradek.core.errors import ConfigError
 from odradek.pipelines.avro import AvroDecoder
 from odradek.pipelines.schema_text import field_names
-from odradek.pipelines.values import read_schema
+from odradek.pipelines.values import read_schema, read_writer_schemas
 
 RECORD: dict[str, Any] = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
 DECIMAL = {"type": "bytes", "logicalType": "decimal"}
@@ -45,6 +45,13 @@ def test_a_schema_of_another_kind_is_named(text: str, says: str) -> None:
             read(text)
         assert says in str(refused.value)
         assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", [BOTH[0][0], PROTO, '{"type": "recrod"}', "no.avsc"])
+def test_the_error_of_a_writer_schema_has_its_id(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^writer schema 7: .*schema") as refused:
+        AvroDecoder(json.dumps(RECORD), "confluent", {3: json.dumps(RECORD), **read_writer_schemas({7: text})})
+    assert "\n" not in str(refused.value)
 
 
 def test_schemas_of_the_other_value_format_are_named() -> None:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import random
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -102,6 +103,72 @@ def test_what_json_cannot_hold_is_refused_with_its_row() -> None:
         json_records(pa.record_batch({"x": [1.0, float("nan")]}), None, 11)
     with pytest.raises(ValueError, match="column x has the type duration"):
         json_records(pa.record_batch({"x": pa.array([1], pa.duration("s"))}), None, 1)
+
+
+TWICE = "more than once: JSON can hold it once"
+FAR = "a time is beyond the calendar of Arrow"
+
+
+@pytest.mark.parametrize(
+    ("column", "json_text"),
+    [
+        (pa.array([0.1, 1e10, None], pa.float32()), ["0.1", "1e+10", "null"]),
+        (pa.array([0.1, 2], pa.float16()), ["0.1", "2.0"]),
+        (pa.array([[0.1], None, []], pa.list_(pa.float32())), ["[0.1]", "null", "[]"]),
+        (pa.array([1], pa.time64("ns")), ['"00:00:00.000000001"']),
+        (pa.array([1], pa.timestamp("ns", "Europe/Berlin")), ['"1970-01-01T01:00:00.000000001+01:00"']),
+        (pa.array([[1]], pa.list_(pa.timestamp("ns"))), ['["1970-01-01T00:00:00.000000001"]']),
+        (pa.array([[], None, [("a", 1)]], pa.map_(pa.string(), pa.int8())), ["{}", "null", '{"a":1}']),
+        (pa.array([[(b"a", [1.5])]], pa.map_(pa.binary(), pa.list_(pa.float32()))), ['{"a":[1.5]}']),
+        (pa.array([[(1, 2)]], pa.map_(pa.date32(), pa.int8())), ['{"1970-01-02":2}']),
+        (pa.array([[("x", [("y", 1)])]], pa.map_(pa.string(), pa.map_(pa.string(), pa.int8()))), ['{"x":{"y":1}}']),
+        (pa.array([{"a": None, "b": [True]}, None]), ['{"a":null,"b":[true]}', "null"]),
+        (pa.array([[1, 2], None], pa.list_(pa.int8(), 2)), ["[1,2]", "null"]),
+        (pa.array([Decimal("1" * 70)], pa.decimal256(76, 0)), ["1" * 70]),
+        (pa.array(["a", "b", "a"]).dictionary_encode(), ['"a"', '"b"', '"a"']),
+        (pa.array([{}, None], pa.struct([])), ["{}", "null"]),
+    ],
+    ids=lambda one: str(one.type) if isinstance(one, pa.Array) else "",
+)
+def test_a_cell_has_the_digits_of_its_own_type(column: pa.Array, json_text: list[str]) -> None:
+    whole = pa.concat_arrays([column, column])
+    for part in (column, whole.slice(len(column))):
+        assert values(pa.record_batch({"x": part})) == [f'{{"x":{text}}}' for text in json_text]
+    assert all(json.loads(text) is not Ellipsis for text in json_text)
+
+
+@pytest.mark.parametrize(
+    ("column", "says"),
+    [
+        (pa.array([0, 1 << 50], pa.timestamp("s")), f"row 2: {FAR} (1125899906842624): leave it out"),
+        (pa.array([0, 1 << 62], pa.timestamp("us", "UTC")), f"row 2: {FAR} (4611686018427387904): leave it out"),
+        (pa.array([0, 10**8], pa.date32()), f"row 2: {FAR} (100000000): leave it out"),
+        (pa.array([[], [1 << 62]], pa.list_(pa.timestamp("us"))), f"row 2: {FAR} (4611686018427387904): leave it out"),
+        (
+            pa.array([[], [("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int8())),
+            f"row 2: a map has the key 'a' {TWICE}",
+        ),
+        (pa.array([[], [(b"\xff", 2)]], pa.map_(pa.binary(), pa.int8())), "row 2: a key of a map is not UTF-8"),
+        (pa.array([None, [{"a": float("inf")}]]), "row 2: inf is no number in JSON"),
+        (
+            pa.array([None, [1]], pa.list_(pa.duration("s"))),
+            "column x has the type duration[s], which JSON",
+        ),
+        (
+            pa.StructArray.from_arrays([[1], [2]], fields=[pa.field("a", pa.int64())] * 2),
+            f"column x has the field 'a' {TWICE}",
+        ),
+    ],
+    ids=lambda one: str(one.type) if isinstance(one, pa.Array) else "",
+)
+def test_a_cell_without_json_is_refused(column: pa.Array, says: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(says)}"):
+        values(pa.record_batch({"x": column}))
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match=f"the table has column 'x' {TWICE}"):
+        values(pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"]))
 
 
 def test_a_table_of_records_without_a_value_is_not_ordinary() -> None:

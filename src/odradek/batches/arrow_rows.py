@@ -82,6 +82,15 @@ def parts_by_time(batches: Iterable[RowBatch]) -> Iterator[pa.RecordBatch | RowB
             yield record_batch(_RowColumns([part]), *part.partition, part.columns) if fits else part
 
 
+def without_times(batch: RowBatch) -> pa.RecordBatch:
+    """Returns records whose times no column holds, as columns in which the timestamp is null."""
+    found = record_batch(_RowColumns([batch]), *batch.partition, batch.columns)
+    at = found.schema.get_field_index("timestamp")
+    if at < 0:
+        return found
+    return found.set_column(at, found.schema.field(at), pa.nulls(batch.num_rows, found.schema.field(at).type))
+
+
 class _RowBlobs:
     __slots__ = ("data", "ends", "is_there", "nulls")
 

@@ -154,6 +154,7 @@ class PartitionReader:
     def read(
         self, start: int, end: int, *, start_leader_epoch: int = NO_EPOCH, end_leader_epoch: int = NO_EPOCH,
         surveyed: Callable[[BatchSpans], None] | None = None, passed: Callable[[int, int], None] | None = None,
+        null_times: bool = False,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         """Yields all records with ``start <= offset < end``, in order. Offsets without a record are skipped.
 
@@ -164,12 +165,13 @@ class PartitionReader:
         reader without ``end_leader_epoch`` raises the error.
 
         ``surveyed`` gets the offset spans of the fetched batches before their records are yielded. ``passed`` gets the
-        start and end offset of a fetch after the caller has used its records.
+        start and end offset of a fetch after the caller has used its records. With ``null_times``, the column timestamp
+        is null for a time that it does not hold.
 
         Raises the errors of ``fetch``, LogTruncated, and RequestTimedOut if the log does not reach ``end`` within
         ``default_api_timeout_ms``; its subclass RecordsWithheld if the log reaches ``end`` but no record comes.
         """
-        decode = self._arrow if surveyed is None else partial(self._arrow, surveyed=surveyed)
+        decode: _Decode[pa.RecordBatch] = partial(self._arrow, surveyed=surveyed, null_times=null_times)
         return self._read_ahead(start, end, (start_leader_epoch, end_leader_epoch), decode, passed)
 
     def read_batches(self, start: int, end: int) -> Iterator[pa.RecordBatch | RowBatch]:
@@ -242,12 +244,17 @@ class PartitionReader:
         return found
 
     def _arrow(
-        self, reply: FetchReplyPartition, position: int, end: int, surveyed: Callable[[BatchSpans], None] | None = None
+        self,
+        reply: FetchReplyPartition,
+        position: int,
+        end: int,
+        surveyed: Callable[[BatchSpans], None] | None = None,
+        null_times: bool = False,
     ) -> _DecodedFetch[pa.RecordBatch]:
         found = self._batches(reply, position, end, surveyed)
         if record_set() is RowSet:  # without the packages of the extra ``arrow``, all records are rows, with any time
             return found
-        return found._replace(content=_columns_only(found.content))
+        return found._replace(content=_columns_only(found.content, null_times=null_times))
 
     def _batches(
         self, reply: FetchReplyPartition, position: int, end: int, surveyed: Callable[[BatchSpans], None] | None = None
@@ -290,11 +297,17 @@ class PartitionReader:
                     yield row
 
 
-def _columns_only(batches: Iterator[pa.RecordBatch | RowBatch]) -> Iterator[pa.RecordBatch]:
-    """Yields RecordBatches. Raises TimeOutOfRange at a record whose time no column holds, after those before it."""
+def _columns_only(batches: Iterator[pa.RecordBatch | RowBatch], *, null_times: bool) -> Iterator[pa.RecordBatch]:
+    """Yields RecordBatches. At a record whose time no column holds, the time is null with ``null_times``. Otherwise
+    raises TimeOutOfRange there, after the records before it."""
     for batch in batches:
         if isinstance(batch, RowBatch):
-            batch.refuse("reading columns")
+            if not null_times:
+                batch.refuse("reading columns")
+            from odradek.batches.arrow_rows import without_times
+
+            yield without_times(batch)
+            continue
         yield batch
 
 

@@ -17,7 +17,7 @@ from odradek.core.record_schemas import RECORD_TYPES
 from odradek.core.records import UnknownRecord, decode
 from odradek.history.columns import KINDS, OFFSET_COMMIT, RARE_COLUMNS, SCHEMA, TIME, UNKNOWN
 from odradek.history.decode_kernel import COMMIT, RARE, Array, ParsedRecords, gather
-from odradek.history.group_records import Row, rare_row
+from odradek.history.group_records import Row, rare_row, unknown_row
 
 NEEDED = ("key", "value", "partition", "offset", "timestamp")
 """The input columns that ``decode_batch`` uses."""
@@ -49,13 +49,16 @@ def decode_batch(batch: pa.RecordBatch, topic_names: Mapping[bytes, str] | None 
     pairs = batch.column("key"), batch.column("value")
     (keys, key_ends, has_key), (values, value_ends, has_value) = (_flat(column) for column in pairs)
     found = ParsedRecords(keys, key_ends, has_key, values, value_ends, has_value)
-    rare = _rare_rows(found, pairs, topic_names or {})
+    late = batch.column("timestamp").is_null()
+    if batch.column("timestamp").null_count:
+        found.status[late.to_numpy(zero_copy_only=False)], found.is_mixed = RARE, True
+    rare = _rare_rows(found, pairs, topic_names or {}, late)
     texts = _texts(found, keys, values)
     if not _all_valid(texts):
         for row in found.rows_not_ascii(keys, values).tolist():
             if isinstance(decode(pairs[0][row].as_py(), pairs[1][row].as_py()), UnknownRecord):
                 found.status[row], found.is_mixed = RARE, True
-        rare = _rare_rows(found, pairs, topic_names or {})
+        rare = _rare_rows(found, pairs, topic_names or {}, late)
         texts = _texts(found, keys, values)
     columns = _commit_columns(found, texts, values, has_value) | _rare_columns(found.rows, *rare)
     columns["record_partition"] = batch.column("partition")
@@ -89,9 +92,10 @@ def _flat(column: pa.Array) -> tuple[Array, Array, Array]:
 
 
 def _rare_rows(
-    found: ParsedRecords, pairs: tuple[pa.Array, pa.Array], topic_names: Mapping[bytes, str]
+    found: ParsedRecords, pairs: tuple[pa.Array, pa.Array], topic_names: Mapping[bytes, str], late: pa.Array
 ) -> tuple[Array, list[Row]]:
-    """Decodes the rows with status RARE one by one. Returns their indexes and their decoded columns.
+    """Decodes the rows with status RARE one by one. Returns their indexes and their decoded columns. ``late``: whether
+    the time of a record is beyond the column ``record_timestamp``.
 
     The row of a record that cannot be decoded has no group name, even if the kernel has found one.
     """
@@ -101,7 +105,11 @@ def _rare_rows(
     rows = []
     for row in chosen.tolist():
         key, value = pairs[0][row].as_py(), pairs[1][row].as_py()
-        decoded = rare_row(key, value, topic_names)
+        decoded = (
+            unknown_row(key, value, "a column of times does not hold the record's timestamp")
+            if late[row].as_py()
+            else rare_row(key, value, topic_names)
+        )
         rows.append(decoded)
         if not decoded["known"]:
             found.group_at[row], found.group_sizes[row] = -1, 0

@@ -28,13 +28,17 @@ def rare_row(key: bytes | None, value: bytes | None, topic_names: Mapping[bytes,
     record = decode(key, value)
     for ms in _times(record):
         if not -MAX_MS <= ms <= MAX_MS:
-            reason = f"a column of times does not hold its time {ms} ms"
-            return {"known": False, "key": key, "value": value, "reason": reason}
+            return unknown_row(key, value, f"a column of times does not hold its time {ms} ms")
     if isinstance(record, GroupRecord):
         return {"known": True, "details": _details(key, value)} | _classic(record)
     if isinstance(record, CoordinatorRecord):
         return {"known": True, "details": _details(key, value)} | _kip848_columns(record, topic_names)
     reason = record.reason if isinstance(record, UnknownRecord) else "a commit that only one of two decoders can read"
+    return unknown_row(key, value, reason)
+
+
+def unknown_row(key: bytes | None, value: bytes | None, reason: str) -> Row:
+    """Returns the row of a record that is kept as bytes, with the reason."""
     return {"known": False, "key": key, "value": value, "reason": reason}
 
 

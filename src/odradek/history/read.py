@@ -69,7 +69,7 @@ def stream_offset_history(
         done = start
         covering = None if coverage is None else coverage.begin(tp.partition, start, end)
         surveyed = None if covering is None else covering.note_batches
-        for batch, decoded in _decode_ahead(reader.read(start, end, surveyed=surveyed), names):
+        for batch, decoded in _decode_ahead(reader.read(start, end, surveyed=surveyed, null_times=True), names):
             if covering is not None:
                 covering.note_records(batch.column("offset"))
             if group is not None:

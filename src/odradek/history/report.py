@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from html import escape as escape_html
 from pathlib import Path
 from typing import Any
@@ -143,9 +143,15 @@ def _time_text(us: int | None) -> str:
     if us is None:
         return "–"
     try:
-        return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError, OSError):
+        return (datetime(1970, 1, 1) + timedelta(microseconds=us)).isoformat(" ", "seconds")
+    except OverflowError:
         return f"{us} µs"
+
+
+def _plot_time(us: int) -> str | None:
+    """Returns a time for the plots, or None beyond Python's calendar: Arrow writes such a time as another year."""
+    text = _time_text(us)
+    return None if text.endswith("µs") else text
 
 
 def _notes(analysis: Analysis) -> str:
@@ -311,7 +317,7 @@ def _figure(lag: pa.Table, findings: list[dict[str, Any]]) -> str:
     titles = ("Lag, records", f"Time lag, {unit}", "Read, records/s")
     figure: Figure = make_subplots(rows=3, cols=1, shared_xaxes=True, vertical_spacing=0.075, subplot_titles=titles)
     for number, (name, rows) in enumerate(_lines(lag)):
-        times = pc.strftime(rows["timestamp"], format="%Y-%m-%d %H:%M:%S").to_pylist()
+        times = [*map(_plot_time, rows["timestamp"].cast(pa.int64()).to_pylist())]
         ages = [None if age is None else age / size for age in rows["time_lag_ms"].to_pylist()]
         columns = (rows["lag"].to_pylist(), ages, rows["records_per_second"].to_pylist())
         for at, values in enumerate(columns, 1):
@@ -356,7 +362,7 @@ def _mark_findings(figure: Any, findings: list[dict[str, Any]]) -> None:
     for row in findings[:60]:
         colour = _BANDS.get(row["kind"])
         begin, end = row["from_timestamp"], row["to_timestamp"]
-        if colour is None or begin is None or end is None:
+        if colour is None or begin is None or end is None or None in (_plot_time(begin), _plot_time(end)):
             continue
         label = row["kind"].replace("_", " ")
         if row["kind"] in ("rewind", "jump"):

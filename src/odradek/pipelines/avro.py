@@ -68,7 +68,7 @@ class AvroDecoder:
         self._parsed = _parse(schema)
         AvroTypes(self._parsed)  # checks the limits before other code walks through the schema
         self._reader = _with_defaults(self._parsed)
-        self._writers = {number: AvroTypes(_parse(text)) for number, text in self.writer_schemas.items()}
+        self._writers = {number: _writer_types(number, text) for number, text in self.writer_schemas.items()}
         self.timed = _parse(schema, times=True)
         self.decoded = _arrow_type(self.timed, {}, ())
 
@@ -177,6 +177,14 @@ def _parse(text: str, *, times: bool = False) -> Any:
         raise ConfigError(
             f"the schema is not a valid Avro schema: {error or type(error).__name__}: {text[:80]!r}"
         ) from error
+
+
+def _writer_types(number: int, text: str) -> AvroTypes:
+    """Returns the types of a writer schema. Raises ConfigError with its id."""
+    try:
+        return AvroTypes(_parse(text))
+    except ConfigError as error:
+        raise ConfigError(f"writer schema {number}: {error}") from None
 
 
 def _with_defaults(parsed: Any) -> Any:

@@ -3,11 +3,16 @@
 In a schema, a default is JSON. fastavro uses this JSON as it stands. The specification, and Apache Avro for Java, read
 it by the field's type: bytes and fixed have one byte for each character, and a record's missing fields have their own
 defaults.
+
+Some defaults are refused although a type of their union fits, because Java takes another one: the first type that is a
+record, enum, array or map, or that has numbers if the default is a number, and so on. So Java turns the default 5 of
+``["map", "long"]`` into an empty map.
 """
 
 from __future__ import annotations
 
 import copy
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -35,7 +40,7 @@ class _Defaults:
         for fields in [kind["fields"] for kind in self._named.values() if "fields" in kind]:
             for field in fields:
                 if "default" in field:
-                    field["raw_default"] = field["default"]
+                    field["raw_default"] = _number_in_text(field)
         for kind in self._named.values():
             for field in kind.get("fields", ()):
                 if "default" in field:
@@ -60,12 +65,7 @@ class _Defaults:
     def value(self, schema: Any, given: Any, where: str) -> Any:
         """Returns the value of JSON for a type. Raises ValueError with ``where``, the field's name."""
         if isinstance(schema, list):
-            for kind in schema:  # as in Java, the first type that the JSON fits
-                try:
-                    return self.value(kind, given, where)
-                except ValueError:
-                    continue
-            raise ValueError(f"the default of {where} fits no type of its union: {given!r}")
+            return self._of_union(schema, given, where)
         if isinstance(schema, str):
             schema = self._named.get(schema, {"type": schema})
         kind = schema["type"]
@@ -75,6 +75,41 @@ class _Defaults:
         if found is _UNFIT:
             raise ValueError(f"the default of {where} is no {kind}: {given!r}")
         return found
+
+    def _of_union(self, kinds: list[Any], given: Any, where: str) -> Any:
+        for number, kind in enumerate(kinds):
+            if not self._is_java_choice(kind, given):
+                continue
+            try:
+                return self.value(kind, given, where)
+            except ValueError:
+                others = [one for one in kinds[number + 1 :] if self._is_fitting(one, given, where)]
+                if not others:
+                    raise
+                raise ValueError(
+                    f"the default of {where}, {given!r}, is of type {_word(others[0])}, but Avro for Java reads it as "
+                    f"{_word(kind)}: put {_word(others[0])} first in its union"
+                ) from None
+        raise ValueError(f"the default of {where} fits no type of its union: {given!r}")
+
+    def _is_java_choice(self, schema: Any, given: Any) -> bool:
+        """Returns whether Java takes this type of a union for a default, without a look at further types."""
+        while not isinstance(schema, str):
+            schema = schema["type"]
+        kind = self._named[schema]["type"] if schema in self._named else schema
+        if kind in ("record", "error", "enum", "array", "map"):
+            return True
+        if isinstance(given, bool) or given is None:
+            return bool(kind == ("null" if given is None else "boolean"))
+        words = ("string", "bytes", "fixed") if isinstance(given, str) else ("int", "long", "float", "double")
+        return kind in words and isinstance(given, str | int | float)
+
+    def _is_fitting(self, schema: Any, given: Any, where: str) -> bool:
+        try:
+            self.value(schema, given, where)
+        except ValueError:
+            return False
+        return True
 
     def _of_type(self, kind: str, schema: dict[str, Any], given: Any, where: str) -> Any:
         match kind, given:
@@ -108,6 +143,19 @@ class _Defaults:
 
 
 _UNFIT = object()
+_DOUBLE = re.compile(r"[+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?)", re.ASCII)
+
+
+def _number_in_text(field: dict[str, Any]) -> Any:
+    """Returns the default of a field. As in Java, that of a float or double may be a text: JSON has no NaN."""
+    kind, given = field["type"], field["default"]
+    if isinstance(given, str) and kind in ("float", "double") and _DOUBLE.fullmatch(given.strip()):
+        return float(given.strip() if given.strip()[-1] in "yN" else given.strip().rstrip("fFdD"))
+    return given
+
+
+def _word(schema: Any) -> str:
+    return str(schema if isinstance(schema, str) else schema.get("name", schema["type"]))
 
 
 def _bytes(schema: dict[str, Any], given: str) -> Any:

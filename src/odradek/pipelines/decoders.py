@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from odradek.core.errors import ConfigError
 from odradek.pipelines.value_formats import ValueFormat
-from odradek.pipelines.value_reader import ERROR, ValueReader
+from odradek.pipelines.value_reader import BAD_TIME, ERROR, ValueReader
 from odradek.pipelines.values import RAW, RECORD_COLUMNS, Values
 
 HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
@@ -99,6 +99,8 @@ class ValueDecoder(Decoder):
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         raw = batch.column("value")
         read, errors = self._reader.read(raw)
+        if batch.column("timestamp").null_count:
+            read, errors = _without_time(batch.column("timestamp").is_null(), read, errors)
         kept = _columns(batch, self._record_schema)
         shown = read.flatten() if self._settings.flat else [read]
         if not self._settings.keep_raw:
@@ -107,6 +109,16 @@ class ValueDecoder(Decoder):
             errors = pa.nulls(len(batch), pa.string())
         columns = [*shown, *kept] if self._settings.flat else [*kept, *shown]
         return pa.RecordBatch.from_arrays([*columns, raw, errors], schema=self.schema)
+
+
+def _without_time(mask: pa.Array, read: pa.Array, errors: pa.Array | None) -> tuple[pa.Array, pa.Array]:
+    """Returns values and errors; the values in ``mask``, of records whose time no column holds, are unreadable."""
+    import pyarrow.compute as pc
+
+    if errors is None:
+        errors = pa.nulls(len(read), pa.string())
+    places = pc.if_else(mask, pa.scalar(None, pa.int64()), pa.array(range(len(read)), pa.int64()))
+    return read.take(places), pc.coalesce(errors, pc.if_else(mask, BAD_TIME, pa.scalar(None, pa.string())))
 
 
 def _where(mask: pa.Array, values: pa.Array) -> pa.Array:

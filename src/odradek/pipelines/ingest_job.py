@@ -35,7 +35,7 @@ from odradek.pipelines.run_progress import PartitionTime, PartitionTimes, Watch,
 from odradek.pipelines.sources import Source, TopicLag
 from odradek.pipelines.tables import Table, Target, open_table
 from odradek.pipelines.value_formats import Framing, ValueFormat
-from odradek.pipelines.values import Values, read_schema
+from odradek.pipelines.values import Values, read_schema, read_writer_schemas
 from odradek.spark.options import parse_options, parse_size
 from odradek.spark.progress import progress_options
 
@@ -208,6 +208,7 @@ def _with_limits(job: Ingest, more: Mapping[str, str]) -> Source:
     """Returns the job's source with the ``more`` options, the headers if the table has them, and the micro-batch
     limit."""
     options = dict(job.source.options)
+    options |= job.target.values.source_options(options)
     if job.target.values.headers:
         options["includeHeaders"] = "true"
     from odradek.spark import compatibility  # here, since it loads PySpark
@@ -227,7 +228,7 @@ def make_target(options: PipelineOptions, output: str | Path, checkpoint: str | 
         format=ValueFormat(options.value_format),
         schema=None if options.schema is None else read_schema(options.schema),
         framing=Framing(options.framing),
-        writer_schemas={number: read_schema(text) for number, text in (options.writer_schemas or {}).items()},
+        writer_schemas=read_writer_schemas(options.writer_schemas or {}),
         flat=options.flat,
         headers=options.headers,
         keep_raw=options.keep_raw,

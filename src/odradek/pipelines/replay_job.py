@@ -85,6 +85,7 @@ def _into_table(
         started = time.monotonic()
         progress = progress_options(spark, advance)
         with spark_failures("the replay stopped"), plain_timestamps(spark), progress as task_options:
+            task_options = dict(task_options) | into.values.source_options(job.options)
             records = job.frame(spark, into.values.headers, task_options)
             table.begin(records)
             if into.writer == "workers":
@@ -114,7 +115,8 @@ def _into_topic(
     started = time.monotonic()
     sent = Observation()
     with progress_options(spark, advance) as task_options, spark_failures("the replay stopped"):
-        records = records_to_send(job.frame(spark, headers=True, more=task_options), into)
+        more = into.source_options(job.options) | dict(task_options)
+        records = records_to_send(job.frame(spark, headers=True, more=more), into)
         frame = records.drop(*ORIGIN_COLUMNS).observe(sent, f.count("*").alias("rows"))
         frame.write.format("odradek").mode("append").options(**writing).save()
         rows = int(sent.get["rows"])

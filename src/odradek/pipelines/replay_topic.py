@@ -12,6 +12,7 @@ from odradek.core.errors import ConfigError
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 from odradek.pipelines.sources import check_topics, with_short_timeouts
 from odradek.pipelines.topic_writer import sending_options
+from odradek.pipelines.values import null_bad_timestamps
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -44,6 +45,11 @@ class ReplayTopic:
     producer: Mapping[str, str] = field(default_factory=dict)
     exactly_once: bool = False
     batch_bytes: int = 256 << 20
+
+    def source_options(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Returns the options of the source: a time that no column holds ends a replay only if the records keep it.
+        ``given``: options that the user has set."""
+        return {} if self.keep_timestamps else null_bad_timestamps(given)
 
     def options(self, reading: Mapping[str, str]) -> dict[str, str]:
         """Returns the options of ``write.format("odradek")``: those of the source that apply to a writer, then the

@@ -212,7 +212,9 @@ def _replay(
 
     try:
         with spark_failures("the replay stopped"):
-            records = dataclasses.replace(run.job, found=found).frame(spark, headers=True, more=task_options)
+            records = dataclasses.replace(run.job, found=found).frame(
+                spark, headers=True, more=run.into.source_options(run.job.options) | dict(task_options)
+            )
             # The rows are sorted: records of a source partition that go to one target partition keep their order.
             placed = place(records_to_send(records, run.into, run.name), run.writing, len(partitions), ORIGIN_COLUMNS)
             return write_once(run.producer, run.writing, placed, partitions, add_offsets)

@@ -30,7 +30,7 @@ from odradek.pipelines.sources import Source, TopicLag, check_topics, with_short
 from odradek.pipelines.topic_writer import sending_options
 from odradek.pipelines.transform_step import TransformStep, check_rows, step_of
 from odradek.pipelines.value_formats import Framing, ValueFormat
-from odradek.pipelines.values import Values, read_schema
+from odradek.pipelines.values import Values, read_schema, read_writer_schemas
 from odradek.spark.options import parse_options, parse_size
 from odradek.spark.progress import progress_options
 from odradek.spark.write_options import parse_write_options
@@ -74,13 +74,14 @@ class Transform:
             format=ValueFormat(options.value_format),
             schema=None if options.schema is None else read_schema(options.schema),
             framing=Framing(options.framing),
-            writer_schemas={number: read_schema(text) for number, text in (options.writer_schemas or {}).items()},
+            writer_schemas=read_writer_schemas(options.writer_schemas or {}),
             flat=options.flat,
             headers=True,
         )
         values.check()
         step = step_of(values, options.on_bad, options.sql, options.function)
         reading = _source_options(options)
+        reading |= values.source_options(reading)
         source = Source(
             options.bootstrap_servers, options.group, names(options.topics), options.subscribe_pattern, reading
         )

@@ -9,6 +9,9 @@ import pyarrow as pa
 ERROR = "error"
 """The column with the reason why a record's value could not be read; null if it was read."""
 
+BAD_TIME = "the column timestamp cannot hold the record's time, which odradek consume --json shows"
+"""The error of a record whose timestamp is null."""
+
 
 class ValueReader(ABC):
     """Reads the values of a format. Its pickle has only its constructor's arguments."""

@@ -24,7 +24,7 @@ from odradek.core.json_depth import check_depth, parse_json
 from odradek.core.printable import shortened
 from odradek.pipelines.schema_text import field_names
 from odradek.pipelines.value_formats import Framing, ValueFormat
-from odradek.pipelines.value_reader import ERROR
+from odradek.pipelines.value_reader import BAD_TIME, ERROR
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -75,6 +75,11 @@ class Values:
             raise ConfigError("flat columns need fields: a schema, and value format json or avro")
         self.columns()
 
+    def source_options(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Returns the options of the source: in a table with a column for errors, a time that no column holds makes its
+        record unreadable and does not end the query. ``given``: options that the user has set."""
+        return {} if self.format is ValueFormat.RAW else null_bad_timestamps(given)
+
     def columns(self) -> list[str] | None:
         """Returns the names of the table's columns, without Spark; None if only Spark knows the fields of the schema.
         Raises ConfigError for a schema that is wrong, and for fields that cannot be columns."""
@@ -123,6 +128,13 @@ class Values:
         """Returns the table's columns from ``names``, ``value``, ``raw`` (the bytes) and ``error``."""
         from pyspark.sql import functions as f
 
+        bad_time = f.col("timestamp").isNull()
+        read = read.withColumns(
+            {
+                ERROR: f.coalesce(f.col(ERROR), f.when(bad_time, BAD_TIME)),
+                "value": f.when(~bad_time, f.col("value")),
+            }
+        )
         raw = f.col(RAW) if self.keep_raw else f.when(f.col(ERROR).isNotNull(), f.col(RAW)).alias(RAW)
         more = [] if bytes_as is None else [f.col(RAW).alias(bytes_as)]
         if not self.flat:
@@ -132,6 +144,11 @@ class Values:
         if taken:
             raise ConfigError(f"flat columns: a field {taken[0]!r} has the same name as a column of the record")
         return read.select("value.*", *names, raw, ERROR, *more)
+
+
+def null_bad_timestamps(given: Mapping[str, str]) -> dict[str, str]:
+    """Returns the source's option for null timestamps, unless the user's options have it."""
+    return {} if "onbadtimestamp" in {name.lower() for name in given} else {"onBadTimestamp": "null"}
 
 
 def _read_json(records: DataFrame, names: list[str], schema: str | None) -> DataFrame:
@@ -219,3 +236,14 @@ def read_schema(given: str) -> str:
         elif data.startswith(b"Obj\x01"):
             what = "is a file of Avro records"
         raise ConfigError(f"the schema file {given} {what}: give a text file in UTF-8 with the schema") from error
+
+
+def read_writer_schemas(given: Mapping[int, str]) -> dict[int, str]:
+    """Does the same as ``read_schema`` for writer schemas by id. Raises ConfigError with the id."""
+    found = {}
+    for number, text in given.items():
+        try:
+            found[number] = read_schema(text)
+        except ConfigError as error:
+            raise ConfigError(f"writer schema {number}: {error}") from None
+    return found

@@ -6,7 +6,7 @@ The source of ``format("odradek")`` reads the records; ``odradek.history`` decod
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
@@ -70,7 +70,8 @@ def parse_history_options(given: Mapping[str, str], *, streaming: bool | None) -
         options["startingoffsets"] = "earliest"
     options.setdefault("kafka.isolation.level", "read_committed")
     options |= {"commitoffsets": "false", "subscribe": OFFSETS_TOPIC}
-    return OffsetsOptions(parse_options(options, streaming=streaming), table, group)
+    # A record whose time does not fit is a row of kind unknown, with the reason.
+    return OffsetsOptions(replace(parse_options(options, streaming=streaming), null_bad_timestamps=True), table, group)
 
 
 class OffsetsDataSource(OdradekDataSource):

@@ -43,6 +43,7 @@ OTHERS = (
     "onGroupReset",
     "pushFilters",
     "maxTimestampDisorder",
+    "onBadTimestamp",
     "maxBytesPerTrigger",
     "strictOptions",
     "progressTo",  # for the pipelines: see progress.py
@@ -111,6 +112,7 @@ class Position:
 class ReadOptions:
     """Checked options of one read. Times are milliseconds; limits are None if they are not given.
 
+    ``null_bad_timestamps``: a timestamp that no column of microseconds holds becomes null, and does not end the query.
     ``commit_offsets``: the source commits to its group. ``offsets_in_transaction``: the transactions of
     ``transactional_writer`` do that instead. ``offsets_by_table``: a pipeline does it after its table has the rows.
     """
@@ -139,6 +141,7 @@ class ReadOptions:
     include_headers: bool = False
     push_filters: bool = False
     max_timestamp_disorder_ms: int | None = None
+    null_bad_timestamps: bool = False
     isolation_level: str = "read_uncommitted"
     poll_timeout_ms: int = 120_000
     fetch_offset_retries: int = 3
@@ -186,6 +189,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
         include_headers=flag(options, "includeHeaders", False),
         push_filters=flag(options, "pushFilters", False),
         max_timestamp_disorder_ms=_duration_ms(options, "maxTimestampDisorder"),
+        null_bad_timestamps=_one_of("onBadTimestamp", options.get("onbadtimestamp", "fail"), _BAD_TIME) == "null",
         isolation_level=isolation_level,
         poll_timeout_ms=_number(options, "kafkaConsumer.pollTimeoutMs") or 120_000,
         fetch_offset_retries=_or(_number(options, "fetchOffset.numRetries", 0), 3),
@@ -203,6 +207,7 @@ def _topic_ids(text: str | None) -> dict[str, UUID]:
         raise ConfigError(f"topicIds: expected for example {example}, got {shortened(text or '')}") from error
 
 
+_BAD_TIME = ("fail", "null")
 _ISOLATION = ("read_uncommitted", "read_committed")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.batches import kernel_loader
+from odradek.batches.row_sets import TimeOutOfRange
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig, as_config
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, TopicRecreated, UnknownTopic
@@ -24,6 +25,10 @@ from odradek.spark.progress import report_progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+class BadTimestamp(OdradekError):
+    """A record's time does not fit in the column timestamp, and the options do not say that it becomes null."""
 
 
 def read_piece(options: ReadOptions, piece: Piece, progress: PieceProgress | None = None) -> Iterator[pa.RecordBatch]:
@@ -47,10 +52,21 @@ def _read_piece(options: ReadOptions, piece: Piece, progress: PieceProgress) -> 
     _drop_former_topic(config, partition.topic, topic_id)
     reader = PartitionReader(config, partition, columns, options.isolation_level, topic_id)
     while progress.position < end:
-        batches = reader.read(progress.position, end, end_leader_epoch=leader_epoch, passed=progress.note_read)
+        batches = reader.read(
+            progress.position,
+            end,
+            end_leader_epoch=leader_epoch,
+            passed=progress.note_read,
+            null_times=options.null_bad_timestamps,
+        )
         try:
             yield from batches
             return
+        except TimeOutOfRange as error:
+            raise BadTimestamp(
+                f"{partition} offset {error.offset}: the column timestamp cannot hold the time {error.timestamp_ms} "
+                "ms: set the option onBadTimestamp=null to get null for such a time"
+            ) from error
         except OffsetOutOfRange as error:
             _fail_or_warn(options, _loss_message(options, error, end), error)
             if error.log_start_offset <= error.offset:  # the log ends below the planned offsets: it was truncated
