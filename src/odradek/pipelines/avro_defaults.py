@@ -12,7 +12,9 @@ record, enum, array or map, or that has numbers if the default is a number, and 
 from __future__ import annotations
 
 import copy
+import math
 import re
+import struct
 from decimal import Decimal
 from typing import Any
 
@@ -120,7 +122,7 @@ class _Defaults:
             case "int" | "long", int() if not isinstance(given, bool) and -_WHOLE[kind] <= given < _WHOLE[kind]:
                 return given
             case "float" | "double", int() | float() if not isinstance(given, bool):
-                return float(given)
+                return float(given) if kind == "double" else _single(float(given))
             case "string" | "enum", str() if kind == "string" or given in schema["symbols"]:
                 return given
             case "bytes" | "fixed", str():
@@ -152,6 +154,15 @@ def _number_in_text(field: dict[str, Any]) -> Any:
     if isinstance(given, str) and kind in ("float", "double") and _DOUBLE.fullmatch(given.strip()):
         return float(given.strip() if given.strip()[-1] in "yN" else given.strip().rstrip("fFdD"))
     return given
+
+
+def _single(value: float) -> float:
+    """Returns the nearest float of 32 bits, which is infinite for a large number."""
+    try:
+        found: tuple[float] = struct.unpack("<f", struct.pack("<f", value))
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return found[0]
 
 
 def _word(schema: Any) -> str:
