@@ -59,7 +59,8 @@ def halt_at_operations(kind: Any) -> None:
     kind._perform = perform
 
 
-def _said(spark: Any, given: dict[str, Any]) -> dict[str, Any]:
+def said_by(spark: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Does the job of a line. Returns what happened."""
     if "files" in given:
         rows = spark.read.parquet(*given["files"]).select("topic", "partition", "offset").collect()
         return {"ids": [list(row) for row in rows]}
@@ -122,7 +123,7 @@ def main() -> None:
     spark: Any = session("odradek driver", master="local[2]", config=json.loads(sys.argv[1]))
     print("ready", flush=True)
     for line in sys.stdin:
-        print(json.dumps(_said(spark, json.loads(line))), flush=True)
+        print(json.dumps(said_by(spark, json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

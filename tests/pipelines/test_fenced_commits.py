@@ -33,7 +33,7 @@ class GroupRun:
         self.world, self.table = world, begun_table(world.kind, world.root, run)
         given = {"kafka.bootstrap.servers": world.bootstrap, "subscribe": world.tp.topic, "kafka.group.id": world.group}
         options = parse_options(given, streaming=True)
-        fenced = FencedCommits(options.client, world.group) if fences else None
+        fenced = FencedCommits(options.client, lambda: world.group) if fences else None
         self.group = TableGroup(options, self.table, "t", fenced)
 
     def add(self, batch: int) -> None:

@@ -28,7 +28,6 @@ from odradek.pipelines import ingest
 
 TOPIC, GROUP = "events", "event-lake"
 RECORDS_PER_ROUND = 400
-FEW_RECORDS = 160
 BATCH_RECORDS = 60
 RUN_S = 300.0
 
@@ -53,10 +52,8 @@ class Rounds:
         table_format: str,
         *,
         by_uri: bool = False,
-        records: int = RECORDS_PER_ROUND,
     ) -> None:
         self.broker = broker
-        self._records = records
         self.output = place / "table"
         self._given = f"file://{self.output}" if by_uri else str(self.output)
         self.table_format = table_format
@@ -65,7 +62,7 @@ class Rounds:
 
     def publish(self) -> None:
         for partition in range(4):
-            values = [b'{"id":%d}' % n for n in range(self._records // 4)]
+            values = [b'{"id":%d}' % n for n in range(RECORDS_PER_ROUND // 4)]
             publish(self.broker.bootstrap, TOPIC, values, partition=partition)
 
     def command(self, schema: str = "id bigint") -> list[str]:
@@ -175,14 +172,6 @@ def play(rounds: Rounds, spark: Any, seed: int, count: int) -> list[str]:
         victim_is = first.killed or f"none (too late) {first.err.strip()}"
         print(f"seed {seed} round {number}: {victim_is}, then code {first.code}", flush=True)
     return killed
-
-
-@pytest.mark.claim(102, 103)
-def test_a_round_with_a_kill_writes_each_record_once(
-    own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path
-) -> None:
-    (killed,) = play(Rounds(own_broker(), tmp_path, "parquet", records=FEW_RECORDS), spark, seed=3, count=1)
-    assert killed.startswith("driver")
 
 
 def test_after_a_killed_first_run_the_schema_may_be_corrected(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import random
@@ -13,13 +14,23 @@ import pytest
 from driver_child import ORIGIN
 from support.brokers import unique
 from support.publish import create_topic
-from two_drivers import Driver, DriverRounds, ReplayedTableRounds, ReplayedTopicRounds, TableRounds, TopicRounds
+from two_drivers import (
+    Driver,
+    DriverRounds,
+    ReplayedTableRounds,
+    ReplayedTopicRounds,
+    SharedDriver,
+    TableRounds,
+    TopicRounds,
+)
 
 from odradek.client.admin import Admin
+from odradek.pipelines import runs, tables
 
 SCHEMAS = {"json": "id bigint", "avro": '{"type":"record","name":"R","fields":[{"name":"id","type":"long"}]}'}
 PATIENT = {"spark.python.authenticate.socketTimeout": "300s"}
 """Java waits this long for its Python workers, also while they are stopped or the machine is busy."""
+SHORT_SEEDS = 3, 4
 ROUNDS = int(os.environ.get("ODRADEK_DRIVER_ROUNDS", "8"))
 
 
@@ -30,6 +41,33 @@ def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Driver, 
     yield both
     for one in both:
         one.kill()
+
+
+@pytest.mark.claim(102, 103)
+def test_two_rounds_of_two_drivers(
+    spark: Any, bootstrap: str, admin: Admin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first driver is paused in one round and killed in the next one. The second driver is this process."""
+    monkeypatch.setattr(tables, "_lock", lambda location: contextlib.ExitStack())
+    monkeypatch.setattr(runs, "_is_alive", lambda run: False)
+    topic = unique("two")
+    create_topic(bootstrap, topic, 2)
+    given = {
+        "bootstrap_servers": bootstrap, "topics": topic, "group": unique("g"), "output": str(tmp_path / "table"),
+        "options": {"maxOffsetsPerTrigger": "60"}, "value_format": "raw",
+        "fence_commits": True,
+    }  # fmt: skip
+    first = Driver(tmp_path / "first", PATIENT)
+    rounds = TableRounds(tmp_path, admin, (first, SharedDriver(spark)), given)
+    try:
+        assert [rounds.a_round(random.Random(seed)) for seed in SHORT_SEEDS] == ["", ""], rounds.history
+    finally:
+        first.go_on()
+        first.kill()
+    assert [one.split(",")[0] for one in rounds.history if one.startswith(("first p", "first k"))] == [
+        "first paused",
+        "first killed",
+    ]
 
 
 @pytest.mark.slow

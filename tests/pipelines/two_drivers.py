@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from driver_child import said_by
 from ingest_runs import RecordId, committed, delta, duckdb_count, ends, expected, parquet, record_ids
 from support.processes import descendants, kill_tree
 from support.publish import publish
@@ -115,6 +116,22 @@ class Driver:
             self._process, self._paused = None, []
 
 
+class SharedDriver:
+    """A driver in the process of the test, with its Spark session. It is never paused or killed."""
+
+    def __init__(self, spark: Any) -> None:
+        self._spark = spark
+
+    def run(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        return said_by(self._spark, dict(given))
+
+    def ids(self, *files: str) -> Counter[RecordId]:
+        return Counter((topic, partition, offset) for topic, partition, offset in self.run({"files": files})["ids"])
+
+
+Pair = tuple[Driver, Driver | SharedDriver]
+
+
 def _signal(pid: int, number: signal.Signals) -> None:
     try:
         os.kill(pid, number)
@@ -127,7 +144,7 @@ class DriverRounds:
 
     checkpoint: Path | None = None
 
-    def __init__(self, place: Path, admin: Admin, drivers: tuple[Driver, Driver], given: Mapping[str, Any]) -> None:
+    def __init__(self, place: Path, admin: Admin, drivers: Pair, given: Mapping[str, Any]) -> None:
         self.place, self.admin = place, admin
         self.first, self.second = drivers
         self.given = dict(given)
@@ -215,7 +232,7 @@ class DriverRounds:
 class TableRounds(DriverRounds):
     """Rounds of ``ingest`` on one table in a folder of this machine."""
 
-    def __init__(self, place: Path, admin: Admin, drivers: tuple[Driver, Driver], given: Mapping[str, Any]) -> None:
+    def __init__(self, place: Path, admin: Admin, drivers: Pair, given: Mapping[str, Any]) -> None:
         super().__init__(place, admin, drivers, given)
         self.output = Path(given["output"])
         self.checkpoint = self.output / "_odradek" / "checkpoint"
@@ -258,7 +275,7 @@ class TableRounds(DriverRounds):
 class ReplayedTableRounds(TableRounds):
     """Rounds of ``replay`` into one table. Each round replays the records that it has published."""
 
-    def __init__(self, place: Path, admin: Admin, drivers: tuple[Driver, Driver], given: Mapping[str, Any]) -> None:
+    def __init__(self, place: Path, admin: Admin, drivers: Pair, given: Mapping[str, Any]) -> None:
         super().__init__(place, admin, drivers, given)
         self.checkpoint = None
 
@@ -287,7 +304,7 @@ def publish_and_select(rounds: DriverRounds, publish_some: Callable[[random.Rand
 class TopicRounds(DriverRounds):
     """Rounds of ``transform``, or of a query with ``transactional_writer``. The rows name the records they are from."""
 
-    def __init__(self, place: Path, admin: Admin, drivers: tuple[Driver, Driver], given: Mapping[str, Any]) -> None:
+    def __init__(self, place: Path, admin: Admin, drivers: Pair, given: Mapping[str, Any]) -> None:
         super().__init__(place, admin, drivers, given)
         self.checkpoint = Path(given["checkpoint"]) if "checkpoint" in given else None
 

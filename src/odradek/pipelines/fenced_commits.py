@@ -8,6 +8,7 @@ refused (docs/notes/table-commits.md).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty
@@ -32,11 +33,11 @@ class FenceLost(Exception):
 
 
 class FencedCommits:
-    """The commits of one run. ``table_id``: the id of the table, the same for all its runs."""
+    """The commits of one run. ``table_id`` returns the id of the table, the same for all its runs."""
 
-    def __init__(self, client: ClientConfig, table_id: str) -> None:
+    def __init__(self, client: ClientConfig, table_id: Callable[[], str]) -> None:
         self._client = client
-        self._transactional_id = f"odradek-table-{table_id}"
+        self._table_id = table_id
         self._producer: Producer | None = None
 
     def fence(self) -> None:
@@ -48,7 +49,7 @@ class FencedCommits:
 
         producer = Producer(
             self._client,
-            transactional_id=self._transactional_id,
+            transactional_id=f"odradek-table-{self._table_id()}",
             max_block_ms=_BLOCK_MS,
             transaction_timeout_ms=_TRANSACTION_MS,
         )

@@ -206,8 +206,11 @@ class Table:
 
     def fenced_commits(self, client: ClientConfig) -> FencedCommits | None:
         """Returns the fenced commits of this run; None if its commits are not fenced."""
-        assert self._id is not None
-        return FencedCommits(client, self._id) if self.target.fence_commits else None
+        return FencedCommits(client, self._table_id) if self.target.fence_commits else None
+
+    def _table_id(self) -> str:
+        assert self._id is not None  # ``begin`` has run
+        return self._id
 
     def start_of_query(self, source: Source) -> GroupStart | None:
         """Returns where the query begins; None if it has begun. Logs a warning if another table has the same group."""
