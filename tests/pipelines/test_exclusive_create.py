@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from support.hadoop import hadoop, hdfs
 from support.object_store import PASSWORD, USER, ObjectStore, object_store
+
+from odradek.pipelines.filesystems import HadoopLocation, remove_unfinished
+from odradek.pipelines.runs import RunRecord
+from odradek.pipelines.tables import Table, Target
 
 CALLERS = 6
 CONDITIONAL = "fs.option.create.conditional.overwrite"
@@ -158,6 +168,76 @@ def test_hdfs_renames_for_one_caller_and_ignores_the_conditional_write(tmp_path:
         stream = store.fs.createFile(store.at("open")).must(CONDITIONAL, True).build()
         stream.close()
         assert store.read("open") == "", "HDFS ignores the option and overwrites"
+
+
+class KilledAtRename:
+    """Hadoop's file system for a caller that is killed before its rename."""
+
+    def __init__(self, fs: Any) -> None:
+        self._fs = fs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._fs, name)
+
+    def rename(self, before: Any, after: Any) -> bool:
+        raise KeyboardInterrupt
+
+    def delete(self, path: Any, recursive: bool) -> None: ...
+
+
+@pytest.mark.slow
+def test_a_caller_on_hdfs_that_is_killed_before_its_rename_leaves_a_file_that_goes(tmp_path: Path) -> None:
+    with hdfs(tmp_path / "hdfs") as uri, hadoop() as gateway:
+        conf = gateway.jvm.org.apache.hadoop.conf.Configuration()
+        spark: Any = SimpleNamespace(_jvm=gateway.jvm, _jsc=SimpleNamespace(hadoopConfiguration=lambda: conf))
+        folder = HadoopLocation(spark, f"{uri}/t")
+        folder.make()
+        real = folder._fs
+        folder._fs = KilledAtRename(real)
+        with pytest.raises(KeyboardInterrupt):
+            folder._create_by_rename("log-1.json", "a")
+        folder._fs = real
+        (left,) = folder.children()
+        assert left.startswith(".log-1.json.")
+        assert folder.read_text("log-1.json") is None
+        assert folder.create("log-1.json", "b"), "a later run takes the number"
+        remove_unfinished(folder, 60)
+        assert folder.children() == [left, "log-1.json"], "its caller may be alive"
+        remove_unfinished(folder, -60)
+        assert folder.children() == ["log-1.json"]
+
+
+KILLED = """
+import os, signal, sys
+from odradek.pipelines.filesystems import LocalLocation
+from pathlib import Path
+os.link = lambda before, after: os.kill(os.getpid(), signal.SIGKILL)
+LocalLocation(Path(sys.argv[1])).create(sys.argv[2], "killed")
+"""
+
+
+def test_a_run_that_is_killed_inside_a_create_leaves_files_that_no_reader_sees_and_a_later_run_removes(
+    tmp_path: Path,
+) -> None:
+    target, state = Target(str(tmp_path / "t")), tmp_path / "t" / "_odradek"
+    Table(target, None).close()
+    for folder, name in ((state / "batches", "log-00000001.json"), (state / "runs", "number-00000009")):
+        done = subprocess.run([sys.executable, "-c", KILLED, str(folder), name], check=False)
+        assert done.returncode == -signal.SIGKILL
+    left = [path for path in state.rglob(".*") if path.is_file()]
+    assert len(left) == 2
+    long_ago = time.time() - 3 * 86_400
+    record = RunRecord("f" * 32, "elsewhere", "1@1", long_ago, long_ago, holds=True)
+    (state / "runs" / f"{record.run}.json").write_text(json.dumps(record._asdict()))
+    Table(target, None).close()
+    assert all(path.exists() for path in left), "a young file may belong to a run that is alive"
+    for path in left:
+        os.utime(path, (long_ago, long_ago))
+    (state / "runs" / f"{record.run}.json").write_text(json.dumps(record._asdict()))
+    table = Table(target, None)
+    assert not any(path.exists() for path in left)
+    assert table.noted_offsets([]) == {}, "the log has no entry"
+    table.close()
 
 
 @pytest.mark.slow

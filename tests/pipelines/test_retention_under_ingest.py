@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ingest_runs import parquet, record_ids
+from ingest_runs import delta, parquet, record_ids
 from support.brokers import unique
 from support.publish import create_topic, publish
 
 import odradek
 from odradek.client.admin import Admin
 from odradek.core.ids import EARLIEST, TopicPartition
-from odradek.pipelines import ingest
+from odradek.pipelines import ingest, ingest_job
 from odradek.pipelines.queries import QueryFailed
 
 
@@ -72,3 +73,78 @@ def test_a_continuous_ingest_follows_a_topic_with_short_retention(fails: bool, s
         assert said == ""
         assert all(not gone or gone[-1] < starts[tp] for tp, gone in missing.items()), (missing, starts)
     assert all(max(read[tp], default=-1) < commits[tp] for tp in tps), (commits, said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("writer", "table_format"), [("workers", "parquet"), ("spark", "delta")])
+def test_records_that_retention_removes_before_they_are_read_are_named(
+    writer: str, table_format: str, spark: Any, tmp_path: Path
+) -> None:
+    """The next run, and then a planned micro-batch that is repeated, begin at offsets that time has removed. Each says
+    so in one line, nothing is added, and the group stays."""
+    topic, output = "timed", tmp_path / "t"
+    tp = TopicPartition(topic, 0)
+    given: dict[str, Any] = {"topics": topic, "group": "g", "output": output, "spark": spark, "writer": writer}
+    given["table_format"] = table_format
+    with odradek.Broker() as broker, Admin(broker.bootstrap_servers) as admin:
+        servers = broker.bootstrap_servers
+        create_topic(servers, topic, 1, retention_ms="60000", segment_ms="10000")
+
+        def produce(count: int) -> None:
+            publish(servers, topic, [b"x"] * count)
+            broker.clock.advance(seconds=11)
+
+        def refused(what: str) -> None:
+            rows = len(rows_of(output, table_format))
+            with pytest.raises(QueryFailed) as failed:
+                ingest(servers, **given)
+            assert what in str(failed.value)
+            assert "retention" in str(failed.value)
+            assert "\n" not in str(failed.value)
+            assert len(rows_of(output, table_format)) == rows
+            assert admin.list_group_offsets("g")[tp].offset == rows
+
+        produce(10)
+        assert ingest(servers, **given).rows == 10
+        produce(5)
+        broker.clock.advance(minutes=5)
+        produce(5)
+        refused(f"{topic}-0: offsets 10 to 14 are lost")
+        go_on = {"options": {"failOnDataLoss": "false"}}
+        assert ingest(servers, **given, **go_on).rows == 5
+        produce(5)
+
+        def remove() -> None:
+            broker.clock.advance(minutes=5)
+            produce(1)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ingest_job, "planned_batch", removing(ingest_job.planned_batch, remove))
+            with pytest.raises(QueryFailed, match=f"{topic}-0: offsets 20 to 24 are lost"):
+                ingest(servers, **given)
+        with pytest.raises(QueryFailed, match=f"{topic}-0: offsets 20 to 24 are lost"):
+            ingest(servers, **given)
+        assert admin.list_group_offsets("g")[tp].offset == 20
+        assert len(rows_of(output, table_format)) == 15
+        done = ingest(servers, **given, **go_on)
+        assert done.group.is_committed
+        assert admin.list_group_offsets("g")[tp].offset == 26
+        assert record_ids(rows_of(output, table_format)) == {
+            (topic, 0, at): 1 for at in [*range(10), *range(15, 20), 25]
+        }
+
+
+def removing(planned_batch: Any, remove: Callable[[], None]) -> Any:
+    """``planned_batch``; at its first call it calls ``remove`` afterwards."""
+    left = iter([remove])
+
+    def planned(checkpoint: Any, batch_id: int) -> Any:
+        found = planned_batch(checkpoint, batch_id)
+        next(left, lambda: None)()
+        return found
+
+    return planned
+
+
+def rows_of(output: Path, table_format: str) -> Any:
+    return parquet(output) if table_format == "parquet" else delta(output)

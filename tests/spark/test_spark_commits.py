@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 from spark_runs import StreamingRun, rows_of, span
-from support.brokers import eventually
+from support.brokers import eventually, unique
 from support.publish import consumer, create_topic, numbers, publish
 
+from odradek.core.ids import LATEST, TopicPartition
 from odradek.spark import micro_batch_commits
 from odradek.spark.lookups import Lookups
 from odradek.spark.plan import Commits
@@ -258,3 +259,41 @@ def test_a_stream_joined_with_itself_continues(running: Running) -> None:
         publish(run.bootstrap, run.topic, numbers(10))
     assert sorted(running.rows) == span(0, 0, 40)
     running.wait_for_commit(40)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_shuffle_partition")
+def test_two_joined_topics_are_committed_to_one_group(running: Running) -> None:
+    """Each source commits its own topic. Rows wait in Spark's state for their partners, so a row that has arrived in a
+    later micro-batch than its partner is joined, also after a restart."""
+    run = running.run
+    other = unique("joined")
+    create_topic(run.bootstrap, other, 1)
+    seen: list[tuple[int, int]] = []
+
+    def read() -> None:
+        left, right = run.frame().alias("a"), run.frame(subscribe=other).alias("b")
+        joined = left.join(right, left["offset"] == right["offset"]).select("a.partition", "a.offset")
+        query = (
+            joined.writeStream.foreachBatch(lambda rows, batch: seen.extend(rows_of(rows)))
+            .option("checkpointLocation", str(run.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(240)
+
+    def commits() -> dict[TopicPartition, int]:
+        assert run.group is not None
+        return {tp: commit.offset for tp, commit in run.admin.list_group_offsets(run.group).items()}
+
+    mine, theirs = TopicPartition(run.topic, 0), TopicPartition(other, 0)
+    total = run.admin.list_offsets({mine: LATEST})[mine].offset
+    publish(run.bootstrap, other, numbers(5))
+    read()
+    assert sorted(seen) == span(0, 0, min(5, total))
+    publish(run.bootstrap, other, numbers(20))
+    publish(run.bootstrap, run.topic, numbers(5))
+    read()
+    read()
+    assert sorted(seen) == span(0, 0, min(25, total + 5)), "each pair once"
+    eventually(lambda: commits() == {mine: total + 5, theirs: 25}, what="the commits of both topics")

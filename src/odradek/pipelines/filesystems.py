@@ -29,6 +29,8 @@ _RENAME_IS_EXCLUSIVE = ("hdfs", "webhdfs", "swebhdfs")
 """The schemes of file systems whose rename fails if the target exists, in one step."""
 _CONDITIONAL = "fs.option.create.conditional.overwrite"
 """Hadoop's option for ``If-None-Match: *`` (s3a, since Hadoop 3.4.2)."""
+_UNFINISHED = re.compile(r"\..+\.[0-9a-f]{12}")
+"""The name of a file in ``create`` before it gets its final name."""
 _URI = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+://")
 _FILE = re.compile(r"^file:(?://(?:localhost)?)?/+", re.IGNORECASE)
 
@@ -119,6 +121,14 @@ class Location(Protocol):
     def rename(self, uri: str) -> None:
         """Gives the folder another name, in the same parent folder."""
         ...
+
+
+def remove_unfinished(folder: Location, older_than_s: float) -> None:
+    """Removes what runs have left that were killed inside ``create``: hidden files, which readers ignore. A run that is
+    alive is inside ``create`` for a moment only."""
+    for name in folder.children():
+        if _UNFINISHED.fullmatch(name) and folder.child(name).age_s() > older_than_s:
+            folder.delete(name)
 
 
 def is_uri(text: str) -> bool:

@@ -26,7 +26,7 @@ from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, held_ba
 from odradek.pipelines.decoders import Decoder, decoder_for
 from odradek.pipelines.delta import DeltaTable, check_installed
 from odradek.pipelines.fenced_commits import FencedCommits, FenceLost
-from odradek.pipelines.filesystems import LocalLocation, Location, is_uri, location_of
+from odradek.pipelines.filesystems import LocalLocation, Location, is_uri, location_of, remove_unfinished
 from odradek.pipelines.given_options import check_local_folder
 from odradek.pipelines.lake import ParquetTable, check_spark_sees, query_id
 from odradek.pipelines.options import PipelineOptions
@@ -34,7 +34,7 @@ from odradek.pipelines.partition_folders import check_partition_columns
 from odradek.pipelines.partition_values import usable_frame
 from odradek.pipelines.runs import RUNS, Run
 from odradek.pipelines.sources import Source
-from odradek.pipelines.staging import has_other_attempts, tagged_jobs
+from odradek.pipelines.staging import DAY_S, has_other_attempts, tagged_jobs
 from odradek.pipelines.table_folders import folder_of, log_options
 from odradek.pipelines.table_group import OVERTAKEN, TableGroup
 from odradek.pipelines.table_state import (
@@ -159,6 +159,9 @@ class Table:
             self._id = check_table(self.location, target.shape(), self._has_records)
             self._writer.prepare(run.dead, run.take_number, run.gone)
             run.forget_dead()
+            if run.gone:
+                for folder in (state, state.child(RUNS), self._batches):
+                    remove_unfinished(folder, DAY_S)
             self._locked = locked.pop_all()
 
     def _has_records(self) -> bool:
