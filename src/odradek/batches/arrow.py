@@ -195,7 +195,18 @@ class RecordBatches(Iterator["pa.RecordBatch | RowBatch"]):
     """
 
     __slots__ = (
-        "_at", "_columns", "_has_time", "_kept", "_offsets", "_partition", "_parts", "_records", "_table", "_unchecked",
+        "_at",
+        "_check_crcs",
+        "_columns",
+        "_has_time",
+        "_is_careful",
+        "_kept",
+        "_offsets",
+        "_partition",
+        "_parts",
+        "_records",
+        "_table",
+        "_unchecked",
     )  # fmt: skip
 
     def __init__(
@@ -212,7 +223,8 @@ class RecordBatches(Iterator["pa.RecordBatch | RowBatch"]):
         self._kept = _kept(columns) | (records._attributes >> 3 & 1 and TYPES)
         self._has_time = "timestamp" in columns
         self._parts: deque[pa.RecordBatch | RowBatch] = deque()
-        self._unchecked = check_crcs
+        self._check_crcs = self._unchecked = check_crcs
+        self._is_careful = False
         self._at = 0
 
     @property
@@ -223,6 +235,37 @@ class RecordBatches(Iterator["pa.RecordBatch | RowBatch"]):
     def __next__(self) -> pa.RecordBatch | RowBatch:
         if self._parts:
             return self._parts.popleft()
+        if not self._is_careful:
+            try:
+                return self._next()
+            except CorruptRecord:
+                self._is_careful = True  # one batch at a time, because the batches before the corrupt one are good
+        return self._next_of_one_batch()
+
+    def _next_of_one_batch(self) -> pa.RecordBatch | RowBatch:
+        records, table = self._records, self._table
+        while self._at < len(table):
+            one = table[self._at : self._at + 1]
+            try:
+                if self._check_crcs:
+                    kernels.check_crcs(records._data, one)
+                found, _ = records._columns(one, 0, *self._offsets, self._kept)
+            except CorruptRecord as error:
+                error.offset = int(one[0, BASE])
+                error.next_offset = error.offset + int(one[0, LAST_DELTA]) + 1
+                raise
+            self._at += 1
+            if found.rows:
+                return self._made(found, one)
+        raise StopIteration
+
+    def _made(self, found: RecordColumns, table: Int64s) -> pa.RecordBatch | RowBatch:
+        if self._has_time and found.times[: found.rows].min() == NO_MICROS:
+            self._parts.extend(self._parts_by_time(table))
+            return self._parts.popleft()
+        return record_batch(found, *self._partition, self._columns)
+
+    def _next(self) -> pa.RecordBatch | RowBatch:
         records, table = self._records, self._table
         if self._unchecked:
             kernels.check_crcs(records._data, table)
@@ -231,10 +274,7 @@ class RecordBatches(Iterator["pa.RecordBatch | RowBatch"]):
             first = self._at
             found, self._at = records._columns(table, first, *self._offsets, self._kept)
             if found.rows:
-                if self._has_time and found.times[: found.rows].min() == NO_MICROS:
-                    self._parts.extend(self._parts_by_time(table[first : self._at]))
-                    return self._parts.popleft()
-                return record_batch(found, *self._partition, self._columns)
+                return self._made(found, table[first : self._at])
         raise StopIteration
 
     def _parts_by_time(self, table: Int64s) -> Iterator[pa.RecordBatch | RowBatch]:

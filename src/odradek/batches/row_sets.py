@@ -6,9 +6,9 @@ the records and errors of both classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import NoReturn, TypeVar
 
 from odradek.batches.aborted_transactions import AbortedTransaction, rolled_back
 from odradek.batches.columns import DEFAULT_COLUMNS, MAX_MS
@@ -24,6 +24,7 @@ from odradek.batches.rows import Row, batch_rows
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, OdradekError
 from odradek.core.extras import ExtraMissing
 
+T = TypeVar("T")
 _LARGEST_OFFSET = 1 << 62
 _TIMES = 1 << 63
 ARROW_PACKAGES = ("pyarrow", "numpy", "numba", "llvmlite")
@@ -97,6 +98,35 @@ class RowBatch:
         """Returns at most ``length`` records, from number ``offset`` on, like ``pyarrow.RecordBatch.slice``."""
         end = None if length is None else offset + length
         return RowBatch(self.rows[offset:end], self.partition, self.timestamp_type, self.columns)
+
+
+def sound_records(kind: Callable[[Buffer], T], data: Buffer) -> T:
+    """Returns ``kind(data)``; if a batch has a wrong header, ``kind`` of the batches before it.
+
+    Raises CorruptRecord if the first batch has a wrong header, and the other errors of ``kind``.
+    """
+    try:
+        return kind(data)
+    except CorruptRecord:
+        with suppress(CorruptRecord):
+            for at, header in sound_batches(data)[-1:]:
+                return kind(memoryview(data)[: at + header.size_in_bytes])
+        raise
+
+
+def sound_batches(data: Buffer) -> list[tuple[int, BatchHeader]]:
+    """Returns position and header of each whole batch before the first one with a wrong header.
+
+    Raises CorruptRecord if that is the first batch."""
+    found: list[tuple[int, BatchHeader]] = []
+    try:
+        for at, header in scan(data):
+            RowSet._check(header, found[-1][1].last_offset if found else -1, at)
+            found.append((at, header))
+    except CorruptRecord:
+        if not found:
+            raise
+    return found
 
 
 class RowSet:
@@ -230,7 +260,12 @@ class RowBatches(Iterator[RowBatch]):
         chosen: list[RowBatch] = []
         at, left = self._at, most_bytes
         while at < len(self._batches) and (left > 0 or not chosen):
-            found, header = self._decoded(at), self._batches[at][1]
+            try:
+                found, header = self._decoded(at), self._batches[at][1]
+            except CorruptRecord:
+                if not chosen:
+                    raise
+                break  # the records before the corrupt batch are good; the next call raises the error
             at += 1
             left -= _content_bytes(found.rows) if header.compression else header.size_in_bytes
             if found.rows:
@@ -241,6 +276,14 @@ class RowBatches(Iterator[RowBatch]):
         return chosen
 
     def _decoded(self, number: int) -> RowBatch:
+        header = self._batches[number][1]
+        try:
+            return self._read(number)
+        except CorruptRecord as error:
+            error.offset, error.next_offset = header.base_offset, header.last_offset + 1
+            raise
+
+    def _read(self, number: int) -> RowBatch:
         at, header = self._batches[number]
         if self._check_crcs and not crc_is_valid(self._data, at, header):
             raise CorruptRecord(f"batch at offset {header.base_offset}: its CRC does not match its bytes")

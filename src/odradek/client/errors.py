@@ -31,6 +31,7 @@ __all__ = [
     "TopicRecreated",
     "UnknownTopic",
     "UnsupportedVersion",
+    "corrupt_record",
     "error_for",
     "first_row",
 ]
@@ -153,3 +154,16 @@ def error_for(code: ErrorCode, message: str = "") -> KafkaError:
     """Returns the error for an error code: an instance of its own class, if there is one, or else of ``KafkaError``."""
     kind = _BY_CODE.get(code)
     return kind(message) if kind is not None else KafkaError(code, message)
+
+
+def corrupt_record(error: CorruptRecord, partition: TopicPartition, position: int) -> CorruptRecord:
+    """Returns the error of a batch with its partition and offset, and the offset from which a reader can go on.
+
+    ``position``: the offset that was asked for.
+    """
+    behind = error.next_offset
+    offset = position if error.offset is None else max(error.offset, position)
+    there = "an offset behind it" if behind is None else f"offset {behind}, behind it,"
+    found = CorruptRecord(f"{partition} offset {offset}: {error.message}. Seek to {there} to read on")
+    found.partition, found.offset, found.next_offset = partition, offset, behind
+    return found

@@ -21,7 +21,7 @@ from odradek.batches.aborted_transactions import AbortedTransaction, rolled_back
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.batches.header import BatchHeader, crc_is_valid, scan
 from odradek.batches.record_sets import record_set
-from odradek.batches.row_sets import RowBatch, RowSet, needs_columns
+from odradek.batches.row_sets import RowBatch, RowSet, needs_columns, sound_batches, sound_records
 from odradek.batches.rows import Row, batch_rows
 from odradek.client import loop, offset_requests, topic_requests
 from odradek.client.arguments import isolation
@@ -36,6 +36,7 @@ from odradek.client.errors import (
     RecordsWithheld,
     RequestTimedOut,
     TopicRecreated,
+    corrupt_record,
     error_for,
 )
 from odradek.client.model import PartitionDescription
@@ -208,7 +209,7 @@ class PartitionReader:
                 try:
                     yield from found.content
                 except CorruptRecord as error:
-                    raise CorruptRecord(f"{self.partition}: {error.message}") from error
+                    raise corrupt_record(error, self.partition, position) from error
                 if passed is not None:
                     passed(position, min(found.next_offset, end))
                 if found.next_offset >= end:
@@ -236,7 +237,7 @@ class PartitionReader:
         try:
             found = decode(reply, position, end)
         except CorruptRecord as error:
-            raise CorruptRecord(f"{self.partition} at offset {position}: {error.message}") from error
+            raise corrupt_record(error, self.partition, position) from error
         if found.next_offset < 0:
             raise CorruptRecord(f"{self.partition} at offset {position}: the fetched batch is incomplete")
         if found.next_offset <= position:
@@ -260,7 +261,7 @@ class PartitionReader:
         self, reply: FetchReplyPartition, position: int, end: int, surveyed: Callable[[BatchSpans], None] | None = None
     ) -> _DecodedFetch[Any]:
         kind = record_set() if surveyed is None else _kernel_record_set()
-        records = kind(reply.records)
+        records = sound_records(kind, reply.records)
         aborted = [AbortedTransaction(*row) for row in reply.aborted or ()]
         if surveyed is not None:
             surveyed(records.spans(aborted))
@@ -276,7 +277,7 @@ class PartitionReader:
         return _DecodedFetch(batches, records.next_offset, records.leader_epoch)
 
     def _rows(self, reply: FetchReplyPartition, position: int, end: int) -> _DecodedFetch[Row]:
-        batches = list(scan(reply.records))
+        batches = sound_batches(reply.records)
         if not batches:
             return _DecodedFetch(iter(()), -1, NO_EPOCH)
         last = batches[-1][1]
@@ -290,11 +291,15 @@ class PartitionReader:
         for (at, header), is_hidden in zip(batches, hidden, strict=True):
             if is_hidden or header.is_control or header.last_offset < position or header.base_offset >= end:
                 continue
-            if self.config.check_crcs and not crc_is_valid(reply.records, at, header):
-                raise CorruptRecord(f"batch at offset {header.base_offset}: its CRC does not match its bytes")
-            for row in batch_rows(reply.records, at, header):
-                if position <= row.offset < end:
-                    yield row
+            try:
+                if self.config.check_crcs and not crc_is_valid(reply.records, at, header):
+                    raise CorruptRecord(f"batch at offset {header.base_offset}: its CRC does not match its bytes")
+                for row in batch_rows(reply.records, at, header):
+                    if position <= row.offset < end:
+                        yield row
+            except CorruptRecord as error:
+                error.offset, error.next_offset = header.base_offset, header.last_offset + 1
+                raise
 
 
 def _columns_only(batches: Iterator[pa.RecordBatch | RowBatch], *, null_times: bool) -> Iterator[pa.RecordBatch]:

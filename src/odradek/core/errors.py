@@ -90,7 +90,15 @@ def _revive(kind: type[KafkaError], args: tuple[object, ...], state: dict[str, o
 
 
 class CorruptRecord(KafkaError):
-    """Bytes that are not a valid record batch."""
+    """Bytes that are not a valid record batch.
+
+    ``offset`` and ``next_offset``: the first offset of the batch, and the offset after it; None if they are not known.
+    A client also says ``partition``, the topic and the number of the partition.
+    """
+
+    offset: int | None = None
+    next_offset: int | None = None
+    partition: tuple[str, int] | None = None
 
     def __init__(self, message: str) -> None:
         from odradek.core.kio_import import ErrorCode

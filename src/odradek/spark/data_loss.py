@@ -22,7 +22,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
-from odradek.core.errors import OdradekError
+from odradek.core.errors import CorruptRecord, OdradekError
 from odradek.core.ids import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -66,6 +66,16 @@ class UnknownCauses:
 
 
 UNKNOWN_CAUSES = UnknownCauses()
+
+
+def corrupt_message(error: CorruptRecord, end: int) -> str:
+    """Returns the message about a batch that cannot be read in a range that ends at ``end``. Its offsets are known."""
+    assert error.partition is not None
+    assert error.offset is not None
+    assert error.next_offset is not None
+    reason = error.__cause__.message if isinstance(error.__cause__, CorruptRecord) else error.message
+    offsets = f"offsets {error.offset} to {min(end, error.next_offset) - 1}"
+    return f"{TopicPartition(*error.partition)}: {offsets} cannot be read, because their batch is corrupt ({reason})"
 
 
 def removed_by(settings: Mapping[str, str | None]) -> str:

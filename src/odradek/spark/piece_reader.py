@@ -14,7 +14,7 @@ from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig, as_config
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, TopicRecreated, UnknownTopic
 from odradek.client.reader import DEFAULT_COLUMNS, PartitionReader, shared_cluster
-from odradek.core.errors import OdradekError
+from odradek.core.errors import CorruptRecord, OdradekError
 from odradek.core.ids import LATEST, TopicPartition
 from odradek.spark import data_loss
 from odradek.spark.lookups import Lookups
@@ -67,6 +67,14 @@ def _read_piece(options: ReadOptions, piece: Piece, progress: PieceProgress) -> 
                 f"{partition} offset {error.offset}: the column timestamp cannot hold the time {error.timestamp_ms} "
                 "ms: set the option onBadTimestamp=null to get null for such a time"
             ) from error
+        except CorruptRecord as error:
+            if error.offset is None or error.next_offset is None:
+                raise
+            _fail_or_warn(options, data_loss.corrupt_message(error, end), error)
+            if progress.position < error.offset:
+                progress.note_read(progress.position, error.offset)
+            progress.note_lost(error.offset, min(error.next_offset, end))
+            progress.position = error.next_offset
         except OffsetOutOfRange as error:
             _fail_or_warn(options, _loss_message(options, error, end), error)
             if error.log_start_offset <= error.offset:  # the log ends below the planned offsets: it was truncated

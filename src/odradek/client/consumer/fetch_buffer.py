@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odradek.batches.aborted_transactions import AbortedTransaction
-from odradek.core.errors import OdradekError
+from odradek.client.errors import corrupt_record
+from odradek.core.errors import CorruptRecord, OdradekError
 from odradek.core.ids import TopicPartition
 
 FREE, RESERVED, TAKEN = range(3)
@@ -62,6 +63,9 @@ class CompletedFetch:
             return self.ready.popleft()
         try:
             return next(self.decoded, None)
+        except CorruptRecord as error:
+            self.decoded = None
+            raise corrupt_record(error, self.tp, self.start) from error
         except OdradekError:
             self.decoded = None
             raise

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from odradek.batches.aborted_transactions import AbortedTransaction
 from odradek.batches.kernel_loader import has_kernels
 from odradek.batches.record_sets import record_set
+from odradek.batches.row_sets import sound_records
 from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster
 from odradek.client.consumer.ahead_decoder import WORTH_DECODING_BYTES, AheadDecoder
@@ -20,9 +21,9 @@ from odradek.client.consumer.fetch_buffer import CompletedFetch, FetchBuffer
 from odradek.client.consumer.in_flight_fetches import InFlightFetch, InFlightFetches
 from odradek.client.consumer.position_lookups import RANGE_LOOKUP, PositionLookups
 from odradek.client.consumer.subscription import PartitionState, SubscriptionState
-from odradek.client.errors import LogTruncated, OffsetOutOfRange, error_for
+from odradek.client.errors import LogTruncated, OffsetOutOfRange, corrupt_record, error_for
 from odradek.client.group.offset_storage import OffsetStorage
-from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
 from odradek.net import fetch_wire
 from odradek.net.fetch_wire import FetchPartition, FetchReplyPartition
@@ -139,6 +140,10 @@ class Fetcher:
             found = failure if set(failure.partitions) & self._subscription.partitions.keys() else None
         elif isinstance(failure, LogTruncated | OffsetOutOfRange):
             state = self._subscription.partitions.get(failure.partition)
+            if state is None or state.position != failure.offset:
+                found = None
+        elif isinstance(failure, CorruptRecord) and failure.partition is not None:
+            state = self._subscription.partitions.get(TopicPartition(*failure.partition))
             if state is None or state.position != failure.offset:
                 found = None
         if found is None and failure is not None:
@@ -368,7 +373,12 @@ class Fetcher:
         if not len(row.records):
             return False
         try:
-            records = record_set()(row.records)
+            records = sound_records(record_set(), row.records)
+        except CorruptRecord as error:
+            if self.buffer.bytes_of(tp) or tp in self.in_iteration:
+                return True  # polls return the records before the corrupt batch first
+            self._fail(corrupt_record(error, tp, one.offset))
+            return False
         except KafkaError as error:
             self._fail(error)
             return False
