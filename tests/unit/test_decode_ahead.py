@@ -99,11 +99,15 @@ def test_a_broken_fetch_is_left_to_the_poll_that_returns_it() -> None:
     one = completed(T0, bytes(broken))
     one.state = RESERVED
     one.begin(DEFAULT_COLUMNS, check_crcs=True)
+    for ready in (1, 2):  # the batches before the broken one
+        one.decode_ahead()
+        assert (len(one.ready), one.state) == (ready, RESERVED)
     one.decode_ahead()
     assert (len(one.ready), one.state, one.decoded) == (0, TAKEN, None)
     for _ in range(2):
         one.begin(DEFAULT_COLUMNS, check_crcs=True)
-        with pytest.raises(CorruptRecord, match="batch at offset 200: its CRC"):
+        assert [one.next().column("offset")[0].as_py() for _ in range(2)] == [0, 100]
+        with pytest.raises(CorruptRecord, match="t-0 offset 200: batch at offset 200: its CRC"):
             one.next()
 
 
