@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer
 from support.brokers import eventually
@@ -17,6 +18,11 @@ from odradek.client.admin import group_operations
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, KafkaError, UnknownTopic
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC, ProducerIdentity, partition_for_group
+from odradek.history.journal import Journal
+from odradek.history.read import stream_offset_history
+from odradek.lag.describe import describe
+from odradek.lag.reset import Scenario, plan
+from odradek.pipelines.ranges import commits_of
 
 
 def test_topics_are_created_described_and_deleted(admin: Admin, topic: str) -> None:
@@ -95,6 +101,24 @@ def test_an_offset_below_zero_that_another_client_committed_is_no_commit(
     monkeypatch.setattr(group_operations, "as_offsets", dict)
     admin.alter_group_offsets(group, {first: OffsetAndMetadata(3), second: OffsetAndMetadata(-2)})
     assert admin.list_group_offsets(group) == {first: OffsetAndMetadata(3)}
+    assert admin.group_commits(group) == {first: OffsetAndMetadata(3), second: None}
+    # Kafka's tool prints a row with "-" for it, and resets it with --all-topics.
+    rows = {row.partition: (row.current_offset, row.log_end_offset, row.lag) for row in describe(admin, group).rows}
+    ends = admin.list_offsets(dict.fromkeys((first, second), LATEST))
+    end = ends[second].offset
+    assert rows[second.partition] == (None, end, None)
+    planned = plan(admin, group, Scenario("to-latest", 0), all_topics=True).rows
+    assert [(row.partition, row.before, row.after) for row in planned] == [
+        (first.partition, 3, ends[first].offset), (second.partition, None, end),
+    ]  # fmt: skip
+    history = pa.Table.from_batches([*stream_offset_history(admin.config, group=group)])
+    assert [row["committed_offset"] for row in history.to_pylist()] == [3, -2], "the bytes as they are"
+    by_partition = commits_of(history, {})
+    assert [one.offset for one in by_partition[second]] == [None]
+    journal = Journal()
+    for batch in history.to_batches():
+        journal.add(batch)
+    assert journal.sorted_commits().is_tombstone.tolist() == [False, True]
 
 
 @pytest.mark.behaviour(25, part=True)

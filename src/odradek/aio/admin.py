@@ -167,6 +167,10 @@ class Admin(AsyncCloseable):
         empty. ``require_stable`` waits until no open transaction has pending offsets in these partitions."""
         return await offset_requests.list_group_offsets(self._cluster, group, partitions, require_stable=require_stable)
 
+    async def group_commits(self, group: str) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Returns all partitions for which a group has a commit, with their offsets; None for an offset below 0."""
+        return await offset_requests.group_commits(self._cluster, group)
+
     async def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> None:
         """Commits offsets for a group without being a member. Creates the group if it does not exist.
 

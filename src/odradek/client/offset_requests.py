@@ -249,6 +249,24 @@ async def list_group_offsets(
     """Looks up committed offsets; ``partitions`` None: all of the group. Leaves out partitions without one.
 
     ``member_of`` returns the KIP-848 member's id and epoch for each attempt."""
+    found = await group_commits(
+        cluster, group_id, partitions, require_stable=require_stable, member_of=member_of, timeout_ms=timeout_ms
+    )
+    return {tp: one for tp, one in found.items() if one is not None}
+
+
+async def group_commits(
+    cluster: Cluster,
+    group_id: str,
+    partitions: Iterable[TopicPartition] | None = None,
+    *,
+    require_stable: bool = False,
+    member_of: Callable[[], tuple[str | None, int]] = lambda: (None, -1),
+    timeout_ms: int | None = None,
+) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    """Does the same as ``list_group_offsets``, with None for a partition whose committed offset is below 0.
+
+    If ``partitions`` are given, those without a commit are None, too."""
     topics = None
     if partitions is not None:
         topics = [
@@ -257,7 +275,7 @@ async def list_group_offsets(
         if not topics:
             return {}
 
-    async def call(connection: BrokerConnection) -> dict[TopicPartition, OffsetAndMetadata]:
+    async def call(connection: BrokerConnection) -> dict[TopicPartition, OffsetAndMetadata | None]:
         member_id, epoch = member_of()
         message = {
             "group_id": group_id,
@@ -269,12 +287,13 @@ async def list_group_offsets(
         group = first_row(reply.groups, f"group {group_id}") if hasattr(reply, "groups") else reply
         if (code := getattr(group, "error_code", ErrorCode.none)) is not ErrorCode.none:
             raise error_for(code, f"offsets of group {group_id}")
-        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
         for topic in group.topics:
             for row in topic.partitions:
                 tp = TopicPartition(topic.name, row.partition_index)
                 if row.error_code is not ErrorCode.none:
                     raise error_for(row.error_code, f"offset of group {group_id} in {tp}")
+                found[tp] = None
                 # Kafka's clients and tools read any negative offset as no commit; kafkajs commits -2.
                 if row.committed_offset >= 0:
                     epoch = getattr(row, "committed_leader_epoch", -1)

@@ -140,14 +140,15 @@ class Journal:
 
     def _add_commits(self, batch: pa.RecordBatch) -> None:
         rows = batch.num_rows
+        offsets = _numbers(batch.column("committed_offset"))
         is_tombstone = _booleans(batch.column("is_tombstone"))
         record_times = _numbers(batch.column("record_timestamp"))
         times = np.where(is_tombstone, record_times, _numbers(batch.column("commit_timestamp")))
         ours = pc.fill_null(pc.starts_with(batch.column("metadata"), pattern=QUERY_MARK), False)
         self._parts.append({
             "key": self._key_numbers(batch),
-            "offsets": _numbers(batch.column("committed_offset")),
-            "is_tombstone": is_tombstone,
+            "offsets": offsets,
+            "is_tombstone": is_tombstone | (offsets < 0),  # an offset below 0 is no commit for Kafka's clients
             "times": times,
             "expires": _numbers(batch.column("expire_timestamp")),
             "epochs": _numbers(batch.column("leader_epoch"), np.int32),

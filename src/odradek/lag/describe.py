@@ -8,7 +8,7 @@ start offset, and ``GroupLag.lost`` has the partition.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -56,10 +56,12 @@ def lag_rows(
     committed: Mapping[TopicPartition, OffsetAndMetadata],
     log_ends: Mapping[TopicPartition, ListedOffset],
     log_starts: Mapping[TopicPartition, ListedOffset] = MappingProxyType({}),
+    without_offset: Iterable[TopicPartition] = (),
 ) -> list[LagRow]:
     """Returns the rows of each member's partitions, then the rows of partitions without a member.
 
-    The member with the most partitions is first. The rows of each member are in the order of topic and partition."""
+    The member with the most partitions is first. The rows of each member are in the order of topic and partition.
+    ``without_offset``: partitions with a commit below 0, which is no offset. As in Kafka's tool they have a row."""
     known = (committed, log_ends, log_starts)
     rows: list[LagRow] = []
     assigned: set[TopicPartition] = set()
@@ -67,7 +69,8 @@ def lag_rows(
     for member in members:
         assigned.update(member.assignment)
         rows += [_row(group.group_id, tp, known, member) for tp in sorted(member.assignment)]
-    rows += [_row(group.group_id, tp, known, None) for tp in sorted(committed) if tp not in assigned]
+    others = {*committed, *without_offset} - assigned
+    rows += [_row(group.group_id, tp, known, None) for tp in sorted(others)]
     return rows
 
 
@@ -101,14 +104,15 @@ def describe(admin: Admin, group: str) -> GroupLag:
     Raises GroupIdNotFound and the errors of ``Admin``.
     """
     description = _description(admin, group)
-    committed = admin.list_group_offsets(group)
-    wanted = set(committed).union(*(member.assignment for member in description.members))
+    found = admin.group_commits(group)
+    committed = {tp: one for tp, one in found.items() if one is not None}
+    wanted = set(found).union(*(member.assignment for member in description.members))
     readable = _readable(admin, wanted)
     # The log start offsets are read first, so that none is above the log end offset of its partition, which is read
     # later.
     log_starts = admin.list_offsets({tp: EARLIEST for tp in readable if tp in committed})
     log_ends = admin.list_offsets(dict.fromkeys(readable, LATEST))
-    rows = lag_rows(description, committed, log_ends, log_starts)
+    rows = lag_rows(description, committed, log_ends, log_starts, found.keys() - committed.keys())
     lost = {tp: start.offset for tp, start in log_starts.items() if committed[tp].offset < start.offset}
     return GroupLag(group, description.state, tuple(rows), lost)
 

@@ -170,12 +170,13 @@ def plan(
         state = admin.describe_groups([group])[group].state
     except GroupIdNotFound:
         state = "Dead"
-    committed = admin.list_group_offsets(group)
+    found = admin.group_commits(group)
+    committed = {tp: one for tp, one in found.items() if one is not None}
     starts = _larger(committed, elsewhere or {})
     if scenario.kind == "from-file":
         chosen = list(scenario.offsets.get(group, {}))
     elif all_topics:
-        chosen = sorted(starts)
+        chosen = sorted(starts.keys() | found.keys())
     else:
         names = list(topics)
         described = admin.describe_topics(names) if names else {}

@@ -120,7 +120,8 @@ def commits_of(history: pa.Table, topic_ids: Mapping[str, bytes | None]) -> dict
         if row["topic_id"] is not None and now is not None and row["topic_id"] != now:
             continue
         at_us = row["record_timestamp"] if row["commit_timestamp"] is None else row["commit_timestamp"]
-        offset = None if row["is_tombstone"] else row["committed_offset"]
+        # an offset below 0 is no commit for Kafka's clients
+        offset = None if row["is_tombstone"] or row["committed_offset"] < 0 else row["committed_offset"]
         commit = Commit(at_us // 1000, offset)
         found.setdefault(TopicPartition(topic, row["partition"]), []).append(commit)
     return found

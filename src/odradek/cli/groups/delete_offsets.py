@@ -48,13 +48,13 @@ def delete_offsets(
         chosen = {TopicPartition(*one) for one in single}
         for name in topics:
             chosen.update(admin.partitions(name))
-        held = admin.list_group_offsets(group)
-        gone = {tp: held[tp].offset for tp in sorted(chosen) if tp in held}
+        held = admin.group_commits(group)
+        gone = {tp: one and one.offset for tp, one in sorted(held.items()) if tp in chosen}
         if not gone:
             if not held:
                 admin.describe_groups([group])  # raises GroupIdNotFound
             raise CommandError(f"group {group} has no offsets in {', '.join(topic)}: nothing was deleted", EXIT_FAILED)
-        what = ", ".join(f"{tp} ({offset})" for tp, offset in gone.items())
+        what = ", ".join(f"{tp} ({'-' if offset is None else offset})" for tp, offset in gone.items())
         if not confirm(f"Delete the offsets of group {group}: {what}?", yes):
             return
         admin.delete_group_offsets(group, sorted(chosen))

@@ -199,6 +199,13 @@ class Admin(Closeable):
             offset_requests.list_group_offsets(self._cluster, group, partitions, require_stable=require_stable)
         )
 
+    def group_commits(self, group: str) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Returns all partitions for which a group has a commit, with their offsets.
+
+        As in Kafka's tools, a committed offset below 0 is no offset: the partition has None.
+        """
+        return self._run(offset_requests.group_commits(self._cluster, group))
+
     def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> None:
         """Commits offsets for a group without being a member (generation -1). Creates the group if it does not exist.
 
