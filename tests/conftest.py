@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from support.brokers import RunningBroker, make_broker, unique
 from support.collection import COLLECTED
 from support.examples import LONG, examples
-from support.forks import fork_brokers, plain_brokers
+from support.forks import fork_brokers, odradek_command, plain_brokers
 from support.jvm import KafkaTools, spark_java_options
 from support.spark_session import spark  # noqa: F401  a fixture, one for the folders that use it
 
@@ -124,6 +124,14 @@ def plain_broker() -> Iterator[None]:
     """Makes each broker of the test a new Python process, as for users. In other tests, brokers are forks."""
     with plain_brokers():
         yield
+
+
+@pytest.fixture
+def forked_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pythons that this process starts as ``sys.executable -m …`` are forks of a process that has loaded our modules.
+
+    A new Python takes half a second or more for its imports."""
+    monkeypatch.setattr(sys, "executable", odradek_command()[0])
 
 
 @pytest.fixture

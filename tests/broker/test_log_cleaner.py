@@ -7,14 +7,12 @@ import contextlib
 import gc
 import logging
 import os
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from support.brokers import alter_configs, delete_topic
 from support.cleaning import T0, keyed, marker, pairs
-from support.forks import odradek_command
 
 from odradek.batches.rows import iter_records
 from odradek.broker import log_cleaner
@@ -32,11 +30,9 @@ SETTINGS = {"log.cleaner.backoff.ms": "20", "log.segment.delete.delay.ms": "0", 
 COMPACTED = {"cleanup.policy": "compact", "internal.segment.bytes": "2000", "min.cleanable.dirty.ratio": "0.01"}
 
 
-@pytest.fixture(autouse=True)
-def _forks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The separate process of a cleaning is a fork here. A new Python takes two seconds to load the kernels, and is
-    `nice`. `test_cleaner_process` starts a new Python."""
-    monkeypatch.setattr(sys, "executable", odradek_command()[0])
+# The separate process of a cleaning is a fork here. A new Python takes two seconds to load the kernels, and has a low
+# priority; test_cleaner_process starts one.
+pytestmark = pytest.mark.usefixtures("forked_commands")
 
 
 @contextlib.asynccontextmanager

@@ -96,7 +96,6 @@ def test_a_kernel_is_compiled_again_when_another_file_changes(files: dict[str, P
     ]:
         files[name].write_text(files[name].read_text().replace(old, new))
         assert run_kernels(files)[-1] == expected
-    assert run_kernels(files) == ["920 0"]
 
 
 def test_every_kernel_is_found_by_the_next_process() -> None:

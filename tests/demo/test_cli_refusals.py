@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-ODRADEK = [sys.executable, "-m", "odradek.cli.main"]
+from support.forks import odradek_command
 
 
 def _run(*line: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*ODRADEK, *line], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([*odradek_command(), *line], capture_output=True, text=True, timeout=60, check=False)
 
 
 def _assert_refused(done: subprocess.CompletedProcess[str], says: str) -> None:
@@ -33,7 +31,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def served(data_dir: Path) -> Iterator[str]:
     """A broker on a directory in ``data_dir``."""
-    command = [*ODRADEK, "serve", "--data-dir", str(data_dir / "broker"), "--listen", "127.0.0.1:0"]
+    command = [*odradek_command(), "serve", "--data-dir", str(data_dir / "broker"), "--listen", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         ready, address = process.stdout.readline().split()

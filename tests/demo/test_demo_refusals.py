@@ -26,7 +26,8 @@ from odradek.pipelines.demo import checks
 from odradek.pipelines.demo.checks import CheckError
 from odradek.pipelines.demo.flights import Feed, Flights
 from odradek.pipelines.lake import Lake
-from odradek.spark.session import session
+
+pytestmark = pytest.mark.usefixtures("forked_commands")
 
 Captured = pytest.CaptureFixture[str]
 AsBroker = Callable[[str], list[subprocess.Popen[bytes]]]
@@ -78,9 +79,10 @@ def test_a_table_that_is_a_file_is_refused(tmp_path: Path) -> None:
         Lake(tmp_path, "month").prepare()
 
 
-def test_an_incomplete_file_in_the_table_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_file_in_the_table_is_a_clear_error(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     feed = Feed(Flights.load(), 10)
-    spark = session("odradek demo refusals")
     lake = Lake(tmp_path, "month")
     lake.prepare()
     torn = lake.table / "month=1" / "batch-000000-1-part-00000.parquet"

@@ -41,8 +41,10 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def demo(spark: Any, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Output]:
-    """Runs the demo in this process, with the shared session. The broker runs in a separate process."""
+def demo(
+    spark: Any, forked_commands: None, data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Output]:
+    """Runs the demo in this process, with the shared session. The broker is a fork."""
 
     def start(*options: str) -> Output:
         code = run(["demo", "--data-dir", str(data_dir), *options])

@@ -31,11 +31,14 @@ def run_pytest(folder: Path, *arguments: str, code: int = 0) -> str:
 
 @pytest.mark.parametrize("form", ["ini", "fixture"])
 def test_the_test_passes_with_both_forms_of_settings(form: str, tmp_path: Path) -> None:
+    """The fixture that replaces a container starts a broker, too."""
     (tmp_path / "test_orders.py").write_text(TEST + ASSERTIONS)
     (tmp_path / "pytest.ini").write_text(SETTINGS if form == "ini" else "[pytest]\n")
     if form == "fixture":
         (tmp_path / "conftest.py").write_text(CONFIG_FIXTURE)
-    assert "2 passed" in run_pytest(tmp_path)
+    check = "\n\ndef test_it(bootstrap_servers):\n    odradek.Admin(bootstrap_servers).close()\n"
+    (tmp_path / "test_own.py").write_text(OWN_FIXTURE + check)
+    assert "3 passed" in run_pytest(tmp_path)
 
 
 def test_each_worker_has_a_broker_of_its_own(tmp_path: Path) -> None:
@@ -54,20 +57,14 @@ def test_address(odradek_broker, odradek_topic, number, worker_id):
     assert len(set.union(*addresses)) == len(addresses)
 
 
-def test_the_offsets_are_as_the_page_says_and_workers_can_share_a_broker(tmp_path: Path) -> None:
+def test_the_offsets_are_as_the_page_says(tmp_path: Path) -> None:
+    """`test_workers_share_one_broker_on_request` of tests/broker/test_pytest_fixtures.py has several workers."""
     (tmp_path / "pytest.ini").write_text(SHARED)
     (tmp_path / "test_offsets.py").write_text(OFFSETS_TEST)
     wrong = OFFSETS_TEST.replace("def test_each", "def test_wrong").replace("{0: 5, 1: 5}", "{0: 5, 1: 6}")
     (tmp_path / "test_wrong.py").write_text(wrong.replace('"billing"', '"audit"'))
-    output = run_pytest(tmp_path, "-n", "2", code=1)
+    output = run_pytest(tmp_path, code=1)
     assert "1 failed, 1 passed" in output
     shown = PAGE.split("AssertionError: ", 1)[1].split("```", 1)[0].splitlines()
     assert shown[0].replace("billing", "audit") in output
     assert shown[1].strip().removeprefix("orders") in output
-
-
-def test_the_fixture_that_replaces_a_container_starts_a_broker(tmp_path: Path) -> None:
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    check = "\n\ndef test_it(bootstrap_servers):\n    odradek.Admin(bootstrap_servers).close()\n"
-    (tmp_path / "test_own.py").write_text(OWN_FIXTURE + check)
-    assert "1 passed" in run_pytest(tmp_path)

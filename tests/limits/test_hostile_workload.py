@@ -48,8 +48,8 @@ def unharmed(directory: Path, count: int, warm_up: int, scale: Scale, growth_byt
     return workload
 
 
-def test_200_workloads_at_the_extremes_of_their_schemas_do_no_harm(tmp_path: Path) -> None:
-    unharmed(tmp_path, 200, 80, SHORT_SCALE, GROWTH_BYTES)
+def test_100_workloads_at_the_extremes_of_their_schemas_do_no_harm(tmp_path: Path) -> None:
+    unharmed(tmp_path, 100, 40, SHORT_SCALE, GROWTH_BYTES)
 
 
 @pytest.mark.slow

@@ -34,8 +34,9 @@ def test_every_example_is_in_the_table_and_has_a_test() -> None:
     assert [name for name in programs if f'"{name.rstrip("/")}"' not in tests] == []
 
 
-def test_the_suite_with_fixtures_passes_in_two_processes() -> None:
-    lines = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "pytest_suite")
+@pytest.mark.parametrize("processes", ["0", pytest.param("2", marks=pytest.mark.slow)])
+def test_the_suite_with_fixtures_passes(processes: str) -> None:
+    lines = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", processes, "pytest_suite")
     assert re.search(r"^5 passed", lines[-1]), lines
 
 

@@ -57,17 +57,18 @@ def check_refused(done: subprocess.CompletedProcess[str], output: Path) -> None:
     assert not list(output.glob("**/*.parquet"))
 
 
+@pytest.mark.slow  # each case starts four or more JVMs; test_table_writer has the refusal without a cluster
 @pytest.mark.parametrize(
     ("sees", "table_format", "writer"),
     [
         ([False], "parquet", "workers"),
-        pytest.param([False], "parquet", "spark", marks=pytest.mark.slow),
-        pytest.param([True, False], "parquet", "workers", marks=pytest.mark.slow),
-        pytest.param([True, False], "parquet", "spark", marks=pytest.mark.slow),
-        pytest.param([False], "delta", "workers", marks=pytest.mark.slow),
-        pytest.param([False], "delta", "spark", marks=pytest.mark.slow),
-        pytest.param([True, False], "delta", "workers", marks=pytest.mark.slow),
-        pytest.param([True, False], "delta", "spark", marks=pytest.mark.slow),
+        ([False], "parquet", "spark"),
+        ([True, False], "parquet", "workers"),
+        ([True, False], "parquet", "spark"),
+        ([False], "delta", "workers"),
+        ([False], "delta", "spark"),
+        ([True, False], "delta", "workers"),
+        ([True, False], "delta", "spark"),
     ],
 )
 def test_ingest_adds_each_record_once_after_a_refusal(

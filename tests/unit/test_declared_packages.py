@@ -1,11 +1,16 @@
-"""Every package that the code imports is declared, in the base install or in an extra."""
+"""Every package that the code imports is declared, in the base install or in an extra.
+
+A package whose private modules are used has an upper version limit: the next version may lack them.
+"""
 
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 import tomllib
+from collections.abc import Mapping
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -19,8 +24,9 @@ def _names(requirements: list[str]) -> set[str]:
     return {re.split(r"[ <>=;\[]", one)[0].lower() for one in requirements}
 
 
-def _imported() -> dict[str, set[str]]:
-    """Top-level modules, each with the files that import it."""
+@functools.cache
+def _imports() -> dict[str, set[str]]:
+    """Modules with their full names, each with the files that import it."""
     found: dict[str, set[str]] = {}
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -31,15 +37,29 @@ def _imported() -> dict[str, set[str]]:
             else:
                 continue
             for module in modules:
-                found.setdefault(module.partition(".")[0], set()).add(str(path.relative_to(SOURCE)))
+                found.setdefault(module, set()).add(str(path.relative_to(SOURCE)))
     own = {path.name for path in SOURCE.iterdir()}
-    return {name: files for name, files in found.items() if name not in sys.stdlib_module_names | own}
+    return {name: files for name, files in found.items() if name.partition(".")[0] not in sys.stdlib_module_names | own}
+
+
+def _imported() -> dict[str, set[str]]:
+    """Top-level modules, each with the files that import it."""
+    found: dict[str, set[str]] = {}
+    for name, files in _imports().items():
+        found.setdefault(name.partition(".")[0], set()).update(files)
+    return found
+
+
+@functools.cache
+def _homes() -> Mapping[str, list[str]]:
+    """Top-level modules, each with the packages that contain it."""
+    return packages_distributions()
 
 
 def test_each_imported_package_is_declared() -> None:
     extras = PROJECT["optional-dependencies"]
     declared = _names(PROJECT["dependencies"]).union(*(_names(extras[name]) for name in extras if name != "test"))
-    homes = packages_distributions()
+    homes = _homes()
     undeclared = {
         module: sorted(files)
         for module, files in _imported().items()
@@ -49,6 +69,22 @@ def test_each_imported_package_is_declared() -> None:
 
 
 def test_each_declared_package_of_the_base_install_is_imported() -> None:
-    homes = packages_distributions()
+    homes = _homes()
     used = {home.lower() for module in _imported() for home in homes.get(module, [])}
     assert _names(PROJECT["dependencies"]) - used == set()
+
+
+def test_packages_with_used_private_modules_have_upper_limits_above_the_tested_version() -> None:
+    bounds = {re.split(r"[<>=!~ ;\[]", one, maxsplit=1)[0]: one for one in PROJECT["dependencies"]}
+    tested = dict(
+        line.strip().split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
+    )
+    private = {name for name in _imports() if any(part.startswith("_") for part in name.split(".")[1:])}
+    assert private == {"kio.serial._introspect"}
+    for package in {name.partition(".")[0] for name in private}:
+        least, most = re.findall(r"[\d.]+", bounds[package].partition(";")[0])
+        assert _numbers(least) <= _numbers(tested[package]) < _numbers(most)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from support.consumer_harness import ConsumerHarness
+from support.examples import examples
 from support.group_harness import subscription
 from support.world import Process, World
 from support.world_log import WorldLog
@@ -51,7 +52,7 @@ from odradek.groups.messages import (
 from odradek.groups.shard import GroupShard
 
 GROUPS = str(Path(shard.__file__).parent)
-FAULTS_EACH = 60
+FAULTS_EACH = examples(20)
 SHARE = b"\0\1\0\0\0\1\0\1t\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
 Scenario = Callable[[ConsumerHarness], Callable[[], Any]]
 """Prepares a harness and returns the action to perform. The action may return the promise of a reply."""

@@ -91,7 +91,7 @@ def kill_after(child: subprocess.Popen[bytes], seconds: float, *, planned: bool)
 
 
 @pytest.mark.parametrize("to", ["kafka", "zookeeper"])
-@pytest.mark.parametrize("moments", [3, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("moments", [2, pytest.param(50, marks=pytest.mark.slow)])
 def test_a_killed_migration_is_completed_by_the_next(
     tool: Tool, store: OffsetStore, admin: Admin, filled: str, tmp_path: Path, to: str, moments: int,
     record_property: Callable[[str, object], None],
