@@ -17,7 +17,7 @@ from support.collection import COLLECTED
 from support.examples import LONG, examples
 from support.forks import fork_brokers, odradek_command, plain_brokers
 from support.jvm import KafkaTools, spark_java_options
-from support.spark_session import spark  # noqa: F401  a fixture, one for the folders that use it
+from support.spark_session import spark, spark_python  # noqa: F401  fixtures, one for all folders that use them
 
 if TYPE_CHECKING:
     from odradek.testing.zookeeper import ZooKeeper

@@ -29,6 +29,7 @@ from odradek.pipelines.lake import Lake
 
 pytestmark = pytest.mark.usefixtures("forked_commands")
 
+PYTHON = sys.executable
 Captured = pytest.CaptureFixture[str]
 AsBroker = Callable[[str], list[subprocess.Popen[bytes]]]
 """Runs a shell script in place of a broker. Returns the list of the processes."""
@@ -223,8 +224,10 @@ def test_a_directory_of_a_running_broker_is_refused_soon(tmp_path: Path, monkeyp
 def test_the_demo_waits_for_a_broker_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_broker, "_ANSWER_S", 0.01)
     monkeypatch.setattr(demo_broker, "_ALIVE_S", 0.0)
+    forks, sys.executable = sys.executable, PYTHON  # the signal is not for the caller of a fork
     first = DemoBroker(tmp_path / "broker", tmp_path / "log")
     first.start()
+    sys.executable = forks
     assert first._process is not None
     frozen = first._process.pid
     os.kill(frozen, signal.SIGSTOP)  # the broker keeps its directory and port, and cannot reply

@@ -413,7 +413,7 @@ def test_damaged_metadata_is_a_value_error_or_read_as_by_kio() -> None:
     mutator = Mutator(15)
     replies = {version: packed_metadata(version, TOPICS) for version in range(14)}
     refused = same = 0
-    for _ in range(20_000):
+    for _ in range(8_000):
         version = mutator.dice.randrange(14)
         data = mutator.damaged(replies[version])
         try:
@@ -427,8 +427,8 @@ def test_damaged_metadata_is_a_value_error_or_read_as_by_kio() -> None:
             continue  # kio knows fewer error codes and accepts fewer byte values for true
         assert_as_kio_reads_it(version, data)
         same += 1
-    assert refused > 2_000
-    assert same > 2_000
+    assert refused > 800
+    assert same > 800
 
 
 def test_unknown_tagged_fields_of_metadata_are_skipped() -> None:
@@ -648,7 +648,7 @@ def test_damaged_replies_raise_errors_of_this_library(monkeypatch: pytest.Monkey
     monkeypatch.setattr("support.scripted.ScriptedBroker", Damaging)
     mutator, dice = Mutator(3), random.Random(3)
     raised = 0
-    for number in range(150):
+    for number in range(60):
         name = dice.choice(list(CALLS))
         key, call = CALLS[name]
         with scripted() as cluster:

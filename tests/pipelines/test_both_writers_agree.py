@@ -96,7 +96,7 @@ def test_random_records_of_any_kind_are_equal_for_both_writers(
 ) -> None:
     topic = unique("writers")
     create_topic(bootstrap, topic, 3)
-    send_random(bootstrap, topic, 500 if "timestamp" in shape.get("partition_by", ()) else 10_000, seed=1)
+    send_random(bootstrap, topic, 500 if "timestamp" in shape.get("partition_by", ()) else 3_000, seed=1)
     done = {
         writer: ingest(
             bootstrap, topics=topic, group=unique("g"), output=tmp_path / writer, writer=writer, spark=spark, **shape
@@ -191,7 +191,7 @@ def partition_values(output: Path) -> set[str]:
 
 def test_random_tables_are_equal_for_both_writers(spark: Any, bootstrap: str, tmp_path: Path) -> None:
     """JSON and Avro, Parquet and Delta, folders by columns of any type."""
-    check_by_chance(spark, bootstrap, tmp_path, [5, 6, 7, 13], 60)
+    check_by_chance(spark, bootstrap, tmp_path, [5, 6, 7], 60)
 
 
 @pytest.mark.slow

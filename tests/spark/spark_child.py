@@ -45,6 +45,7 @@ def say(**what: Any) -> None:
 
 
 def start(java: str) -> Any:
+    sys.executable = os.environ.get("SPARK_FORKS", sys.executable)  # the program of Spark's Python processes
     spark = session("odradek child", java=java)
     jvm = spark._jvm
     assert jvm is not None

@@ -4,6 +4,7 @@ follows."""
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -117,12 +118,13 @@ def test_the_only_micro_batch_of_trigger_once_is_committed(running: Running) -> 
     running.wait_for_commit(30)
 
 
-def test_a_process_that_ends_with_its_query_has_committed(filled: StreamingRun) -> None:
+def test_a_process_that_ends_with_its_query_has_committed(filled: StreamingRun, spark_python: str) -> None:
     assert filled.group is not None
     child = Path(__file__).with_name("spark_child.py")
     arguments = ["auto", filled.bootstrap, filled.topic, filled.group, str(filled.checkpoint)]
     command = [sys.executable, str(child), "once", *arguments]
-    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=240).stdout
+    own = os.environ | {"SPARK_FORKS": spark_python}
+    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=240, env=own).stdout
     assert '"ended": true' in said
     assert filled.committed() == {0: 30}
 

@@ -27,7 +27,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def child(*arguments: str) -> subprocess.Popen[str]:
+def child(*arguments: str, **variables: str) -> subprocess.Popen[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
     return subprocess.Popen(
         [sys.executable, str(CHILD), *arguments],
@@ -35,7 +35,7 @@ def child(*arguments: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
+        env=environment | variables,
     )
 
 
@@ -71,10 +71,11 @@ def test_spark_works_on_jdk4pys_java_and_ends_with_a_killed_parent() -> None:
 
 
 @pytest.mark.claim(102, 103)
-def test_a_killed_job_repeats_only_the_current_micro_batch(stream: StreamingRun) -> None:
+def test_a_killed_job_repeats_only_the_current_micro_batch(stream: StreamingRun, spark_python: str) -> None:
     create_topic(stream.bootstrap, stream.topic, 1)
     publish(stream.bootstrap, stream.topic, numbers(35))
-    process = child("kill", "auto", stream.bootstrap, stream.topic, stream.group or "", str(stream.checkpoint))
+    arguments = [stream.bootstrap, stream.topic, stream.group or "", str(stream.checkpoint)]
+    process = child("kill", "auto", *arguments, SPARK_FORKS=spark_python)
     started = said(process)
     assert Path(started["home"]).resolve() == find_java().home.resolve()
     assert said(process) == {"batch": 0, "rows": [[0, n] for n in range(10)]}

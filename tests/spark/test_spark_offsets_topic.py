@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -120,8 +120,18 @@ def test_the_defaults_suit_a_history() -> None:
     assert given.read.starting.kind.value == "latest"
 
 
-def test_the_analysis_on_spark_equals_that_on_one_machine(spark: Any, admin: Admin, bootstrap: str) -> None:
-    """Workers and this machine compute the same findings, expiry and tables for a group."""
+@pytest.fixture
+def few_groups(own_broker: Callable[..., RunningBroker]) -> Iterator[tuple[str, Admin]]:
+    """A broker of one test, for analyses of all groups: the shared broker has hundreds of groups of other tests."""
+    running = own_broker()
+    with Admin(running.bootstrap) as admin:
+        yield running.bootstrap, admin
+
+
+def test_the_analysis_on_spark_equals_that_on_one_machine(spark: Any, few_groups: tuple[str, Admin]) -> None:
+    """Workers and this machine compute the same findings, expiry and tables for each of two groups."""
+    bootstrap, admin = few_groups
+    committed(admin, bootstrap)
     topic, group = committed(admin, bootstrap)
     rules = FindingRules(expires_within_ms=8 * 86_400_000)
     frames = analyse_on_spark(spark, bootstrap, rules=rules)
@@ -162,9 +172,10 @@ def test_the_analysis_of_one_group_on_spark_has_only_this_group(spark: Any, admi
 
 
 def test_the_spark_examples_of_the_page_run(
-    spark: Any, admin: Admin, bootstrap: str, capsys: pytest.CaptureFixture[str]
+    spark: Any, few_groups: tuple[str, Admin], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """docs/offset-history.md, unchanged except for the broker's address."""
+    bootstrap, admin = few_groups
     committed(admin, bootstrap)
     page = Path(__file__).resolve().parents[2] / "docs" / "offset-history.md"
     (program,) = re.findall(r"^```python spark\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)

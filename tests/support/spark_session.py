@@ -6,7 +6,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +18,22 @@ CONFIG = {"spark.sql.streaming.pollingDelay": "50ms"}
 
 
 @pytest.fixture(scope="session")
-def spark(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def spark_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A program like Python; on Linux its processes are forks of a ``ForkServer``."""
+    if sys.platform != "linux":
+        return sys.executable
+    program = tmp_path_factory.mktemp("forks") / "python"
+    ForkServer(SPARK).write_program(program)
+    return str(program)
+
+
+@pytest.fixture(scope="session")
+def spark(bootstrap: str, spark_python: str) -> Iterator[Any]:
     """Depends on the broker, so that the broker starts before the session and ends after it."""
     from odradek.spark.registration import register
     from odradek.spark.session import session
 
-    with _forks(tmp_path_factory.mktemp("forks")):
+    with _forks(spark_python):
         running = session("odradek tests", config=CONFIG)
     register(running)
     yield running
@@ -32,18 +41,13 @@ def spark(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @contextlib.contextmanager
-def _forks(place: Path) -> Iterator[None]:
-    """A session that starts within the block has forks of a ``ForkServer`` as Python processes, also after the block.
+def _forks(python: str) -> Iterator[None]:
+    """A session that starts within the block has this program for its Python processes, also after the block.
 
     Processes that tests start are no forks."""
-    if sys.platform != "linux":
-        yield
-        return
     before = {name: os.environ.get(name, sys.executable) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
     with pytest.MonkeyPatch.context() as patch:
-        server = ForkServer(SPARK)
-        server.write_program(place / "python")
-        patch.setattr(sys, "executable", str(place / "python"))
+        patch.setattr(sys, "executable", python)
         yield
     os.environ.update(before)
 
