@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from codecs import BOM_UTF8
 from pathlib import Path
 
@@ -9,11 +10,16 @@ import pytest
 
 from odradek.batches.rows import java_text
 from odradek.cli import produce
+from odradek.cli.main import run
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
+from odradek.core.look_alikes import oddity
+from odradek.core.printable import printable, printable_json
 from odradek.core.properties_file import read_properties_file
 from odradek.lag import reset_csv
 from odradek.pipelines.values import read_schema
+from odradek.zookeeper.export_file import parse_offsets
+from odradek.zookeeper.layout import OffsetLayout
 
 DIGITS = "0.1234567890123456789012345678901234567890"
 
@@ -118,3 +124,52 @@ def test_an_invisible_character_of_a_property_is_named(tmp_path: Path, char: str
     assert "secret" not in str(refused.value)
     file.write_text("group.id=a\\u00a0b\n")
     assert read_properties_file(file, "-c")["group.id"].value == "a\xa0b"
+
+
+ODD = [
+    ("billing\u200b", "an invisible character U+200B (ZERO WIDTH SPACE)"),
+    ("bil\x1bling", "an invisible character U+001B"),
+    ("billing ", "spaces at its ends"), ("\u202ebilling", "an invisible character U+202E (RIGHT-TO-LEFT OVERRIDE)"),
+    ("bill\xa0ing", "an invisible character U+00A0 (NO-BREAK SPACE)"),
+    ("\ufeffbilling", "an invisible character U+FEFF"),
+    ("b\u0456lling", "the letter U+0456"), ("billing\u3164", "an invisible character U+3164 (HANGUL FILLER)"),
+    ("billing\U000e0041", "an invisible character U+E0041"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "what"), ODD)
+def test_no_command_creates_a_group_whose_name_looks_like_another(
+    name: str, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (
+        ["consume", "t", "--group", name],
+        ["pipeline", "ingest", "--topics", "t", "--output", "/tmp/none", "--group", name],
+        ["pipeline", "transform", "--topics", "t", "--to-topic", "u", "--checkpoint", "/tmp/none", "--sql", "x",
+         "--group", name],
+        ["pipeline", "adopt", "--output", "/tmp/none", "--group", name],
+    ):  # fmt: skip
+        assert run([*command, "-b", "127.0.0.1:1"]) == 2
+        found = capsys.readouterr().err
+        assert found.startswith(f"odradek: --group {name!a}: the name has {what}"), command
+        assert found.count("\n") == 1
+        assert found.isascii()
+
+
+@pytest.mark.parametrize("name", ["billing", "b 1", "\u0431\u0438\u043b\u043b", "caf\xe9", "\u6771\u4eac-1", "\u03b1"])
+def test_names_in_one_script_are_no_oddities(name: str) -> None:
+    assert oddity(name) is None
+
+
+@pytest.mark.parametrize("odd", ["\u200b", "\xad", "\ufeff", "\u2060", "\U000e0041", "\u202e"])
+def test_invisible_characters_are_shown(odd: str) -> None:
+    assert printable(f"a{odd}b") == f"a{ascii(odd)[1:-1]}b"
+    shown = printable_json(json.dumps({f"a{odd}": odd}, ensure_ascii=False))
+    assert shown.isascii()
+    assert json.loads(shown) == {f"a{odd}": odd}
+    assert printable("\U0001f468\u200d\U0001f469") == "\U0001f468\u200d\U0001f469", "joiners are part of emoji"
+
+
+def test_a_path_in_a_file_of_zookeeper_looks_as_it_is() -> None:
+    path = "/consumers/g\u200b/offsets/t/0"
+    with pytest.raises(ConfigError, match=r"line 1: the path .* has an invisible character U\+200B"):
+        parse_offsets(f"{path}:7\n", OffsetLayout(), "f")

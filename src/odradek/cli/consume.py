@@ -15,7 +15,7 @@ from odradek.cli.command_config import read_properties, without_values
 from odradek.cli.consume_options import ConsumeLine
 from odradek.cli.consume_start import StartPosition, ranges_of, start_of
 from odradek.cli.newest_records import newest
-from odradek.cli.options import check_bootstrap, parse_partitions
+from odradek.cli.options import check_bootstrap, check_visible, parse_partitions
 from odradek.cli.record_filter import RecordFilter
 from odradek.cli.record_lines import Batch
 from odradek.cli.record_outputs import Destination, Sink, open_sink
@@ -68,6 +68,8 @@ def _checked(line: ConsumeLine) -> _Request:
     parse_partitions([topic], "")
     if line.isolation not in (None, *_ISOLATIONS):
         raise CommandError(f"--isolation {line.isolation}: expected {' or '.join(_ISOLATIONS)}")
+    if line.group:
+        check_visible(line.group, "--group")
     if line.group == "":
         raise CommandError("--group: a group's name cannot be empty")
     if line.from_beginning and line.start not in (None, "earliest"):

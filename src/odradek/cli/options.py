@@ -94,6 +94,14 @@ def given_names(names: list[str], option: str) -> list[str]:
     return sorted(set(names))
 
 
+def check_visible(name: str, option: str) -> None:
+    """Raises CommandError for a name that a person takes for another one: a command must not create such a group."""
+    from odradek.core.look_alikes import oddity
+
+    if (what := oddity(name)) is not None:
+        raise CommandError(f"{option} {name!a}: the name has {what}: correct it")
+
+
 def parse_partitions(arguments: list[str], option: str = "--topic ") -> tuple[list[str], list[tuple[str, int]]]:
     """Reads ``topic`` and ``topic:0,1`` as Kafka's tools do. Returns topics and partitions.
 

@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from odradek.cli.ingest_progress import check_kind, reasons, shown
-from odradek.cli.options import check_bootstrap
+from odradek.cli.options import check_bootstrap, check_visible
 from odradek.cli.pipeline_options import IngestLine, check_pyspark
 from odradek.cli.query_runs import check_end, group_line, run_query_in_thread
 from odradek.cli.terminal import EXIT_OK, counted, error_line, note, print_json, spinner
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 def run_ingest_command(request: IngestLine) -> int:
     """Runs the command; returns the exit code. Raises OdradekError."""
     check_bootstrap(request.bootstrap_servers)
+    check_visible(request.group, "--group")
     check_pyspark()
     from odradek.pipelines.ingest_job import run_ingest, start_spark
 

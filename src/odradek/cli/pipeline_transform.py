@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from odradek.cli.ingest_progress import check_kind, reasons, shown
-from odradek.cli.options import check_bootstrap
+from odradek.cli.options import check_bootstrap, check_visible
 from odradek.cli.pipeline_options import TransformLine, check_pyspark
 from odradek.cli.query_runs import check_end, group_line, run_query_in_thread
 from odradek.cli.terminal import EXIT_OK, counted, error_line, note, print_json, spinner
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 def run_transform_command(request: TransformLine) -> int:
     """Runs the command; returns the exit code. Raises OdradekError."""
     check_bootstrap(request.bootstrap_servers)
+    check_visible(request.group, "--group")
     check_pyspark()
     from odradek.pipelines.ingest_job import start_spark
     from odradek.pipelines.transform_job import Transform, run_transform

@@ -9,10 +9,25 @@ _WORD = re.compile(r"[^\W\d_]+")
 _LATIN, _OTHERS = "LATIN", ("CYRILLIC", "GREEK", "FULLWIDTH")
 
 
+# Fonts show nothing for these letters, which Python counts as printable.
+_FILLERS = "\u115f\u1160\u3164\uffa0"
+
+
+def oddity(name: str) -> str | None:
+    """Returns why a person takes a name for another one: ``an invisible character U+200B (ZERO WIDTH SPACE)``, spaces
+    at its ends, or a letter of another script. None for a name that is as it looks."""
+    if name != name.strip() and name.isprintable():
+        return "spaces at its ends"
+    if odd := odd_character(name):
+        return f"an invisible character{odd}"
+    letter = look_alike(name)
+    return None if letter is None else f"the letter {named(letter)} among Latin letters"
+
+
 def odd_character(text: str) -> str:
     """Returns the first invisible character with a space before it, as `` U+200B (ZERO WIDTH SPACE)``; empty without
     one. A space and a tab are visible enough."""
-    found = next((char for char in text if not char.isprintable() and char != "\t"), None)
+    found = next((one for one in text if (not one.isprintable() and one != "\t") or one in _FILLERS), None)
     return "" if found is None else f" {named(found)}"
 
 

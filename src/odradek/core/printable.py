@@ -1,7 +1,8 @@
 """Escapes for text from a cluster on a terminal, in a log and on a page.
 
 A group id, a topic's name or a broker's message can contain escape sequences for the terminal, line feeds that forge a
-line, or characters that change the text direction. Each of these becomes an escape: ``\\n``, ``\\x1b``, ``\\u202e``.
+line, characters that change the text direction, or characters that a person cannot see. Each of these becomes an
+escape: ``\\n``, ``\\x1b``, ``\\u202e``.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ import re
 from functools import cache
 
 # The characters that are escaped: C0 and C1 controls with DEL, line and paragraph separators, Unicode's Bidi_Control,
-# and single surrogates, which cannot be encoded.
-_ESCAPED = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+# invisible characters (but not the joiners, which emoji and some scripts need), and single surrogates, which cannot be
+# encoded.
+_ESCAPED = (
+    "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+    "\xad\u180e\u200b\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
+)
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -26,7 +31,7 @@ def printable_json(text: str) -> str:
     """Returns the JSON text with JSON's own escapes inside its strings. Line feeds between values stay."""
     if text.isprintable():
         return text
-    return _pattern(True).sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _pattern(True).sub(_json_escape, text)
 
 
 def shortened(text: str, most: int = 200) -> str:
@@ -45,4 +50,11 @@ def _escape(found: re.Match[str]) -> str:
     if (short := _SHORT.get(character)) is not None:
         return short
     code = ord(character)
+    if code > 0xFFFF:
+        return f"\\U{code:08x}"
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))

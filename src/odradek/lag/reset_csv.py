@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition, java_string_hash
-from odradek.core.look_alikes import look_alike, named, odd_character
+from odradek.core.look_alikes import oddity
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 K = TypeVar("K")
@@ -90,11 +90,8 @@ def parse(text: str, groups: Sequence[str], name: str) -> dict[str, dict[TopicPa
 def _check_visible(given: Sequence[str], where: str) -> None:
     """Refuses a name that looks like another one: a person cannot see which group or topic the row is about."""
     for cell in given[:-2]:
-        if not cell.isprintable() or (len(given) == 4 and cell is given[0] and cell != cell.strip()):
-            what = "spaces at its ends" if cell.isprintable() else f"an invisible character{odd_character(cell)}"
-            raise ConfigError(f"{where}: the name {cell!a} has {what}: remove them, or give this group with --group")
-        if found := look_alike(cell):
-            raise ConfigError(
-                f"{where}: the name {cell!a} has the letter {named(found)} among Latin letters: correct it, or give "
-                "this group with --group"
-            )
+        what = oddity(cell)
+        if what == "spaces at its ends" and not (len(given) == 4 and cell is given[0]):
+            continue  # the spaces around a topic are no part of its name
+        if what is not None:
+            raise ConfigError(f"{where}: the name {cell!a} has {what}: correct it, or give this group with --group")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from odradek.core.errors import ConfigError
+from odradek.core.look_alikes import oddity
 from odradek.zookeeper.layout import MAX_OFFSET, GroupPartition, OffsetLayout
 from odradek.zookeeper.store import StoredOffsets
 
@@ -31,6 +32,8 @@ def parse_offsets(text: str, layout: OffsetLayout, name: str) -> dict[GroupParti
             raise ConfigError(f"{where}: the line is empty: remove it; Kafka's tool stops at it without an error")
         if not colon:
             raise ConfigError(f"{where}: expected PATH:OFFSET")
+        if (what := oddity(path)) is not None:
+            raise ConfigError(f"{where}: the path {path!a} has {what}: correct it")
         found_at = layout.group_partition(path)
         if isinstance(found_at, str):
             raise ConfigError(f"{where}: {path}: {found_at}")

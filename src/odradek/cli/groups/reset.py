@@ -18,6 +18,7 @@ from odradek.cli.options import (
     Bootstrap,
     CommandConfig,
     Timeout,
+    check_visible,
     connect,
     given_names,
     parse_partitions,
@@ -206,6 +207,7 @@ def _report_missing(admin: Admin, plans: list[GroupResetPlan], line: ResetLine) 
         if line.all_groups or plan.state not in ("Dead", "Empty") or (plan.rows and plan.state != "Dead"):
             continue
         if plan.state == "Dead":
+            check_visible(plan.group, "--group")
             meant = nearest(plan.group, group_names(admin))
             if plan.rows:
                 warning_lines(f"Warning: group {plan.group} does not exist{meant}: a reset creates it.")

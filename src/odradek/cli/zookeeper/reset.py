@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.cli.option_fields import of_fields
-from odradek.cli.options import parse_partitions
+from odradek.cli.options import check_visible, parse_partitions
 from odradek.cli.reset_targets import (
     AllTopics,
     ByDuration,
@@ -106,6 +106,8 @@ def _offsets(
     from odradek.zookeeper.bounds import cluster_logs
 
     stored = store.read(group)
+    if not stored.offsets:
+        check_visible(group, "--group")
     chosen = sorted(stored.offsets) if line.all_topics else _chosen(admin, line.topic or [])
     found = cluster_logs(admin, chosen, scenario)
     for reason in found.unknown.values():
