@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from odradek.broker.long_lists import STEP_ELEMENTS
+from odradek.core.deferred import Deferred
 
 FEW = 1000
 """Containers with at most this number of elements together are freed at once."""
@@ -42,6 +43,10 @@ class Leftovers:
             self._containers.append(then)
         if is_idle:
             self._start(self._empty())
+
+    def add_after(self, promise: Deferred[Any], *containers: Container) -> None:
+        """Does the same when a promise is resolved. Until then, its owner uses the containers."""
+        promise.then(lambda _: self.add(*containers))
 
     def _empty(self) -> Generator[None, None, None]:
         containers = self._containers

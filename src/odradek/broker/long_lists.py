@@ -15,9 +15,9 @@ H = TypeVar("H", bound=Hashable)
 STEP_ELEMENTS = 500
 
 
-def list_in_steps(values: Iterable[T]) -> Steps[list[T]]:
-    """Returns ``list(values)``."""
-    made: list[T] = []
+def list_in_steps(values: Iterable[T], made: list[T] | None = None) -> Steps[list[T]]:
+    """Returns ``list(values)``. ``made``: an empty list to use, which the caller frees if its client disconnects."""
+    made = [] if made is None else made
     for value in values:
         made.append(value)
         if not len(made) % STEP_ELEMENTS:
@@ -25,9 +25,9 @@ def list_in_steps(values: Iterable[T]) -> Steps[list[T]]:
     return made
 
 
-def dict_in_steps(rows: Iterable[tuple[H, T]]) -> Steps[dict[H, T]]:
-    """Returns ``dict(rows)``. Of several rows with the same key, the last one counts."""
-    made: dict[H, T] = {}
+def dict_in_steps(rows: Iterable[tuple[H, T]], made: dict[H, T] | None = None) -> Steps[dict[H, T]]:
+    """Returns ``dict(rows)``. Of several rows with the same key, the last one counts. ``made``: as above."""
+    made = {} if made is None else made
     for number, (key, value) in enumerate(rows, 1):
         made[key] = value
         if not number % STEP_ELEMENTS:

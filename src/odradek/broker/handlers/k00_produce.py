@@ -140,20 +140,31 @@ def _in_steps(
 ) -> Steps[_Reply]:
     """Serves the rest of a request: first the steps ``append`` of the current partition, then the remaining partitions
     of the current topic ``begun``, then the topics after it."""
-    if begun is not None:
-        if append is not None:
-            begun[3].append((yield from append))
-        yield from _finish_topic(request, begun)
-    for topic in topics:
-        if len(topic.partition_data) > STEP_PARTITIONS:
-            # Of several entries for one partition the last counts, as in Kafka.
-            parts = yield from dict_in_steps((part.index, part) for part in topic.partition_data)
-            yield from _finish_topic(request, request.begin_topic(topic, parts.values()))
-            request.broker.leftovers.add(parts)
-        else:
-            yield from _finish_topic(request, request.begin_topic(topic))
-            yield None
+    try:
+        if begun is not None:
+            if append is not None:
+                begun[3].append((yield from append))
+            yield from _finish_topic(request, begun)
+        for topic in topics:
+            if len(topic.partition_data) > STEP_PARTITIONS:
+                yield from _finish_long_topic(request, topic)
+            else:
+                yield from _finish_topic(request, request.begin_topic(topic))
+                yield None
+    except GeneratorExit:  # the client has disconnected
+        request.forget()
+        raise
     return (yield from request.reply_in_steps())
+
+
+def _finish_long_topic(request: _Produce, topic: TopicProduceData) -> Steps[None]:
+    parts: dict[int, PartitionProduceData] = {}
+    try:
+        # Of several entries for one partition the last counts, as in Kafka.
+        yield from dict_in_steps(((part.index, part) for part in topic.partition_data), parts)
+        yield from _finish_topic(request, request.begin_topic(topic, parts.values()))
+    finally:
+        request.broker.leftovers.add(parts)
 
 
 def _finish_topic(request: _Produce, topic: _Topic) -> Steps[None]:
@@ -277,7 +288,11 @@ class _Produce:
             self._raise_hangup(codes)
             return None
         finally:
-            self.broker.leftovers.add(*self._long, self._topics)
+            self.forget()
+
+    def forget(self) -> None:
+        """Frees the parts of the reply."""
+        self.broker.leftovers.add(*self._long, self._topics)
 
     def _count_bytes(self) -> None:
         broker, context = self.broker, self.context

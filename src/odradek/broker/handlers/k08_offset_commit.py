@@ -81,11 +81,14 @@ class CommitRequest:
         return broker.groups.partition_of(self.request.group_id)
 
     def pack(self, reply: OffsetCommitReply) -> bytes:
-        return b"".join(finish(self.pack_in_steps(reply)))
+        packed = b"".join(finish(self.pack_in_steps(reply)))
+        self.left.clear()  # a plan of ``broker/commit_fast_path`` packs the replies of many requests
+        return packed
 
     def pack_in_steps(self, reply: OffsetCommitReply) -> Steps[list[bytes]]:
         """Packs a reply, a few partitions in each step."""
         topics: list[CommittedTopic] = []
+        self.left.append(topics)
         for topic, indexes in self.rows:
             codes: list[int] = []
             for first in range(0, len(indexes), STEP_PARTITIONS):
@@ -93,11 +96,9 @@ class CommitRequest:
                 yield None
             topics.append(CommittedTopic(topic.name, cast(UUID, topic.id), codes))
         if self.unknown:
-            self.left.append(topics)
             by_topic = yield from _merged(self.unknown, topics)
             topics = list(by_topic.values())
-            self.left.append(by_topic)
-        self.left.append(topics)
+            self.left += (by_topic, topics)
         return (yield from offset_commit_reply_in_steps(self.version, topics))
 
 
@@ -113,24 +114,37 @@ def handle(
 
 
 def _handle_in_steps(broker: BrokerServices, context: Context, message: OffsetCommitRequest) -> Steps[list[Chunk]]:
-    commit = yield from _commit_of(broker, context.version, message)
-    reply = OffsetCommitReply()
-    if commit.request is not None:
-        reply = yield broker.groups.submit(commit.shard(broker), commit.request)
-        commit.left.append(cast("list[TopicCommit]", commit.request.topics))
-    pieces = yield from commit.pack_in_steps(reply)
-    broker.leftovers.add(commit.rows, commit.unknown, *commit.left)
+    commit = CommitRequest(context.version, None, [], [])
+    topics: list[TopicCommit] = []
+    promise: Deferred[OffsetCommitReply] | None = None
+    try:
+        yield from _read(broker, message, commit, topics)
+        reply = OffsetCommitReply()
+        if commit.request is not None:
+            promise = broker.groups.submit(commit.shard(broker), commit.request)
+            reply = yield promise
+            promise = None
+        pieces = yield from commit.pack_in_steps(reply)
+    finally:  # the client may disconnect meanwhile
+        broker.leftovers.add(commit.rows, commit.unknown, *commit.left)
+        if promise is None:
+            broker.leftovers.add(topics)
+        else:  # the coordinator still uses the topics
+            broker.leftovers.add_after(promise, topics)
     return cast("list[Chunk]", pieces)
 
 
 def commit_of(broker: BrokerServices, version: int, message: OffsetCommitRequest) -> CommitRequest:
-    return finish(_commit_of(broker, version, message))
+    commit = CommitRequest(version, None, [], [])
+    finish(_read(broker, message, commit, []))
+    return commit
 
 
-def _commit_of(broker: BrokerServices, version: int, message: OffsetCommitRequest) -> Steps[CommitRequest]:
-    topics: list[TopicCommit] = []
-    rows: list[tuple[Topic, list[int]]] = []
-    unknown: list[CommittedTopic] = []
+def _read(
+    broker: BrokerServices, message: OffsetCommitRequest, commit: CommitRequest, topics: list[TopicCommit]
+) -> Steps[None]:
+    """Reads a request into ``commit``. ``topics`` gets the topics of the coordinator's request."""
+    version, rows, unknown = commit.version, commit.rows, commit.unknown
     for topic in message.topics:
         known = (
             broker.catalog.topic(topic.name) if version < 10 else broker.catalog.topic_by_id(topic.topic_id or _NO_ID)
@@ -160,9 +174,8 @@ def _commit_of(broker: BrokerServices, version: int, message: OffsetCommitReques
         if commits:
             topics.append(TopicCommit(known.name, topic_id.bytes, commits))
             rows.append((known, indexes))
-    request = None
     if topics:
-        request = OffsetCommit(
+        commit.request = OffsetCommit(
             message.group_id,
             topics,
             message.member_id,
@@ -171,7 +184,6 @@ def _commit_of(broker: BrokerServices, version: int, message: OffsetCommitReques
             milliseconds(message.retention_time) if version <= 4 else -1,
             version >= 9,
         )
-    return CommitRequest(version, request, rows, unknown)
 
 
 def _partitions(

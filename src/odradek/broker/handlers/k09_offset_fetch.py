@@ -190,42 +190,46 @@ def _packed_in_steps(
     out.append(offset_fetch_start(context.version, len(groups)))
     known: dict[OffsetFetchRequestGroup, list[bytes]] = {}
     size = ReplySize(context)
-    for group in groups:
-        packed = known.get(group) if known else None
-        if packed is None:
-            packed = yield from _group_in_steps(broker, context.version, group, require_stable, size)
-            if len(groups) > 1:
-                known[group] = packed
-        else:
-            size.add(sum(map(len, packed)))
-        out.extend(packed)
-        yield None
+    try:
+        for group in groups:
+            packed = known.get(group) if known else None
+            if packed is None:
+                packed = yield from _group_in_steps(broker, context.version, group, require_stable, size)
+                if len(groups) > 1:
+                    known[group] = packed
+            else:
+                size.add(sum(map(len, packed)))
+            out.extend(packed)
+            yield None
+    finally:  # the client may disconnect meanwhile
+        broker.leftovers.add(known)
     out.append(offset_fetch_end(context.version))
-    broker.leftovers.add(known)
     return cast("list[Chunk]", out.chunks())
 
 
 def _group_in_steps(
     broker: BrokerServices, version: int, asked: OffsetFetchRequestGroup, require_stable: bool, size: ReplySize
 ) -> Steps[list[bytes]]:
-    fetched = yield from _fetch_in_steps(broker, version, asked, require_stable)
-    code = int(fetched.reply.error.value)
-    if code:
-        return [fetched_group_start(version, asked.group_id, 0) + fetched_group_end(code)]
-    out = Pieces()
-    count = 0
-    for (name, topic_id, partitions), rows in fetched.topics():
-        count += 1
-        out.append(fetched_topic_start(version, name, topic_id, len(partitions)))
-        if rows is not None and rows.memo is not None:
-            size.add(len(rows.memo))
-            out.append(rows.memo)
-        else:
-            out.extend((yield from _rows_in_steps(partitions, rows, size)))
-        out.append(FETCHED_TOPIC_END)
-        yield None
-    if fetched.requested is not None:
-        broker.leftovers.add(fetched.requested)
+    requested: list[RequestedTopic] = []
+    try:
+        fetched = yield from _fetch_in_steps(broker, version, asked, require_stable, requested)
+        code = int(fetched.reply.error.value)
+        if code:
+            return [fetched_group_start(version, asked.group_id, 0) + fetched_group_end(code)]
+        out = Pieces()
+        count = 0
+        for (name, topic_id, partitions), rows in fetched.topics():
+            count += 1
+            out.append(fetched_topic_start(version, name, topic_id, len(partitions)))
+            if rows is not None and rows.memo is not None:
+                size.add(len(rows.memo))
+                out.append(rows.memo)
+            else:
+                out.extend((yield from _rows_in_steps(partitions, rows, size)))
+            out.append(FETCHED_TOPIC_END)
+            yield None
+    finally:
+        broker.leftovers.add(requested)
     out.append(fetched_group_end(0))
     return in_pieces([fetched_group_start(version, asked.group_id, count), *out.chunks()])
 
@@ -247,11 +251,16 @@ def _rows_in_steps(partitions: Sequence[int], rows: FetchedRows | None, size: Re
 
 
 def _fetch_in_steps(
-    broker: BrokerServices, version: int, asked: OffsetFetchRequestGroup, require_stable: bool
+    broker: BrokerServices,
+    version: int,
+    asked: OffsetFetchRequestGroup,
+    require_stable: bool,
+    requested: list[RequestedTopic],
 ) -> Steps[_FetchedOffsets]:
+    """Fetches the offsets of one group. ``requested`` gets the requested topics; the caller frees it."""
     if asked.topics is None:
         return cast(_FetchedOffsets, (yield _submit(broker, version, asked, require_stable, None)))
-    requested = yield from list_in_steps(_requested_topic(broker, version, topic) for topic in asked.topics)
+    yield from list_in_steps((_requested_topic(broker, version, topic) for topic in asked.topics), requested)
     known = yield from list_in_steps(_existing_topics(requested))
     return cast(_FetchedOffsets, (yield _submit(broker, version, asked, require_stable, requested, topics=known)))
 
@@ -260,17 +269,21 @@ def _fields_in_steps(
     broker: BrokerServices, context: Context, groups: Sequence[OffsetFetchRequestGroup], require_stable: bool
 ) -> Steps[list[Chunk]]:
     """Serves a request in a version before ``FIRST_FLEXIBLE``, which has one group."""
-    fetched = yield from _fetch_in_steps(broker, context.version, groups[0], require_stable)
-    topics = elements(context, "topics")
-    error = fetched.reply.error
-    if error is ErrorCode.none or context.version < 2:
-        for name, rows in _rows_of(fetched):
-            partitions = elements(context, "topics", "partitions")
-            for row in rows:
-                partitions.add(_row(row))
+    requested: list[RequestedTopic] = []
+    try:
+        fetched = yield from _fetch_in_steps(broker, context.version, groups[0], require_stable, requested)
+        topics = elements(context, "topics")
+        error = fetched.reply.error
+        if error is ErrorCode.none or context.version < 2:
+            for name, rows in _rows_of(fetched):
+                partitions = elements(context, "topics", "partitions")
+                for row in rows:
+                    partitions.add(_row(row))
+                    yield None
+                topics.add({"name": name, "partitions": partitions})
                 yield None
-            topics.add({"name": name, "partitions": partitions})
-            yield None
+    finally:
+        broker.leftovers.add(requested)
     return reply(context, {"topics": topics, "error_code": error})
 
 

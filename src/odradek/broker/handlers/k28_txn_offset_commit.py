@@ -11,7 +11,7 @@ The offsets become visible when the transaction is committed.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from odradek.broker.long_replies import reply, rows_of_partitions
 from odradek.broker.transaction_verification import PartitionVerification
@@ -35,25 +35,30 @@ _Rows = dict[str, dict[int, ErrorCode]]
 def handle(broker: BrokerServices, context: Context, message: TxnOffsetCommitRequest) -> Steps[list[Chunk]]:
     topics: list[TopicCommit] = []
     rows: _Rows = {}  # partitions that do not exist come first, as in Kafka
-    for topic in message.topics:
-        known = broker.catalog.topic(topic.name)
-        commits: list[PartitionCommit] = []
-        for part in topic.partitions:
-            if known is not None and 0 <= part.partition_index < known.partition_count:
-                commits.append(_commit(part, context.version))
-            else:
-                rows.setdefault(topic.name, {})[part.partition_index] = ErrorCode.unknown_topic_or_partition
-            yield None
-        if known is not None and commits:
-            topics.append(TopicCommit(topic.name, known.id.bytes, commits))
-    if topics:
-        commit_reply = yield from _submit(broker, context.version, message, topics)
-        yield from _add_errors(rows, topics, commit_reply, context.version)
-    asked = ((name, errors.items()) for name, errors in rows.items())
-    packed = yield from rows_of_partitions(
-        context, "topics", asked, lambda name, row: {"partition_index": row[0], "error_code": row[1]}
-    )
-    broker.leftovers.add(topics, rows)
+    is_submitted = False
+    try:
+        for topic in message.topics:
+            known = broker.catalog.topic(topic.name)
+            commits: list[PartitionCommit] = []
+            for part in topic.partitions:
+                if known is not None and 0 <= part.partition_index < known.partition_count:
+                    commits.append(_commit(part, context.version))
+                else:
+                    rows.setdefault(topic.name, {})[part.partition_index] = ErrorCode.unknown_topic_or_partition
+                yield None
+            if known is not None and commits:
+                topics.append(TopicCommit(topic.name, known.id.bytes, commits))
+        if topics:
+            is_submitted = True
+            commit_reply = yield from _submit(broker, context.version, message, topics)
+            is_submitted = False
+            yield from _add_errors(rows, topics, commit_reply, context.version)
+        asked = ((name, errors.items()) for name, errors in rows.items())
+        packed = yield from rows_of_partitions(
+            context, "topics", asked, lambda name, row: {"partition_index": row[0], "error_code": row[1]}
+        )
+    finally:  # the client may disconnect meanwhile
+        broker.leftovers.add(rows, *([] if is_submitted else [topics]))
     return reply(context, {"topics": packed})
 
 
@@ -102,8 +107,12 @@ def _submit(
             return error.code
         return ErrorCode.none
 
-    commit_reply: OffsetCommitReply = yield broker.groups.submit_checked(index, request, check)
-    return commit_reply
+    promise = broker.groups.submit_checked(index, request, check)
+    try:
+        return cast("OffsetCommitReply", (yield promise))
+    except GeneratorExit:  # the client has disconnected, but the coordinator still uses the topics
+        broker.leftovers.add_after(promise, topics)
+        raise
 
 
 def _add_errors(

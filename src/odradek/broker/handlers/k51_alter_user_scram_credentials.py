@@ -46,19 +46,21 @@ def handle(broker: BrokerServices, context: Context, message: AlterUserScramCred
 
     refusal = None
     try:
-        yield from value_of(broker.controller.write(alter, context))
-    except KafkaError as error:  # nothing was written
-        refusal = error.kept()
-    for user in accepted:
-        if refusal is not None:
-            refused[user] = pack_refused(user, refusal)
-        else:
-            results.add({"user": user, "error_code": ErrorCode.none, "error_message": None})
-        yield None
-    for packed in refused.values():
-        results.repeat(packed)
-        yield None
-    broker.leftovers.add(accepted, refused)
+        try:
+            yield from value_of(broker.controller.write(alter, context))
+        except KafkaError as error:  # nothing was written
+            refusal = error.kept()
+        for user in accepted:
+            if refusal is not None:
+                refused[user] = pack_refused(user, refusal)
+            else:
+                results.add({"user": user, "error_code": ErrorCode.none, "error_message": None})
+            yield None
+        for packed in refused.values():
+            results.repeat(packed)
+            yield None
+    finally:  # the client may disconnect meanwhile
+        broker.leftovers.add(accepted, refused)
     return reply(context, {"results": results})
 
 
