@@ -14,7 +14,7 @@ from odradek.client.admin import Admin
 from support.fork_server import SPARK, ForkServer
 
 # By default, a query without new records asks for offsets every 10 ms, which keeps a processor busy while a test waits.
-CONFIG = {"spark.sql.streaming.pollingDelay": "50ms"}
+CONFIG = {"spark.sql.streaming.pollingDelay": "50ms", "spark.sql.shuffle.partitions": "2"}
 
 
 @pytest.fixture(scope="session")
