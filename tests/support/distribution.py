@@ -22,9 +22,9 @@ LAST = ("cli", "interop", "client", "broker")
 # The files of the first folders that take the most CPU time, longest first: at the end, when the processes meet, only
 # small files are left.
 LONG = (
-    "test_both_writers_agree", "test_ingest_each_record_once", "test_folder_missing_on_workers", "test_ingest_kill",
-    "test_value_decoders", "test_replay_of_ranges", "test_ingest_deleted_records", "test_spark_stream",
-    "test_spark_commits", "test_spark_offsets_topic", "test_spark_sink",
+    "test_both_writers_agree", "test_two_drivers", "test_ingest_each_record_once", "test_ingest_kill",
+    "test_value_decoders", "test_replay_of_ranges", "test_ingest_deleted_records", "test_transactional_writer",
+    "test_spark_commits", "test_spark_stream", "test_spark_kill", "test_spark_offsets_topic", "test_spark_sink",
 )  # fmt: skip
 
 # The files of other folders that take the most time. They come last, where the other processes begin.
