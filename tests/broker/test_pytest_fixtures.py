@@ -137,9 +137,17 @@ def test_the_fixtures_work_together(pytester: pytest.Pytester) -> None:
             assert first != second
             assert odradek_offsets.lag("none", first) == {0: 1}
             assert odradek_offsets.lag("none", second) == {0: 0}
+
+        @pytest.mark.odradek_topic(partition=2)
+        def test_typo(odradek_topic):
+            pass
         """
     )
-    run_suite(pytester).assert_outcomes(passed=2)
+    done = run_suite(pytester)
+    done.assert_outcomes(passed=2, errors=1)
+    done.stdout.fnmatch_lines(
+        ["E*TypeError: the marker odradek_topic has no partition; it has partitions, config, records"]
+    )
 
 
 LOGGED = """

@@ -162,3 +162,18 @@ def test_each_wrong_input_gives_one_line_that_names_the_thing(
             faults.append(f"{' '.join(line)!r}: {code}, {out + error_text!r}, expected {drawn.names}")
     assert not faults, "\n" + "\n".join(faults)
     assert not (tmp_path / "folder").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [(("--on-bad", ""), "on bad (--on-bad) is empty; choose one of keep, fail"),
+     (("--group", "billing\u200b"), "--group 'billing\\u200b': the name has an invisible character U+200B")],
+)  # fmt: skip
+def test_an_empty_or_invisible_text_is_named(more: tuple[str, str], says: str, capsys: Capture) -> None:
+    assert run(["pipeline", "ingest", *VALID["pipeline ingest"], *more]) == 2
+    assert capsys.readouterr().err.startswith(f"odradek: {says}")
+
+
+def test_a_table_is_adopted_from_named_brokers(capsys: Capture) -> None:
+    assert run(["pipeline", "adopt", *VALID["pipeline adopt"], "-b", ""]) == 2
+    assert "-b" in capsys.readouterr().err

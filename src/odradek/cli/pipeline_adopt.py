@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from odradek.cli.options import check_visible, columns
+from odradek.cli.options import check_bootstrap, check_visible, columns
 from odradek.cli.pipeline_options import AdoptLine, check_pyspark
 from odradek.cli.terminal import EXIT_OK, note, note_table, print_json, spinner
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 def run_adopt_command(request: AdoptLine) -> int:
     """Runs the command; returns the exit code. Raises OdradekError."""
+    check_bootstrap(request.bootstrap_servers)
     check_visible(request.group, "--group")
     check_pyspark()
     from odradek.pipelines.adoption import adopt

@@ -115,7 +115,10 @@ def targets(
                 found[tp] = log.end if current is None else current.offset
             case "shift-by":
                 if current is None:
-                    raise ConfigError(f"--shift-by: group {group} has no committed offset in {tp} to shift from")
+                    raise ConfigError(
+                        f"--shift-by: group {group} has no committed offset in {tp} to shift from: leave the partition "
+                        "out, or give --all-topics in place of --topic"
+                    )
                 found[tp] = current.offset + scenario.value
             case "to-datetime" | "by-duration":
                 found[tp] = log.end if log.at_time == NO_OFFSET else log.at_time

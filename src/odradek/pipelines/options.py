@@ -303,7 +303,12 @@ def check_values(options: PipelineOptions | TransformOptions) -> None:
         words = name.replace("_", " ")
         check_type(words, value, hint)
         if option.choices and value not in option.choices:
-            raise ConfigError(f"{words} {value!r} is unknown; choose one of {', '.join(option.choices)}")
+            said = (
+                f"{words} {value!r} is unknown"
+                if value
+                else f"{words} ({option.name or '--' + name.replace('_', '-')}) is empty"
+            )
+            raise ConfigError(f"{said}; choose one of {', '.join(option.choices)}")
         if option.minimum is not None and value is not None and value < option.minimum:
             raise ConfigError(f"{words} {value}: expected {option.minimum} or more")
 

@@ -145,7 +145,13 @@ def odradek_topic(odradek_topics: Callable[..., str], request: pytest.FixtureReq
     """A topic for this test only. ``@pytest.mark.odradek_topic(partitions=3, records=[b"one"])`` sets its partitions,
     settings and first records."""
     marker = request.node.get_closest_marker("odradek_topic")
-    return odradek_topics(*marker.args, **marker.kwargs) if marker is not None else odradek_topics()
+    if marker is None:
+        return odradek_topics()
+    names = ("partitions", "config", "records")
+    unknown = [repr(one) for one in marker.args[3:]] + [one for one in marker.kwargs if one not in names]
+    if unknown:
+        raise TypeError(f"the marker odradek_topic has no {unknown[0]}; it has {', '.join(names)}")
+    return odradek_topics(*marker.args, **marker.kwargs)
 
 
 def _settings(request: pytest.FixtureRequest, name: str) -> dict[str, Any]:
