@@ -27,10 +27,12 @@ from odradek.broker.config_ignored import DYNAMIC
 from odradek.broker.config_keys import ConfigKey, broker_keys, inert_broker_keys, topic_keys
 from odradek.broker.config_resources import group_keys
 from odradek.cli import environment, main, terminal, termination
+from odradek.client import security_types
 from odradek.client import settings as client_settings
 from odradek.client.config import ClientConfig
 from odradek.client.consumer import settings as consumer_settings
 from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.java_settings import java_defaults
 from odradek.client.producer import settings as producer_settings
 from odradek.client.producer.config import ProducerConfig
 from odradek.core.errors import OdradekError
@@ -109,6 +111,21 @@ def client_settings_of(module: Any, config: type) -> list[Setting]:
     return rows
 
 
+def security_settings() -> list[Setting]:
+    """The settings of TLS and SASL. Most have no default."""
+    known = {name: value for name, value in java_defaults().items() if value}
+    return [
+        Setting(name, kind, _shown(name, known), name.replace("_", "."), doc)
+        for name, (kind, doc) in meanings(security_types).items()
+    ]
+
+
+def _shown(name: str, known: Mapping[str, str]) -> str:
+    own = {"security_protocol": "PLAINTEXT", "sasl_mechanism": "", "enable_ssl_certificate_verification": "true"}
+    value = own.get(name, known.get(name, ""))
+    return f"`{value}`" if value else "none"
+
+
 def _default(one: Field[Any]) -> str:
     if one.default is MISSING:
         return "required"
@@ -138,6 +155,8 @@ def client_page() -> str:
         ("Producer", "`odradek.Producer` and `odradek.aio.Producer` also take the settings of [Admin](#admin), which "
          "are those of the connections.", own),
         ("Admin", "`odradek.Admin`, `odradek.aio.Admin`, and the connections of producers.", [required, *connections]),
+        ("Security", "All clients take these settings. [Security](../security.md) has an example for each protocol.",
+         security_settings()),
     )  # fmt: skip
     for title, _, rows in classes:
         links = [f"[{row.name}](#{_slug(f'{title}: {row.name}')})" for row in rows]

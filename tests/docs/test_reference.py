@@ -39,9 +39,9 @@ def test_the_pages_are_up_to_date() -> None:
 @pytest.mark.parametrize(
     ("title", "config", "others"),
     [
-        ("Consumer", ConsumerConfig, {"assignors"}),
+        ("Consumer", ConsumerConfig, {"assignors", "security"}),
         ("Producer", ProducerConfig, set()),
-        ("Admin", ClientConfig, set()),
+        ("Admin", ClientConfig, {"security"}),
     ],
 )
 def test_each_setting_of_a_client_has_an_entry_with_a_meaning(title: str, config: type, others: set[str]) -> None:

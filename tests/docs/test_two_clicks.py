@@ -21,9 +21,12 @@ SETTINGS = {
     "broker": ("reference/broker-settings.md", broker_keys() | inert_broker_keys()),
     "topic": ("reference/topic-settings.md", topic_keys()),
     "group": ("reference/topic-settings.md", group_keys()),
-    "consumer": ("reference/client-settings.md", {one.name for one in fields(ConsumerConfig)} - {"assignors"}),
+    "consumer": (
+        "reference/client-settings.md",
+        {one.name for one in fields(ConsumerConfig)} - {"assignors", "security"},
+    ),
     "producer": ("reference/client-settings.md", {one.name for one in fields(ProducerConfig)}),
-    "admin": ("reference/client-settings.md", {one.name for one in fields(ClientConfig)}),
+    "admin": ("reference/client-settings.md", {one.name for one in fields(ClientConfig)} - {"security"}),
 }
 
 

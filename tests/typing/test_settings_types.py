@@ -19,16 +19,19 @@ from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.settings import ConsumerSettings
 from odradek.client.producer.config import ProducerConfig
 from odradek.client.producer.settings import ProducerSettings
+from odradek.client.security_settings import WITH_EFFECT
+from odradek.client.security_types import SecuritySettings
 from odradek.client.settings import ClientSettings
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 REFUSED = HERE / "refused.py"
 EXPECTED = {number for number, line in enumerate(REFUSED.read_text().splitlines(), 1) if line.endswith("# refused")}
+SECURITY = get_type_hints(SecuritySettings)
 CONFIGS = [
-    (ClientSettings, [ClientConfig], {"bootstrap_servers"}),
-    (ProducerSettings, [ClientConfig, ProducerConfig], {"bootstrap_servers"}),
-    (ConsumerSettings, [ConsumerConfig], {"assignors"}),
+    (ClientSettings, [ClientConfig], {"bootstrap_servers", "security"}),
+    (ProducerSettings, [ClientConfig, ProducerConfig], {"bootstrap_servers", "security"}),
+    (ConsumerSettings, [ConsumerConfig], {"assignors", "security"}),
 ]
 
 
@@ -37,12 +40,19 @@ def test_the_types_are_those_that_are_checked_at_run_time(
     settings: type, configs: list[type], others: set[str]
 ) -> None:
     declared = {one.name: str(one.type) for config in configs for one in fields(config)}
-    hints = {name: _text(hint) for name, hint in get_type_hints(settings).items()}
+    hints = {name: _text(hint) for name, hint in get_type_hints(settings).items() if name not in SECURITY}
     assert hints.keys() == declared.keys() - others
     wider = {"bootstrap_servers", "partition_assignment_strategy"}  # converted before they are checked
     assert {name: kind for name, kind in hints.items() if name not in wider} == {
         name: kind for name, kind in declared.items() if name in hints and name not in wider
     }
+
+
+def test_the_types_of_security_are_those_that_have_an_effect() -> None:
+    assert SECURITY.keys() == WITH_EFFECT
+    numbers, flags = ("_ms",), ("enable_ssl_certificate_verification", "sasl_oauthbearer_header_urlencode")
+    for name, hint in SECURITY.items():
+        assert hint is (int if name.endswith(numbers) else bool if name in flags else str), name
 
 
 def _text(hint: object) -> str:

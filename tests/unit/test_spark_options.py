@@ -76,8 +76,8 @@ def test_unknown_options_are_accepted_with_strict_options_false() -> None:
 
 @pytest.mark.parametrize("strict", ["true", "false"])
 @pytest.mark.parametrize("name", ["sasl.mechanism", "sasl.jaas.config", "ssl.truststore.location"])
-def test_settings_of_sasl_and_tls_are_always_refused(name: str, strict: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(f"kafka.{name}: SASL and TLS are not supported")):
+def test_settings_of_sasl_and_tls_without_a_protocol_are_always_refused(name: str, strict: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"kafka.{name} has no effect without kafka.security.protocol")):
         parse_options(BASE | {f"kafka.{name}": "x", "strictOptions": strict}, streaming=True)
 
 
@@ -107,8 +107,11 @@ def test_kafka_settings_reach_the_client_and_unused_ones_are_accepted() -> None:
     options = stream(kafka__request__timeout__ms="5000", kafka__client__id="me", kafka__max__poll__records="10")
     assert options.client.request_timeout_ms == 5000
     assert options.client.client_id == "me"
-    with pytest.raises(ConfigError, match="only PLAINTEXT is supported"):
+    with pytest.raises(ConfigError, match=r"sasl\.mechanism: it is not set"):
         stream(kafka__security__protocol="SASL_SSL")
+    login = {"kafka__sasl__mechanism": "PLAIN", "kafka__sasl__username": "u", "kafka__sasl__password": "p"}
+    security = stream(kafka__security__protocol="SASL_SSL", **login).client.security
+    assert (security.protocol, security.mechanism) == ("SASL_SSL", "PLAIN")
     with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers is required"):
         parse_options({"subscribe": "t"}, streaming=True)
 

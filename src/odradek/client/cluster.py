@@ -27,8 +27,9 @@ from odradek.client.metadata_wire import Metadata, TopicMetadata
 from odradek.client.model import Node, PartitionDescription, TopicDescription
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
-from odradek.net.connection import BrokerConnection
+from odradek.net.connection import Access, BrokerConnection
 from odradek.net.endpoint import Address
+from odradek.security.client_security import PLAINTEXT
 from odradek.wire.api_keys import FIND_COORDINATOR, METADATA
 
 T = TypeVar("T")
@@ -94,11 +95,21 @@ class _Metadata:
     refreshed_s: float = float("-inf")
 
 
+def _access(config: ClientConfig) -> Access | None:
+    """Loads TLS and SASL only for clients that use them."""
+    if config.security.protocol == PLAINTEXT:
+        return None
+    from odradek.client.authentication import access_of
+
+    return access_of(config.security)
+
+
 class Cluster:
     """Connections and metadata that all calls share. Belongs to the event loop of its first use."""
 
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
+        self._access = _access(config)
         self._metadata = _Metadata()
         self._connections: dict[int, BrokerConnection] = {}
         self._any: BrokerConnection | None = None
@@ -138,7 +149,8 @@ class Cluster:
             except TimeoutError as error:
                 if isinstance(failure, BrokerUnreachable):
                     raise failure from error  # this error has the reason; the last attempt had no time left to connect
-                raise RequestTimedOut(f"{what}: no answer within {deadline.limit_ms} ms") from error
+                before = f"; the attempt before it failed: {failure}" if failure is not None else ""
+                raise RequestTimedOut(f"{what}: no answer within {deadline.limit_ms} ms{before}") from error
             except OdradekError as error:
                 failure = error
                 if not worth_retrying(error):
@@ -165,6 +177,7 @@ class Cluster:
             request_timeout_ms=self.config.request_timeout_ms,
             setup_timeout_ms=self.config.socket_connection_setup_timeout_ms,
             max_reply_bytes=self.config.max_reply_bytes,
+            access=self._access,
         )
 
     async def open_connection(self, node_id: int) -> BrokerConnection:

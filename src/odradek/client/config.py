@@ -10,15 +10,18 @@ from typing import Any
 from odradek.client.java_settings import effective
 from odradek.core.errors import ConfigError
 from odradek.net.endpoint import RECEIVE_BYTES, Address
+from odradek.security.client_security import NO_SECURITY, PLAINTEXT, PROTOCOLS, ClientSecurity
 
+SECURITY = "security"
+"""The field of ``ClientConfig`` with all settings of TLS and SASL."""
 FETCH_OVERHEAD_BYTES = 1 << 20
 """The maximum size of a fetch reply without its records."""
 
 # Settings of Java's clients without a counterpart here, by the prefix of their names.
 _NOT_HERE = {
-    "security_protocol": "only PLAINTEXT is supported: leave it out, or set it to PLAINTEXT",
-    "sasl_": "only PLAINTEXT without authentication is supported: leave it out, or add security.protocol=PLAINTEXT",
-    "ssl_": "only PLAINTEXT is supported: leave it out, or add security.protocol=PLAINTEXT",
+    "sasl_": "it has no effect without security.protocol: set it to SASL_SSL or SASL_PLAINTEXT, or leave both out",
+    "ssl_": "it has no effect without security.protocol: set it to SSL or SASL_SSL, or leave both out",
+    "security_providers": "security providers of Java are not supported: leave it out",
     "key_deserializer": "keys are returned as bytes",
     "value_deserializer": "values are returned as bytes",
     "key_serializer": "keys are passed as bytes",
@@ -61,13 +64,16 @@ def unknown_setting(name: str, known: Iterable[str]) -> ConfigError:
     return ConfigError(f"unknown setting {name}" + (f"; did you mean {shown}?" if shown else ""))
 
 
-def parse_address(text: str) -> Address:
-    """Reads ``host:port``, ``[v6]:port`` or ``PROTOCOL://host:port``. Raises ConfigError."""
+def parse_address(text: str, protocol: str = PLAINTEXT) -> Address:
+    """Reads ``host:port``, ``[v6]:port`` or ``PROTOCOL://host:port``.
+
+    Raises ConfigError, also for another protocol than that of ``security.protocol``."""
     rest = text.strip()
     scheme, found, after = rest.partition("://")
     if found:
-        if scheme.upper() != "PLAINTEXT":
-            raise ConfigError(f"bootstrap server {text!r}: only PLAINTEXT listeners are supported")
+        if scheme.upper() != protocol:
+            known = f"; set security.protocol={scheme.upper()}" if scheme.upper() in PROTOCOLS else ""
+            raise ConfigError(f"bootstrap server {text!r}: the protocol of this client is {protocol}{known}")
         rest = after
     host, _, port = rest.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -76,12 +82,12 @@ def parse_address(text: str) -> Address:
     return Address(host, int(port))
 
 
-def parse_addresses(text: str) -> tuple[Address, ...]:
+def parse_addresses(text: str, protocol: str = PLAINTEXT) -> tuple[Address, ...]:
     """Reads one or more comma-separated addresses. Raises ConfigError."""
     parts = [part for part in text.split(",") if part.strip()]
     if not parts:
         raise ConfigError("bootstrap servers: at least one HOST:PORT is needed")
-    return tuple(dict.fromkeys(parse_address(part) for part in parts))
+    return tuple(dict.fromkeys(parse_address(part, protocol) for part in parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +119,10 @@ class ClientConfig:
     client_rack: str = ""
     allow_auto_create_topics: bool | None = None
     receive_message_max_bytes: int = RECEIVE_BYTES
+    security: ClientSecurity = NO_SECURITY
 
     def __post_init__(self) -> None:
-        parse_addresses(self.bootstrap_servers)
+        parse_addresses(self.bootstrap_servers, self.security.protocol)
         for field in fields(self):
             if field.type != "int":
                 continue
@@ -132,7 +139,7 @@ class ClientConfig:
     @property
     def addresses(self) -> tuple[Address, ...]:
         """The addresses of ``bootstrap_servers``, without duplicates."""
-        return parse_addresses(self.bootstrap_servers)
+        return parse_addresses(self.bootstrap_servers, self.security.protocol)
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> ClientConfig:
@@ -141,8 +148,9 @@ class ClientConfig:
         Raises ConfigError with the setting's name. The error for an unknown name has a reason or a similar known name,
         if there is one.
         """
-        kinds = {field.name: field.type for field in fields(cls)}
-        values: dict[str, Any] = {}
+        kinds = {field.name: field.type for field in fields(cls) if field.name != SECURITY}
+        security, settings = take_security(settings)
+        values: dict[str, Any] = {SECURITY: security}
         for name, value in effective(settings, kinds).items():
             key = name.replace(".", "_")
             if key not in kinds:
@@ -155,6 +163,23 @@ class ClientConfig:
         if "bootstrap_servers" not in values:
             raise ConfigError("bootstrap_servers is required, for example 127.0.0.1:9092")
         return cls(**values)
+
+
+def take_security(settings: Mapping[str, Any]) -> tuple[ClientSecurity, dict[str, Any]]:
+    """Splits settings into those of TLS and SASL and the others. Raises ConfigError.
+
+    ``security`` may hold a ClientSecurity; then no other setting of security is allowed."""
+    given = {name: value for name, value in settings.items() if name != SECURITY}
+    is_secure = any(name.replace(".", "_") == "security_protocol" for name in given)
+    present = settings.get(SECURITY)
+    if not is_secure:
+        return present if isinstance(present, ClientSecurity) else NO_SECURITY, given
+    from odradek.client.security_settings import split_security
+
+    security, others = split_security(given)
+    if isinstance(present, ClientSecurity) and present not in (NO_SECURITY, security):
+        raise ConfigError("security.protocol is set twice")
+    return security, others
 
 
 def reply_bytes(most: int, fetching: str, fetch_bytes: int) -> int:

@@ -10,10 +10,17 @@ from typing import TypeVar
 
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
-from odradek.net.errors import BrokerUnreachable, ConnectionLost, ReplyTooLarge, UnsupportedVersion
+from odradek.net.errors import (
+    AuthenticationFailed,
+    BrokerUnreachable,
+    ConnectionLost,
+    ReplyTooLarge,
+    UnsupportedVersion,
+)
 
 __all__ = [
     "LOOKUP_REFUSED",
+    "AuthenticationFailed",
     "BrokerUnreachable",
     "ConnectionLost",
     "CorruptRecord",

@@ -6,10 +6,10 @@ and types.
 
 from __future__ import annotations
 
-from typing import TypedDict
+from odradek.client.security_types import SecuritySettings
 
 
-class ClientSettings(TypedDict, total=False):
+class ClientSettings(SecuritySettings, total=False):
     """The settings of ``Admin``, and of the connections of a ``Producer`` or a ``PartitionReader``.
 
     Times in milliseconds, sizes in bytes."""

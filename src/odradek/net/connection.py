@@ -8,17 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Protocol, TypeVar, cast
 
 from odradek._version import __version__
-from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.refcount import has_only_references
 from odradek.net.endpoint import RECEIVE_BYTES, Address
-from odradek.net.errors import BrokerUnreachable, ConnectionLost, ReplyTooLarge, UnsupportedVersion, unreadable
+from odradek.net.errors import (
+    AuthenticationFailed,
+    BrokerUnreachable,
+    ConnectionLost,
+    ReplyTooLarge,
+    UnsupportedVersion,
+    unreadable,
+)
 from odradek.wire import frames, schemas
 from odradek.wire.api_keys import API_VERSIONS
 
@@ -31,6 +40,8 @@ KEPT_BYTES = 5 << 20
 KEPT_REPLIES = 4
 """The connection keeps at most KEPT_REPLIES buffers of at most KEPT_BYTES each for later large replies."""
 _LARGE_BYTES = 1 << 20
+_TLS_ALERTS = (0x150301, 0x150302, 0x150303)
+"""The first bytes of TLS's reply to other protocols: an alert, and the version."""
 _SOFTWARE = {"client_software_name": "odradek", "client_software_version": __version__}
 _REPLY_BEFORE_THROTTLE_FROM = {
     0: 6, 1: 8, 2: 3, 3: 6, 8: 4, 9: 4, 10: 2, 11: 3, 12: 2, 13: 2, 14: 2, 15: 2, 16: 2, 18: 2, 19: 3, 20: 2, 21: 1,
@@ -47,6 +58,19 @@ class ReplySink(Protocol):
     def done(self) -> bool: ...
     def set_result(self, frame: memoryview, /) -> None: ...
     def set_exception(self, error: Exception, /) -> None: ...
+
+
+class Access(Protocol):
+    """What a connection needs before its first request: TLS and a login. A plain listener needs none."""
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Returns the TLS context of a new connection; None for a listener without TLS. Raises ConfigError."""
+
+    async def log_in(self, connection: BrokerConnection) -> float | None:
+        """Logs in on a connection, for the first time or again.
+
+        Returns the seconds until the broker ends the connection, unless the client logs in again; None for no end.
+        Raises AuthenticationFailed, ConnectionLost."""
 
 
 class BrokerConnection(asyncio.BufferedProtocol):
@@ -66,6 +90,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._next_id = 0
+        self._first_id = 0  # the correlation id of the first request after the negotiation of versions
         self._waiting: dict[int, tuple[ReplySink, asyncio.TimerHandle]] = {}
         self._versions: dict[int, tuple[int, int]] = {}
         self.features: dict[str, int] = {}
@@ -79,6 +104,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._kept: list[Any] = []
         self._lost: str | None = None
         self._throttled_until_s = float("-inf")
+        self._access: Access | None = None
+        self._held: list[bytes] | None = None
+        """Requests that wait until the client has logged in again; None at any other time."""
+        self._login: asyncio.TimerHandle | asyncio.Task[None] | None = None
+        self._tls_error: ssl.SSLError | None = None
+        self._is_tls = False  # whether a connection without TLS got a TLS alert
         self._writable = asyncio.Event()
         self._writable.set()
 
@@ -91,29 +122,49 @@ class BrokerConnection(asyncio.BufferedProtocol):
         request_timeout_ms: int = 30_000,
         setup_timeout_ms: int = 10_000,
         max_reply_bytes: int = RECEIVE_BYTES,
+        access: Access | None = None,
     ) -> BrokerConnection:
-        """Connects and negotiates API versions.
+        """Connects, negotiates API versions and logs in.
 
-        Raises BrokerUnreachable: ``cannot reach HOST:PORT: reason``. Raises UnsupportedVersion or another KafkaError if
-        the broker refuses ApiVersions.
+        Raises BrokerUnreachable: ``cannot reach HOST:PORT: reason``. Raises AuthenticationFailed. Raises
+        UnsupportedVersion or another KafkaError if the broker refuses ApiVersions, and ConfigError for wrong TLS
+        settings.
         """
         if not 0 < address.port < 1 << 16:  # some event loops would connect to the port modulo 65536
             raise BrokerUnreachable(f"cannot reach {address}: the port number is out of range")
         loop = asyncio.get_running_loop()
         connection: BrokerConnection | None = None
+        context = access.tls() if access is not None else None
+        name = address.host if context is not None else None
         try:
             async with asyncio.timeout(setup_timeout_ms / 1000):
                 _, connection = await loop.create_connection(
-                    lambda: cls(address, client_id, request_timeout_ms, max_reply_bytes), address.host, address.port
+                    lambda: cls(address, client_id, request_timeout_ms, max_reply_bytes),
+                    address.host,
+                    address.port,
+                    ssl=context,
+                    server_hostname=name,
                 )
                 await connection._negotiate()
+                connection._first_id = connection._next_id + 1
+                if access is not None:
+                    connection._access = access
+                    connection._log_in_before(await access.log_in(connection))
             return connection
         except TimeoutError:
-            reason = f"no reply within {setup_timeout_ms} ms"
+            reason = f"no reply within {setup_timeout_ms} ms" + (
+                f" ({_expected(context)})" if context is not None else ""
+            )
+        except ssl.SSLError as error:
+            raise _tls_failure(address, error) from error
         except OSError as error:
             reason = _plain_reason(error)
+            if context is not None and isinstance(error, ConnectionResetError):
+                reason += f" ({_expected(context)})"
         except ConnectionLost as error:
-            reason = f"{error} (is it a Kafka listener without TLS?)"
+            if connection is not None and connection._tls_error is not None:
+                raise _tls_failure(address, connection._tls_error) from error
+            reason = str(error) if connection is not None and connection._is_tls else f"{error} ({_expected(context)})"
         except (ValueError, OverflowError) as error:
             reason = f"its reply is not that of a Kafka broker: {error}"
         except BaseException:
@@ -211,16 +262,19 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return max(0.0, self._throttled_until_s - time.monotonic())
 
     async def exchange(
-        self, api_key: int, version: int, message: Mapping[str, Any] | bytes, *, timeout_ms: int | None = None
-    ) -> memoryview:
-        """Sends a request (fields or encoded bytes) and returns the reply's bytes, correlation id first."""
+        self, api_key: int, version: int, message: Mapping[str, Any] | bytes, *, timeout_ms: int | None = None,
+        is_login: bool = False,
+    ) -> memoryview:  # fmt: skip
+        """Sends a request (fields or encoded bytes) and returns the reply's bytes, correlation id first.
+
+        A request of a login (``is_login``) does not wait until the client has logged in again."""
         future: asyncio.Future[memoryview] = self._loop.create_future()
-        self.send(api_key, version, message, future, timeout_ms=timeout_ms)
+        self.send(api_key, version, message, future, timeout_ms=timeout_ms, is_login=is_login)
         return await future
 
     def send(
         self, api_key: int, version: int, message: Mapping[str, Any] | bytes, reply: ReplySink, *,
-        timeout_ms: int | None = None,
+        timeout_ms: int | None = None, is_login: bool = False,
     ) -> None:  # fmt: skip
         """Sends a request as ``exchange`` does, but returns at once.
 
@@ -231,13 +285,18 @@ class BrokerConnection(asyncio.BufferedProtocol):
         limit_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
         timer = self._loop.call_later(limit_s, self._on_timeout, correlation_id, api_key, limit_s)
         self._waiting[correlation_id] = (reply, timer)
-        transport.write(data)
+        if self._held is None or is_login:
+            transport.write(data)
+        else:
+            self._held.append(data)
 
     async def post(self, api_key: int, version: int, message: Mapping[str, Any]) -> None:
         """Sends a request that has no reply and waits until the operating system has taken all of its bytes.
 
         Raises ConnectionLost; some of the bytes may have been sent.
         """
+        if isinstance(self._login, asyncio.Task):
+            await asyncio.wait([self._login])
         transport, correlation_id = self._next_request()
         transport.set_write_buffer_limits(high=0)
         transport.write(frames.encode_request(api_key, version, correlation_id, self._client_id, message))
@@ -289,6 +348,35 @@ class BrokerConnection(asyncio.BufferedProtocol):
         reply = await self.call(API_VERSIONS, _SOFTWARE)
         self.features = {f.name: f.max_version_level for f in getattr(reply, "finalized_features", ())}
 
+    # --- logins -----------------------------------------------------------------------------------------------
+
+    def _log_in_before(self, lifetime_s: float | None) -> None:
+        """Sets the time of the next login (KIP-368): with a tenth of the session left, as Java's clients do.
+
+        A broker reads the login after the requests before it, and a fetch may wait there for half a second. So a second
+        more is left, or a quarter of a short session."""
+        self._login = None
+        if lifetime_s is not None and self._lost is None:
+            wait_s = lifetime_s * random.uniform(0.85, 0.95) - min(1.0, lifetime_s / 4)
+            self._login = self._loop.call_later(wait_s, self._begin_login)
+
+    def _begin_login(self) -> None:
+        """Logs in again. Later requests wait meanwhile: the broker accepts none between the requests of a login."""
+        self._held = []
+        self._login = self._loop.create_task(self._log_in_again())
+
+    async def _log_in_again(self) -> None:
+        assert self._access is not None
+        try:
+            lifetime_s = await self._access.log_in(self)
+        except (OdradekError, OSError) as error:
+            self._fail(f"ended the session: {error}")
+            return
+        held, self._held = self._held, None
+        self._log_in_before(lifetime_s)
+        if held and self._transport is not None and self._lost is None:
+            self._transport.write(b"".join(held))
+
     # --- the socket's side ------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -298,7 +386,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._fail(f"closed the connection{f': {_plain_reason(error)}' if error else ''}")
+        if isinstance(error, ssl.SSLError):
+            self._tls_error = error
+        reason = f"closed the connection{f': {_plain_reason(error)}' if error else ''}"
+        if self._access is None and self._first_id and next(iter(self._waiting), 0) == self._first_id:
+            reason += " (is it a listener with SASL? then set security.protocol and sasl.mechanism)"
+        self._fail(reason)
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -354,6 +447,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         The oldest request fails with ReplyTooLarge if the size is plausible. Before the versions are negotiated no
         large size is plausible: the peer is probably not a Kafka broker."""
         reason = f"announced a reply of {size} bytes"
+        self._is_tls = not self._versions and size >> 8 in _TLS_ALERTS
+        if self._is_tls:
+            reason = "is a listener with TLS: set security.protocol to SSL or SASL_SSL"
         if 4 <= size <= NO_REPLY_BYTES and self._versions and self._waiting:
             bound = f"receive_message_max_bytes allows at most {self._max_reply_bytes}"
             reply, timer = self._waiting.pop(next(iter(self._waiting)))  # replies have the order of requests
@@ -388,6 +484,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if self._lost is not None:
             return
         self._lost = reason
+        if self._login is not None:
+            self._login.cancel()
         self._writable.set()
         if self._transport is not None:
             self._transport.abort()
@@ -396,6 +494,35 @@ class BrokerConnection(asyncio.BufferedProtocol):
             timer.cancel()
             if not reply.done():
                 reply.set_exception(ConnectionLost(f"{self.address} {reason}"))
+
+
+def _expected(context: ssl.SSLContext | None) -> str:
+    if context is None:
+        return "is it a Kafka listener without TLS?"
+    return "is it a Kafka listener with TLS, and does it want a certificate of the client?"
+
+
+def _tls_failure(address: Address, error: ssl.SSLError) -> AuthenticationFailed:
+    """Returns the error for a failed TLS handshake, with its cause and the setting that may be wrong."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        reason = error.verify_message.rstrip(".")
+        if "ostname mismatch" in reason or "IP address mismatch" in reason:
+            remedy = "connect to a name of the certificate, or set ssl.endpoint.identification.algorithm to nothing"
+        elif "expired" in reason or "not yet valid" in reason:
+            remedy = "the broker needs a valid certificate"
+        else:
+            remedy = "set ssl.truststore.location to the certificate of its authority"
+        text = f"{address}: its certificate is refused: {reason[:1].lower()}{reason[1:]}: {remedy}"
+    else:
+        words = (error.reason or str(error)).replace("_", " ").lower()
+        if words in ("wrong version number", "record layer failure", "http request"):
+            text = f"{address} does not speak TLS: is it a listener with TLS?"
+        elif "alert" in words:
+            alert = words.partition("alert ")[2] or words
+            text = f"{address} refused the TLS handshake: {alert}: it may ask for another certificate of the client"
+        else:
+            text = f"{address}: the TLS handshake failed: {words}"
+    return AuthenticationFailed(text)
 
 
 def _allocate(size: int) -> Any:

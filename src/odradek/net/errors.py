@@ -26,6 +26,17 @@ class ReplyTooLarge(OdradekError):
     The client does not retry, since the same request would get the same reply."""
 
 
+class AuthenticationFailed(OdradekError):
+    """The broker refused the login or the client's certificate, or the client does not trust the broker's certificate.
+
+    The client does not retry, since the same login would be refused again, and a broker may lock the user out.
+    ``code``: the broker's error code, if it sent one."""
+
+    def __init__(self, message: str, code: ErrorCode | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class UnsupportedVersion(KafkaError):
     """No version of an API is supported by both the broker and this client."""
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from odradek.client.config import ClientConfig
+from odradek.client.config import SECURITY, ClientConfig, take_security
 from odradek.client.java_settings import effective
 from odradek.core.errors import ConfigError
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
@@ -246,16 +246,15 @@ def client_config(
     """
     if not kafka.get("bootstrap.servers"):
         raise ConfigError("option kafka.bootstrap.servers is required, for example 127.0.0.1:9092")
-    names = {item.name.replace("_", ".") for item in fields(ClientConfig)}
-    kafka = effective(kafka, {name.replace(".", "_") for name in (*names, *without_effect)})
-    if "security.protocol" in kafka:
-        raise ConfigError("kafka.security.protocol: only PLAINTEXT is supported")
+    names = {item.name.replace("_", ".") for item in fields(ClientConfig) if item.name != SECURITY}
+    security, plain = take_security(kafka)
+    kafka = effective(plain, {name.replace(".", "_") for name in (*names, *without_effect)})
     if secure := sorted(name for name in kafka if name.startswith(("sasl.", "ssl."))):
         raise ConfigError(
-            f"kafka.{secure[0]}: SASL and TLS are not supported, only PLAINTEXT without authentication: leave it out,"
-            " or set kafka.security.protocol to PLAINTEXT"
+            f"kafka.{secure[0]} has no effect without kafka.security.protocol: set it to SSL, SASL_SSL or "
+            "SASL_PLAINTEXT, or leave both out"
         )
-    settings: dict[str, str] = {}
+    settings: dict[str, Any] = {SECURITY: security}
     for name, value in kafka.items():
         if name in names:
             settings[name] = value

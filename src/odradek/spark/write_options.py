@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from odradek.client.config import ClientConfig
+from odradek.client.config import SECURITY, ClientConfig
 from odradek.client.producer import ProducerConfig
 from odradek.core.errors import ConfigError
 from odradek.spark.options import check_names, client_config, flag
@@ -82,10 +82,10 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
 def connection_options(given: Mapping[str, str]) -> dict[str, str]:
     """Returns the connection options of a source, in lower case, for a writer to the same cluster.
 
-    Options of SASL and TLS are included, so that our client, which does not support them, refuses them. A reader's
+    Options of SASL and TLS are included. A reader's
     ``kafka.allow.auto.create.topics`` is not included, because it does not concern a writer.
     """
-    known = {f"kafka.{item.name.replace('_', '.')}" for item in fields(ClientConfig)}
+    known = {f"kafka.{item.name.replace('_', '.')}" for item in fields(ClientConfig) if item.name != SECURITY}
     known.remove("kafka.allow.auto.create.topics")
     options = {name.lower(): value for name, value in given.items()}
     secure = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")

@@ -9,11 +9,13 @@ from typing import Any
 
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.client.config import (
+    SECURITY,
     ClientConfig,
     check_whole,
     convert,
     parse_addresses,
     reply_bytes,
+    take_security,
     unknown_setting,
 )
 from odradek.client.durations import duration_ms
@@ -22,6 +24,7 @@ from odradek.client.java_settings import effective
 from odradek.core.errors import ConfigError
 from odradek.core.ids import EARLIEST, LATEST
 from odradek.net.endpoint import RECEIVE_BYTES
+from odradek.security.client_security import NO_SECURITY, ClientSecurity
 
 logger = logging.getLogger("odradek.consumer")
 
@@ -92,10 +95,11 @@ class ConsumerConfig:
     zookeeper_session_timeout_ms: int = 6_000
     zookeeper_config: str | None = None
     columns: tuple[str, ...] = DEFAULT_COLUMNS
+    security: ClientSecurity = NO_SECURITY
     assignors: tuple[Assignor, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        parse_addresses(self.bootstrap_servers)
+        parse_addresses(self.bootstrap_servers, self.security.protocol)
         object.__setattr__(self, "group_protocol", str(self.group_protocol).lower())
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
@@ -175,8 +179,9 @@ class ConsumerConfig:
 
         Raises ConfigError with the setting's name. The error for an unknown name has a reason or a similar known name,
         if there is one."""
-        kinds = {one.name: str(one.type) for one in fields(cls) if one.name != "assignors"}
-        values: dict[str, Any] = {}
+        kinds = {one.name: str(one.type) for one in fields(cls) if one.name not in ("assignors", SECURITY)}
+        security, settings = take_security(settings)
+        values: dict[str, Any] = {SECURITY: security}
         for name, value in effective(settings, kinds).items():
             key = name.replace(".", "_")
             if key not in kinds:

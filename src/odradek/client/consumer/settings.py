@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypedDict
 
 from odradek.client.group.assignors import Assignor
+from odradek.client.security_types import SecuritySettings
 
 
-class ConsumerSettings(TypedDict, total=False):
+class ConsumerSettings(SecuritySettings, total=False):
     """The settings of ``Consumer``. Times in milliseconds, sizes in bytes."""
 
     bootstrap_servers: str | list[str] | tuple[str, ...]

@@ -7,10 +7,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from odradek.batches.compression import CODES
-from odradek.client.config import ClientConfig, as_config, check_whole, unknown_setting
+from odradek.client.config import SECURITY, ClientConfig, as_config, check_whole, take_security, unknown_setting
 from odradek.client.java_settings import effective
 from odradek.client.producer.accumulator import MAX_IN_FLIGHT
 from odradek.core.errors import ConfigError
+from odradek.security.client_security import NO_SECURITY
 
 _ACKS = {"all": -1, -1: -1, "-1": -1, 1: 1, "1": 1, 0: 0, "0": 0}
 _NUMBERS = ("batch_size", "linger_ms", "retries", "delivery_timeout_ms", "max_block_ms", "buffer_memory",
@@ -92,11 +93,14 @@ def split_settings(
     own = {key: _convert(*given.pop(key), kinds[key]) for key in list(given) if key in kinds}
     if own.get("acks") in (0, 1, "0", "1"):
         own.setdefault("enable_idempotence", False)
-    known = [*kinds, *(one.name for one in fields(ClientConfig))]
-    rest = effective(dict(given.values()), known)
+    known = [*kinds, *(one.name for one in fields(ClientConfig) if one.name != SECURITY)]
+    security, others = take_security(dict(given.values()))
+    rest = effective(others, known)
     for name in rest:
         if name.replace(".", "_") not in known:
             raise unknown_setting(name, known)
+    if security != NO_SECURITY:
+        rest[SECURITY] = security
     client = ClientConfig.of(rest) if isinstance(servers, Mapping) else as_config(servers, **rest)
     if client.allow_auto_create_topics is None:
         client = replace(client, allow_auto_create_topics=True)

@@ -1,0 +1,156 @@
+"""TLS and SASL logins of a client's connections, for the settings of ``security.client_security``."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import ssl
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from odradek.core.errors import ErrorCode
+from odradek.net.connection import Access, BrokerConnection
+from odradek.net.errors import AuthenticationFailed, ConnectionLost
+from odradek.security.client_security import PLAIN, PLAINTEXT, ClientSecurity, Login, TokenSource
+from odradek.security.scram import ScramClient, ScramError
+from odradek.security.stores import Store, Tls, client_context
+from odradek.wire import frames, schemas
+from odradek.wire.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
+
+_NONCE_BYTES = 24
+
+
+@lru_cache(maxsize=64)
+def access_of(security: ClientSecurity) -> Access | None:
+    """Returns what connections with these settings need; None for PLAINTEXT."""
+    return None if security.protocol == PLAINTEXT else ClientAccess(security)
+
+
+class ClientAccess:
+    """TLS and the login of one client. A changed key store or trust store holds for later connections."""
+
+    def __init__(self, security: ClientSecurity) -> None:
+        self._security = security
+        self._context: tuple[tuple[object, ...], ssl.SSLContext] | None = None
+
+    def tls(self) -> ssl.SSLContext | None:
+        tls = self._security.tls
+        if tls is None:
+            return None
+        state = _state(tls)
+        if self._context is None or self._context[0] != state:
+            self._context = state, client_context(tls)
+        return self._context[1]
+
+    async def log_in(self, connection: BrokerConnection) -> float | None:
+        login, mechanism = self._security.login, self._security.mechanism
+        if login is None:
+            return None
+        exchange = _Exchange(connection, mechanism)
+        await exchange.begin()
+        if isinstance(login, TokenSource):
+            await _log_in_with_token(exchange, login)
+        elif mechanism == PLAIN:
+            await exchange.send(f"\0{login.user}\0{login.password.reveal()}".encode())
+        else:
+            await _log_in_by_scram(exchange, mechanism, login)
+        return exchange.lifetime_s
+
+
+def _state(tls: Tls) -> tuple[object, ...]:
+    """Returns what changes when a store's file is replaced."""
+    return tuple(_state_of(store) for store in (tls.trust, tls.key))
+
+
+def _state_of(store: Store | None) -> tuple[int, int, int] | None:
+    if store is None or not store.location:
+        return None
+    try:
+        found = Path(store.location).stat()
+    except OSError:
+        return None  # reading it reports the error
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+class _Exchange:
+    """The requests of one login: SaslHandshake, then SaslAuthenticate until the mechanism is done."""
+
+    def __init__(self, connection: BrokerConnection, mechanism: str) -> None:
+        self._connection = connection
+        self._mechanism = mechanism
+        self.lifetime_s: float | None = None
+
+    async def begin(self) -> None:
+        """Names the mechanism. Raises AuthenticationFailed."""
+        reply = await self._ask(SASL_HANDSHAKE, {"mechanism": self._mechanism})
+        if reply.error_code is ErrorCode.none:
+            return
+        where = self._connection.address
+        if reply.error_code is ErrorCode.unsupported_sasl_mechanism:
+            has = ", ".join(sorted(reply.mechanisms)) or "none"
+            reason = f"{where} does not support sasl.mechanism={self._mechanism}; it supports {has}"
+        elif reply.error_code is ErrorCode.illegal_sasl_state:
+            reason = f"{where} is a listener without SASL: set security.protocol to PLAINTEXT or SSL"
+        else:
+            reason = f"{where} refused the login by {self._mechanism}: {reply.error_code.name}"
+        raise AuthenticationFailed(reason, reply.error_code)
+
+    async def send(self, data: bytes) -> bytes:
+        """Sends a message of the mechanism and returns the broker's. Raises AuthenticationFailed."""
+        reply = await self._ask(SASL_AUTHENTICATE, {"auth_bytes": data})
+        if reply.error_code is not ErrorCode.none:
+            text = f": {reply.error_message}" if reply.error_message else f": {reply.error_code.name}"
+            raise AuthenticationFailed(
+                f"{self._connection.address} refused the login by {self._mechanism}{text}", reply.error_code
+            )
+        lifetime_ms = schemas.milliseconds(getattr(reply, "session_lifetime", 0))
+        self.lifetime_s = lifetime_ms / 1000 if lifetime_ms > 0 else None
+        return bytes(reply.auth_bytes)
+
+    def failed(self, reason: object) -> AuthenticationFailed:
+        return AuthenticationFailed(f"{self._connection.address}: login by {self._mechanism}: {reason}")
+
+    async def _ask(self, api_key: int, message: dict[str, Any]) -> Any:
+        connection = self._connection
+        if not connection.supports(api_key):
+            raise self.failed("the broker does not support SASL")
+        version = connection.version(api_key)
+        data = await connection.exchange(api_key, version, message, is_login=True)
+        try:
+            return frames.decode_reply(api_key, version, data)[1]
+        except ValueError as error:
+            raise ConnectionLost(
+                f"{connection.address} sent a reply to a login that cannot be read: {error}"
+            ) from error
+
+
+async def _log_in_by_scram(exchange: _Exchange, mechanism: str, login: Login) -> None:
+    extensions = {"tokenauth": "true"} if login.is_token else None
+    nonce = secrets.token_urlsafe(_NONCE_BYTES)
+    client = ScramClient(mechanism, login.user, login.password, nonce, extensions=extensions)
+    try:
+        server_first = await exchange.send(client.first())
+        # A broker may ask for a million iterations, which take a quarter of a second.
+        final = await asyncio.to_thread(client.final, server_first)
+        client.verify(await exchange.send(final))
+    except ScramError as error:
+        raise exchange.failed(error) from error
+
+
+async def _log_in_with_token(exchange: _Exchange, source: TokenSource) -> None:
+    from odradek.security.oauth import TokenError, token_message, tokens
+
+    try:
+        token = await asyncio.to_thread(tokens.token, source)
+    except TokenError as error:
+        raise exchange.failed(error) from error
+    challenge = await exchange.send(token_message(token, source.extensions))
+    if challenge:  # the broker says why it refuses the token, and wants one more message before it ends the login
+        try:
+            await exchange.send(b"\x01")
+        except AuthenticationFailed as error:
+            tokens.forget(source)
+            raise exchange.failed(
+                f"the broker refused the token: {challenge.decode(errors='replace')[:500]}"
+            ) from error

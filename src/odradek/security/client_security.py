@@ -1,0 +1,53 @@
+"""How a client's connections are protected and who its user is. Hashable and picklable; ``repr`` shows no secret."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from odradek.security.scram import HASHES
+from odradek.security.secret import Secret
+from odradek.security.stores import Tls
+
+PLAINTEXT = "PLAINTEXT"
+PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+PLAIN = "PLAIN"
+OAUTHBEARER = "OAUTHBEARER"
+MECHANISMS = (PLAIN, *HASHES, OAUTHBEARER)
+
+
+class Login(NamedTuple):
+    """A user's name and password. With ``is_token``, the id and the HMAC of a delegation token (KIP-48)."""
+
+    user: str
+    password: Secret
+    is_token: bool = False
+
+
+class TokenSource(NamedTuple):
+    """Where OAUTHBEARER gets its tokens: ``url`` is a file (``file:///…``) or the endpoint of an identity provider.
+
+    The endpoint gets the client's id and secret (client credentials grant of OAuth 2). ``extensions`` are sent with the
+    token (KIP-342). Times in milliseconds.
+    """
+
+    url: str
+    client_id: str = ""
+    client_secret: Secret = Secret("")
+    scope: str = ""
+    extensions: tuple[tuple[str, str], ...] = ()
+    connect_timeout_ms: int = 10_000
+    read_timeout_ms: int = 10_000
+    encodes_header: bool = False
+    tls: Tls | None = None
+
+
+class ClientSecurity(NamedTuple):
+    """The protocol of the listener, TLS if it has it, and the login if it asks for one."""
+
+    protocol: str = PLAINTEXT
+    tls: Tls | None = None
+    mechanism: str = ""
+    login: Login | TokenSource | None = None
+
+
+NO_SECURITY = ClientSecurity()

@@ -1,0 +1,229 @@
+"""Certificates and keys from PEM texts, PEM files and PKCS12 files, and the TLS contexts made of them.
+
+PKCS12 needs the package cryptography (``pip install 'odradek[security]'``). A JKS file is refused with the command that
+converts it. A private key is passed to OpenSSL through a file in memory where the system has one (Linux), else through
+a file that only its owner can read, which is removed at once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek.core.errors import ConfigError
+from odradek.security.secret import Secret
+
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+_KEY = re.compile(r"-----BEGIN (?:\w+ )*PRIVATE KEY-----.*?-----END (?:\w+ )*PRIVATE KEY-----", re.DOTALL)
+_JKS, _JCEKS, _DER = b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce", b"\x30"
+_MOST_BYTES = 16 << 20
+VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
+
+class Store(NamedTuple):
+    """A key store or trust store, as the settings describe it. ``kind``: PEM, PKCS12 or JKS (Java's default).
+
+    ``name`` is that of the settings: ``ssl.keystore`` or ``ssl.truststore``. ``text``, ``key_text``: PEM in the
+    settings themselves. Java reads PKCS12 files as JKS, too, so the bytes of a file decide between the two.
+    """
+
+    name: str
+    kind: str = "JKS"
+    location: str = ""
+    password: Secret = Secret("")
+    key_password: Secret = Secret("")
+    text: str = ""
+    key_text: Secret = Secret("")
+
+
+class Tls(NamedTuple):
+    """The TLS settings of a client."""
+
+    trust: Store | None = None
+    key: Store | None = None
+    versions: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+    ciphers: tuple[str, ...] = ()
+    checks_names: bool = True
+    checks_certificates: bool = True
+
+
+class _Entries(NamedTuple):
+    """The contents of a store: PEM certificates, and a PEM key with its password."""
+
+    certificates: tuple[str, ...]
+    key: Secret = Secret("")
+    password: Secret = Secret("")
+
+
+def client_context(tls: Tls) -> ssl.SSLContext:
+    """Returns the context of a client's connections. Raises ConfigError, which names the setting and the file."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = tls.checks_names and tls.checks_certificates
+    if not tls.checks_certificates:
+        context.verify_mode = ssl.CERT_NONE
+    _limit(context, tls)
+    if tls.trust is None:
+        context.load_default_certs()
+    else:
+        for certificate in _entries(tls.trust).certificates:
+            try:
+                context.load_verify_locations(cadata=certificate)
+            except (ssl.SSLError, ValueError) as error:
+                raise ConfigError(f"{_where(tls.trust)}: a certificate cannot be read: {_reason(error)}") from error
+    if tls.key is not None:
+        _load_key(context, tls.key)
+    return context
+
+
+def _limit(context: ssl.SSLContext, tls: Tls) -> None:
+    """Sets versions and cipher suites. Raises ConfigError."""
+    unknown = [version for version in tls.versions if version not in VERSIONS]
+    if unknown or not tls.versions:
+        raise ConfigError(f"ssl.enabled.protocols: {' and '.join(VERSIONS)} are supported, not {', '.join(unknown)!r}")
+    allowed = sorted(VERSIONS[version] for version in tls.versions)
+    context.minimum_version, context.maximum_version = allowed[0], allowed[-1]
+    if not tls.ciphers:
+        return
+    old = [name for name in tls.ciphers if "_WITH_" in name]
+    if len(old) < len(tls.ciphers) or ssl.TLSVersion.TLSv1_3 in allowed:
+        raise ConfigError(
+            "ssl.cipher.suites: the suites of TLS 1.3 cannot be chosen here: name suites of TLS 1.2 alone, with "
+            "ssl.enabled.protocols=TLSv1.2"
+        )
+    try:
+        context.set_ciphers(":".join(map(openssl_name, old)))
+    except ssl.SSLError as error:
+        raise ConfigError(f"ssl.cipher.suites: OpenSSL knows none of {', '.join(old)}") from error
+
+
+def openssl_name(suite: str) -> str:
+    """Returns OpenSSL's name of a TLS 1.2 suite: ``ECDHE-RSA-AES128-GCM-SHA256`` for Java's
+    ``TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256``."""
+    exchange, _, cipher = suite.partition("_WITH_")
+    exchange = exchange.removeprefix("TLS_").replace("_", "-")
+    cipher = re.sub(r"_CBC_(SHA\d*)$", r"_\1", cipher).replace("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305")
+    cipher = re.sub(r"(AES|CAMELLIA|ARIA)_(\d+)", r"\1\2", cipher).replace("_", "-")
+    return cipher if exchange == "RSA" else f"{exchange}-{cipher}"
+
+
+def _load_key(context: ssl.SSLContext, store: Store) -> None:
+    entries = _entries(store)
+    if not entries.key or not entries.certificates:
+        raise ConfigError(f"{_where(store)}: it has no {'certificate' if entries.key else 'private key'}")
+    pem = "\n".join([entries.key.reveal(), *entries.certificates, ""])
+    password = entries.password.reveal()
+    try:
+        with _private_file(pem.encode()) as path:
+            context.load_cert_chain(path, password=lambda: password)
+    except (ssl.SSLError, ValueError) as error:
+        remedy = "" if password else " (an encrypted key needs ssl.key.password)"
+        raise ConfigError(f"{_where(store)}: the private key cannot be read: {_reason(error)}{remedy}") from error
+
+
+@contextmanager
+def _private_file(data: bytes) -> Iterator[str]:
+    """Yields the name of a file with this content, which no other user can read and which does not stay."""
+    if hasattr(os, "memfd_create"):
+        number = os.memfd_create("odradek-key", os.MFD_CLOEXEC)
+        try:
+            os.write(number, data)
+            yield f"/proc/self/fd/{number}"
+        finally:
+            os.close(number)
+        return
+    import tempfile
+
+    number, path = tempfile.mkstemp(prefix="odradek-key-")  # mode 0600
+    try:
+        os.write(number, data)
+        os.close(number)
+        yield path
+    finally:
+        Path(path).unlink(missing_ok=True)
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def _entries(store: Store) -> _Entries:
+    """Reads a store. Raises ConfigError."""
+    kind = store.kind.upper()
+    if store.text or store.key_text:
+        if kind != "PEM":
+            raise ConfigError(f"{store.name}.type: a store in the settings themselves needs PEM, not {store.kind}")
+        return _pem(store, store.text + "\n" + store.key_text.reveal())
+    data = _read(store)
+    if data[:4] in (_JKS, _JCEKS):
+        target = Path(store.location).with_suffix(".p12").name
+        raise ConfigError(
+            f"{_where(store)}: JKS is not supported: convert it with `keytool -importkeystore -srckeystore "
+            f"{Path(store.location).name} -destkeystore {target} -deststoretype PKCS12`, and set {store.name}.location "
+            f"to {target} and {store.name}.type to PKCS12"
+        )
+    if kind == "PEM":
+        try:
+            return _pem(store, data.decode())
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{_where(store)}: it is not a PEM file") from error
+    if kind not in ("JKS", "PKCS12"):
+        raise ConfigError(f"{store.name}.type: PEM and PKCS12 are supported, not {store.kind}")
+    if b"-----BEGIN" in data:
+        raise ConfigError(f"{_where(store)}: it is a PEM file: set {store.name}.type=PEM")
+    if data[:1] != _DER:
+        raise ConfigError(f"{_where(store)}: it is not a PKCS12 file")
+    return _pkcs12(store, data)
+
+
+def _read(store: Store) -> bytes:
+    try:
+        with Path(store.location).open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{_where(store)}: {error.strerror or error}") from error
+    if len(data) > _MOST_BYTES:
+        raise ConfigError(f"{_where(store)}: it is larger than {_MOST_BYTES >> 20} MiB, so it is no key store")
+    return data
+
+
+def _pem(store: Store, text: str) -> _Entries:
+    certificates = tuple(_CERTIFICATE.findall(text))
+    keys = [found[0] for found in _KEY.finditer(text)]
+    if not certificates and not keys:
+        raise ConfigError(f"{_where(store)}: it has neither a certificate nor a private key in PEM")
+    if len(keys) > 1:
+        raise ConfigError(f"{_where(store)}: it has {len(keys)} private keys; one is expected")
+    return _Entries(certificates, Secret(keys[0] if keys else ""), store.key_password)
+
+
+def _pkcs12(store: Store, data: bytes) -> _Entries:
+    try:
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
+    except ImportError as error:
+        raise ConfigError(
+            f"{_where(store)}: PKCS12 needs the package cryptography: `pip install 'odradek[security]'`, or use PEM"
+        ) from error
+    try:
+        found = pkcs12.load_pkcs12(data, store.password.reveal().encode())
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{_where(store)}: it is damaged, or {store.name}.password is wrong") from error
+    certificates = [item.certificate for item in (found.cert, *found.additional_certs) if item is not None]
+    key = ""
+    if found.key is not None:
+        key = found.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    pem = tuple(certificate.public_bytes(Encoding.PEM).decode() for certificate in certificates)
+    return _Entries(pem, Secret(key))
+
+
+def _where(store: Store) -> str:
+    return f"{store.name}.location {store.location}" if store.location else store.name
+
+
+def _reason(error: Exception) -> str:
+    """Returns OpenSSL's words without its numbers and source lines: ``key values mismatch``."""
+    reason = getattr(error, "reason", None) or str(error)
+    return str(reason).replace("_", " ").lower()

@@ -1,0 +1,75 @@
+"""Spark's source and sink at a listener with TLS and SCRAM. Passwords are in no plan, report or checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.certificates import Authority
+from support.secured_listeners import SECRET, USER, Listeners, secure_settings, server
+from support.secured_proxy import SecuredProxy, Users
+
+import odradek
+
+
+@pytest.fixture(scope="module")
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredProxy]:
+    authority = Authority(tmp_path_factory.mktemp("authority"))
+    authority.issue("broker")
+    listeners = Listeners()
+    listeners.broker.create_topic("in")
+    listeners.broker.create_topic("out")
+    with listeners.secured(context=server(authority), users=Users(USER, SECRET)) as proxy:
+        settings = proxy.settings = {"bootstrap.servers": proxy.address, **secure_settings(authority)}  # type: ignore[attr-defined]
+        with odradek.Producer(settings) as producer:
+            for number in range(50):
+                producer.send("in", value=b"%d" % number)
+        yield proxy
+    listeners.broker.close()
+
+
+def options(proxy: Any, **more: str) -> dict[str, str]:
+    return {f"kafka.{name}": value for name, value in proxy.settings.items()} | more
+
+
+def shown(frame: Any) -> str:
+    """All that Spark shows of a query's plan."""
+    execution = frame._jdf.queryExecution()
+    return str(execution.toString()) + str(execution.logical().toJSON() if hasattr(execution, "logical") else "")
+
+
+def test_a_query_reads_and_writes_and_shows_no_password(spark: Any, proxy: Any, tmp_path: Path) -> None:
+    read = spark.read.format("odradek").options(**options(proxy, subscribe="in")).load()
+    assert read.count() == 50
+    assert SECRET not in shown(read)
+    stream = spark.readStream.format("odradek").options(
+        **options(proxy, subscribe="in", startingOffsets="earliest", commitOffsets="true", **{"kafka.group.id": "g"})
+    )
+    query = (
+        stream.load()
+        .select("key", "value")
+        .writeStream.format("odradek")
+        .options(**options(proxy, topic="out"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert query.exception() is None
+    reported = "".join(str(progress) for progress in query.recentProgress) + str(query._jsq.explainInternal(True))
+    assert SECRET not in reported
+    with odradek.Admin(proxy.settings) as admin:
+        assert [row.offset for row in admin.list_group_offsets("g").values()] == [50]
+    assert spark.read.format("odradek").options(**options(proxy, subscribe="out")).load().count() == 50
+    for path in (tmp_path / "checkpoint").rglob("*"):
+        assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
+    assert set(proxy.logins) == {USER}
+
+
+def test_a_refused_login_ends_the_query_at_once_and_shows_no_password(spark: Any, proxy: Any) -> None:
+    wrong = {"kafka.sasl.jaas.config": proxy.settings["sasl.jaas.config"].replace(SECRET, "other-secret")}
+    with pytest.raises(Exception, match="refused the login by SCRAM-SHA-512") as refused:
+        spark.read.format("odradek").options(**options(proxy, subscribe="in") | wrong).load().count()
+    assert "other-secret" not in str(refused.value)

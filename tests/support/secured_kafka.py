@@ -1,0 +1,142 @@
+"""Apache Kafka 4.3 with a listener of each kind: TLS, TLS with client certificates, SASL with and without TLS."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import time
+from pathlib import Path
+
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+from bench.apache import ApacheBroker, java, new_cluster_id
+from odradek.testing.ports import reserve_ports
+from support.certificates import PASSWORD, Authority
+
+USER, SECRET = "alice", "al=ice' s3cret;"
+"""The only user, with a password that settings and SCRAM have to escape."""
+LISTENERS = {"TLS": "SSL", "MTLS": "SSL", "SASL": "SASL_PLAINTEXT", "SASLTLS": "SASL_SSL", "SHORT": "SASL_PLAINTEXT"}
+"""Listener → security protocol. MTLS requires a client's certificate; sessions of SHORT end after two seconds."""
+SESSION_MS = 2000
+_MODULES = "org.apache.kafka.common.security"
+_PLAIN, _SCRAM = f"{_MODULES}.plain.PlainLoginModule", f"{_MODULES}.scram.ScramLoginModule"
+_BEARER = f"{_MODULES}.oauthbearer.OAuthBearerLoginModule"
+_VALIDATOR = f"{_MODULES}.oauthbearer.OAuthBearerValidatorCallbackHandler"
+ISSUER, AUDIENCE = "https://issuer.test", "kafka"
+
+
+def quoted(text: str) -> str:
+    """A text as an option's value in ``sasl.jaas.config``."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def jaas(module: str, **options: str) -> str:
+    return " ".join([module, "required", *(f"{name}={quoted(value)}" for name, value in options.items())]) + ";"
+
+
+def plain_jaas(user: str = USER, password: str = SECRET) -> str:
+    return jaas(_PLAIN, username=user, password=password)
+
+
+def scram_jaas(user: str = USER, password: str = SECRET) -> str:
+    return jaas(_SCRAM, username=user, password=password)
+
+
+def bearer_jaas() -> str:
+    return jaas(_BEARER)
+
+
+class Issuer:
+    """An identity provider's key: signs tokens and writes the key set that the broker reads."""
+
+    def __init__(self, directory: Path) -> None:
+        self._key = rsa.generate_private_key(65537, 2048)
+        numbers = self._key.public_key().public_numbers()
+        row = {
+            "kty": "RSA",
+            "kid": "k1",
+            "use": "sig",
+            "alg": "RS256",
+            "n": _number(numbers.n),
+            "e": _number(numbers.e),
+        }
+        self.key_set = directory / "jwks.json"
+        self.key_set.write_text(json.dumps({"keys": [row]}))
+
+    def token(self, subject: str = USER, *, lifetime_s: float = 600, audience: str = AUDIENCE) -> str:
+        now = int(time.time())
+        claims = {"sub": subject, "iss": ISSUER, "aud": audience, "iat": now, "exp": int(now + lifetime_s)}
+        head = {"alg": "RS256", "typ": "JWT", "kid": "k1"}
+        signed = ".".join(_packed(json.dumps(part).encode()) for part in (head, claims))
+        return f"{signed}.{_packed(self._key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256()))}"
+
+
+def _packed(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def _number(value: int) -> str:
+    return _packed(value.to_bytes((value.bit_length() + 7) // 8, "big"))
+
+
+class SecuredKafka(ApacheBroker):
+    """``address`` names the listeners. ``certificate``: the name of the broker's certificate of ``authority``."""
+
+    def __init__(self, directory: Path, authority: Authority, issuer: Issuer, certificate: str = "broker") -> None:
+        self._more = dict(zip(LISTENERS, reserve_ports(len(LISTENERS)), strict=True))
+        self._config = {
+            "ssl.keystore.type": "PKCS12",
+            "ssl.keystore.location": str(authority.directory / f"{certificate}.p12"),
+            "ssl.keystore.password": PASSWORD,
+            "ssl.key.password": PASSWORD,
+            "ssl.truststore.type": "PKCS12",
+            "ssl.truststore.location": str(authority.p12),
+            "ssl.truststore.password": PASSWORD,
+            "listener.name.mtls.ssl.client.auth": "required",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+            "listener.name.short.connections.max.reauth.ms": str(SESSION_MS),
+            "group.initial.rebalance.delay.ms": "0",
+            "sasl.oauthbearer.jwks.endpoint.url": issuer.key_set.as_uri(),
+            "sasl.oauthbearer.expected.audience": AUDIENCE,
+            "sasl.oauthbearer.expected.issuer": ISSUER,
+        }
+        for listener in ("sasl", "sasltls", "short"):
+            prefix = f"listener.name.{listener}"
+            users = jaas(_PLAIN, **{f"user_{USER}": SECRET}).replace("\\", "\\\\")
+            self._config |= {
+                f"{prefix}.plain.sasl.jaas.config": users,
+                f"{prefix}.scram-sha-256.sasl.jaas.config": f"{_SCRAM} required;",
+                f"{prefix}.scram-sha-512.sasl.jaas.config": f"{_SCRAM} required;",
+                f"{prefix}.oauthbearer.sasl.jaas.config": f"{_BEARER} required;",
+                f"{prefix}.oauthbearer.sasl.server.callback.handler.class": _VALIDATOR,
+            }
+        allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={issuer.key_set.as_uri()}"
+        files = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={issuer.key_set}"
+        super().__init__(directory, self._config, heap="512m", java_options=(allowed, files))
+        own = directory / "server.properties"
+        text = own.read_text()
+        controller = next(line for line in text.splitlines() if line.startswith("listeners=")).rpartition(":")[2]
+        addresses = [f"{name}://127.0.0.1:{one.port}" for name, one in self._more.items()]
+        mine = [f"PLAINTEXT://127.0.0.1:{self.port}", *addresses]
+        kinds = ["CONTROLLER:PLAINTEXT", "PLAINTEXT:PLAINTEXT", *(f"{a}:{b}" for a, b in LISTENERS.items())]
+        own.write_text(
+            text
+            + f"listeners={','.join([*mine, f'CONTROLLER://127.0.0.1:{controller}'])}\n"
+            + f"advertised.listeners={','.join(mine)}\n"
+            + f"listener.security.protocol.map={','.join(kinds)}\n"
+        )
+
+    def address(self, listener: str) -> str:
+        return f"127.0.0.1:{self._more[listener].port}"
+
+    def format(self, cluster: str | None = None) -> None:
+        """Formats the directory with the SCRAM credentials of the user."""
+        command = [java(), "-cp", self._cp, "kafka.tools.StorageTool", "format", "-t", cluster or new_cluster_id()]
+        command += ["-c", str(self.directory / "server.properties")]
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            command += ["--add-scram", f"{mechanism}=[name={USER},password={SECRET}]"]
+        done = subprocess.run(command, check=False, capture_output=True, timeout=60, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
