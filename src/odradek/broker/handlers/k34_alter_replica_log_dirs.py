@@ -24,25 +24,27 @@ VERSIONS = (1, 2)
 def handle(broker: BrokerServices, context: Context, message: AlterReplicaLogDirsRequest) -> Steps[list[Chunk]]:
     here = str(broker.log_dir)
     asked: dict[tuple[str, int], str] = {}  # of several directories for one partition the last counts, as in Kafka
-    for directory in message.dirs:
-        for topic in directory.topics:
-            for partition in topic.partitions:
-                asked[topic.name, partition] = directory.path
-                yield None
     rows_of: dict[str, Elements] = {}
-    for (name, index), path in asked.items():
-        code = ErrorCode.none
-        if path != here:
-            code = ErrorCode.log_dir_not_found
-        elif broker.partition(name, index) is None:
-            code = ErrorCode.unknown_topic_or_partition
-        if name not in rows_of:
-            rows_of[name] = elements(context, "results", "partitions")
-        rows_of[name].add({"partition_index": index, "error_code": code})
-        yield None
-    results = elements(context, "results")
-    for name, partitions in rows_of.items():
-        results.add({"topic_name": name, "partitions": partitions})
-        yield None
-    broker.leftovers.add(asked, rows_of)
+    try:
+        for directory in message.dirs:
+            for topic in directory.topics:
+                for partition in topic.partitions:
+                    asked[topic.name, partition] = directory.path
+                    yield None
+        for (name, index), path in asked.items():
+            code = ErrorCode.none
+            if path != here:
+                code = ErrorCode.log_dir_not_found
+            elif broker.partition(name, index) is None:
+                code = ErrorCode.unknown_topic_or_partition
+            if name not in rows_of:
+                rows_of[name] = elements(context, "results", "partitions")
+            rows_of[name].add({"partition_index": index, "error_code": code})
+            yield None
+        results = elements(context, "results")
+        for name, partitions in rows_of.items():
+            results.add({"topic_name": name, "partitions": partitions})
+            yield None
+    finally:  # the client may disconnect meanwhile
+        broker.leftovers.add(asked, rows_of)
     return reply(context, {"results": results})
