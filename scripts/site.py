@@ -25,7 +25,7 @@ ROOT_PAGES = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
-    "SECURITY.md": "security.md",
+    "SECURITY.md": "security-policy.md",
 }
 """Files of the root, and the names of their pages in the site."""
 _LINK = re.compile(r"\]\(([^)\s]+)\)")

@@ -333,7 +333,7 @@ def test_the_error_for_a_corrupt_batch_names_the_partition(cluster: ScriptedClus
     last, data = cluster.log[1]
     cluster.log[1] = (last, data[:-1] + b"\xff")
     for read in (read_range(cluster.bootstrap, T0, 0, 30, **QUICK), rows(cluster, 0, 30)):
-        with pytest.raises(CorruptRecord, match="t-0: batch at offset 10: its CRC does not match"):
+        with pytest.raises(CorruptRecord, match=r"t-0.*: batch at offset 10: its CRC does not match"):
             list(read)
 
 

