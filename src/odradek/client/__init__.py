@@ -129,8 +129,8 @@ _NAMES = {
     "odradek.client.consumer.records": "Polled Record",
     "odradek.client.errors": """
         AuthenticationFailed BrokerUnreachable ConnectionLost GroupIdNotFound GroupNotEmpty IllegalState LogTruncated
-        OffsetOutOfRange OffsetStoreUnreachable RecordsWithheld ReplyTooLarge RequestTimedOut TopicRecreated UnknownTopic
-        UnsupportedVersion
+        OffsetOutOfRange OffsetStoreUnreachable RecordsWithheld ReplyTooLarge RequestTimedOut TopicRecreated
+        UnknownTopic UnsupportedVersion
     """,
     "odradek.client.model": "ListedOffset NewTopic",
     "odradek.client.producer.delivery": "Delivery",
