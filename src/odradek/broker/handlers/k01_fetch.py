@@ -267,7 +267,7 @@ class _Fetch:
         for item in wanted:
             result = self._read_one(item, min(self._left, item.max_bytes), self._size == 0)
             self._results.append(result)
-            if isinstance(result, ErrorCode):
+            if type(result) is not FetchedPartition:
                 self._is_urgent = True
                 continue
             self._size += result.size
@@ -310,7 +310,7 @@ class _Fetch:
 
     def _with_records(self, item: RequestedPartition, result: _Result) -> _Result:
         """Returns the result with its records: a slice of the file for ``sendfile`` if it is large, else bytes."""
-        if isinstance(result, ErrorCode) or not result.size:
+        if type(result) is not FetchedPartition or not result.size:
             return result
         records = self._slices[item.topic, item.partition]
         if records.size >= FILE_FROM_BYTES and self._connection.sends_files:
@@ -374,9 +374,16 @@ class _Fetch:
     def _reply(self) -> list[Chunk]:
         if self._over_quota():
             return self._empty_reply()
+        wanted = self._session.wanted
+        if len(wanted) == 1:
+            row = self._finished(0, wanted[0])
+            packed = [] if row is None else [(_packed(wanted[0].topic), [row])]
+            return fetch_reply(self._version, packed, session_id=self._session.session_id)
         topics: dict[TopicKey, list[FetchedPartition]] = {}
-        for topic, _, row in self._changed(range(len(self._results))):
-            topics.setdefault(topic, []).append(row)
+        for position, item in enumerate(wanted):
+            row = self._finished(position, item)
+            if row is not None:
+                topics.setdefault(item.topic, []).append(row)
         packed = [(_packed(key), rows) for key, rows in topics.items()]
         return fetch_reply(self._version, packed, session_id=self._session.session_id)
 
@@ -385,11 +392,11 @@ class _Fetch:
             if (yield from self._over_quota_in_steps()):
                 return self._empty_reply()
             topics: _Positions = {}
-            count = len(self._results)
-            for first in range(0, count, STEP_PARTITIONS):
-                for topic, position, _ in self._changed(range(first, min(first + STEP_PARTITIONS, count))):
-                    topics.setdefault(topic, array("I")).append(position)
-                yield None
+            for position, item in enumerate(self._session.wanted):
+                if self._finished(position, item) is not None:
+                    topics.setdefault(item.topic, array("I")).append(position)
+                if not position % STEP_PARTITIONS:
+                    yield None
             return (yield from self._packed_in_steps(topics))
         finally:
             self._drop_results()
@@ -404,24 +411,22 @@ class _Fetch:
         finally:
             self._broker.leftovers.add(topics)
 
-    def _changed(self, positions: range) -> Iterator[tuple[TopicKey, int, FetchedPartition]]:
-        """Yields topic, position and row of these partitions; in a fetch session, only those that the reply needs."""
-        wanted, session = self._session.wanted, self._session.session
-        for position in positions:
-            item = wanted[position]
-            self._results[position] = self._with_records(item, self._results[position])
-            row = self._row(position)
-            changed = session is None or session.note(
-                (item.topic, item.partition),
-                error_code=row.error_code,
-                size=row.size,
-                high_watermark=row.high_watermark,
-                log_start_offset=row.log_start_offset,
-                diverging=row.diverging is not None,
-                full=self._session.full,
-            )
-            if changed:
-                yield item.topic, position, row
+    def _finished(self, position: int, item: RequestedPartition) -> FetchedPartition | None:
+        """Returns the row of a partition with its records; None if the reply of a fetch session does not need it."""
+        self._results[position] = result = self._with_records(item, self._results[position])
+        row = result if type(result) is FetchedPartition else self._row(position)
+        session = self._session.session
+        if session is None or session.note(
+            (item.topic, item.partition),
+            error_code=row.error_code,
+            size=row.size,
+            high_watermark=row.high_watermark,
+            log_start_offset=row.log_start_offset,
+            diverging=row.diverging is not None,
+            full=self._session.full,
+        ):
+            return row
+        return None
 
 
 class _LazyRows(Sequence[FetchedPartition]):
