@@ -10,7 +10,10 @@ The offsets become visible when the transaction is committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 from odradek.broker.long_replies import reply, rows_of_partitions
@@ -34,7 +37,8 @@ _Rows = dict[str, dict[int, ErrorCode]]
 
 def handle(broker: BrokerServices, context: Context, message: TxnOffsetCommitRequest) -> Steps[list[Chunk]]:
     topics: list[TopicCommit] = []
-    rows: _Rows = {}  # partitions that do not exist come first, as in Kafka
+    rows: _Rows = {}
+    missing: defaultdict[str, array[int]] = defaultdict(_no_indexes)
     is_submitted = False
     try:
         for topic in message.topics:
@@ -44,7 +48,7 @@ def handle(broker: BrokerServices, context: Context, message: TxnOffsetCommitReq
                 if known is not None and 0 <= part.partition_index < known.partition_count:
                     commits.append(_commit(part, context.version))
                 else:
-                    rows.setdefault(topic.name, {})[part.partition_index] = ErrorCode.unknown_topic_or_partition
+                    missing[topic.name].append(part.partition_index)
                 yield None
             if known is not None and commits:
                 topics.append(TopicCommit(topic.name, known.id.bytes, commits))
@@ -53,13 +57,40 @@ def handle(broker: BrokerServices, context: Context, message: TxnOffsetCommitReq
             commit_reply = yield from _submit(broker, context.version, message, topics)
             is_submitted = False
             yield from _add_errors(rows, topics, commit_reply, context.version)
-        asked = ((name, errors.items()) for name, errors in rows.items())
         packed = yield from rows_of_partitions(
-            context, "topics", asked, lambda name, row: {"partition_index": row[0], "error_code": row[1]}
+            context,
+            "topics",
+            _asked(broker, missing, rows),
+            lambda name, row: {"partition_index": row[0], "error_code": row[1]},
         )
     finally:  # the client may disconnect meanwhile
-        broker.leftovers.add(rows, *([] if is_submitted else [topics]))
+        broker.leftovers.add(rows, missing, *([] if is_submitted else [topics]))
     return reply(context, {"topics": packed})
+
+
+def _no_indexes() -> array[int]:
+    """Returns no partitions yet. A dictionary for each topic would need three times the memory of an array."""
+    return array("i")
+
+
+def _asked(
+    broker: BrokerServices, missing: Mapping[str, array[int]], rows: _Rows
+) -> Iterator[tuple[str, Iterable[tuple[int, ErrorCode]]]]:
+    """Yields the partitions of each topic: those that do not exist come first, each once, as in Kafka."""
+    for name, indexes in missing.items():
+        yield name, chain(_unknown(broker, indexes), rows.get(name, {}).items())
+    for name, errors in rows.items():
+        if name not in missing:
+            yield name, errors.items()
+
+
+def _unknown(broker: BrokerServices, indexes: array[int]) -> Iterator[tuple[int, ErrorCode]]:
+    seen: set[int] = set()
+    for index in indexes:
+        if index not in seen:
+            seen.add(index)
+            yield index, ErrorCode.unknown_topic_or_partition
+    broker.leftovers.add(seen)
 
 
 def _commit(part: TxnOffsetCommitRequestPartition, version: int) -> PartitionCommit:
