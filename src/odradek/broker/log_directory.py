@@ -275,12 +275,13 @@ class LogDirectory:
         ``topic_ids``: at a start, for each existing directory, the topic's id in its partition.metadata, or None.
         """
         opened = {}
+        last = _last_index(topic, topic_ids) if topic_ids is not None else -1
         for described in topic.partitions:
             key = (topic.name, described.partition_id)
             if key in self.partitions:
                 continue
-            if topic_ids is not None:
-                self._report_missing(topic, TopicPartition(*key), topic_ids)
+            if topic_ids is not None and str(name := TopicPartition(*key)) not in topic_ids:
+                self._report_missing(topic, name, has_later=last > name.partition)
             partition = opened[key] = Partition(
                 topic.name, described.partition_id, None, self._now_ms, leader_epoch=described.leader_epoch
             )
@@ -291,18 +292,16 @@ class LogDirectory:
             yield None
         return opened
 
-    def _report_missing(self, topic: Topic, name: TopicPartition, topic_ids: Mapping[str, UUID | None]) -> None:
+    def _report_missing(self, topic: Topic, name: TopicPartition, *, has_later: bool) -> None:
         """Reports a directory that is missing at a start, unless a clean stop knows that its log had no record.
 
-        ``Log.reopen`` reports it if a checkpoint knows its records."""
-        path = self.path / str(name)
-        is_there = path.name in topic_ids or self._files.exists(path)
+        ``Log.reopen`` reports it if a checkpoint knows its records. ``has_later``: a later partition has one."""
+        is_there = self._files.exists(self.path / str(name))
         if is_there or self._is_missed(name) or (self.clean and name in self._offsets.points):
             return
         # The logs of a topic are made in order. So a later one, or a later change, shows that this one was made.
-        later = (f"{topic.name}-{index}" for index in range(name.partition + 1, topic.partition_count))
-        is_newest = self._catalog is not None and topic.id in self._catalog.newest_topics()
-        if not self.clean and is_newest and not any(other in topic_ids for other in later):
+        catalog = None if self.clean or has_later else self._catalog
+        if catalog is not None and topic.id in catalog.newest_topics():
             log.warning("%s: its directory is missing, and is made now: a crash has probably interrupted that", name)
             return
         log.error(
@@ -569,3 +568,9 @@ def _close_log(closing: Log) -> bool:
     except KafkaError:
         return False
     return True
+
+
+def _last_index(topic: Topic, topic_ids: Mapping[str, UUID | None]) -> int:
+    """Returns the index of the topic's last partition with a directory, or −1."""
+    indexes = reversed(range(topic.partition_count))
+    return next((index for index in indexes if f"{topic.name}-{index}" in topic_ids), -1)

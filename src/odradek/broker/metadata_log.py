@@ -172,6 +172,7 @@ class Catalog:
         self._can_move_mark, self._has_failed_mark = True, False
         self._removed: dict[TopicId, str] = {}
         self._has_read_all = False
+        self._newest_topics: set[TopicId] | None = None
 
     @classmethod
     def open(
@@ -263,6 +264,11 @@ class Catalog:
 
         A crash may have come before their logs were made. The logs of all other topics were made before the next
         change. The records of ``BeginEpochs`` and ``RaiseEpochs`` are no such change. Raises OSError."""
+        if self._newest_topics is None:
+            self._newest_topics = self._read_newest_topics()
+        return self._newest_topics
+
+    def _read_newest_topics(self) -> set[TopicId]:
         for segment in reversed(self._log.segments):
             data = memoryview(self._files.view(segment.path(LOG_SUFFIX)))
             for pos, header in reversed(list(scan(data))):
