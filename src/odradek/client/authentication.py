@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from odradek.core.errors import ErrorCode
-from odradek.net.connection import Access, BrokerConnection
+from odradek.net.connection import BrokerConnection
 from odradek.net.errors import AuthenticationFailed, ConnectionLost
-from odradek.security.client_security import PLAIN, PLAINTEXT, ClientSecurity, Login, TokenSource
+from odradek.security.client_security import PLAIN, ClientSecurity, Login, TokenSource
 from odradek.security.scram import ScramClient, ScramError
 from odradek.security.stores import Store, Tls, client_context
 from odradek.wire import frames, schemas
@@ -22,9 +22,9 @@ _NONCE_BYTES = 24
 
 
 @lru_cache(maxsize=64)
-def access_of(security: ClientSecurity) -> Access | None:
-    """Returns what connections with these settings need; None for PLAINTEXT."""
-    return None if security.protocol == PLAINTEXT else ClientAccess(security)
+def access_of(security: ClientSecurity) -> ClientAccess:
+    """Returns the access of all clients of this process that have these settings: they share a TLS context."""
+    return ClientAccess(security)
 
 
 class ClientAccess:

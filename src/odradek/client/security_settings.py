@@ -32,27 +32,19 @@ _MODULES = {
     "OAuthBearerLoginModule": (OAUTHBEARER,),
 }
 _CHECKS = "enable_ssl_certificate_verification"
-_SECRETS = frozenset({
-    "sasl_jaas_config", "sasl_password", "ssl_key_password", "ssl_keystore_password", "ssl_truststore_password",
-    "ssl_keystore_key", "ssl_key_pem", "sasl_oauthbearer_client_credentials_client_secret",
+WITH_EFFECT = frozenset({
+    "sasl_jaas_config", "sasl_login_connect_timeout_ms", "sasl_login_read_timeout_ms", "sasl_mechanism",
+    "sasl_mechanisms", "sasl_oauthbearer_client_credentials_client_id",
+    "sasl_oauthbearer_client_credentials_client_secret", "sasl_oauthbearer_header_urlencode",
+    "sasl_oauthbearer_scope", "sasl_oauthbearer_token_endpoint_url", "sasl_password", "sasl_username",
+    "security_protocol", "ssl_ca_location", "ssl_ca_pem", "ssl_certificate_location", "ssl_certificate_pem",
+    "ssl_cipher_suites", "ssl_enabled_protocols", "ssl_endpoint_identification_algorithm", "ssl_key_location",
+    "ssl_key_password", "ssl_key_pem", "ssl_keystore_certificate_chain", "ssl_keystore_key", "ssl_keystore_location",
+    "ssl_keystore_password", "ssl_keystore_type", "ssl_protocol", "ssl_truststore_certificates",
+    "ssl_truststore_location", "ssl_truststore_password", "ssl_truststore_type", _CHECKS,
 })  # fmt: skip
-_PEM_FILES = {"ssl_ca_location": "trust store", "ssl_certificate_location": "certificate", "ssl_key_location": "key"}
-WITH_EFFECT = _SECRETS | {
-    "security_protocol", "sasl_mechanism", "sasl_mechanisms", "sasl_username", "sasl_login_connect_timeout_ms",
-    "sasl_login_read_timeout_ms", "sasl_oauthbearer_token_endpoint_url", "sasl_oauthbearer_scope",
-    "sasl_oauthbearer_client_credentials_client_id", "sasl_oauthbearer_header_urlencode", "ssl_truststore_type",
-    "ssl_truststore_location", "ssl_truststore_certificates", "ssl_keystore_type", "ssl_keystore_location",
-    "ssl_keystore_certificate_chain", "ssl_ca_location", "ssl_ca_pem", "ssl_certificate_location",
-    "ssl_certificate_pem", "ssl_key_location", "ssl_cipher_suites", "ssl_enabled_protocols", "ssl_protocol",
-    "ssl_endpoint_identification_algorithm", _CHECKS,
-}  # fmt: skip
 """The settings that this module reads. Others are times and switches of mechanisms, or are refused."""
 _LOGIN_EXTENSION = "extension_"
-
-
-def is_secret(name: str) -> bool:
-    """Returns whether the value of a setting, by its name with dots or underscores, is a secret."""
-    return name.replace(".", "_") in _SECRETS
 
 
 def split_security(settings: Mapping[str, Any]) -> tuple[ClientSecurity, dict[str, Any]]:
@@ -93,6 +85,10 @@ class _Given:
                 raise ConfigError(f"{name} is set twice")
             self._values[key] = ",".join(map(str, value)) if isinstance(value, list | tuple) else _as_text(name, value)
             self._names[key] = name
+
+    def has(self, key: str) -> bool:
+        """Returns whether the setting is given, even if it is empty."""
+        return key in self._values
 
     def text(self, key: str, *others: str) -> str:
         """Returns the setting's text without spaces around it, by its name or by one of its other names; else ''."""
@@ -161,7 +157,7 @@ def _tls(given: _Given) -> Tls:
     algorithm = given.text("ssl_endpoint_identification_algorithm").lower()
     if algorithm not in ("", "https", "none"):
         raise ConfigError("ssl.endpoint.identification.algorithm: expected https, or nothing to check no host names")
-    is_off = algorithm == "none" or ("ssl_endpoint_identification_algorithm" in given._values and not algorithm)
+    is_off = algorithm == "none" or (given.has("ssl_endpoint_identification_algorithm") and not algorithm)
     versions = _list(given.text("ssl_enabled_protocols"))
     only = given.text("ssl_protocol")
     if only and not versions:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, cast
 
@@ -38,7 +39,9 @@ _Rows = dict[str, dict[int, ErrorCode]]
 def handle(broker: BrokerServices, context: Context, message: TxnOffsetCommitRequest) -> Steps[list[Chunk]]:
     topics: list[TopicCommit] = []
     rows: _Rows = {}
-    missing: defaultdict[str, array[int]] = defaultdict(_no_indexes)
+    missing: defaultdict[str, array[int]] = defaultdict(
+        partial(array, "i")
+    )  # a dictionary for each takes three times as much
     is_submitted = False
     try:
         for topic in message.topics:
@@ -66,11 +69,6 @@ def handle(broker: BrokerServices, context: Context, message: TxnOffsetCommitReq
     finally:  # the client may disconnect meanwhile
         broker.leftovers.add(rows, missing, *([] if is_submitted else [topics]))
     return reply(context, {"topics": packed})
-
-
-def _no_indexes() -> array[int]:
-    """Returns no partitions yet. A dictionary for each topic would need three times the memory of an array."""
-    return array("i")
 
 
 def _asked(
