@@ -18,7 +18,7 @@ from odradek.broker.catalog_image import CatalogImage, Publisher
 from odradek.broker.config import BrokerConfig
 from odradek.broker.scheduler import Steps, finish
 from odradek.broker.server import BrokerServer
-from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential, Credential
+from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential
 from odradek.catalog.delta import Delta
 from odradek.catalog.features import ELIGIBLE_LEADERS, GROUP, SAFE_DOWNGRADE, FeatureUpdate, UpdateFeatures
 from odradek.catalog.shard import BROKER, TOPIC, AlterClientQuotas, AlterConfigs, CatalogRequest, CreatePartitions
@@ -26,6 +26,7 @@ from odradek.coordinator.runtime import Runtime
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import OFFSETS_TOPIC
+from odradek.security.credential import Credential
 
 ALL_CLIENTS = (("client-id", None),)
 

@@ -19,7 +19,7 @@ from odradek.batches.encode import encode_batch
 from odradek.batches.rows import iter_records
 from odradek.broker.metadata_log import DIRECTORY, Catalog
 from odradek.broker.scheduler import finish
-from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential, Credential
+from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential
 from odradek.catalog.shard import (
     GROUP,
     AllocateProducerIds,
@@ -31,6 +31,7 @@ from odradek.catalog.shard import (
 )
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
+from odradek.security.credential import Credential
 from odradek.storage.config import LogConfig
 from odradek.storage.files import OsFiles
 from odradek.storage.log import Log

@@ -30,7 +30,7 @@ from odradek.broker import metadata_log, metadata_snapshot
 from odradek.broker.metadata_log import DIRECTORY, Catalog, MetadataConfig
 from odradek.broker.scheduler import Steps, finish
 from odradek.broker.server import BrokerServer
-from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential, Credential
+from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential
 from odradek.catalog.features import GROUP as GROUP_FEATURE
 from odradek.catalog.features import SAFE_DOWNGRADE, FeatureUpdate, UpdateFeatures
 from odradek.catalog.shard import (
@@ -49,6 +49,7 @@ from odradek.catalog.shard import (
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import StorageError
+from odradek.security.credential import Credential
 from odradek.storage.files import Crash, Files, MemoryFiles, OsFiles
 
 T0 = 1_700_000_000_000

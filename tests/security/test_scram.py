@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.security import jaas, oauth, secret
+from odradek.security.credential import Credential
 from odradek.security.scram import (
     HASHES,
-    Keys,
     ScramClient,
     ScramError,
     ScramServer,
@@ -37,7 +37,7 @@ SERVER_FINAL = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 SHA_256 = "SCRAM-SHA-256"
 
 
-def stored(mechanism: str, password: str, salt: bytes = SALT) -> Keys:
+def stored(mechanism: str, password: str, salt: bytes = SALT) -> Credential:
     return keys_of(mechanism, salted_password(mechanism, Secret(password), salt, 4096), salt, 4096)
 
 

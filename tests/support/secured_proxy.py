@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from odradek.core.errors import ErrorCode
-from odradek.security.scram import HASHES, Keys, ScramError, ScramServer, keys_of, read_client_first, salted_password
+from odradek.security.credential import Credential
+from odradek.security.scram import HASHES, ScramError, ScramServer, keys_of, read_client_first, salted_password
 from odradek.security.secret import Secret
 from odradek.wire import frames, schemas
 from odradek.wire.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
@@ -33,7 +34,7 @@ class Users:
         self.iterations = iterations
         self._stored = password if knows_password else password + "?"
 
-    def keys(self, mechanism: str) -> Keys:
+    def keys(self, mechanism: str) -> Credential:
         usable = min(self.iterations, 1_000_000)
         salted = salted_password(mechanism, Secret(self._stored), SALT, usable)
         return keys_of(mechanism, salted, SALT, self.iterations)

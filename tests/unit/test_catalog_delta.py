@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential, Credential
+from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential
 from odradek.catalog.delta import Delta
 from odradek.catalog.features import GROUP as GROUP_FEATURE
 from odradek.catalog.features import SAFE_DOWNGRADE, FeatureUpdate, UpdateFeatures
@@ -35,6 +35,7 @@ from odradek.catalog.shard import (
     RaiseEpochs,
 )
 from odradek.core.effects import result_of
+from odradek.security.credential import Credential
 
 ID, OTHER = UUID(int=1), UUID(int=2)
 USER = (("user", "u"),)

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.catalog import records
-from odradek.catalog.credentials import Credential
 from odradek.catalog.records import (
     ClientQuotaRecord,
     ConfigRecord,
@@ -22,6 +21,7 @@ from odradek.catalog.records import (
     TopicRecord,
     UserScramCredentialRecord,
 )
+from odradek.security.credential import Credential
 
 ids = st.uuids()
 names = st.text(st.characters(codec="utf-8"), max_size=260)

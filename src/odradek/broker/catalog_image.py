@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from odradek.broker.scheduler import Steps
-    from odradek.catalog.credentials import Credential
     from odradek.catalog.delta import Delta
     from odradek.catalog.shard import Entity, Topic
+    from odradek.security.credential import Credential
 
 
 class CatalogImage(Protocol):

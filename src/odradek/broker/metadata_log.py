@@ -21,7 +21,6 @@ from odradek.broker.metadata_mark import MetadataMark
 from odradek.broker.metadata_snapshot import InThread, KeylessRecord, MetadataSnapshot
 from odradek.broker.scheduler import Steps
 from odradek.catalog import records
-from odradek.catalog.credentials import Credential
 from odradek.catalog.delta import Delta
 from odradek.catalog.records import (
     MetadataRecord,
@@ -35,6 +34,7 @@ from odradek.catalog.shard import CatalogRequest, CatalogShard, CreatePartitions
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import METADATA_TOPIC
+from odradek.security.credential import Credential
 from odradek.storage.config import DAY_MS, HOUR_MS, LogConfig
 from odradek.storage.files import Files
 from odradek.storage.log import Log

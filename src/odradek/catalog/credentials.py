@@ -5,25 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.security.credential import Credential
 
 SCRAM_SHA_256, SCRAM_SHA_512 = 1, 2
-HASHES = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
-"""Mechanism → hash."""
+MECHANISMS = {SCRAM_SHA_256: "SCRAM-SHA-256", SCRAM_SHA_512: "SCRAM-SHA-512"}
+"""Kafka's number of a mechanism → its name."""
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16_384
 MAX_SECRET_BYTES = 1024
 """The largest size of a salt and of a salted password: sixteen times the size of the longest hash."""
-
-
-class Credential(NamedTuple):
-    """The stored form of a password. ``repr`` does not show the secrets."""
-
-    salt: bytes
-    stored_key: bytes
-    server_key: bytes
-    iterations: int
-
-    def __repr__(self) -> str:
-        return f"Credential(iterations={self.iterations})"
 
 
 class AlterCredential(NamedTuple):
@@ -51,7 +40,7 @@ def check(users: Users, request: AlterCredential) -> None:
     """Raises KafkaError if Apache Kafka would refuse the change."""
     if not request.user:
         raise KafkaError(ErrorCode.unacceptable_credential, "The user name is empty.")
-    if request.mechanism not in HASHES:
+    if request.mechanism not in MECHANISMS:
         raise KafkaError(ErrorCode.unsupported_sasl_mechanism, f"The SCRAM mechanism {request.mechanism} is unknown.")
     if request.credential is None:
         if request.mechanism not in users.get(request.user, {}):

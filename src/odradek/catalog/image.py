@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from odradek.catalog import features, records
-from odradek.catalog.credentials import Credential
 from odradek.catalog.records import (
     ClientQuotaRecord,
     ConfigRecord,
@@ -18,6 +17,7 @@ from odradek.catalog.records import (
     UserScramCredentialRecord,
 )
 from odradek.catalog.shard import CatalogShard, Entity, Topic
+from odradek.security.credential import Credential
 
 
 @dataclass(slots=True, frozen=True)

@@ -13,6 +13,7 @@ import hmac
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from odradek.security.credential import Credential
 from odradek.security.secret import Secret
 
 HASHES: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
@@ -29,28 +30,18 @@ class ScramError(Exception):
     """The other side broke the protocol, or does not know the password. The text names neither name nor password."""
 
 
-class Keys(NamedTuple):
-    """What a server stores of a password."""
-
-    salt: bytes
-    stored_key: bytes
-    server_key: bytes
-    iterations: int
-
-    def __repr__(self) -> str:
-        return f"Keys([hidden], iterations={self.iterations})"
-
-
 def salted_password(mechanism: str, password: Secret, salt: bytes, iterations: int) -> bytes:
     """Returns the salted password. Takes about 1 ms for 4,096 iterations."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.reveal().encode(), salt, iterations)
 
 
-def keys_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> Keys:
+def keys_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> Credential:
     """Returns the keys of a salted password."""
     name = HASHES[mechanism]
     client_key = hmac.digest(salted, b"Client Key", name)
-    return Keys(salt, hashlib.new(name, client_key).digest(), hmac.digest(salted, b"Server Key", name), iterations)
+    return Credential(
+        salt, hashlib.new(name, client_key).digest(), hmac.digest(salted, b"Server Key", name), iterations
+    )
 
 
 def escaped(name: str) -> str:
@@ -202,7 +193,7 @@ class ScramServer:
     For an unknown user the caller passes made-up keys, so that its answers look like those for a known one.
     """
 
-    def __init__(self, mechanism: str, client: ClientFirst, keys: Keys, nonce: str) -> None:
+    def __init__(self, mechanism: str, client: ClientFirst, keys: Credential, nonce: str) -> None:
         self._hash = HASHES[mechanism]
         self._client = client
         self._keys = keys

@@ -7,15 +7,14 @@ Clients send no password: they send the salted and hashed password, and the brok
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.scheduler import value_of
-from odradek.catalog.credentials import HASHES, AlterCredential, Credential, check_size
+from odradek.catalog.credentials import MECHANISMS, AlterCredential, check_size
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.security.credential import Credential
 
 if TYPE_CHECKING:
     from kio.schema.alter_user_scram_credentials.v0.request import (
@@ -105,12 +104,7 @@ def _request(change: Change, deletion: AlterCredential, row: ScramCredentialUpse
         return deletion
     change.check(deletion._replace(credential=Credential(b"", b"", b"", row.iterations)))
     check_size(row.salt, row.salted_password)
-    name = HASHES[row.mechanism]
-    client_key = hmac.digest(row.salted_password, b"Client Key", name)
-    credential = Credential(
-        bytes(row.salt),
-        hashlib.new(name, client_key).digest(),
-        hmac.digest(row.salted_password, b"Server Key", name),
-        row.iterations,
-    )
+    from odradek.security.scram import keys_of  # few brokers have users
+
+    credential = keys_of(MECHANISMS[row.mechanism], row.salted_password, bytes(row.salt), row.iterations)
     return deletion._replace(credential=credential)
