@@ -27,12 +27,10 @@ from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines import delta_state
 from odradek.pipelines.commit.logs import VersionLog
-from odradek.pipelines.commit.machine import TableRun, drive
+from odradek.pipelines.commit.machine import TableRun
 from odradek.pipelines.commit.operations import (
-    CommitGroup,
     CommitVersion,
     DiscardFiles,
-    FenceGroup,
     FinishEntry,
     HasLeftovers,
     LogPosition,
@@ -42,7 +40,8 @@ from odradek.pipelines.commit.operations import (
     TableChange,
     WriteRows,
 )
-from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunTag, TableState
+from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableState
+from odradek.pipelines.commit_driver import CommitDriver
 from odradek.pipelines.delta_leftovers import DeltaLeftovers
 from odradek.pipelines.filesystems import FileStatus, LocalLocation, Location
 from odradek.pipelines.lake import prefix_of, table_file_name
@@ -61,8 +60,10 @@ if TYPE_CHECKING:
 _NO_LOG = LogPosition(-1, TableState())
 
 
-class DeltaTable:
+class DeltaTable(CommitDriver):
     """The Delta table at a location. ``options``: deltalake's options for its storage. ``run``: the id of the run."""
+
+    _NO_FILES = NewFiles([], Added(0, 0, 0, 0))
 
     def __init__(
         self,
@@ -72,6 +73,7 @@ class DeltaTable:
         options: Mapping[str, str] | None = None,
         run: str | None = None,
     ) -> None:
+        super().__init__()
         check_installed()
         self._table = table
         self._staging = Staging(staging)
@@ -80,13 +82,10 @@ class DeltaTable:
         self._options = dict(options or {})
         self._leftovers = DeltaLeftovers(table, self._open_log)
         self._adding = threading.Lock()
-        self._run: TableRun | None = None
         self._rows: BatchRows | None = None
         self._has_written = False
         self._dead: Collection[str] | None = None
         self._gone: Collection[str] = ()
-        self._commit_offsets: Callable[[QueryState], bool | None] = lambda batch: None
-        self._fence_commits: Callable[[], bool] = lambda: False
 
     @property
     def uri(self) -> str:
@@ -123,13 +122,6 @@ class DeltaTable:
         self._staging.run = tag
         self._run = TableRun(tag, VersionLog(self._table.uri), self._table.uri)
 
-    @property
-    def _machine(self) -> TableRun:
-        if self._run is None:
-            self._begun()
-        assert self._run is not None
-        return self._run
-
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
         from deltalake.exceptions import DeltaError
@@ -159,12 +151,6 @@ class DeltaTable:
                 self._drive(self._run.end())
         finally:
             self._adding.release()
-
-    def state(self, plan: BatchPlan | None = None) -> TableState:
-        """Returns the table's run, and the state of the query of ``plan``. Raises StorageError."""
-        with self._reading():
-            found: TableState = self._drive(self._machine.look(plan))
-        return found
 
     def has_batches(self, *, is_begun: bool = True) -> bool:
         """Returns whether a query has added a micro-batch, or may have: the commits of earlier versions may be removed
@@ -211,24 +197,6 @@ class DeltaTable:
                 self._rows = None
         return added
 
-    def adopt(self, plan: BatchPlan) -> None:
-        """Publishes an entry with the offsets of ``plan``, without rows: it ends all earlier runs and queries. Raises
-        RunFenced, StorageError.
-        """
-        self._drive(self._machine.adopt(plan, NewFiles([], Added(0, 0, 0, 0))))
-
-    def commit_group(
-        self, plan: BatchPlan, commit: Callable[[QueryState], bool | None], fence: Callable[[], bool] = lambda: False
-    ) -> bool:
-        """Calls ``commit`` with the newest micro-batch of the query of ``plan``, to commit its offsets to the group, if
-        no newer run has published. Returns whether this run may do that. ``commit`` returns False if another run has
-        fenced this one since ``fence``, which returns whether commits are fenced. Raises StorageError.
-        """
-        self._commit_offsets, self._fence_commits = commit, fence
-        with self._reading():
-            done: bool = self._drive(self._machine.commit_offsets(plan))
-        return done
-
     def offsets(self, query: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the query's offsets after its newest micro-batch, of those partitions that the table has noted."""
         with self._reading():
@@ -236,9 +204,6 @@ class DeltaTable:
             return {} if log is None else delta_state.offsets_in(log, query, partitions)
 
     # --- the machine's operations
-
-    def _drive(self, steps: Any) -> Any:
-        return drive(steps, self._perform)
 
     def _perform(self, operation: object) -> object:
         match operation:
@@ -257,14 +222,10 @@ class DeltaTable:
                 return self._has_leftovers()
             case RemoveLeftovers(can_publish):
                 self._remove_leftovers(can_publish)
-            case CommitGroup(batch):
-                return self._commit_offsets(batch) is not False
-            case FenceGroup():
-                return self._fence_commits()
             case FinishEntry():  # a reader sees the files as soon as the log has them
                 return None
             case _:
-                raise TypeError(f"a Delta table has no operation {operation}")
+                return super()._perform(operation)
         return None
 
     def _newest(self, plan: BatchPlan | None) -> LogPosition:

@@ -34,11 +34,9 @@ from odradek.pipelines.checkpoint import plan_of, planned_batch
 from odradek.pipelines.commit.logs import FileLog
 from odradek.pipelines.commit.machine import TableRun, drive
 from odradek.pipelines.commit.operations import (
-    CommitGroup,
     CreateEntry,
     DeleteEntry,
     DiscardFiles,
-    FenceGroup,
     FinishEntry,
     HasLeftovers,
     IsMarked,
@@ -52,7 +50,8 @@ from odradek.pipelines.commit.operations import (
     TableChange,
     WriteRows,
 )
-from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunTag, TableRefused, TableState
+from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableRefused, TableState
+from odradek.pipelines.commit_driver import CommitDriver
 from odradek.pipelines.filesystems import LocalLocation, Location
 from odradek.pipelines.manifests import Manifests
 from odradek.pipelines.staging import Staging
@@ -63,11 +62,13 @@ if TYPE_CHECKING:
 _ENTRY, _MARK = "log-", "log-forgotten"
 
 
-class ParquetTable:
+class ParquetTable(CommitDriver):
     """A table of Parquet files. Readers use ``table``; only the writer uses ``notes`` (the log) and ``staging``.
 
     ``run``: the id of the writer's run.
     """
+
+    _NO_FILES = NewFiles(("", []), Added(0, 0, 0, 0))
 
     def __init__(
         self,
@@ -77,6 +78,7 @@ class ParquetTable:
         partition_by: Sequence[str] = (),
         run: str | None = None,
     ) -> None:
+        super().__init__()
         self._table = table
         self._notes = notes
         self._earlier = Manifests(notes)
@@ -84,11 +86,8 @@ class ParquetTable:
         self._partition_by = tuple(partition_by)
         self._id = run or uuid.uuid4().hex
         self._log = FileLog(table.uri, self._described)
-        self._run: TableRun | None = None
         self._rows: BatchRows | None = None
         self._dead: Collection[str] | None = None
-        self._commit_offsets: Callable[[QueryState], bool | None] = lambda batch: None
-        self._fence_commits: Callable[[], bool] = lambda: False
 
     # --- the run
 
@@ -115,22 +114,10 @@ class ParquetTable:
         self._staging.run = tag
         self._run = TableRun(tag, self._log, self._table.uri)
 
-    @property
-    def _machine(self) -> TableRun:
-        if self._run is None:
-            self._begun()
-        assert self._run is not None
-        return self._run
-
     def close(self) -> None:
         """Removes the files of this run, and of runs that can publish no more, beside the table."""
         if self._run is not None:
             self._drive(self._run.end())
-
-    def state(self, plan: BatchPlan | None = None) -> TableState:
-        """Returns the table's state. Raises StorageError."""
-        found: TableState = self._drive(self._machine.look(plan))
-        return found
 
     def has_batches(self, *, is_begun: bool = True) -> bool:
         """Returns whether a query has added a micro-batch. Raises StorageError."""
@@ -161,27 +148,7 @@ class ParquetTable:
             self._rows = None
         return added
 
-    def adopt(self, plan: BatchPlan) -> None:
-        """Publishes an entry with the offsets of ``plan``, without rows: it ends all earlier runs and queries. Raises
-        RunFenced, StorageError.
-        """
-        self._drive(self._machine.adopt(plan, NewFiles(("", []), Added(0, 0, 0, 0))))
-
-    def commit_group(
-        self, plan: BatchPlan, commit: Callable[[QueryState], bool | None], fence: Callable[[], bool] = lambda: False
-    ) -> bool:
-        """Calls ``commit`` with the newest micro-batch of the query of ``plan``, to commit its offsets to the group, if
-        no newer run has published. Returns whether this run may do that. ``commit`` returns False if another run has
-        fenced this one since ``fence``, which returns whether commits are fenced. Raises StorageError.
-        """
-        self._commit_offsets, self._fence_commits = commit, fence
-        done: bool = self._drive(self._machine.commit_offsets(plan))
-        return done
-
     # --- the machine's operations
-
-    def _drive(self, steps: Any) -> Any:
-        return drive(steps, self._perform)
 
     def _perform(self, operation: object) -> object:
         match operation:
@@ -209,12 +176,8 @@ class ParquetTable:
                 return self._staging.has_other_runs()
             case RemoveLeftovers(can_publish):
                 self._staging.remove_runs(can_publish, self._dead)
-            case CommitGroup(batch):
-                return self._commit_offsets(batch) is not False
-            case FenceGroup():
-                return self._fence_commits()
             case _:
-                raise TypeError(f"a table has no operation {operation}")
+                return super()._perform(operation)
         return None
 
     def _earlier_state(self) -> TableState:
