@@ -23,10 +23,10 @@ from odradek.catalog.delta import Delta
 from odradek.catalog.features import ELIGIBLE_LEADERS, GROUP, SAFE_DOWNGRADE, FeatureUpdate, UpdateFeatures
 from odradek.catalog.shard import BROKER, TOPIC, AlterClientQuotas, AlterConfigs, CatalogRequest, CreatePartitions
 from odradek.coordinator.runtime import Runtime
+from odradek.core.credential import Credential
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import OFFSETS_TOPIC
-from odradek.security.credential import Credential
 
 ALL_CLIENTS = (("client-id", None),)
 

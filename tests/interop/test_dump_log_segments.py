@@ -29,9 +29,9 @@ from odradek.catalog.shard import (
     CreateTopic,
     DeleteTopic,
 )
+from odradek.core.credential import Credential
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
-from odradek.security.credential import Credential
 from odradek.storage.config import LogConfig
 from odradek.storage.files import OsFiles
 from odradek.storage.log import Log

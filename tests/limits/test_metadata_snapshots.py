@@ -46,10 +46,10 @@ from odradek.catalog.shard import (
     DeleteTopic,
     RaiseEpochs,
 )
+from odradek.core.credential import Credential
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import StorageError
-from odradek.security.credential import Credential
 from odradek.storage.files import Crash, Files, MemoryFiles, OsFiles
 
 T0 = 1_700_000_000_000

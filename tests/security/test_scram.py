@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.core.credential import Credential
 from odradek.security import jaas, oauth, secret
-from odradek.security.credential import Credential
 from odradek.security.scram import (
     HASHES,
     ScramClient,

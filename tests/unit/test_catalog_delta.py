@@ -34,8 +34,8 @@ from odradek.catalog.shard import (
     DeleteTopic,
     RaiseEpochs,
 )
+from odradek.core.credential import Credential
 from odradek.core.effects import result_of
-from odradek.security.credential import Credential
 
 ID, OTHER = UUID(int=1), UUID(int=2)
 USER = (("user", "u"),)

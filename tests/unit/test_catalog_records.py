@@ -21,7 +21,7 @@ from odradek.catalog.records import (
     TopicRecord,
     UserScramCredentialRecord,
 )
-from odradek.security.credential import Credential
+from odradek.core.credential import Credential
 
 ids = st.uuids()
 names = st.text(st.characters(codec="utf-8"), max_size=260)

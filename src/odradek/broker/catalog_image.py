@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from odradek.broker.scheduler import Steps
     from odradek.catalog.delta import Delta
     from odradek.catalog.shard import Entity, Topic
-    from odradek.security.credential import Credential
+    from odradek.core.credential import Credential
 
 
 class CatalogImage(Protocol):

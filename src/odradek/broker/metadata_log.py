@@ -31,10 +31,10 @@ from odradek.catalog.records import (
     TopicRecord,
 )
 from odradek.catalog.shard import CatalogRequest, CatalogShard, CreatePartitions, CreateTopic, Entity, Topic
+from odradek.core.credential import Credential
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import METADATA_TOPIC
-from odradek.security.credential import Credential
 from odradek.storage.config import DAY_MS, HOUR_MS, LogConfig
 from odradek.storage.files import Files
 from odradek.storage.log import Log

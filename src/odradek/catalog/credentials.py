@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from odradek.core.credential import Credential
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.security.credential import Credential
 
 SCRAM_SHA_256, SCRAM_SHA_512 = 1, 2
 MECHANISMS = {SCRAM_SHA_256: "SCRAM-SHA-256", SCRAM_SHA_512: "SCRAM-SHA-512"}

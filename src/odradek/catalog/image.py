@@ -17,7 +17,7 @@ from odradek.catalog.records import (
     UserScramCredentialRecord,
 )
 from odradek.catalog.shard import CatalogShard, Entity, Topic
-from odradek.security.credential import Credential
+from odradek.core.credential import Credential
 
 
 @dataclass(slots=True, frozen=True)

@@ -12,8 +12,8 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from odradek.core.credential import Credential
 from odradek.core.varints import read_uvarint, uvarint
-from odradek.security.credential import Credential
 
 FRAME_VERSION = 1
 TOPIC = 2

@@ -13,7 +13,7 @@ import hmac
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from odradek.security.credential import Credential
+from odradek.core.credential import Credential
 from odradek.security.secret import Secret
 
 HASHES: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}

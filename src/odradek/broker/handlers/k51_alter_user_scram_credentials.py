@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.scheduler import value_of
 from odradek.catalog.credentials import MECHANISMS, AlterCredential, check_size
+from odradek.core.credential import Credential
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.security.credential import Credential
 
 if TYPE_CHECKING:
     from kio.schema.alter_user_scram_credentials.v0.request import (
