@@ -112,18 +112,13 @@ def client_settings_of(module: Any, config: type) -> list[Setting]:
 
 
 def security_settings() -> list[Setting]:
-    """The settings of TLS and SASL. Most have no default."""
-    known = {name: value for name, value in java_defaults().items() if value}
+    """The settings of TLS and SASL. Their defaults are Java's, but no mechanism is a default."""
+    own = {"security_protocol": "PLAINTEXT", "sasl_mechanism": "", "enable_ssl_certificate_verification": "true"}
+    known = {**java_defaults(), **own}
     return [
-        Setting(name, kind, _shown(name, known), name.replace("_", "."), doc)
+        Setting(name, kind, f"`{known[name]}`" if known.get(name) else "none", name.replace("_", "."), doc)
         for name, (kind, doc) in meanings(security_types).items()
     ]
-
-
-def _shown(name: str, known: Mapping[str, str]) -> str:
-    own = {"security_protocol": "PLAINTEXT", "sasl_mechanism": "", "enable_ssl_certificate_verification": "true"}
-    value = own.get(name, known.get(name, ""))
-    return f"`{value}`" if value else "none"
 
 
 def _default(one: Field[Any]) -> str:

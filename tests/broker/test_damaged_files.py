@@ -7,7 +7,7 @@ committed offsets were gone, aborted records were visible. So this file imports 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -182,10 +182,10 @@ def zero_tail(data: Path) -> None:
     [(False, flip_name), (False, empty_log), (False, remove_log), (True, cut_byte), (True, zero_tail)],
 )  # fmt: skip
 def test_a_damaged_metadata_log_stops_the_start_and_a_repair_brings_all_back(
-    directories: Directories, tmp_path: Path, is_killed: bool, damage: object
+    directories: Directories, tmp_path: Path, is_killed: bool, damage: Callable[[Path], None]
 ) -> None:
     data = copy(directories.killed if is_killed else directories.stopped, tmp_path)
-    damage(data)  # type: ignore[operator]
+    damage(data)
     before = records(data)
     with pytest.raises(BrokerFailed) as refused, served(tmp_path):
         pass

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.certificates import Authority
 from support.pages import DOCS, examples
-from support.secured_listeners import Listeners, server
-from support.secured_proxy import SecuredProxy, Users
+from support.secured_listeners import SecuredListener, secured_listener
+from support.secured_proxy import Users
 
 from odradek.spark.options import client_config
 
@@ -25,42 +24,38 @@ ADDRESS = "localhost:9094"
 
 
 @pytest.fixture(scope="module")
-def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredProxy]:
-    authority = Authority(tmp_path_factory.mktemp("authority"))
-    authority.issue("broker")
-    listeners = Listeners()
-    listeners.broker.create_topic("orders")
+def listener(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredListener]:
     users = Users("alice", "alice-secret")
-    with listeners.secured(context=server(authority), users=users) as proxy:
-        proxy.folder = authority.directory  # type: ignore[attr-defined]
-        yield proxy
-    listeners.broker.close()
+    with secured_listener(tmp_path_factory.mktemp("authority"), "orders", users=users) as listener:
+        yield listener
 
 
-def test_the_file_serves_the_commands(proxy: Any) -> None:
+def test_the_file_serves_the_commands(listener: SecuredListener) -> None:
     (file,) = re.findall(r"```properties\n(.*?)```", TEXT, re.DOTALL)
-    (proxy.folder / "client.properties").write_text(file)
+    (listener.folder / "client.properties").write_text(file)
     commands = [line for block in re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
     assert len(commands) == 2
     for line in commands:
-        program, *arguments = shlex.split(line.replace(ADDRESS, proxy.address))
+        program, *arguments = shlex.split(line.replace(ADDRESS, listener.proxy.address))
         assert program == "odradek"
         done = subprocess.run(
             [sys.executable, "-m", "odradek", *arguments],
-            cwd=proxy.folder, capture_output=True, text=True, timeout=60, check=False,
+            cwd=listener.folder, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, ""), line
         assert "orders" in done.stdout or "groups" in line
-    assert set(proxy.logins) == {"alice"}
+    assert set(listener.proxy.logins) == {"alice"}
 
 
-def test_the_python_of_the_page_runs(proxy: Any, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    monkeypatch.chdir(proxy.folder)
+def test_the_python_of_the_page_runs(
+    listener: SecuredListener, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(listener.folder)
     namespace: dict[str, Any] = {"__name__": "page"}
     blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     assert len(blocks) == len(examples(PAGE)) == 2
     for block in blocks:
-        exec(block.replace(ADDRESS, proxy.address), namespace)
+        exec(block.replace(ADDRESS, listener.proxy.address), namespace)
     assert "orders" in capsys.readouterr().out
     options = {name.removeprefix("kafka."): value for name, value in namespace["spark_options"].items()}
     assert client_config(options).security.mechanism == "SCRAM-SHA-512"

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from hostile import Known, packed
 from support.peers import Peer, serving, until
 from widest import Wide, wide_request
@@ -58,11 +59,9 @@ class _CountedSteps:
             self.then(self.count)
             return has_more
 
-        Task.run_share = run_step  # type: ignore[method-assign]
-        try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Task, "run_share", run_step)
             yield
-        finally:
-            Task.run_share = run_share  # type: ignore[method-assign]
 
 
 async def _steps_of(broker: BrokerServer, frame: bytes, at: int = sys.maxsize) -> tuple[_CountedSteps, int, int]:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -139,7 +140,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
         return
 
 
-class DriverRounds:
+class DriverRounds(ABC):
     """Rounds of one job. ``given``: the job and its keywords, for every run."""
 
     checkpoint: Path | None = None
@@ -156,9 +157,9 @@ class DriverRounds:
     def say(self, what: str) -> None:
         self.history.append(what)
 
+    @abstractmethod
     def check(self, *, is_complete: bool) -> None:
         """Checks the output, and the group if there is one."""
-        raise NotImplementedError
 
     def publish(self, rng: random.Random) -> None:
         for partition in range(2):

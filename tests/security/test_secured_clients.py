@@ -261,10 +261,11 @@ def test_sessions_that_end_are_renewed_without_a_lost_or_repeated_record(listene
     base = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256", **LOGIN}
     listeners.broker.create_topic("renewed")
     with listeners.secured(users=Users(USER, SECRET), session_s=0.6) as proxy:
+        sending = {"bootstrap_servers": proxy.address, "linger_ms": 0, **base}
         reading = {"bootstrap_servers": proxy.address, "group_id": "renewed", "auto_offset_reset": "earliest", **base}
         values: list[bytes] = []
         sent = 0
-        with odradek.Producer(proxy.address, linger_ms=0, **base) as producer, odradek.Consumer(**reading) as consumer:  # type: ignore[arg-type]
+        with odradek.Producer(sending) as producer, odradek.Consumer(reading) as consumer:
             consumer.subscribe(["renewed"])
             end_s = time.monotonic() + 3
             while time.monotonic() < end_s or len(values) < sent:

@@ -8,9 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.certificates import Authority
-from support.secured_listeners import SECRET, USER, Listeners, secure_settings, server
-from support.secured_proxy import Users
+from support.secured_listeners import SECRET, secured_listener
 
 import odradek
 
@@ -33,22 +31,16 @@ def command_lines(pid: int) -> bytes:
 
 @pytest.mark.parametrize("more", [[], ["--writer", "spark"], ["--table-format", "delta"], ["--fence-commits"]])
 def test_ingest_shows_no_password(more: list[str], tmp_path: Path) -> None:
-    authority = Authority(tmp_path / "authority")
-    authority.issue("broker")
-    listeners = Listeners()
-    listeners.broker.create_topic("in", partitions=2)
-    settings = secure_settings(authority)
-    file = tmp_path / "client.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    events = tmp_path / "events"
+    file, events = tmp_path / "client.properties", tmp_path / "events"
     events.mkdir()
-    with listeners.secured(context=server(authority), users=Users(USER, SECRET)) as proxy:
-        with odradek.Producer({"bootstrap.servers": proxy.address, **settings}) as producer:
+    with secured_listener(tmp_path / "authority", "in", partitions=2) as (_, _, settings):
+        file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        with odradek.Producer(settings) as producer:
             for number in range(COUNT):
                 producer.send("in", value=b"%d" % number)
         output = tmp_path / "table"
         command = [
-            sys.executable, "-m", "odradek", "pipeline", "ingest", "-b", proxy.address, "--group", "lake",
+            sys.executable, "-m", "odradek", "pipeline", "ingest", "-b", settings["bootstrap.servers"], "--group", "lake",
             "--topics", "in", "--output", str(output), "--command-config", str(file),
             "--conf", "spark.eventLog.enabled=true", "--conf", f"spark.eventLog.dir={events}", *more,
         ]  # fmt: skip
@@ -58,16 +50,15 @@ def test_ingest_shows_no_password(more: list[str], tmp_path: Path) -> None:
         while running.poll() is None:
             assert time.monotonic() < deadline
             seen += command_lines(running.pid)
-            time.sleep(0.2)
+            time.sleep(0.2)  # short commands of the run are seen, and a processor stays free for it
         assert running.stdout is not None
         assert running.stderr is not None
         printed = running.stdout.read() + running.stderr.read()
         assert running.returncode == 0, printed.decode()
-        with odradek.Admin({"bootstrap.servers": proxy.address, **settings}) as admin:
+        with odradek.Admin(settings) as admin:
             assert sum(row.offset for row in admin.list_group_offsets("lake").values()) == COUNT
     assert SECRET.encode() not in seen + printed
     kept = [path for path in tmp_path.rglob("*") if path.is_file() and path != file]
     assert any(path.is_relative_to(events) for path in kept), "Spark has written its event log"
     for path in kept:
         assert SECRET.encode() not in path.read_bytes(), path
-    listeners.broker.close()

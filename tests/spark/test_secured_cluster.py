@@ -7,51 +7,42 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.certificates import Authority
-from support.secured_listeners import SECRET, USER, Listeners, secure_settings, server
-from support.secured_proxy import SecuredProxy, Users
+from support.secured_listeners import SECRET, USER, SecuredListener, secured_listener
 
 import odradek
 
 
 @pytest.fixture(scope="module")
-def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredProxy]:
-    authority = Authority(tmp_path_factory.mktemp("authority"))
-    authority.issue("broker")
-    listeners = Listeners()
-    listeners.broker.create_topic("in")
-    listeners.broker.create_topic("out")
-    with listeners.secured(context=server(authority), users=Users(USER, SECRET)) as proxy:
-        settings = proxy.settings = {"bootstrap.servers": proxy.address, **secure_settings(authority)}  # type: ignore[attr-defined]
-        with odradek.Producer(settings) as producer:
+def listener(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredListener]:
+    with secured_listener(tmp_path_factory.mktemp("authority"), "in", "out") as listener:
+        with odradek.Producer(listener.settings) as producer:
             for number in range(50):
                 producer.send("in", value=b"%d" % number)
-        yield proxy
-    listeners.broker.close()
+        yield listener
 
 
-def options(proxy: Any, **more: str) -> dict[str, str]:
-    return {f"kafka.{name}": value for name, value in proxy.settings.items()} | more
+def options(listener: SecuredListener, **more: str) -> dict[str, str]:
+    return {f"kafka.{name}": value for name, value in listener.settings.items()} | more
 
 
 def shown(frame: Any) -> str:
     """All that Spark shows of a query's plan."""
     execution = frame._jdf.queryExecution()
-    return str(execution.toString()) + str(execution.logical().toJSON() if hasattr(execution, "logical") else "")
+    return f"{execution.toString()}{execution.logical().toJSON()}"
 
 
-def test_a_query_reads_and_writes_and_shows_no_password(spark: Any, proxy: Any, tmp_path: Path) -> None:
-    read = spark.read.format("odradek").options(**options(proxy, subscribe="in")).load()
+def test_a_query_reads_and_writes_and_shows_no_password(spark: Any, listener: SecuredListener, tmp_path: Path) -> None:
+    read = spark.read.format("odradek").options(**options(listener, subscribe="in")).load()
     assert read.count() == 50
     assert SECRET not in shown(read)
     stream = spark.readStream.format("odradek").options(
-        **options(proxy, subscribe="in", startingOffsets="earliest", commitOffsets="true", **{"kafka.group.id": "g"})
+        **options(listener, subscribe="in", startingOffsets="earliest", commitOffsets="true", **{"kafka.group.id": "g"})
     )
     query = (
         stream.load()
         .select("key", "value")
         .writeStream.format("odradek")
-        .options(**options(proxy, topic="out"))
+        .options(**options(listener, topic="out"))
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
         .start()
@@ -60,16 +51,16 @@ def test_a_query_reads_and_writes_and_shows_no_password(spark: Any, proxy: Any, 
     assert query.exception() is None
     reported = "".join(str(progress) for progress in query.recentProgress) + str(query._jsq.explainInternal(True))
     assert SECRET not in reported
-    with odradek.Admin(proxy.settings) as admin:
+    with odradek.Admin(listener.settings) as admin:
         assert [row.offset for row in admin.list_group_offsets("g").values()] == [50]
-    assert spark.read.format("odradek").options(**options(proxy, subscribe="out")).load().count() == 50
+    assert spark.read.format("odradek").options(**options(listener, subscribe="out")).load().count() == 50
     for path in (tmp_path / "checkpoint").rglob("*"):
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
-    assert set(proxy.logins) == {USER}
+    assert set(listener.proxy.logins) == {USER}
 
 
-def test_a_refused_login_ends_the_query_at_once_and_shows_no_password(spark: Any, proxy: Any) -> None:
-    wrong = {"kafka.sasl.jaas.config": proxy.settings["sasl.jaas.config"].replace(SECRET, "other-secret")}
+def test_a_refused_login_ends_the_query_at_once_and_shows_no_password(spark: Any, listener: SecuredListener) -> None:
+    wrong = {"kafka.sasl.jaas.config": listener.settings["sasl.jaas.config"].replace(SECRET, "other-secret")}
     with pytest.raises(Exception, match="refused the login by SCRAM-SHA-512") as refused:
-        spark.read.format("odradek").options(**options(proxy, subscribe="in") | wrong).load().count()
+        spark.read.format("odradek").options(**options(listener, subscribe="in") | wrong).load().count()
     assert "other-secret" not in str(refused.value)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ssl
-from contextlib import AbstractContextManager
-from typing import Any
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import odradek
 from odradek.testing.ports import reserve_ports
 from support.certificates import Authority
-from support.secured_proxy import SecuredProxy, running
+from support.secured_proxy import SecuredProxy, Users, running
 
 USER, SECRET = "alice", "al=ice' s3cret;"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -48,3 +50,29 @@ def secure_settings(authority: Authority) -> dict[str, str]:
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(authority.pem),
     }
+
+
+class SecuredListener(NamedTuple):
+    """A running listener with TLS and SCRAM. ``folder`` has the certificates, ``settings`` are those of a client."""
+
+    proxy: SecuredProxy
+    folder: Path
+    settings: dict[str, str]
+
+
+@contextmanager
+def secured_listener(
+    folder: Path, *topics: str, partitions: int = 1, users: Users | None = None
+) -> Iterator[SecuredListener]:
+    """A broker with these topics behind such a listener. ``users``: by default the user and the password above."""
+    authority = Authority(folder)
+    authority.issue("broker")
+    listeners = Listeners()
+    try:
+        for topic in topics:
+            listeners.broker.create_topic(topic, partitions)
+        with listeners.secured(context=server(authority), users=users or Users(USER, SECRET)) as proxy:
+            settings = {"bootstrap.servers": proxy.address, **secure_settings(authority)}
+            yield SecuredListener(proxy, folder, settings)
+    finally:
+        listeners.broker.close()

@@ -300,7 +300,9 @@ def test_a_mark_that_cannot_be_written_does_not_refuse_a_change(caplog: pytest.L
 
 
 @pytest.mark.parametrize("old", [None, b"x" * 300], ids=["missing", "damaged"])
-def test_a_mark_that_a_start_cannot_write_is_written_by_a_later_change(old: bytes | None) -> None:
+def test_a_mark_that_a_start_cannot_write_is_written_by_a_later_change(
+    old: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files, _ = filled(clean=True)
     files.remove(MARK)
     if old is not None:
@@ -312,10 +314,10 @@ def test_a_mark_that_a_start_cannot_write_is_written_by_a_later_change(old: byte
             raise OSError(28, "No space left on device")
         write(path, data, sync=sync)
 
-    files.write = fails  # type: ignore[method-assign]
-    catalog = opened(files)
-    catalog.apply(CreateTopic("first", UUID(int=71), 1, 1))
-    files.write = write  # type: ignore[method-assign]
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write", fails)
+        catalog = opened(files)
+        catalog.apply(CreateTopic("first", UUID(int=71), 1, 1))
     catalog.apply(CreateTopic("second", UUID(int=72), 1, 1))
     mark = metadata_mark.read(HOME, files)
     assert mark is not None

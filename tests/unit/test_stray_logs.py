@@ -20,7 +20,7 @@ from odradek.broker.metadata_publishers import PartitionLogs
 from odradek.broker.metadata_repair import RepairPlan
 from odradek.broker.scheduler import finish
 from odradek.broker.stray_logs import STRAY_DIRECTORY, renamed
-from odradek.catalog.shard import BeginEpochs, CreateTopic, DeleteTopic
+from odradek.catalog.shard import BeginEpochs, CatalogRequest, CreateTopic, DeleteTopic
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
@@ -407,10 +407,10 @@ def test_a_restore_that_a_crash_interrupts_loses_nothing() -> None:
 def test_a_restore_without_room_for_its_records_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     files = before_the_exchange()
 
-    def apply(self: Catalog, request: object) -> None:
+    def apply(self: Catalog, request: CatalogRequest) -> None:
         if isinstance(request, CreateTopic):
             raise KafkaError(ErrorCode.kafka_storage_error, "no space left on device")
-        whole(self, request)  # type: ignore[arg-type]
+        whole(self, request)
 
     whole = Catalog.apply
     with monkeypatch.context() as patch:

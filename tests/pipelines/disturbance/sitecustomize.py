@@ -26,7 +26,7 @@ def disturb() -> None:
     Path(chosen[2]).touch()
     if chosen[1] == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(60)
+    time.sleep(60)  # Spark starts a copy of such an attempt within seconds, and ends this one
 
 
 def patch_reader(module) -> None:
