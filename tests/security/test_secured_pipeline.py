@@ -40,8 +40,8 @@ def test_ingest_shows_no_password(more: list[str], tmp_path: Path) -> None:
                 producer.send("in", value=b"%d" % number)
         output = tmp_path / "table"
         command = [
-            sys.executable, "-m", "odradek", "pipeline", "ingest", "-b", settings["bootstrap.servers"], "--group", "lake",
-            "--topics", "in", "--output", str(output), "--command-config", str(file),
+            sys.executable, "-m", "odradek", "pipeline", "ingest", "-b", settings["bootstrap.servers"],
+            "--group", "lake", "--topics", "in", "--output", str(output), "--command-config", str(file),
             "--conf", "spark.eventLog.enabled=true", "--conf", f"spark.eventLog.dir={events}", *more,
         ]  # fmt: skip
         running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
