@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 import typer
 
-from odradek.broker.config_ignored import DYNAMIC
-from odradek.broker.config_keys import ConfigKey, broker_keys, inert_broker_keys, topic_keys
-from odradek.broker.config_resources import group_keys
+from odradek.broker.settings.ignored import DYNAMIC
+from odradek.broker.settings.keys import ConfigKey, broker_keys, inert_broker_keys, topic_keys
+from odradek.broker.settings.resources import group_keys
 from odradek.cli import environment, main, terminal, termination
 from odradek.client import security_types
 from odradek.client import settings as client_settings

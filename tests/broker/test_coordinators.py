@@ -14,9 +14,9 @@ from support.brokers import delete_topic
 from support.ledger import WAIT_MS, Await, Closed, Deposit, Ledger
 from support.peers import Peer, until
 
-from odradek.broker.config import BrokerConfig
-from odradek.broker.controller import TopicSpec
+from odradek.broker.metadata.controller import TopicSpec
 from odradek.broker.server import BrokerServer
+from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.delta import Delta
 from odradek.coordinator.runtime import Runtime
 from odradek.core.effects import Request
@@ -25,7 +25,7 @@ from odradek.core.ids import OFFSETS_TOPIC
 from odradek.wire.api_keys import FIND_COORDINATOR, METADATA
 
 if TYPE_CHECKING:
-    from odradek.broker.coordinator_type import CoordinatorType
+    from odradek.broker.coordinators.kinds import CoordinatorType
 
 SHARE = 2
 LEDGER_TOPIC = "__ledger"

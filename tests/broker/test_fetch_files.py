@@ -15,8 +15,8 @@ from test_server_frames import create, fetch, produce
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import crc_is_valid, scan
-from odradek.broker.config import BrokerConfig
 from odradek.broker.server import BrokerServer
+from odradek.broker.settings.config import BrokerConfig
 from odradek.core.effects import SimpleRecord
 from odradek.storage.files import OsFile
 from odradek.wire import frames

@@ -13,10 +13,10 @@ from support.catalogs import changed
 from support.full_disk import FullDisk
 from support.logs import T0, batch, put
 
-from odradek.broker.log_directory import LogDirectory
-from odradek.broker.metadata_log import Catalog
-from odradek.broker.partition import Partition
-from odradek.broker.scheduler import finish
+from odradek.broker.loop.scheduler import finish
+from odradek.broker.metadata.log import Catalog
+from odradek.broker.partitions.log_directory import LogDirectory
+from odradek.broker.partitions.partition import Partition
 from odradek.catalog.shard import CreateTopic, Topic
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError

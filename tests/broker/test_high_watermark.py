@@ -15,11 +15,11 @@ from support.brokers import create_offsets_topic, delete_topic
 from support.logs import T0, batch, open_log, sequenced
 from support.peers import Peer, until
 
-from odradek.broker import scheduler
-from odradek.broker.config import BrokerConfig
-from odradek.broker.partition import Partition
+from odradek.broker.loop import scheduler
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.watermark_waits import WatermarkWaits
 from odradek.broker.server import BrokerServer
-from odradek.broker.watermark_waits import WatermarkWaits
+from odradek.broker.settings.config import BrokerConfig
 from odradek.core.errors import ErrorCode
 from odradek.wire import frames
 from odradek.wire.api_keys import FETCH, OFFSET_COMMIT, PRODUCE

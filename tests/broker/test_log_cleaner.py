@@ -15,10 +15,10 @@ from support.brokers import alter_configs, delete_topic
 from support.cleaning import T0, keyed, marker, pairs
 
 from odradek.batches.rows import iter_records
-from odradek.broker import log_cleaner
-from odradek.broker.config import BrokerConfig
-from odradek.broker.partition import Partition
+from odradek.broker.partitions import log_cleaner
+from odradek.broker.partitions.partition import Partition
 from odradek.broker.server import BrokerServer
+from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.shard import BROKER, TOPIC, AlterConfigs
 from odradek.coordinator import loader, runtime
 from odradek.core.errors import ErrorCode, KafkaError

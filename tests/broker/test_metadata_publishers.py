@@ -14,10 +14,10 @@ import uvloop
 from support.brokers import alter_configs, create_offsets_topic, delete_topic
 
 from odradek.broker import server
-from odradek.broker.catalog_image import CatalogImage, Publisher
-from odradek.broker.config import BrokerConfig
-from odradek.broker.scheduler import Steps, finish
+from odradek.broker.loop.scheduler import Steps, finish
+from odradek.broker.metadata.image import CatalogImage, Publisher
 from odradek.broker.server import BrokerServer
+from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential
 from odradek.catalog.delta import Delta
 from odradek.catalog.features import ELIGIBLE_LEADERS, GROUP, SAFE_DOWNGRADE, FeatureUpdate, UpdateFeatures

@@ -15,8 +15,8 @@ import pytest
 import uvloop
 
 from odradek.broker import handlers
-from odradek.broker.config import BrokerConfig
 from odradek.broker.server import BrokerServer
+from odradek.broker.settings.config import BrokerConfig
 from odradek.wire import frames
 from odradek.wire.api_keys import API_VERSIONS
 
@@ -31,7 +31,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.handlers.api import BrokerServices, Context
 
 VERSIONS = (0, 0)
 

@@ -13,7 +13,7 @@ from support.logs import batch, sequenced
 from support.peers import Peer, serving
 
 from odradek.broker.handlers import k01_fetch
-from odradek.broker.partition import Partition
+from odradek.broker.partitions.partition import Partition
 from odradek.broker.server import BrokerServer
 from odradek.core.errors import ErrorCode
 from odradek.core.transaction_marker import EndTransactionMarker

@@ -13,8 +13,8 @@ from support.cleaning import T0, keyed
 from test_server_frames import create, produce
 from test_server_start_and_stop import delete, end_offset, list_offset
 
-from odradek.broker.config import BrokerConfig
 from odradek.broker.server import BrokerServer
+from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.shard import DeleteTopic
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition

@@ -21,9 +21,9 @@ from support.brokers import RunningBroker, Wire, eventually, unique
 from test_server_frames import create, fetch, produce
 
 from odradek.batches.encode import encode_batch
-from odradek.broker.config import BrokerConfig
-from odradek.broker.log_directory import LogDirectory
+from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.server import BrokerServer
+from odradek.broker.settings.config import BrokerConfig
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import METADATA_TOPIC

@@ -13,8 +13,8 @@ from support.brokers import RunningBroker, Wire, eventually
 from support.transactions import RawProducer, create_topic, find_coordinator, listed, read, state_of
 
 import odradek
-from odradek.broker.transaction_markers import MarkerWriter
-from odradek.broker.transaction_runtime import TransactionRuntime
+from odradek.broker.coordinators.transaction_markers import MarkerWriter
+from odradek.broker.coordinators.transaction_runtime import TransactionRuntime
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.core.transaction_marker import EndTransactionMarker

@@ -19,11 +19,12 @@ import pytest
 import uvloop
 from support.connections import Server, heartbeat
 
-from odradek.broker import transport as transport_module
-from odradek.broker.connection import Connection
+from odradek.broker.front_end import transport as transport_module
+from odradek.broker.front_end.connection import Connection
 from odradek.core.deferred import Deferred
 from odradek.storage.files import OsFiles
 from odradek.storage.slice import Slice
+from odradek.wire.chunks import FILE_FROM_BYTES
 
 FILE_BYTES = 24 << 20
 TRANSPORTS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
@@ -134,7 +135,7 @@ def test_files_and_bytes_keep_their_order_through_a_slow_reader(broker, whole, c
     at = 0
     for size in sizes:
         body = content[at : at + size]
-        is_file = size >= transport_module.FILE_FROM_BYTES
+        is_file = size >= FILE_FROM_BYTES
         answers.append(([b"head", part(whole, at, size) if is_file else body, b"tail"], b"head" + body + b"tail"))
         at += size
     ready = iter([chunks for chunks, _ in answers])

@@ -8,12 +8,12 @@ from uuid import UUID
 
 import pytest
 
-from odradek.broker.config import BrokerConfig
-from odradek.broker.log_directory import LogDirectory
-from odradek.broker.metadata_loader import MetadataLoader
-from odradek.broker.metadata_log import DIRECTORY, DamagedMetadata
-from odradek.broker.metadata_publishers import PartitionLogs
-from odradek.broker.scheduler import finish
+from odradek.broker.loop.scheduler import finish
+from odradek.broker.metadata.loader import MetadataLoader
+from odradek.broker.metadata.log import DIRECTORY, DamagedMetadata
+from odradek.broker.partitions.log_directory import LogDirectory
+from odradek.broker.publishers import PartitionLogs
+from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.shard import BeginEpochs, CreateTopic
 from odradek.cli.main import run
 from odradek.core.errors import StorageError

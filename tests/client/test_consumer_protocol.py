@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.fetch_sessions import FetchSessions
-from odradek.broker.fetch_sessions import RequestedPartition as Cached
+from odradek.broker.partitions.fetch_sessions import FetchSessions
+from odradek.broker.partitions.fetch_sessions import RequestedPartition as Cached
 from odradek.client.arguments import as_offsets
 from odradek.client.consumer.errors import CommitFailed, FencedInstance, IllegalState, RebalanceInProgress
 from odradek.client.consumer.fetch_buffer import CompletedFetch, FetchBuffer

@@ -17,8 +17,8 @@ from support.logs import find_timestamp
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.rows import iter_records
-from odradek.broker.metadata_log import DIRECTORY, Catalog
-from odradek.broker.scheduler import finish
+from odradek.broker.loop.scheduler import finish
+from odradek.broker.metadata.log import DIRECTORY, Catalog
 from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential
 from odradek.catalog.shard import (
     GROUP,

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from support.jvm import java_classes, kafka_command
 
-from odradek.broker.config_keys import broker_keys
+from odradek.broker.settings.keys import broker_keys
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.producer.config import ProducerConfig
 

@@ -19,7 +19,7 @@ from hostile import Known, packed
 from support.peers import Peer, serving, until
 from widest import Wide, wide_request
 
-from odradek.broker.scheduler import Task
+from odradek.broker.loop.scheduler import Task
 from odradek.broker.server import BrokerServer
 
 PLACES = (0.1, 0.5, 0.95)

@@ -13,10 +13,10 @@ import pytest
 from counters import bytes_kept, lines_run
 from support.group_harness import GroupHarness
 
-from odradek.broker import commit_fast_path
-from odradek.broker.commit_fast_path import CommitFastPath
+from odradek.broker.front_end import commit_fast_path
+from odradek.broker.front_end.commit_fast_path import CommitFastPath
 from odradek.broker.handlers import k08_offset_commit
-from odradek.broker.scheduler import Scheduler
+from odradek.broker.loop.scheduler import Scheduler
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups import commit_plan

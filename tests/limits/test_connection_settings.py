@@ -13,10 +13,10 @@ import pytest
 from support.brokers import Wire, eventually
 
 import odradek
-from odradek.broker import host_limits
-from odradek.broker.config import BrokerConfig
-from odradek.broker.host_limits import HostLimits, plain_address
+from odradek.broker.limits import host_limits
+from odradek.broker.limits.host_limits import HostLimits, plain_address
 from odradek.broker.server import BrokerServer
+from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.shard import BROKER, AlterConfigs
 from odradek.core.errors import ConfigError
 from odradek.testing.cluster import BrokerFailed, BrokerProcess

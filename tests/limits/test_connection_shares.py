@@ -13,10 +13,10 @@ import pytest
 import uvloop
 from support.peers import Client, Peer, until
 
-from odradek.broker.config import BrokerConfig
-from odradek.broker.connection import MAX_PARKED_PARTITIONS, REPLY_DELAY_S, SHARE_BYTES, Connection
-from odradek.broker.request_memory import RequestMemory
+from odradek.broker.front_end.connection import MAX_PARKED_PARTITIONS, REPLY_DELAY_S, SHARE_BYTES, Connection
+from odradek.broker.limits.request_memory import RequestMemory
 from odradek.broker.server import BrokerServer
+from odradek.broker.settings.config import BrokerConfig
 from odradek.storage.log import Log as StorageLog
 from odradek.wire import frames
 from odradek.wire.api_keys import API_VERSIONS, FETCH, HEARTBEAT, METADATA, OFFSET_COMMIT, PRODUCE

@@ -32,9 +32,9 @@ from odradek.batches import compression, record_validation
 from odradek.batches.compression import CODES, compress, decompress
 from odradek.batches.header import HEADER_BYTES, read_header, set_base_offset
 from odradek.batches.rows import iter_records
-from odradek.broker.config import BrokerConfig
-from odradek.broker.scheduler import SHARE_S
+from odradek.broker.loop.scheduler import SHARE_S
 from odradek.broker.server import BrokerServer
+from odradek.broker.settings.config import BrokerConfig
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.core.varints import varint
 from odradek.storage.clean_rows import RowEngine

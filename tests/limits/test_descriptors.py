@@ -21,7 +21,7 @@ from support.logs import batch, find_timestamp, open_log, put, rows_from
 from test_connection_shares import Client, connect, run, serving
 from test_topic_bursts import CREATE_TOPICS, METADATA, codes, creation, metadata_request, topic
 
-from odradek.broker import transport
+from odradek.broker.front_end import transport
 from odradek.broker.server import BrokerServer
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage import descriptors

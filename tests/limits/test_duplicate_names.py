@@ -17,11 +17,10 @@ import pytest
 from support.peers import Peer, serving
 
 from odradek.batches.encode import encode_batch
-from odradek.broker import reply_memory
-from odradek.broker.api import Hangup
-from odradek.broker.group_runtime import GroupRuntime
+from odradek.broker.coordinators.group_runtime import GroupRuntime
 from odradek.broker.handlers import k32_describe_configs, k61_describe_producers
-from odradek.broker.reply_memory import ReplyMemory
+from odradek.broker.limits import reply_memory
+from odradek.broker.limits.reply_memory import Hangup, ReplyMemory
 from odradek.broker.server import BrokerServer
 from odradek.coordinator import runtime
 from odradek.core import records
@@ -438,7 +437,7 @@ def test_a_reply_that_becomes_too_long_is_abandoned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(reply_memory, "MAX_REPLY_BYTES", 4 * MIB)
-    monkeypatch.setattr("odradek.broker.reply_memory.MAX_REPLY_BYTES", 4 * MIB)
+    monkeypatch.setattr("odradek.broker.limits.reply_memory.MAX_REPLY_BYTES", 4 * MIB)
     most = 0
     grow = ReplyMemory.grow
 

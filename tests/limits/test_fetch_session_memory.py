@@ -15,8 +15,8 @@ from counters import bytes_kept
 from support.peers import until
 from test_connection_shares import connect, serving
 
-from odradek.broker import fetch_sessions
-from odradek.broker.fetch_sessions import EVICTION_MS, FetchContext, FetchSessions, RequestedPartition
+from odradek.broker.partitions import fetch_sessions
+from odradek.broker.partitions.fetch_sessions import EVICTION_MS, FetchContext, FetchSessions, RequestedPartition
 from odradek.core.errors import ErrorCode, KafkaError
 
 PARTITIONS, MAX_BYTES, LIMIT = 25_000, fetch_sessions.MAX_BYTES // 4, 8 << 20

@@ -16,7 +16,7 @@ from support.examples import examples
 from support.group_harness import Pending
 
 from odradek.broker.handlers import k68_consumer_group_heartbeat
-from odradek.broker.scheduler import Scheduler
+from odradek.broker.loop.scheduler import Scheduler
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace

@@ -15,7 +15,7 @@ from support.group_harness import GroupHarness
 from support.instances import Instances, plain
 from support.world import START_MS
 
-from odradek.broker.scheduler import finish
+from odradek.broker.loop.scheduler import finish
 from odradek.core import records
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import partition_for_group

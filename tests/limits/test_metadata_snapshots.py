@@ -26,9 +26,10 @@ from test_topic_bursts import (
 )
 
 from odradek.batches.encode import encode_batch
-from odradek.broker import metadata_log, metadata_snapshot
-from odradek.broker.metadata_log import DIRECTORY, Catalog, MetadataConfig
-from odradek.broker.scheduler import Steps, finish
+from odradek.broker.loop.scheduler import Steps, finish
+from odradek.broker.metadata import log as metadata_log
+from odradek.broker.metadata import snapshot as metadata_snapshot
+from odradek.broker.metadata.log import DIRECTORY, Catalog, MetadataConfig
 from odradek.broker.server import BrokerServer
 from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential
 from odradek.catalog.features import GROUP as GROUP_FEATURE

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from support.brokers import Wire
 
-from odradek.broker.config import BrokerConfig
-from odradek.broker.config_ignored import DYNAMIC
-from odradek.broker.config_keys import ConfigType, inert_broker_keys
-from odradek.broker.config_protection import protections_by_setting
-from odradek.broker.host_limits import is_loopback
+from odradek.broker.limits.host_limits import is_loopback
 from odradek.broker.server import BrokerServer
+from odradek.broker.settings.config import BrokerConfig
+from odradek.broker.settings.ignored import DYNAMIC
+from odradek.broker.settings.keys import ConfigType, inert_broker_keys
+from odradek.broker.settings.protection import protections_by_setting
 from odradek.catalog.shard import BROKER, AlterConfigs
 from odradek.core.errors import ConfigError
 from odradek.testing.cluster import BrokerProcess

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from counters import bytes_kept, lines_run
 
-from odradek.broker.config import BrokerConfig
-from odradek.broker.quotas import (
+from odradek.broker.limits.quotas import (
     CONNECTION_CREATION_RATE,
     CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
     Quotas,
 )
+from odradek.broker.settings.config import BrokerConfig
 from odradek.core.errors import KafkaError
 
 CLIENTS = 12_000

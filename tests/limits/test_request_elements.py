@@ -15,9 +15,9 @@ from hostile import Known, packed
 from support.peers import Peer, serving, until
 from widest import Wide, wide_request
 
-from odradek.broker import request_elements
-from odradek.broker.request_elements import SMALL_REQUEST_ELEMENTS, RequestElements, Share
-from odradek.broker.scheduler import Task
+from odradek.broker.limits import request_elements
+from odradek.broker.limits.request_elements import SMALL_REQUEST_ELEMENTS, RequestElements, Share
+from odradek.broker.loop.scheduler import Task
 from odradek.broker.server import BrokerServer
 from odradek.core.errors import ErrorCode
 from odradek.wire import frames, schemas

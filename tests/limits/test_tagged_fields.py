@@ -17,7 +17,7 @@ from kio.serial._serialize import get_field_writer
 from support.instances import Instances
 from support.peers import Peer, serving
 
-from odradek.broker.scheduler import finish
+from odradek.broker.loop.scheduler import finish
 from odradek.core.varints import read_uvarint, uvarint
 from odradek.wire import frames, schemas
 from odradek.wire.api_keys import API_VERSIONS, FETCH, FIND_COORDINATOR, METADATA

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from test_connection_shares import Client, connect, run, serving
 
-from odradek.broker.metadata_log import DIRECTORY, Change
-from odradek.broker.scheduler import Steps
+from odradek.broker.loop.scheduler import Steps
+from odradek.broker.metadata.log import DIRECTORY, Change
 from odradek.broker.server import BrokerServer
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
@@ -368,7 +368,7 @@ def test_the_next_start_completes_a_creation_that_a_kill_interrupted(tmp_path: P
 
 
 async def begin_broker(directory: Path, files: CountingFiles) -> BrokerServer:
-    from odradek.broker.config import BrokerConfig
+    from odradek.broker.settings.config import BrokerConfig
 
     broker = BrokerServer(BrokerConfig(), directory, ("127.0.0.1", 0))
     broker.directory._files = files

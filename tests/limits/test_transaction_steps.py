@@ -12,9 +12,9 @@ from counters import lines_run
 from support.world import Process, World
 from support.world_log import WorldLog
 
+from odradek.broker.coordinators.transaction_markers import MarkerWriter
+from odradek.broker.coordinators.transaction_runtime import TransactionRuntime
 from odradek.broker.handlers import k65_describe_transactions
-from odradek.broker.transaction_markers import MarkerWriter
-from odradek.broker.transaction_runtime import TransactionRuntime
 from odradek.coordinator import runtime
 from odradek.core.deferred import Deferred
 from odradek.core.effects import result_of

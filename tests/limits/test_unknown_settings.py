@@ -10,7 +10,7 @@ import pytest
 from support.brokers import Wire
 
 import odradek
-from odradek.broker.config import LEAST_SEGMENT_BYTES, BrokerConfig, log_config
+from odradek.broker.settings.config import LEAST_SEGMENT_BYTES, BrokerConfig, log_config
 from odradek.core.errors import ConfigError
 from odradek.testing.cluster import BrokerProcess
 

@@ -21,7 +21,7 @@ from hostile import Generator, Known, Request, Scale, packed, versions_of
 from support.peers import Peer, serving, until
 from widest import Wide, wide_request
 
-from odradek.broker.scheduler import Task
+from odradek.broker.loop.scheduler import Task
 from odradek.wire.long_arrays import BLOCK, LongArray
 
 WIDTH = 2100

@@ -25,7 +25,7 @@ from other_client import ran_ms
 from support.brokers import eventually
 from target import GROWTH_BYTES, CappedBroker, Target, Use, is_alive, settled, unwanted_descriptors, use_of
 
-from odradek.broker.heap import TRIM_BYTES
+from odradek.broker.loop.heap import TRIM_BYTES
 from odradek.wire import frames
 from odradek.wire.api_keys import API_VERSIONS, FETCH, JOIN_GROUP, PRODUCE, SYNC_GROUP
 

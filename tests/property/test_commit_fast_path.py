@@ -15,10 +15,10 @@ from support.examples import examples
 from support.group_harness import GroupHarness
 
 from odradek.batches.encode import encode_batch
-from odradek.broker import commit_fast_path
-from odradek.broker.commit_fast_path import CommitFastPath
+from odradek.broker.front_end import commit_fast_path
+from odradek.broker.front_end.commit_fast_path import CommitFastPath
 from odradek.broker.handlers import k08_offset_commit
-from odradek.broker.scheduler import Scheduler as Shares
+from odradek.broker.loop.scheduler import Scheduler as Shares
 from odradek.coordinator import runtime
 from odradek.coordinator.reloads import CATCH_UP_MS
 from odradek.coordinator.shard_log import batch_of

@@ -23,11 +23,11 @@ from support.instances import Instances, plain
 
 from odradek.batches.encode import encode_batch
 from odradek.broker import handlers
-from odradek.broker.config import BrokerConfig
-from odradek.broker.connection import Connection
-from odradek.broker.metadata_log import Change
-from odradek.broker.router import served_apis
+from odradek.broker.front_end.connection import Connection
+from odradek.broker.front_end.router import served_apis
+from odradek.broker.metadata.log import Change
 from odradek.broker.server import BrokerServer
+from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.shard import CatalogRequest, CreatePartitions, CreateTopic, DeleteTopic
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
 
-from odradek.broker.scheduler import finish
+from odradek.broker.loop.scheduler import finish
 from odradek.wire import produce_fetch_replies, schemas
 from odradek.wire.produce_fetch_replies import FetchedPartition, ProducedPartition
 from odradek.wire.schemas import Kind

@@ -24,7 +24,7 @@ from support.publish import create_topic, numbers, publish
 
 import odradek
 from odradek import Consumer, Producer
-from odradek.broker.transaction_markers import MarkerWriter
+from odradek.broker.coordinators.transaction_markers import MarkerWriter
 from odradek.cli.main import run
 from odradek.client.admin import Admin
 from odradek.client.errors import RequestTimedOut

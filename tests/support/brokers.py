@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pytest
 
-from odradek.broker.scheduler import finish
+from odradek.broker.loop.scheduler import finish
 from odradek.catalog.shard import AlterConfigs, DeleteTopic
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.wire import frames, schemas

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from odradek.broker.metadata_log import Catalog, Change
-from odradek.broker.scheduler import finish
+from odradek.broker.loop.scheduler import finish
+from odradek.broker.metadata.log import Catalog, Change
 from odradek.catalog.shard import CatalogRequest
 
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from odradek.broker.config import BrokerConfig
-from odradek.broker.connection import Connection
-from odradek.broker.quotas import Quotas
-from odradek.broker.reply_memory import ReplyMemory
-from odradek.broker.request_memory import RequestMemory
-from odradek.broker.router import Api, Router
-from odradek.broker.scheduler import Scheduler
+from odradek.broker.front_end.connection import Connection
+from odradek.broker.front_end.router import Api, Router
+from odradek.broker.limits.quotas import Quotas
+from odradek.broker.limits.reply_memory import ReplyMemory
+from odradek.broker.limits.request_memory import RequestMemory
+from odradek.broker.loop.scheduler import Scheduler
+from odradek.broker.settings.config import BrokerConfig
 from odradek.wire import frames
 
 

@@ -19,9 +19,9 @@ from odradek.batches.aborted_transactions import AbortedTransaction
 from odradek.batches.control import ABORT, COMMIT, read_control
 from odradek.batches.header import BatchHeader, crc_is_valid, scan
 from odradek.batches.rows import iter_records
-from odradek.broker.config import BrokerConfig
-from odradek.broker.partition import Partition
+from odradek.broker.partitions.partition import Partition
 from odradek.broker.server import BrokerServer
+from odradek.broker.settings.config import BrokerConfig
 from odradek.core.errors import CorruptRecord, KafkaError, OdradekError
 from odradek.core.ids import METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTION_TOPIC
 from odradek.core.records import OffsetCommitValue, offset_key, offset_value

@@ -14,9 +14,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from odradek.broker.group_runtime import GroupRuntime
-from odradek.broker.transaction_markers import MarkerWriter
-from odradek.broker.transaction_runtime import TransactionRuntime
+from odradek.broker.coordinators.group_runtime import GroupRuntime
+from odradek.broker.coordinators.transaction_markers import MarkerWriter
+from odradek.broker.coordinators.transaction_runtime import TransactionRuntime
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC

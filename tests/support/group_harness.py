@@ -14,12 +14,12 @@ from typing import Any
 from uuid import UUID
 
 from odradek.batches.header import HEADER_BYTES
-from odradek.broker.coordinators import Coordinator
-from odradek.broker.group_coordinator import GROUPS
-from odradek.broker.group_runtime import GroupRuntime
+from odradek.broker.coordinators.group_coordinator import GROUPS
+from odradek.broker.coordinators.group_runtime import GroupRuntime
+from odradek.broker.coordinators.registry import Coordinator
 from odradek.broker.handlers import handler_files
-from odradek.broker.leftovers import Leftovers
-from odradek.broker.scheduler import SHARE_S, Scheduler, Task
+from odradek.broker.loop.leftovers import Leftovers
+from odradek.broker.loop.scheduler import SHARE_S, Scheduler, Task
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.config import GroupConfig

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from odradek.broker.config import BrokerConfig
-from odradek.broker.connection import Connection
+from odradek.broker.front_end.connection import Connection
 from odradek.broker.server import BrokerServer
+from odradek.broker.settings.config import BrokerConfig
 from odradek.wire import frames, schemas
 from support.brokers import create_offsets_topic
 

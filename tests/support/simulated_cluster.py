@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from odradek.batches.compression import compress
-from odradek.broker.fetch_sessions import FetchContext, FetchSessions, RequestedPartition
+from odradek.broker.partitions.fetch_sessions import FetchContext, FetchSessions, RequestedPartition
 from odradek.core.crc import crc32c
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition

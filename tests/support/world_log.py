@@ -12,7 +12,7 @@ from typing import Any
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import scan
 from odradek.batches.rows import Row, iter_records
-from odradek.broker.partition import Partition
+from odradek.broker.partitions.partition import Partition
 from odradek.core.errors import KafkaError
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.core.records import Decoded, decode

@@ -181,13 +181,14 @@ def test_a_message_without_a_type_is_found() -> None:
 # --- what handlers leave to the controller and its publishers ----------------------------------------------------
 
 BROKER_ROOM = HANDLERS.parent
-ASKING = [*sorted(HANDLERS.glob("*.py")), BROKER_ROOM / "config_changes.py"]
+ASKING = [path for path in sorted(HANDLERS.glob("*.py")) if path.stem not in ("api", "middleware")]
 """The files that serve requests."""
 FOLLOWING = {
     f"odradek.broker.{name}"
     for name in (
-        "group_coordinator", "group_runtime", "host_limits", "log_cleaner", "log_directory", "metadata_loader",
-        "metadata_publishers", "metadata_snapshot", "producer_ids", "server",
+        "coordinators.group_coordinator", "coordinators.group_runtime", "limits.host_limits", "metadata.loader",
+        "metadata.producer_ids", "metadata.snapshot", "partitions.log_cleaner", "partitions.log_directory", "publishers",
+        "server",
     )
 }  # fmt: skip
 """The modules that apply committed records, and the module that calls them."""
@@ -201,9 +202,9 @@ def members(module: str, protocol: str) -> set[str]:
     return methods | {ast.unparse(node.target) for node in found.body if isinstance(node, ast.AnnAssign)}
 
 
-SERVICES = members("api", "BrokerServices")
+SERVICES = members("handlers/api", "BrokerServices")
 USES = {
-    "catalog": members("catalog_image", "CatalogImage"),
+    "catalog": members("metadata/image", "CatalogImage"),
     "controller": {"auto_create", "ensure_internal_topic", "new_topic", "update_features", "write"},
     "coordinators": {"of_key_type", "runtime"},
     "producer_ids": {"next", "ready"},
@@ -239,7 +240,7 @@ def own_acts(source: str) -> list[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             names = {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
-            found += sorted(names & (FOLLOWING | {"odradek.broker.metadata_log.Catalog"}))
+            found += sorted(names & (FOLLOWING | {"odradek.broker.metadata.log.Catalog"}))
         if not isinstance(node, ast.Attribute):
             continue
         inner, text = node.value, ast.unparse(node)
@@ -274,9 +275,9 @@ def test_handlers_leave_the_effects_of_records_to_publishers(path: Path) -> None
         "broker.catalog.change()",
         "change.write()",
         "broker.loader.publish(delta)",
-        "from odradek.broker.log_directory import LogDirectory",
-        "from odradek.broker import log_cleaner",
-        "from odradek.broker.metadata_log import Catalog",
+        "from odradek.broker.partitions.log_directory import LogDirectory",
+        "from odradek.broker.partitions import log_cleaner",
+        "from odradek.broker.metadata.log import Catalog",
     ],
 )
 def test_a_handler_that_applies_an_effect_itself_is_found(source: str) -> None:
@@ -285,7 +286,7 @@ def test_a_handler_that_applies_an_effect_itself_is_found(source: str) -> None:
 
 def test_each_service_is_used() -> None:
     """``BrokerServices`` has no member that no request needs."""
-    using = [*ASKING, *(BROKER_ROOM / f"{name}.py" for name in ("router", "commit_fast_path"))]
+    using = [*ASKING, *(BROKER_ROOM / "front_end" / f"{name}.py" for name in ("router", "commit_fast_path"))]
     used = {
         node.attr
         for path in using
@@ -298,7 +299,12 @@ def test_each_service_is_used() -> None:
 
 # --- what knows no single API -----------------------------------------------------------------------------------
 
-GENERAL = ["broker/connection.py", "broker/router.py", "broker/middleware.py", "wire/frames.py"]
+GENERAL = [
+    "broker/front_end/connection.py",
+    "broker/front_end/router.py",
+    "broker/handlers/middleware.py",
+    "wire/frames.py",
+]
 """These modules serve all APIs. Code for a single API belongs in its handler or in a separate module."""
 
 

@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from odradek.broker.clock import Alarms, Clock
+from odradek.broker.loop.clock import Alarms, Clock
 
 
 class Loop:

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from odradek.broker import config, config_keys, config_table
-from odradek.broker.config import BrokerConfig, check_topic_configs, log_config
-from odradek.broker.config_description import describe_broker, describe_topic
-from odradek.broker.config_ignored import DYNAMIC
-from odradek.broker.config_keys import ConfigSource
-from odradek.broker.group_coordinator import GROUPS
-from odradek.broker.quotas import Quotas
+from odradek.broker.coordinators.group_coordinator import GROUPS
+from odradek.broker.limits.quotas import Quotas
+from odradek.broker.settings import config
+from odradek.broker.settings import keys as config_keys
+from odradek.broker.settings import table as config_table
+from odradek.broker.settings.config import BrokerConfig, check_topic_configs, log_config
+from odradek.broker.settings.description import describe_broker, describe_topic
+from odradek.broker.settings.ignored import DYNAMIC
+from odradek.broker.settings.keys import ConfigSource
 from odradek.catalog.shard import MAX_PARTITIONS_PER_REQUEST, check_partition_count
 from odradek.core.declared_settings import setting
 from odradek.core.errors import ConfigError

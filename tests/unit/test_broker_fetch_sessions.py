@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from odradek.broker.fetch_sessions import EVICTION_MS, FetchSessions, RequestedPartition
+from odradek.broker.partitions.fetch_sessions import EVICTION_MS, FetchSessions, RequestedPartition
 from odradek.core.errors import ErrorCode, KafkaError
 
 

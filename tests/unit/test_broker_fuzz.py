@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.connections import FakeTransport, Server
 
-from odradek.broker.connection import Connection
-from odradek.broker.router import Api, served_apis
+from odradek.broker.front_end.connection import Connection
+from odradek.broker.front_end.router import Api, served_apis
 from odradek.core.errors import ErrorCode, KafkaError
 
 KNOWN = served_apis()

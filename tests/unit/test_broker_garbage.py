@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from test_broker_clock import Loop
 
-from odradek.broker import garbage
-from odradek.broker.garbage import DUE_COLLECTIONS, INTERVAL_S, PATIENCE, Collector
+from odradek.broker.loop import garbage
+from odradek.broker.loop.garbage import DUE_COLLECTIONS, INTERVAL_S, PATIENCE, Collector
 
 
 class Node:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_broker_clock import Loop
 
-from odradek.broker.heap import PATIENCE, PAUSE_S, TRIM_BYTES, Heap, trim
+from odradek.broker.loop.heap import PATIENCE, PAUSE_S, TRIM_BYTES, Heap, trim
 
 
 def test_one_trim_follows_a_burst() -> None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from test_broker_clock import Loop
 
-from odradek.broker.purgatory import ParkedFetch, Purgatory
+from odradek.broker.partitions.purgatory import ParkedFetch, Purgatory
 
 
 class Partition:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.broker.config import BrokerConfig
-from odradek.broker.quotas import (
+from odradek.broker.limits.quotas import (
     CONNECTION_CREATION_RATE,
     CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
@@ -13,6 +12,7 @@ from odradek.broker.quotas import (
     QuotaRate,
     Quotas,
 )
+from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.shard import Entity
 from odradek.core.errors import KafkaError
 from odradek.wire import schemas

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from support.connections import Server, connect, heartbeat, metadata, turn
 
-from odradek.broker import connection as connection_module
-from odradek.broker.api import Hangup
+from odradek.broker.front_end import connection as connection_module
+from odradek.broker.front_end.router import Router, served_apis
 from odradek.broker.handlers import handler_files
-from odradek.broker.router import Router, served_apis
+from odradek.broker.limits.reply_memory import Hangup
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire import frames, schemas

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from odradek.batches.steps import BatchSteps, Call, Map, Reserve, begin, finish
-from odradek.broker.scheduler import Scheduler
-from odradek.broker.workers import LARGE_MEMORY_BYTES, SMALL_MEMORY_BYTES, SMALL_RESERVATION_BYTES, Memory, Workers
+from odradek.broker.loop.scheduler import Scheduler
+from odradek.broker.loop.workers import LARGE_MEMORY_BYTES, SMALL_MEMORY_BYTES, SMALL_RESERVATION_BYTES, Memory, Workers
 
 MIB = 1 << 20
 

@@ -22,7 +22,7 @@ from support.group_harness import subscription
 from support.world import Process, World
 from support.world_log import WorldLog
 
-from odradek.broker.group_runtime import GroupRuntime
+from odradek.broker.coordinators.group_runtime import GroupRuntime
 from odradek.coordinator.driver import Driver
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord

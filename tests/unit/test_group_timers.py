@@ -9,7 +9,7 @@ import pytest
 from support.group_harness import GroupHarness
 from support.world import START_MS, Alarm, Process, World
 
-from odradek.broker.clock import Alarms, Clock
+from odradek.broker.loop.clock import Alarms, Clock
 from odradek.coordinator.timers import AT_ONCE, Timers
 
 

@@ -342,7 +342,7 @@ def test_the_architecture_names_existing_members() -> None:
     assert named - log == set()
     assert set(re.findall(r"`Log\.(\w+)", page)) - log == set()
     assert (
-        set(re.findall(r"`Partition\.(\w+)", page)) - members_of(SOURCE / "broker" / "partition.py", "Partition")
+        set(re.findall(r"`Partition\.(\w+)", page)) - members_of(SOURCE / "broker" / "partitions" / "partition.py", "Partition")
         == set()
     )
 

@@ -12,13 +12,13 @@ from uuid import UUID
 import pytest
 from support.instances import Instances
 
-from odradek.broker.api import Hangup
 from odradek.broker.fault_injection.error_replies import refusal
 from odradek.broker.fault_injection.middleware import FaultInjection
 from odradek.broker.fault_injection.rules import find_api, find_code, kafka_name, names_topics
-from odradek.broker.fetch_sessions import FetchSessions, RequestedPartition
+from odradek.broker.front_end.router import Api, Router
 from odradek.broker.handlers import handler_files
-from odradek.broker.router import Api, Router
+from odradek.broker.limits.reply_memory import Hangup
+from odradek.broker.partitions.fetch_sessions import FetchSessions, RequestedPartition
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.wire import schemas

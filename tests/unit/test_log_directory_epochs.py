@@ -14,15 +14,15 @@ from uuid import UUID
 import pytest
 
 from odradek.batches.encode import encode_batch
-from odradek.broker.config import BrokerConfig
-from odradek.broker.log_directory import LogDirectory
-from odradek.broker.metadata_diagnosis import Diagnosis
-from odradek.broker.metadata_loader import MetadataLoader
-from odradek.broker.metadata_log import DIRECTORY, Catalog, DamagedMetadata
-from odradek.broker.metadata_publishers import PartitionLogs
-from odradek.broker.metadata_repair import RepairPlan
-from odradek.broker.partition import Partition
-from odradek.broker.scheduler import finish
+from odradek.broker.loop.scheduler import finish
+from odradek.broker.metadata.diagnosis import Diagnosis
+from odradek.broker.metadata.loader import MetadataLoader
+from odradek.broker.metadata.log import DIRECTORY, Catalog, DamagedMetadata
+from odradek.broker.partitions.log_directory import LogDirectory
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.publishers import PartitionLogs
+from odradek.broker.repair.catalog import RepairPlan
+from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.shard import BeginEpochs, CatalogRequest, CreateTopic, RaiseEpochs
 from odradek.core.effects import SimpleRecord
 from odradek.storage.files import OsFiles

@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 from support.catalogs import changed
 
-from odradek.broker.metadata_log import DIRECTORY, Catalog, ChangeTooLarge
-from odradek.broker.scheduler import finish
+from odradek.broker.loop.scheduler import finish
+from odradek.broker.metadata.log import DIRECTORY, Catalog, ChangeTooLarge
 from odradek.catalog.shard import GROUP, AlterConfigs, CreatePartitions, CreateTopic, DeleteTopic
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.files import Crash, MemoryFiles

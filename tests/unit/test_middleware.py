@@ -9,12 +9,12 @@ import pytest
 from support.connections import Server, connect, heartbeat, metadata, turn
 from test_broker_router import loop  # noqa: F401
 
-from odradek.broker import router as router_module
-from odradek.broker.middleware import Middleware, chain, time_counter
-from odradek.broker.quotas import CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, Quotas
-from odradek.broker.request_elements import RequestElements
-from odradek.broker.request_quota import RequestQuota
-from odradek.broker.router import Api
+from odradek.broker.front_end import router as router_module
+from odradek.broker.front_end.request_quota import RequestQuota
+from odradek.broker.front_end.router import Api
+from odradek.broker.handlers.middleware import Middleware, chain, time_counter
+from odradek.broker.limits.quotas import CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, Quotas
+from odradek.broker.limits.request_elements import RequestElements
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire import frames
 

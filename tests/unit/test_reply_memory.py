@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.broker.api import Hangup
-from odradek.broker.reply_memory import ReplyMemory
-from odradek.broker.request_memory import STALL_S
+from odradek.broker.limits.reply_memory import Hangup, ReplyMemory
+from odradek.broker.limits.request_memory import STALL_S
 
 LIMIT = 1000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from test_broker_clock import Loop
 
-from odradek.broker.request_memory import SMALL_REQUEST_BYTES, STALL_S, RequestMemory
+from odradek.broker.limits.request_memory import SMALL_REQUEST_BYTES, STALL_S, RequestMemory
 
 MIB = 1 << 20
 

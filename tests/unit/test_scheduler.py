@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.scheduler import SHARE_S, TICK_S, Callbacks, Scheduler, Steps, Task, finish
+from odradek.broker.loop.scheduler import SHARE_S, TICK_S, Callbacks, Scheduler, Steps, Task, finish
 from odradek.core.deferred import Deferred
 
 SHARES = round(TICK_S / SHARE_S)

@@ -6,8 +6,8 @@ from collections.abc import Generator
 
 import pytest
 
-from odradek.broker.leftovers import FEW, Container, Leftovers
-from odradek.broker.long_lists import STEP_ELEMENTS
+from odradek.broker.loop.leftovers import FEW, Container, Leftovers
+from odradek.broker.loop.long_lists import STEP_ELEMENTS
 
 
 def _sizes(*containers: Container) -> list[int]:

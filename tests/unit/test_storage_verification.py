@@ -8,7 +8,7 @@ import pytest
 from support.logs import T0, batch, code_of, open_log, put, sequenced
 
 from odradek.batches.steps import finish
-from odradek.broker.partition import Partition
+from odradek.broker.partitions.partition import Partition
 from odradek.core.errors import ErrorCode
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.append_info import AppendInfo

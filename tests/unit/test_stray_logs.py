@@ -9,17 +9,17 @@ import pytest
 from support.catalogs import changed
 
 from odradek.batches.encode import encode_batch
-from odradek.broker import stray_restore
-from odradek.broker.config import BrokerConfig
-from odradek.broker.log_directory import LogDirectory
-from odradek.broker.metadata_check import METADATA_PARTITION
-from odradek.broker.metadata_diagnosis import Diagnosis
-from odradek.broker.metadata_loader import MetadataLoader
-from odradek.broker.metadata_log import DIRECTORY, Catalog, DamagedMetadata
-from odradek.broker.metadata_publishers import PartitionLogs
-from odradek.broker.metadata_repair import RepairPlan
-from odradek.broker.scheduler import finish
-from odradek.broker.stray_logs import STRAY_DIRECTORY, renamed
+from odradek.broker.loop.scheduler import finish
+from odradek.broker.metadata.check import METADATA_PARTITION
+from odradek.broker.metadata.diagnosis import Diagnosis
+from odradek.broker.metadata.loader import MetadataLoader
+from odradek.broker.metadata.log import DIRECTORY, Catalog, DamagedMetadata
+from odradek.broker.metadata.stray_logs import STRAY_DIRECTORY, renamed
+from odradek.broker.partitions.log_directory import LogDirectory
+from odradek.broker.publishers import PartitionLogs
+from odradek.broker.repair import strays as stray_restore
+from odradek.broker.repair.catalog import RepairPlan
+from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.shard import BeginEpochs, CatalogRequest, CreateTopic, DeleteTopic
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord

@@ -13,8 +13,8 @@ from support.world_log import WorldLog
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.rows import iter_records
-from odradek.broker.transaction_markers import MAX_RETRY_MS, REFUSED_RETRY_MS, RETRY_MS, MarkerWriter
-from odradek.broker.transaction_runtime import TransactionRuntime
+from odradek.broker.coordinators.transaction_markers import MAX_RETRY_MS, REFUSED_RETRY_MS, RETRY_MS, MarkerWriter
+from odradek.broker.coordinators.transaction_runtime import TransactionRuntime
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode

@@ -13,7 +13,7 @@ from kio.schema.index import api_key_map
 from kio.serial import entity_writer
 from support.instances import Instances, plain
 
-from odradek.broker.scheduler import finish
+from odradek.broker.loop.scheduler import finish
 from odradek.core.effects import result_of
 from odradek.wire import schemas
 from odradek.wire.long_requests import count_in_steps

@@ -2,8 +2,8 @@
 
 A generator of ``BatchSteps`` yields ``None`` where other code may run. It yields a ``Reserve`` before it keeps bytes
 for longer than a step, a ``Map`` for a large piece of memory, and a ``Call`` for work that can run in a thread. The
-broker (broker/workers) grants memory from its budgets and runs calls in threads. ``finish`` runs all steps at once,
-without budgets and threads.
+broker (broker/loop/workers) grants memory from its budgets and runs calls in threads. ``finish`` runs all steps at
+once, without budgets and threads.
 """
 
 from __future__ import annotations

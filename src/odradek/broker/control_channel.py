@@ -27,9 +27,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from odradek.broker.config_keys import UnknownConfig
-from odradek.broker.controller import TopicSpec
-from odradek.broker.heap import bytes_in_use
+from odradek.broker.loop.heap import bytes_in_use
+from odradek.broker.metadata.controller import TopicSpec
+from odradek.broker.settings.keys import UnknownConfig
 from odradek.core.errors import OdradekError
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from odradek.broker.clock import Clock
-from odradek.broker.config import BrokerConfig
-from odradek.broker.garbage import Collector
+from odradek.broker.loop.clock import Clock
+from odradek.broker.loop.garbage import Collector
 from odradek.broker.server import BrokerServer
+from odradek.broker.settings.config import BrokerConfig
 from odradek.core.errors import StorageError
 from odradek.core.operating_system import require_posix
 

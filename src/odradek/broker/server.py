@@ -14,27 +14,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
-from odradek.broker.clock import Alarms, Clock
-from odradek.broker.config import BrokerConfig
-from odradek.broker.connection import Connection
-from odradek.broker.controller import Controller, TopicSpec
-from odradek.broker.coordinators import TYPES, Coordinators
-from odradek.broker.fetch_sessions import FetchSessions
-from odradek.broker.heap import Heap
-from odradek.broker.host_limits import HostLimits, is_loopback
-from odradek.broker.log_directory import LogDirectory
-from odradek.broker.metadata_loader import MetadataLoader
-from odradek.broker.metadata_log import DIRECTORY as METADATA_DIRECTORY
-from odradek.broker.metadata_log import Catalog, MetadataConfig
-from odradek.broker.metadata_publishers import in_order
-from odradek.broker.partition import Partition
-from odradek.broker.producer_ids import ProducerIds
-from odradek.broker.purgatory import Purgatory
-from odradek.broker.quotas import REQUEST_PERCENTAGE, Quotas
-from odradek.broker.reply_memory import ReplyMemory
-from odradek.broker.request_memory import RequestMemory
-from odradek.broker.router import Api, Router, served_apis
-from odradek.broker.scheduler import Callbacks, Scheduler, Steps, finish
+from odradek.broker.coordinators.registry import TYPES, Coordinators
+from odradek.broker.front_end.connection import Connection
+from odradek.broker.front_end.router import Api, Router, served_apis
+from odradek.broker.limits.host_limits import HostLimits, is_loopback
+from odradek.broker.limits.quotas import REQUEST_PERCENTAGE, Quotas
+from odradek.broker.limits.reply_memory import ReplyMemory
+from odradek.broker.limits.request_memory import RequestMemory
+from odradek.broker.loop.clock import Alarms, Clock
+from odradek.broker.loop.heap import Heap
+from odradek.broker.loop.scheduler import Callbacks, Scheduler, Steps, finish
+from odradek.broker.metadata.controller import Controller, TopicSpec
+from odradek.broker.metadata.loader import MetadataLoader
+from odradek.broker.metadata.log import DIRECTORY as METADATA_DIRECTORY
+from odradek.broker.metadata.log import Catalog, MetadataConfig
+from odradek.broker.metadata.producer_ids import ProducerIds
+from odradek.broker.partitions.fetch_sessions import FetchSessions
+from odradek.broker.partitions.log_directory import LogDirectory
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.purgatory import Purgatory
+from odradek.broker.publishers import in_order
+from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.features import AT_FIRST, TRANSACTION
 from odradek.catalog.shard import BROKER, BeginEpochs, Topic
 from odradek.core.deferred import Deferred
@@ -45,14 +45,14 @@ from odradek.wire.api_keys import OFFSET_COMMIT
 
 if TYPE_CHECKING:
     from odradek.batches.steps import BatchSteps
-    from odradek.broker.api import Client, Context
-    from odradek.broker.commit_fast_path import CommitFastPath
-    from odradek.broker.group_runtime import GroupRuntime
-    from odradek.broker.leftovers import Leftovers
-    from odradek.broker.log_cleaner import BrokerLogCleaner
-    from odradek.broker.request_elements import RequestElements
-    from odradek.broker.request_quota import RequestQuota
-    from odradek.broker.workers import Workers
+    from odradek.broker.coordinators.group_runtime import GroupRuntime
+    from odradek.broker.front_end.commit_fast_path import CommitFastPath
+    from odradek.broker.front_end.request_quota import RequestQuota
+    from odradek.broker.handlers.api import Client, Context
+    from odradek.broker.limits.request_elements import RequestElements
+    from odradek.broker.loop.leftovers import Leftovers
+    from odradek.broker.loop.workers import Workers
+    from odradek.broker.partitions.log_cleaner import BrokerLogCleaner
     from odradek.coordinator.runtime import Environment
     from odradek.wire.chunks import Chunk
 
@@ -141,33 +141,33 @@ class BrokerServer:
 
     @cached_property
     def commit_fast_path(self) -> CommitFastPath:
-        from odradek.broker.commit_fast_path import CommitFastPath
+        from odradek.broker.front_end.commit_fast_path import CommitFastPath
 
         return CommitFastPath(self)
 
     @cached_property
     def leftovers(self) -> Leftovers:
-        from odradek.broker.leftovers import Leftovers
+        from odradek.broker.loop.leftovers import Leftovers
 
         return Leftovers(self.scheduler.start)
 
     @cached_property
     def request_elements(self) -> RequestElements:
-        from odradek.broker.request_elements import RequestElements
+        from odradek.broker.limits.request_elements import RequestElements
 
         return RequestElements()
 
     @cached_property
     def log_cleaner(self) -> BrokerLogCleaner:
         """The log cleaner, made at its first use: for the first compacted log, or by ``_load_rest``."""
-        from odradek.broker.log_cleaner import BrokerLogCleaner
+        from odradek.broker.partitions.log_cleaner import BrokerLogCleaner
 
         return BrokerLogCleaner(self.directory, self.config, now_ms=self.now_ms, call_at=self._alarms.call_at)
 
     @cached_property
     def workers(self) -> Workers:
         """Threads and memory for work that takes longer than a share, made at the first use."""
-        from odradek.broker.workers import Workers
+        from odradek.broker.loop.workers import Workers
 
         return Workers(self.loop.call_soon_threadsafe)
 
@@ -234,7 +234,7 @@ class BrokerServer:
             self.router.remove(self._request_quota)
             self._request_quota = None
         if self.quotas.has_quota(REQUEST_PERCENTAGE):
-            from odradek.broker.request_quota import RequestQuota
+            from odradek.broker.front_end.request_quota import RequestQuota
 
             self._request_quota = RequestQuota(self.quotas)
             self.router.install(self._request_quota)
@@ -251,7 +251,7 @@ class BrokerServer:
         if not self.directory.is_new:  # a directory without a level, from an earlier release, has level 0
             self._log_transaction_version(catalog.features().get(TRANSACTION, 0))
         if self._delete_configs or catalog.configs(BROKER, str(self.node_id)) or catalog.configs(BROKER, ""):
-            from odradek.broker import config_stored
+            from odradek.broker.metadata import stored_settings as config_stored
 
             config_stored.delete(catalog, self.node_id, self._delete_configs)
             config_stored.check(catalog, self.node_id)

@@ -1,4 +1,4 @@
-"""What committed metadata records change. Publishers apply deltas (``broker/metadata_loader``) at start and later.
+"""What committed metadata records change. Publishers apply deltas (``broker/metadata/loader``) at start and later.
 
 A delta is made from records in log order. A replay applies removals and changes to the image at once. New topics and
 new partitions of topics are only in the delta until ``CatalogShard.publish``, because the broker makes their logs

@@ -1,7 +1,7 @@
 """The state machine of the metadata log: topics, settings, quotas, users, features and producer ids.
 
-It is no tenant of ``coordinator/``: ``broker/metadata_log`` appends its records, and ``broker/controller`` runs one
-request after another.
+It is no tenant of ``coordinator/``: ``broker/metadata/log`` appends its records, and ``broker/metadata/controller``
+runs one request after another.
 
 Rules
 -----

@@ -14,8 +14,8 @@ from odradek.cli.options import CONTEXT, columns
 from odradek.cli.terminal import EXIT_FAILED, EXIT_OK, CommandError, ask, counted, note, note_table, print_json
 
 if TYPE_CHECKING:
-    from odradek.broker.log_directory import LogDirectory
-    from odradek.broker.stray_restore import StrayLog
+    from odradek.broker.partitions.log_directory import LogDirectory
+    from odradek.broker.repair.strays import StrayLog
 
 DataDir = Annotated[
     Path, typer.Option("--data-dir", "--data", metavar="DIR", help="Folder of a broker's logs. The broker is stopped.")
@@ -39,7 +39,7 @@ def _metadata() -> None:
 @contextmanager
 def _locked(data_dir: Path) -> Iterator[LogDirectory]:
     """Locks a data directory. Raises CommandError if it does not exist, StorageError if a broker holds it."""
-    from odradek.broker.log_directory import LogDirectory
+    from odradek.broker.partitions.log_directory import LogDirectory
     from odradek.core.operating_system import require_posix
 
     require_posix("the data directory of a broker")
@@ -61,7 +61,7 @@ def check(*, data_dir: DataDir, as_json: Json = False) -> None:
     Exit code 1 if something is wrong.
     """
     with _locked(data_dir) as directory:
-        from odradek.broker.metadata_diagnosis import Diagnosis, findings
+        from odradek.broker.metadata.diagnosis import Diagnosis, findings
 
         directory.acquire_lock()
         diagnosis = Diagnosis(data_dir, directory.files)
@@ -91,8 +91,8 @@ def repair(
     copy back.
     """
     with _locked(data_dir) as directory:
-        from odradek.broker.metadata_diagnosis import Diagnosis, findings
-        from odradek.broker.metadata_repair import RepairPlan
+        from odradek.broker.metadata.diagnosis import Diagnosis, findings
+        from odradek.broker.repair.catalog import RepairPlan
 
         directory.acquire_lock()
         files = directory.files
@@ -137,7 +137,7 @@ def strays(
     if restore is None and (new_name or replace):
         raise CommandError("--as and --replace need --restore NAME")
     with _locked(data_dir) as directory:
-        from odradek.broker import stray_restore
+        from odradek.broker.repair import strays as stray_restore
 
         if restore is None:
             found = stray_restore.stray_logs(data_dir, directory.files)
@@ -174,7 +174,7 @@ def _as_json(stray: StrayLog) -> dict[str, object]:
 
 
 def _id_text(stray: StrayLog) -> str | None:
-    from odradek.broker.metadata_mark import encode_id
+    from odradek.broker.metadata.mark import encode_id
 
     return None if stray.topic_id is None else encode_id(stray.topic_id)
 

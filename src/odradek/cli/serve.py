@@ -27,7 +27,7 @@ def serve(data_dir: Path, listen: str, config: list[str], delete_config: list[st
         require_posix("the broker")
         log_to_stderr(os.environ.get(LOG_LEVEL, "WARNING"), "%(asctime)s %(levelname)s %(message)s")
         address = parse_listen(listen)
-        from odradek.broker.config import BrokerConfig
+        from odradek.broker.settings.config import BrokerConfig
 
         settings = BrokerConfig.parse(config)
     except (OdradekError, ValueError) as error:

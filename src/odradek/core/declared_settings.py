@@ -24,7 +24,7 @@ def _unchanged(value: Any) -> Any:
 def setting(row: str, convert: Callable[[Any], Any] = _unchanged) -> Any:  # Any: the field can have any type
     """Returns a field with its broker setting.
 
-    ``row`` is a row of ``broker/config_table``: name, type, default, limits, description. ``convert`` turns the
+    ``row`` is a row of ``broker/settings/table``: name, type, default, limits, description. ``convert`` turns the
     setting's value into the field's value.
     """
     name, kind, default, _, _ = (cell.strip() for cell in row.split("|", 4))

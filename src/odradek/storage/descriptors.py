@@ -9,7 +9,8 @@ The descriptors of the process have three uses:
   directories, modules.
 * Log files use at most half of all descriptors, and none of the spare ones for long: when a log file exceeds one of
   these limits, the least recently used log files are closed.
-* Connections use the rest (``broker/transport``). Log files are closed for them, down to ``KEPT_FOR_LOGS`` open files.
+* Connections use the rest (``broker/front_end/transport``). Log files are closed for them, down to ``KEPT_FOR_LOGS``
+  open files.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
-from odradek.broker.config import BrokerConfig
+from odradek.broker.settings.config import BrokerConfig
 from odradek.core.errors import ConfigError
 from odradek.core.operating_system import require_posix
 from odradek.testing.cluster import BrokerFailed, BrokerProcess

@@ -10,10 +10,10 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from odradek.broker.clock import Clock
-from odradek.broker.config import BrokerConfig
 from odradek.broker.control_channel import Control
+from odradek.broker.loop.clock import Clock
 from odradek.broker.server import BrokerServer
+from odradek.broker.settings.config import BrokerConfig
 from odradek.testing.cluster import COMMAND_TIMEOUT_S, START_TIMEOUT_S, STOP_TIMEOUT_S, BrokerFailed, bracketed
 from odradek.testing.ports import PortOwner
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+FILE_FROM_BYTES = 64 << 10
+"""Shorter parts are read and joined with their reply, because one write costs less than three calls."""
+
 
 class FilePart(Protocol):
     """Bytes of an open file. They are read only when they are sent, or not at all: ``sendfile`` needs no read."""

@@ -7,15 +7,25 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.api import Context, Hangup
 from odradek.broker.fault_injection.replies import TEXT, FaultyReplies
 from odradek.broker.fault_injection.rules import Fault, FaultHit, FaultRules
-from odradek.broker.middleware import Middleware, Serve
+from odradek.broker.handlers.api import Context
+from odradek.broker.handlers.middleware import Middleware, Serve
+from odradek.broker.limits.reply_memory import Hangup
 from odradek.core.deferred import Deferred
 
 if TYPE_CHECKING:
-    from odradek.broker.api import Client, ServedApi
-    from odradek.broker.server import BrokerServer
+    import asyncio
+    from typing import Protocol
+
+    from odradek.broker.front_end.router import Router
+    from odradek.broker.handlers.api import BrokerServices, Client, ServedApi
+
+    class FaultyBroker(BrokerServices, Protocol):
+        """A broker and the parts of it that faults use."""
+
+        loop: asyncio.AbstractEventLoop
+        router: Router
 
 
 class _BlockedConnection:
@@ -69,7 +79,7 @@ class _BlockedConnection:
 class FaultInjection(Middleware):
     """The faults of one broker. It is installed in the router while a fault is set or a connection is blocked."""
 
-    def __init__(self, broker: BrokerServer) -> None:
+    def __init__(self, broker: FaultyBroker) -> None:
         self.broker = broker
         self.blocked: dict[Client, _BlockedConnection] = {}
         self._rules = FaultRules(broker)

@@ -8,10 +8,10 @@ from types import GeneratorType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
-from odradek.broker.api import Hangup
 from odradek.broker.fault_injection.error_replies import refusal
 from odradek.broker.handlers.k03_metadata import metadata_reply
-from odradek.broker.scheduler import finish
+from odradek.broker.limits.reply_memory import Hangup
+from odradek.broker.loop.scheduler import finish
 from odradek.core.errors import ErrorCode
 from odradek.wire import schemas
 from odradek.wire.api_keys import FETCH, METADATA, PRODUCE
@@ -21,7 +21,7 @@ from odradek.wire.schemas import Kind
 if TYPE_CHECKING:
     from kio.static.primitive import i32Timedelta
 
-    from odradek.broker.api import BrokerServices, Context, ServedApi
+    from odradek.broker.handlers.api import BrokerServices, Context, ServedApi
     from odradek.broker.handlers.k01_fetch import FetchRequest
     from odradek.broker.handlers.k03_metadata import MetadataRequest
 

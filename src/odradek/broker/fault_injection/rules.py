@@ -21,7 +21,7 @@ from odradek.wire.api_keys import FETCH
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:
-    from odradek.broker.api import BrokerServices, Context, ServedApi
+    from odradek.broker.handlers.api import BrokerServices, Context, ServedApi
 
 log = logging.getLogger("odradek.broker")
 

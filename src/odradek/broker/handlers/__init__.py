@@ -15,7 +15,7 @@ The router has no code for a single API. A file sets these names where its API n
 * ``REPLIES_TO_ANY_VERSION``: the reply to a request in a version that is not served has the oldest version. The handler
   gets ``None`` as the message.
 * ``WAITS_FOR_OTHERS``: the reply may wait for requests of other clients, for minutes. The elements of a waiting request
-  do not count towards the limit of all requests (``broker/request_elements``); the handler keeps few of them.
+  do not count towards the limit of all requests (``broker/limits/request_elements``); the handler keeps few of them.
 * ``KEEPS_REQUESTS``: clients repeat the same long request, so the router keeps its decoded message.
 
 A message is an instance of kio's class for the version of the request. Its type annotation is the class of the newest

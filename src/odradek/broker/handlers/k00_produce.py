@@ -6,7 +6,8 @@
 * 9: flexible.
 * 10: the new leader in the reply.
 * 11: the error TRANSACTION_ABORTABLE.
-* 12: the broker adds the partition of a transactional batch to its transaction (broker/transaction_verification).
+* 12: the broker adds the partition of a transactional batch to its transaction
+  (broker/handlers/transaction_verification).
 * 13: topic ids.
 
 Versions 0 to 2 are advertised but not served, as in Kafka 4: old versions of librdkafka look for version 0.
@@ -14,7 +15,7 @@ Versions 0 to 2 are advertised but not served, as in Kafka 4: old versions of li
 acks=0: There is no reply. If such a request fails, the broker closes the connection; the client gets no other sign.
 acks=1: The broker replies when the records are in the log.
 acks=-1: The broker replies when the high watermark has passed the records. With one replica, the high watermark passes
-them at once. Otherwise the request is parked (broker/purgatory) for at most ``timeout_ms``.
+them at once. Otherwise the request is parked (broker/partitions/purgatory) for at most ``timeout_ms``.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.batches.header import ATTRIBUTES_OFFSET, LENGTH_OFFSET, LOG_OVERHEAD, MAGIC, MAGIC_OFFSET
-from odradek.broker.api import Hangup
-from odradek.broker.long_lists import dict_in_steps
-from odradek.broker.partition import Partition
-from odradek.broker.quotas import PRODUCER_BYTE_RATE
-from odradek.broker.workers import OUTLIVING_BYTES
+from odradek.broker.limits.quotas import PRODUCER_BYTE_RATE
+from odradek.broker.limits.reply_memory import Hangup
+from odradek.broker.loop.long_lists import dict_in_steps
+from odradek.broker.loop.workers import OUTLIVING_BYTES
+from odradek.broker.partitions.partition import Partition
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS
@@ -44,9 +45,9 @@ if TYPE_CHECKING:
     from kio.schema.types import TopicName
 
     from odradek.batches.steps import BatchSteps
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
-    from odradek.broker.transaction_verification import BatchVerification
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.handlers.transaction_verification import BatchVerification
+    from odradek.broker.loop.scheduler import Steps
     from odradek.storage.verification import Guard
 
     class TopicProduceData(v13.TopicProduceData):
@@ -348,7 +349,7 @@ class _Produce:
     def _verify(self, partition: Partition, index: int, data: bytes) -> ProducedPartition | Steps[ProducedPartition]:
         """Appends a transactional batch once its partition is known to be in the transaction."""
         if self._verification is None:
-            from odradek.broker.transaction_verification import BatchVerification
+            from odradek.broker.handlers.transaction_verification import BatchVerification
 
             message = self._message
             self._verification = BatchVerification(self.broker, message.transactional_id, self.context.version)

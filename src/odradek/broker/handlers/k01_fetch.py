@@ -15,9 +15,9 @@ With read_committed, a reply ends at the last stable offset and lists the aborte
 
 The broker replies at once if the reply holds ``min_bytes``, an error or a diverging epoch, or if ``max_wait`` is 0 or
 the fetch has no partition. It also replies at once if a reader is not at the active segment yet (with read_committed:
-at the segment with the last stable offset). Otherwise it parks the request (broker/purgatory) until enough bytes have
-arrived or the time is over. Then it reads again if a partition has changed; a large fetch always reads again. The first
-non-empty partition returns at least one batch of any size, so that a reader always makes progress.
+at the segment with the last stable offset). Otherwise it parks the request (broker/partitions/purgatory) until enough
+bytes have arrived or the time is over. Then it reads again if a partition has changed; a large fetch always reads
+again. The first non-empty partition returns at least one batch of any size, so that a reader always makes progress.
 """
 
 from __future__ import annotations
@@ -28,15 +28,14 @@ from random import getrandbits
 from typing import TYPE_CHECKING, Any, overload
 from uuid import UUID
 
-from odradek.broker.fetch_sessions import FetchContext, RequestedPartition, TopicKey
-from odradek.broker.long_lists import dict_in_steps, list_in_steps
-from odradek.broker.quotas import CONSUMER_BYTE_RATE
-from odradek.broker.scheduler import Steps, finish
-from odradek.broker.transport import FILE_FROM_BYTES
+from odradek.broker.limits.quotas import CONSUMER_BYTE_RATE
+from odradek.broker.loop.long_lists import dict_in_steps, list_in_steps
+from odradek.broker.loop.scheduler import Steps, finish
+from odradek.broker.partitions.fetch_sessions import FetchContext, RequestedPartition, TopicKey
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.slice import Slice
-from odradek.wire.chunks import Chunk
+from odradek.wire.chunks import FILE_FROM_BYTES, Chunk
 from odradek.wire.produce_fetch_replies import FetchedPartition, fetch_reply, fetch_reply_in_steps
 from odradek.wire.schemas import milliseconds
 
@@ -44,8 +43,8 @@ if TYPE_CHECKING:
     from kio.schema.fetch.v18 import request as v18
     from kio.schema.types import TopicName
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.partition import Partition
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.partitions.partition import Partition
 
     class FetchTopic(v18.FetchTopic):
         topic: TopicName  # until version 12

@@ -21,17 +21,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.long_lists import count_in_steps
-from odradek.broker.long_replies import elements, reply
-from odradek.broker.partition import Partition
+from odradek.broker.handlers.long_replies import elements, reply
+from odradek.broker.loop.long_lists import count_in_steps
+from odradek.broker.partitions.partition import Partition
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
 
 if TYPE_CHECKING:
     from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (1, 11)

@@ -18,9 +18,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from odradek.broker.long_lists import list_in_steps
-from odradek.broker.long_replies import elements, reply
-from odradek.broker.scheduler import value_of
+from odradek.broker.handlers.long_replies import elements, reply
+from odradek.broker.loop.long_lists import list_in_steps
+from odradek.broker.loop.scheduler import value_of
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.shard import Topic, check_topic_name
 from odradek.core.errors import ErrorCode, KafkaError
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from kio.schema.metadata.v13 import request as v13
     from kio.schema.metadata.v13.request import MetadataRequestTopic
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
     from odradek.wire.elements import Elements
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
-from odradek.broker.scheduler import Steps, finish
+from odradek.broker.loop.scheduler import Steps, finish
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import OffsetCommit, OffsetCommitReply, PartitionCommit, TopicCommit
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kio.schema.types import TopicName
     from kio.static.primitive import i64Timedelta
 
-    from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.catalog.shard import Topic
     from odradek.wire.chunks import Chunk
 
@@ -82,7 +82,7 @@ class CommitRequest:
 
     def pack(self, reply: OffsetCommitReply) -> bytes:
         packed = b"".join(finish(self.pack_in_steps(reply)))
-        self.left.clear()  # a plan of ``broker/commit_fast_path`` packs the replies of many requests
+        self.left.clear()  # a plan of ``broker/front_end/commit_fast_path`` packs the replies of many requests
         return packed
 
     def pack_in_steps(self, reply: OffsetCommitReply) -> Steps[list[bytes]]:

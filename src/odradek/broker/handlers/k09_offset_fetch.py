@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import UUID
 
-from odradek.broker.long_lists import list_in_steps
-from odradek.broker.long_replies import ReplySize, elements, reply
+from odradek.broker.handlers.long_replies import ReplySize, elements, reply
+from odradek.broker.loop.long_lists import list_in_steps
 from odradek.core.deferred import Deferred, gather
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import FetchedOffset, FetchedRows, OffsetFetch, OffsetFetchReply
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from kio.schema.offset_fetch.v10 import request as v10
     from kio.schema.types import TopicName
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
     class OffsetFetchRequestTopics(v10.OffsetFetchRequestTopics):

@@ -13,15 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.long_replies import elements, reply
-from odradek.broker.scheduler import value_of
+from odradek.broker.handlers.long_replies import elements, reply
+from odradek.broker.loop.scheduler import value_of
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
     from kio.schema.find_coordinator.v6 import request as v6
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
     class FindCoordinatorRequest(v6.FindCoordinatorRequest):

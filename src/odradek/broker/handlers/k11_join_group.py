@@ -24,7 +24,7 @@ from odradek.wire.schemas import milliseconds
 if TYPE_CHECKING:
     from kio.schema.join_group.v9.request import JoinGroupRequest
 
-    from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.handlers.api import BrokerServices, Context
 
 VERSIONS = (0, 9)
 IS_FREQUENT = True

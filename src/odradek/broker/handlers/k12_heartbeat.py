@@ -15,7 +15,7 @@ from odradek.groups.messages import Heartbeat
 if TYPE_CHECKING:
     from kio.schema.heartbeat.v4.request import HeartbeatRequest
 
-    from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.handlers.api import BrokerServices, Context
 
 VERSIONS = (0, 4)
 IS_FREQUENT = True

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.long_replies import elements, reply
+from odradek.broker.handlers.long_replies import elements, reply
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import LeaveGroup, LeaveGroupReply, LeavingMember
@@ -18,8 +18,8 @@ from odradek.groups.messages import LeaveGroup, LeaveGroupReply, LeavingMember
 if TYPE_CHECKING:
     from kio.schema.leave_group.v5 import request as v5
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
     class LeaveGroupRequest(v5.LeaveGroupRequest):

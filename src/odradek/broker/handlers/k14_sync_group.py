@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.long_lists import dict_in_steps
+from odradek.broker.loop.long_lists import dict_in_steps
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import SyncGroup, SyncGroupReply
@@ -18,8 +18,8 @@ from odradek.groups.messages import SyncGroup, SyncGroupReply
 if TYPE_CHECKING:
     from kio.schema.sync_group.v5.request import SyncGroupRequest
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
 
 VERSIONS = (0, 5)
 IS_FREQUENT = True

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.long_replies import Known, each_once, elements, reply
+from odradek.broker.handlers.long_replies import Known, each_once, elements, reply
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import DescribedGroup, DescribeGroup
 
 if TYPE_CHECKING:
     from kio.schema.describe_groups.v6.request import DescribeGroupsRequest
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 6)

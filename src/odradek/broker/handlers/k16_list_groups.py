@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from odradek.broker.long_replies import elements, reply
+from odradek.broker.handlers.long_replies import elements, reply
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import MAX_STRING_BYTES
 from odradek.groups.messages import ListGroups
@@ -19,8 +19,8 @@ from odradek.groups.messages import ListGroups
 if TYPE_CHECKING:
     from kio.schema.list_groups.v5.request import ListGroupsRequest
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 5)

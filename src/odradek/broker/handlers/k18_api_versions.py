@@ -14,7 +14,7 @@ import re
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from odradek.broker.quotas import REQUEST_PERCENTAGE
+from odradek.broker.limits.quotas import REQUEST_PERCENTAGE
 from odradek.catalog.features import SUPPORTED
 from odradek.core.errors import ErrorCode
 from odradek.wire import schemas
@@ -23,7 +23,7 @@ from odradek.wire.schemas import Kind
 if TYPE_CHECKING:
     from kio.schema.api_versions.v4.request import ApiVersionsRequest
 
-    from odradek.broker.api import BrokerServices, Context, ServedApi
+    from odradek.broker.handlers.api import BrokerServices, Context, ServedApi
 
 VERSIONS = (0, 4)
 IS_FREQUENT = True

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.config_description import describe_topic
-from odradek.broker.controller import TopicSpec
-from odradek.broker.long_lists import dict_in_steps
-from odradek.broker.long_replies import elements, reply, rows_of_topics, shared_elements
-from odradek.broker.metadata_log import ChangeTooLarge
-from odradek.broker.missing_logs import missing_log
-from odradek.broker.quotas import Permits
-from odradek.broker.scheduler import value_of
+from odradek.broker.handlers.long_replies import elements, reply, rows_of_topics, shared_elements
+from odradek.broker.handlers.missing_logs import missing_log
+from odradek.broker.limits.quotas import Permits
+from odradek.broker.loop.long_lists import dict_in_steps
+from odradek.broker.loop.scheduler import value_of
+from odradek.broker.metadata.controller import TopicSpec
+from odradek.broker.metadata.log import ChangeTooLarge
+from odradek.broker.settings.description import describe_topic
 from odradek.catalog.shard import CreateTopic, check_partition_count
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 from odradek.core.ids import METADATA_TOPIC
@@ -28,9 +28,9 @@ from odradek.core.ids import METADATA_TOPIC
 if TYPE_CHECKING:
     from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.metadata_log import Change
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
+    from odradek.broker.metadata.log import Change
     from odradek.wire.chunks import Chunk
     from odradek.wire.elements import Elements
 

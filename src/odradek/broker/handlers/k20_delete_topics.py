@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
-from odradek.broker.long_lists import count_in_steps, list_in_steps
-from odradek.broker.long_replies import elements, reply
-from odradek.broker.metadata_log import ChangeTooLarge
-from odradek.broker.quotas import Permits
-from odradek.broker.scheduler import value_of
+from odradek.broker.handlers.long_replies import elements, reply
+from odradek.broker.limits.quotas import Permits
+from odradek.broker.loop.long_lists import count_in_steps, list_in_steps
+from odradek.broker.loop.scheduler import value_of
+from odradek.broker.metadata.log import ChangeTooLarge
 from odradek.catalog.shard import DeleteTopic, Topic
 from odradek.core.errors import ErrorCode, KafkaError
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from kio.schema.delete_topics.v6 import request as v6
     from kio.schema.types import TopicName
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.metadata_log import Change
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
+    from odradek.broker.metadata.log import Change
     from odradek.wire.chunks import Chunk
     from odradek.wire.elements import Elements
 

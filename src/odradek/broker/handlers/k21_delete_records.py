@@ -10,16 +10,16 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.long_lists import dict_in_steps
-from odradek.broker.long_replies import elements, reply
+from odradek.broker.handlers.long_replies import elements, reply
+from odradek.broker.loop.long_lists import dict_in_steps
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from kio.schema.delete_records.v2.request import DeleteRecordsRequest
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 2)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.transaction_coordinator import TRANSACTIONS
+from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import ProducerIdentity
 from odradek.wire.schemas import milliseconds
@@ -20,8 +20,8 @@ from odradek.wire.schemas import milliseconds
 if TYPE_CHECKING:
     from kio.schema.init_producer_id.v5.request import InitProducerIdRequest
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.transactions.messages import ProducerReply
 
 VERSIONS = (0, 5)

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from odradek.broker.long_replies import elements, reply
-from odradek.broker.transaction_coordinator import TRANSACTIONS
+from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
+from odradek.broker.handlers.long_replies import elements, reply
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import INTERNAL_TOPICS, ProducerIdentity
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from kio.schema.types import ProducerId, TransactionalId
     from kio.static.primitive import i16
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.transactions.messages import Partition
     from odradek.wire.chunks import Chunk
     from odradek.wire.elements import Elements

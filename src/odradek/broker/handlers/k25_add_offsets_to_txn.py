@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.transaction_coordinator import TRANSACTIONS
+from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC, ProducerIdentity, partition_for_group
 
 if TYPE_CHECKING:
     from kio.schema.add_offsets_to_txn.v4.request import AddOffsetsToTxnRequest
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
 
 VERSIONS = (0, 4)
 

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.transaction_coordinator import TRANSACTIONS
+from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import ProducerIdentity
 
 if TYPE_CHECKING:
     from kio.schema.end_txn.v5.request import EndTxnRequest
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
 
 VERSIONS = (0, 5)
 _EPOCH_PER_TRANSACTION = 5

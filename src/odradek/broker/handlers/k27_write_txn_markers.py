@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.long_replies import elements, reply
-from odradek.broker.transaction_coordinator import TRANSACTIONS
+from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
+from odradek.broker.handlers.long_replies import elements, reply
 from odradek.core.errors import ErrorCode
 from odradek.core.transaction_marker import EndTransactionMarker
 
 if TYPE_CHECKING:
     from kio.schema.write_txn_markers.v2.request import WritableTxnMarker, WriteTxnMarkersRequest
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
-    from odradek.broker.transaction_markers import MarkerWriter
+    from odradek.broker.coordinators.transaction_markers import MarkerWriter
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.transactions.messages import Partition
     from odradek.wire.chunks import Chunk
 

@@ -17,8 +17,8 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, cast
 
-from odradek.broker.long_replies import reply, rows_of_partitions
-from odradek.broker.transaction_verification import PartitionVerification
+from odradek.broker.handlers.long_replies import reply, rows_of_partitions
+from odradek.broker.handlers.transaction_verification import PartitionVerification
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_SEQUENCE, OFFSETS_TOPIC, ProducerIdentity
 from odradek.groups.messages import OffsetCommit, OffsetCommitReply, PartitionCommit, TopicCommit, TxnOffsetCommit
@@ -26,8 +26,8 @@ from odradek.groups.messages import OffsetCommit, OffsetCommitReply, PartitionCo
 if TYPE_CHECKING:
     from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 5)

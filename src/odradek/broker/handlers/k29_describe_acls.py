@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.api import Hangup
+from odradek.broker.limits.reply_memory import Hangup
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
     from kio.schema.describe_acls.v3.request import DescribeAclsRequest
 
-    from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.handlers.api import BrokerServices, Context
 
 VERSIONS = (1, 3)
 NO_AUTHORIZER = "This broker has no authorizer and no ACLs: all clients are allowed to do everything."

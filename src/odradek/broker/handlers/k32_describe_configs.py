@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.config_changes import check_resource
-from odradek.broker.config_description import ConfigRow, describe_broker, describe_topic
-from odradek.broker.config_keys import ConfigSource, find_broker_key
-from odradek.broker.config_resources import LOGGER, describe, describe_loggers
-from odradek.broker.long_replies import each_once, elements, reply, shared_elements
+from odradek.broker.handlers.long_replies import each_once, elements, reply, shared_elements
+from odradek.broker.handlers.setting_changes import check_resource
+from odradek.broker.settings.description import ConfigRow, describe_broker, describe_topic
+from odradek.broker.settings.keys import ConfigSource, find_broker_key
+from odradek.broker.settings.resources import LOGGER, describe, describe_loggers
 from odradek.catalog.shard import BROKER, TOPIC, check_topic_name
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
     from odradek.wire.elements import Elements
 

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker import config_changes
-from odradek.broker.config_resources import LOGGER
+from odradek.broker.handlers import setting_changes as config_changes
+from odradek.broker.settings.resources import LOGGER
 from odradek.catalog.shard import BROKER
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kio.schema.alter_configs.v2.request import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.catalog.shard import AlterConfigs
     from odradek.wire.chunks import Chunk
 

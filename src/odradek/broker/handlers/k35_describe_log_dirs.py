@@ -12,14 +12,14 @@ import shutil
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from odradek.broker.long_replies import elements, reply
+from odradek.broker.handlers.long_replies import elements, reply
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kio.schema.describe_log_dirs.v5.request import DescribeLogDirsRequest
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
     from odradek.wire.elements import Elements
 

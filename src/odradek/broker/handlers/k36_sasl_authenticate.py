@@ -13,7 +13,7 @@ from odradek.core.errors import ErrorCode
 if TYPE_CHECKING:
     from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
 
-    from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.handlers.api import BrokerServices, Context
 
 VERSIONS = (0, 2)
 

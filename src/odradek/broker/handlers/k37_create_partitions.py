@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.long_lists import list_in_steps
-from odradek.broker.long_replies import elements, reply, rows_of_topics
-from odradek.broker.metadata_log import ChangeTooLarge
-from odradek.broker.missing_logs import missing_log
-from odradek.broker.quotas import Permits
-from odradek.broker.scheduler import value_of
+from odradek.broker.handlers.long_replies import elements, reply, rows_of_topics
+from odradek.broker.handlers.missing_logs import missing_log
+from odradek.broker.limits.quotas import Permits
+from odradek.broker.loop.long_lists import list_in_steps
+from odradek.broker.loop.scheduler import value_of
+from odradek.broker.metadata.log import ChangeTooLarge
 from odradek.catalog.shard import CreatePartitions
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.metadata_log import Change
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
+    from odradek.broker.metadata.log import Change
     from odradek.wire.chunks import Chunk
     from odradek.wire.elements import Elements
 

@@ -13,7 +13,7 @@ from odradek.core.errors import ErrorCode
 if TYPE_CHECKING:
     from kio.schema.create_delegation_token.v3.request import CreateDelegationTokenRequest
 
-    from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.handlers.api import BrokerServices, Context
 
 VERSIONS = (1, 3)
 NEVER = -1

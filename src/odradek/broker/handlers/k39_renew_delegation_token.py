@@ -13,7 +13,7 @@ from odradek.core.errors import ErrorCode
 if TYPE_CHECKING:
     from kio.schema.renew_delegation_token.v2.request import RenewDelegationTokenRequest
 
-    from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.handlers.api import BrokerServices, Context
 
 VERSIONS = (1, 2)
 

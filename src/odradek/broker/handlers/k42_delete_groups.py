@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.long_replies import elements, reply
+from odradek.broker.handlers.long_replies import elements, reply
 from odradek.groups.messages import DeleteGroups
 
 if TYPE_CHECKING:
     from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 2)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.long_replies import reply, rows_of_partitions
+from odradek.broker.handlers.long_replies import reply, rows_of_partitions
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
     from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 2)

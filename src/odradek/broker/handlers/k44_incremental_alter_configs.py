@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker import config_changes, config_resources
-from odradek.broker.config import topic_text
-from odradek.broker.config_keys import ConfigKey, ConfigType, find_broker_key, find_topic_key
-from odradek.broker.config_resources import LOGGER
+from odradek.broker.handlers import setting_changes as config_changes
+from odradek.broker.settings import resources as config_resources
+from odradek.broker.settings.config import topic_text
+from odradek.broker.settings.keys import ConfigKey, ConfigType, find_broker_key, find_topic_key
+from odradek.broker.settings.resources import LOGGER
 from odradek.catalog.shard import BROKER, TOPIC, AlterConfigs
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
         IncrementalAlterConfigsRequest,
     )
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 1)

@@ -9,7 +9,7 @@ from odradek.core.errors import ErrorCode
 if TYPE_CHECKING:
     from kio.schema.list_partition_reassignments.v0.request import ListPartitionReassignmentsRequest
 
-    from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.handlers.api import BrokerServices, Context
 
 VERSIONS = (0, 0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from odradek.broker.long_replies import elements, reply
+from odradek.broker.handlers.long_replies import elements, reply
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import PART_RECORDS
 from odradek.groups.messages import OffsetDelete
@@ -13,8 +13,8 @@ from odradek.groups.messages import OffsetDelete
 if TYPE_CHECKING:
     from kio.schema.offset_delete.v0.request import OffsetDeleteRequest
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 0)

@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from odradek.broker.long_lists import STEP_ELEMENTS
-from odradek.broker.long_replies import elements, reply
-from odradek.broker.quotas import CLIENT_ID, IP, USER
+from odradek.broker.handlers.long_replies import elements, reply
+from odradek.broker.limits.quotas import CLIENT_ID, IP, USER
+from odradek.broker.loop.long_lists import STEP_ELEMENTS
 from odradek.catalog.shard import Entity
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kio.schema.describe_client_quotas.v1.request import ComponentData, DescribeClientQuotasRequest
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 1)

@@ -1,6 +1,6 @@
 """AlterClientQuotas 0–1: sets and removes quotas of users, client ids and IP addresses.
 
-A change takes effect at once and is durable (see broker/quotas).
+A change takes effect at once and is durable (see broker/limits/quotas).
 
 * 1: flexible.
 """
@@ -13,20 +13,20 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.long_lists import STEP_ELEMENTS, count_in_steps
-from odradek.broker.long_replies import elements, reply
-from odradek.broker.metadata_log import ChangeTooLarge
-from odradek.broker.quotas import CLIENT_ID, CLIENT_KEYS, CONNECTION_CREATION_RATE, IP, USER, WHOLE_NUMBERS
-from odradek.broker.scheduler import value_of
+from odradek.broker.handlers.long_replies import elements, reply
+from odradek.broker.limits.quotas import CLIENT_ID, CLIENT_KEYS, CONNECTION_CREATION_RATE, IP, USER, WHOLE_NUMBERS
+from odradek.broker.loop.long_lists import STEP_ELEMENTS, count_in_steps
+from odradek.broker.loop.scheduler import value_of
+from odradek.broker.metadata.log import ChangeTooLarge
 from odradek.catalog.shard import AlterClientQuotas, Entity
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest, EntryData
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.metadata_log import Change
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
+    from odradek.broker.metadata.log import Change
     from odradek.wire.chunks import Chunk
     from odradek.wire.elements import Elements
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from odradek.broker.long_replies import elements, reply
-from odradek.broker.scheduler import value_of
+from odradek.broker.handlers.long_replies import elements, reply
+from odradek.broker.loop.scheduler import value_of
 from odradek.catalog.credentials import MECHANISMS, AlterCredential, check_size
 from odradek.core.credential import Credential
 from odradek.core.errors import ErrorCode, KafkaError
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
         ScramCredentialUpsertion,
     )
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.metadata_log import Change
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
+    from odradek.broker.metadata.log import Change
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 0)

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.long_replies import elements, reply
-from odradek.broker.scheduler import value_of
+from odradek.broker.handlers.long_replies import elements, reply
+from odradek.broker.loop.scheduler import value_of
 from odradek.catalog.features import UPGRADE, FeatureUpdate, UpdateFeatures
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kio.schema.update_features.v2.request import UpdateFeaturesRequest
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 2)

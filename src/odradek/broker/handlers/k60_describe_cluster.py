@@ -14,7 +14,7 @@ from odradek.core.errors import ErrorCode
 if TYPE_CHECKING:
     from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
 
-    from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.handlers.api import BrokerServices, Context
 
 VERSIONS = (0, 2)
 _BROKERS = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.long_replies import Known, each_once, elements, reply
+from odradek.broker.handlers.long_replies import Known, each_once, elements, reply
 from odradek.catalog.shard import check_topic_name
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.producers import ProducerState
@@ -13,8 +13,8 @@ from odradek.storage.producers import ProducerState
 if TYPE_CHECKING:
     from kio.schema.describe_producers.v0.request import DescribeProducersRequest
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 0)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.long_replies import Known, each_once, elements, reply
-from odradek.broker.transaction_coordinator import TRANSACTIONS
+from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
+from odradek.broker.handlers.long_replies import Known, each_once, elements, reply
 from odradek.core.pace import sorted_in_steps
 
 if TYPE_CHECKING:
     from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 0)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.long_replies import elements, reply
-from odradek.broker.transaction_coordinator import TRANSACTIONS
+from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
+from odradek.broker.handlers.long_replies import elements, reply
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.pace import STEP_WORK, Pace, sorted_in_steps
 from odradek.core.transaction_records import TransactionState
@@ -18,8 +18,8 @@ from odradek.groups.regex import check_pattern, resolve_in_steps
 if TYPE_CHECKING:
     from kio.schema.list_transactions.v2.request import ListTransactionsRequest
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.transactions.messages import ListedTransaction
     from odradek.wire.chunks import Chunk
 

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from odradek.broker.long_replies import elements
-from odradek.broker.long_replies import reply as long_reply
+from odradek.broker.handlers.long_replies import elements
+from odradek.broker.handlers.long_replies import reply as long_reply
 from odradek.catalog.features import GROUP
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
@@ -22,8 +22,8 @@ from odradek.wire.schemas import milliseconds
 if TYPE_CHECKING:
     from kio.schema.consumer_group_heartbeat.v1.request import ConsumerGroupHeartbeatRequest, TopicPartitions
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.wire.elements import Elements
 
 VERSIONS = (0, 1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from odradek.broker.handlers.k15_describe_groups import ALL_GROUP_OPERATIONS, OPERATIONS_NOT_ASKED
-from odradek.broker.long_replies import elements, reply
+from odradek.broker.handlers.long_replies import elements, reply
 from odradek.catalog.features import GROUP
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
@@ -22,8 +22,8 @@ from odradek.groups.consumer_messages import DescribeConsumerGroup, DescribedCon
 if TYPE_CHECKING:
     from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
     from odradek.wire.elements import Elements
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.config_resources import LOGGER
-from odradek.broker.long_replies import elements, reply
+from odradek.broker.handlers.long_replies import elements, reply
+from odradek.broker.settings.resources import LOGGER
 from odradek.catalog.shard import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
     from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 1)

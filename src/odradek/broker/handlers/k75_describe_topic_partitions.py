@@ -8,8 +8,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.handlers.k03_metadata import ALL_TOPIC_OPERATIONS
-from odradek.broker.long_lists import dict_in_steps
-from odradek.broker.long_replies import elements, reply
+from odradek.broker.handlers.long_replies import elements, reply
+from odradek.broker.loop.long_lists import dict_in_steps
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.shard import Topic, check_topic_name
 from odradek.core.errors import ErrorCode, KafkaError
@@ -17,8 +17,8 @@ from odradek.core.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from kio.schema.describe_topic_partitions.v0.request import DescribeTopicPartitionsRequest
 
-    from odradek.broker.api import BrokerServices, Context
-    from odradek.broker.scheduler import Steps
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 0)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kio.schema.add_raft_voter.v1.request import AddRaftVoterRequest
     from kio.schema.remove_raft_voter.v0.request import RemoveRaftVoterRequest
 
-    from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.handlers.api import BrokerServices, Context
 
 VERSIONS = (0, 1)
 

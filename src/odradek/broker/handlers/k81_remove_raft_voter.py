@@ -10,7 +10,7 @@ from odradek.core.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from kio.schema.remove_raft_voter.v0.request import RemoveRaftVoterRequest
 
-    from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.handlers.api import BrokerServices, Context
 
 VERSIONS = (0, 0)
 

@@ -1,0 +1,1 @@
+"""The coordinators of groups and of transactional ids, as the broker runs them."""

@@ -1,0 +1,70 @@
+"""The interfaces (``typing.Protocol``) of a kind of coordinator and of its broker. Imported for type checks only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from odradek.broker.coordinators.group_runtime import GroupRuntime
+    from odradek.broker.loop.clock import Clock
+    from odradek.broker.metadata.controller import TopicSpec
+    from odradek.broker.metadata.image import CatalogImage
+    from odradek.broker.metadata.producer_ids import ProducerIds
+    from odradek.broker.partitions.partition import Partition
+    from odradek.broker.settings.config import BrokerConfig
+    from odradek.catalog.delta import Delta
+    from odradek.coordinator.runtime import Environment, Runtime
+
+R = TypeVar("R", bound="Runtime[Any]")
+
+
+class CoordinatorBroker(Protocol):
+    """The parts of a broker that coordinators may use. A coordinator that needs another part adds it here first."""
+
+    config: BrokerConfig
+    clock: Clock
+    producer_ids: ProducerIds
+
+    @property
+    def catalog(self) -> CatalogImage: ...
+
+    @property
+    def groups(self) -> GroupRuntime: ...
+
+    @property
+    def coordinator_environment(self) -> Environment: ...
+
+    def partition(self, topic: str, index: int) -> Partition | None: ...
+
+
+class CoordinatorType(Protocol[R]):
+    """A kind of coordinator. Its module is loaded at every start, so it imports the state machine late."""
+
+    @property
+    def key_type(self) -> int:
+        """FindCoordinator's type of keys: 0 group, 1 transaction, 2 share."""
+
+    @property
+    def name(self) -> str:
+        """What the coordinator serves, for log lines: ``groups``, ``transactional ids``."""
+
+    @property
+    def topic(self) -> str:
+        """The internal topic with the coordinator's records."""
+
+    @property
+    def partitions_setting(self) -> str:
+        """The name of the broker's setting with the topic's number of partitions."""
+
+    @property
+    def is_frequent(self) -> bool:
+        """Whether the broker loads the state machine soon after each start, even if its topic does not exist."""
+
+    def topic_spec(self, config: BrokerConfig) -> TopicSpec:
+        """Returns the topic as the broker creates it at the first use."""
+
+    def new_runtime(self, broker: CoordinatorBroker) -> R:
+        """Imports the state machine and returns its runtime."""
+
+    def on_metadata_update(self, runtime: R, delta: Delta) -> None:
+        """Informs the runtime of changes of the catalogue. The image shows them already."""

@@ -1,0 +1,252 @@
+"""Writes the markers that end a transaction in its partitions.
+
+A partition of ``__consumer_offsets`` gets its marker through the group coordinator: only the group coordinator writes
+that log, and it has to make the offsets of the transaction visible. A partition that does not exist needs no marker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from odradek.core.deferred import Deferred
+from odradek.core.errors import ErrorCode, KafkaError, StorageError
+from odradek.core.ids import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from odradek.core.pace import sorted_in_steps
+from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.transactions.messages import Markers, Partition
+
+if TYPE_CHECKING:
+    from odradek.broker.metadata.image import CatalogImage
+    from odradek.broker.partitions.partition import Partition as LocalPartition
+
+log = logging.getLogger("odradek.broker")
+
+RETRY_MS = 100
+"""The time before the second attempt to write a marker. It doubles with each attempt that writes none."""
+MAX_RETRY_MS = 2_000
+REFUSED_RETRY_MS = 10_000
+"""The time before the next attempt after a refusal. Until the transaction is overdue, only a deletion of the topic or
+the expiry of the producer changes a refusal."""
+REFUSALS = (ErrorCode.invalid_producer_epoch, ErrorCode.transaction_coordinator_fenced)
+"""Refusals of a marker: its epoch of the producer or of the coordinator is too old for the partition."""
+_REMEDIES = {
+    ErrorCode.invalid_producer_epoch: "after transaction.max.timeout.ms the id is complete if its transaction is not "
+    "open in the partition; otherwise abort that transaction with `odradek transactions abort`",
+    ErrorCode.transaction_coordinator_fenced: "after transaction.max.timeout.ms the partition gets the marker if the "
+    "transaction is open there, and the id is complete",
+}
+_NOT_LOADED = (
+    ErrorCode.coordinator_not_available,
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.not_coordinator,
+)
+
+
+class MarkerWriter:
+    """Writes single markers. ``write_offsets_marker`` writes one into a partition of ``__consumer_offsets``.
+
+    ``load_of_groups`` returns a promise that is resolved when such a partition is loaded, or None if no load is in
+    progress.
+    """
+
+    retry_ms = RETRY_MS
+    refused_retry_ms = REFUSED_RETRY_MS
+
+    def __init__(
+        self,
+        catalog: CatalogImage,
+        partition: Callable[[str, int], LocalPartition | None],
+        write_offsets_marker: Callable[[int, EndTransactionMarker], Deferred[ErrorCode]],
+        load_of_groups: Callable[[int], Deferred[None] | None],
+    ) -> None:
+        self._catalog = catalog
+        self._partition = partition
+        self._write_offsets_marker = write_offsets_marker
+        self._load_of_groups = load_of_groups
+
+    def coordinator_epoch(self, index: int) -> int:
+        """Returns the leader epoch of a partition of ``__transaction_state``."""
+        partition = self._partition(TRANSACTION_TOPIC, index)
+        return -1 if partition is None else partition.leader_epoch
+
+    def exists(self, partition: Partition) -> bool:
+        topic, index = partition
+        found = self._catalog.topic(topic)
+        return found is not None and index < found.partition_count
+
+    def needs_marker(self, partition: Partition, marker: EndTransactionMarker) -> bool:
+        """Returns whether the transaction may be open in the partition. True for a missing or offline partition."""
+        found = self._partition(*partition)
+        if found is None or found.log.offline is not None:
+            return True
+        state = found.log.producers.get(marker.producer_id)
+        return state is not None and state.transaction_start >= 0 and state.epoch <= marker.producer_epoch
+
+    def known_coordinator_epoch(self, partition: Partition, producer_id: int) -> int:
+        """Returns the newest coordinator epoch of the producer's markers in the partition; -1 if it is unknown."""
+        found = self._partition(*partition)
+        state = None if found is None else found.log.producers.get(producer_id)
+        return -1 if state is None else state.coordinator_epoch
+
+    def load_end(self, partition: Partition) -> Deferred[None] | None:
+        """Returns a promise that is resolved when the partition is loaded, or None if the marker need not wait."""
+        topic, index = partition
+        return self._load_of_groups(index) if topic == OFFSETS_TOPIC else None
+
+    def write_marker(self, partition: Partition, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
+        """Writes a marker. The promise holds NONE once the high watermark has passed the marker, or an error code."""
+        topic, index = partition
+        if topic == OFFSETS_TOPIC:
+            return self._write_offsets_marker(index, marker).map(_group_error)
+        found = self._partition(topic, index)
+        if found is None:
+            return Deferred.of(ErrorCode.unknown_topic_or_partition)
+        try:
+            info = found.append_marker(marker)
+        except KafkaError as error:
+            return Deferred.of(error.code)
+        except StorageError:
+            return Deferred.of(ErrorCode.kafka_storage_error)
+        written: Deferred[ErrorCode] = Deferred()
+        found.wait_for(info.last_offset + 1, written.resolve)
+        return written
+
+
+def _group_error(code: ErrorCode) -> ErrorCode:
+    return ErrorCode.not_leader_or_follower if code in _NOT_LOADED else code
+
+
+def _is_offline(partition: Partition, code: ErrorCode) -> bool:
+    """Whether the partition stays without its marker until somebody acts."""
+    if partition[0] == OFFSETS_TOPIC and code is ErrorCode.not_leader_or_follower:  # its log cannot be read
+        return True
+    return code in (ErrorCode.kafka_storage_error, ErrorCode.unknown_topic_or_partition)
+
+
+class PendingMarkers:
+    """The markers of one decision. ``left``: the partitions without their marker.
+
+    ``is_delayed``: the coordinator knows that markers are late.
+
+    A partition that knows newer epochs refuses this marker, and the transaction stays prepared. In Kafka it stays so
+    for ever. Here the transaction is overdue from ``overdue_ms`` on. Then the partition counts as done if the
+    transaction is not open there. If the transaction is open there, the marker gets the coordinator epoch that the
+    partition knows.
+
+    In Kafka, this epoch protects a transaction from an old coordinator after a new one has decided for the same id.
+    This broker is the only coordinator, and the decision is in its log. So a larger epoch comes from a tool or from the
+    cluster that had the directory before.
+    """
+
+    def __init__(self, writer: MarkerWriter, markers: Markers, coordinator_epoch: int, overdue_ms: int) -> None:
+        self.markers = markers
+        self.left = set(markers.partitions)
+        self.is_delayed = False
+        self._is_cancelled = False
+        self._refused: set[Partition] = set()
+        self._offline: set[Partition] = set()
+        self._refused_again_ms = 0
+        self._overdue_ms = overdue_ms
+        self._writer = writer
+        self._attempts = 0
+        self._left_before = len(self.left)
+        producer_id, epoch = markers.producer
+        self._marker = EndTransactionMarker(producer_id, epoch, coordinator_epoch, markers.commit, markers.version)
+
+    def cancel(self) -> None:
+        """Ends all attempts: the shard was unloaded, or has announced the decision again."""
+        self._is_cancelled = True
+
+    def retry_ms(self) -> int:
+        """Returns the time until the next attempt. It grows, because a partition may be offline for days."""
+        if self.left <= self._refused:
+            return self._writer.refused_retry_ms
+        if len(self.left) < self._left_before:
+            self._attempts, self._left_before = 0, len(self.left)
+        delay_ms = min(self._writer.retry_ms << self._attempts, MAX_RETRY_MS)
+        if delay_ms < MAX_RETRY_MS:
+            self._attempts += 1
+        return delay_ms
+
+    def are_held(self) -> bool:
+        """Whether each partition of ``left`` is offline or has refused its marker, so that no short wait helps."""
+        if not self.left <= self._refused | self._offline:
+            return False
+        # A group coordinator that has failed and loads again gives the same error as one that cannot read its log.
+        return all(self._writer.load_end(partition) is None for partition in self._offline)
+
+    def write(self, now_ms: int, on_end: Callable[[], None]) -> Generator[None, None, None]:
+        """Writes the missing markers in steps, and then calls ``on_end``. Waits for partitions that load."""
+        waiting = 1  # for the end of this generator
+        skipped = self._skipped(now_ms)
+
+        def count_down() -> None:
+            nonlocal waiting
+            waiting -= 1
+            if not waiting:
+                on_end()
+
+        def note(partition: Partition, code: ErrorCode) -> None:
+            self._note(partition, code)
+            count_down()
+
+        def write_marker(partition: Partition, _: None = None) -> None:
+            if not self._is_cancelled:
+                marker = self._marker_for(now_ms, partition)
+                self._writer.write_marker(partition, marker).then(partial(note, partition))
+
+        for partition in (yield from sorted_in_steps(self.left - skipped)):
+            if self._is_cancelled:
+                return
+            if self._writer.exists(partition) and not self._is_ended(now_ms, partition):
+                waiting += 1
+                load_end = self._writer.load_end(partition)
+                if load_end is None:
+                    write_marker(partition)
+                else:
+                    load_end.then(partial(write_marker, partition))
+            else:
+                self.left.discard(partition)
+            yield
+        count_down()
+
+    def _skipped(self, now_ms: int) -> frozenset[Partition]:
+        """Returns the refused partitions whose next attempt is later."""
+        if now_ms < self._refused_again_ms:
+            return frozenset(self._refused)
+        self._refused_again_ms = now_ms + self._writer.refused_retry_ms
+        return frozenset()
+
+    def _is_overdue(self, now_ms: int, partition: Partition) -> bool:
+        return partition in self._refused and now_ms >= self._overdue_ms
+
+    def _is_ended(self, now_ms: int, partition: Partition) -> bool:
+        return self._is_overdue(now_ms, partition) and not self._writer.needs_marker(partition, self._marker)
+
+    def _marker_for(self, now_ms: int, partition: Partition) -> EndTransactionMarker:
+        """Returns the marker of a partition. In an overdue transaction, it has the coordinator epoch of the partition.
+
+        A refusal because of the producer's epoch stays: the marker would end a transaction that has no decision.
+        """
+        if not self._is_overdue(now_ms, partition):
+            return self._marker
+        known = self._writer.known_coordinator_epoch(partition, self._marker.producer_id)
+        return self._marker._replace(coordinator_epoch=max(known, self._marker.coordinator_epoch))
+
+    def _note(self, partition: Partition, code: ErrorCode) -> None:
+        if _is_offline(partition, code):
+            self._offline.add(partition)
+        else:
+            self._offline.discard(partition)
+        if code is ErrorCode.none:
+            self.left.discard(partition)
+        elif code in REFUSALS and partition not in self._refused:
+            self._refused.add(partition)
+            producer_id, epoch = self.markers.producer
+            log.error(
+                "%s-%d refuses the marker of producer %d with epoch %d: %s; transactional id %r stays prepared (%s)",
+                *partition, producer_id, epoch, code.name, self.markers.transactional_id, _REMEDIES[code],
+            )  # fmt: skip

@@ -1,0 +1,96 @@
+"""The runtime of transactional ids, which ``transaction_coordinator`` registers. Its log is ``__transaction_state``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from odradek.broker.coordinators.transaction_markers import MarkerWriter, PendingMarkers
+from odradek.broker.coordinators.transaction_runs import TransactionRuns
+from odradek.coordinator.runtime import Environment, Runtime
+from odradek.core.deferred import Deferred
+from odradek.core.effects import Request
+from odradek.core.errors import ErrorCode
+from odradek.core.ids import TRANSACTION_TOPIC
+from odradek.transactions.config import TransactionConfig
+from odradek.transactions.messages import Markers, MarkersDelayed, MarkersWritten, Partition
+from odradek.transactions.shard import TransactionShard
+
+
+class TransactionRuntime(Runtime[TransactionShard]):
+    """The runtime of transactional ids. ``markers`` writes the markers of each decision that a shard announces."""
+
+    def __init__(
+        self,
+        config: TransactionConfig,
+        environment: Environment,
+        *,
+        new_producer_id: Callable[[], int],
+        version: Callable[[], int],
+        markers: MarkerWriter,
+    ) -> None:
+        self.config = config
+        super().__init__(
+            TRANSACTION_TOPIC,
+            lambda batch_bytes: TransactionShard(config, new_producer_id, version, batch_bytes),
+            environment,
+            TransactionRuns,
+        )
+        self.markers = markers
+        self._call_at = environment.call_at
+        self._pending: dict[tuple[int, str], PendingMarkers] = {}
+
+    def ask(self, transactional_id: str, request: Request) -> Deferred[Any]:
+        """Passes a request to the shard of a transactional id. An empty id is refused in any state of the broker."""
+        if not transactional_id:
+            return Deferred.of(request.error_reply(ErrorCode.invalid_request))
+        return self.submit(self.partition_of(transactional_id), request)
+
+    def on_announced(self, index: int, value: Markers) -> None:
+        """Writes the markers of a decision. A load may announce the same decision again."""
+        overdue_ms = value.decided_ms + self.config.max_timeout_ms
+        pending = PendingMarkers(self.markers, value, self.markers.coordinator_epoch(index), overdue_ms)
+        key = index, value.transactional_id
+        self._forget(key)
+        self._pending[key] = pending
+        self._write(key, pending)
+
+    def _write(self, key: tuple[int, str], pending: PendingMarkers) -> None:
+        if self._pending.get(key) is pending:
+            self.start(pending.write(self.clock(), lambda: self._on_written(key, pending)))
+
+    def _on_written(self, key: tuple[int, str], pending: PendingMarkers) -> None:
+        """Reports the markers, or tries the missing ones again later."""
+        if self._pending.get(key) is not pending:
+            return
+        index, transactional_id = key
+        if not pending.left:
+            del self._pending[key]
+            self.submit(index, MarkersWritten(transactional_id, pending.markers.producer))
+        else:  # a group coordinator that has failed begins its load in this tick
+            self.call_soon(lambda: self._try_later(key, pending))
+
+    def _try_later(self, key: tuple[int, str], pending: PendingMarkers) -> None:
+        if self._pending.get(key) is not pending:
+            return
+        if not pending.is_delayed and pending.are_held():
+            pending.is_delayed = True
+            index, transactional_id = key
+            self.submit(index, MarkersDelayed(transactional_id, pending.markers.producer))
+        self._call_at(self.clock() + pending.retry_ms(), lambda: self._write(key, pending))
+
+    def unmarked_partitions(self, transactional_id: str) -> Collection[Partition] | None:
+        """Returns the partitions that still need the marker of a decision; None if no decision is pending."""
+        pending = self._pending.get((self.partition_of(transactional_id), transactional_id))
+        return None if pending is None else pending.left
+
+    def unload(self, index: int) -> None:
+        """Removes the shard and forgets its decisions: the next load announces them again."""
+        for key in [key for key in self._pending if key[0] == index]:
+            self._forget(key)
+        super().unload(index)
+
+    def _forget(self, key: tuple[int, str]) -> None:
+        pending = self._pending.pop(key, None)
+        if pending is not None:
+            pending.cancel()

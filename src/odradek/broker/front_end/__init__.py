@@ -1,0 +1,1 @@
+"""Connections: frames in, requests to their handlers, replies out."""

@@ -1,0 +1,567 @@
+"""A client's connection: it reads frames and writes the replies in the order of the requests.
+
+In each tick of the event loop, a connection serves its requests for one share (broker/loop/scheduler). If requests
+remain, the connection waits in the scheduler's queue, and meanwhile reads little from its socket.
+
+Memory is bounded. A connection does not read while too many requests, or too many bytes of requests, wait for replies.
+It does not read while too many bytes of replies wait for an earlier reply, or while the client does not read them. An
+error closes only this connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from odradek.broker.front_end.transport import REFUSALS, FileSender, takes_spare
+from odradek.broker.limits.reply_memory import Hangup
+from odradek.broker.limits.request_memory import SMALL_REQUEST_BYTES
+from odradek.core.deferred import Deferred
+from odradek.storage.slice import Slice
+from odradek.wire.chunks import FILE_FROM_BYTES, Chunk, joined
+from odradek.wire.frames import FrameError, FrameReader
+
+if TYPE_CHECKING:
+    from odradek.broker.handlers.api import Abandonable, Client
+    from odradek.broker.limits.quotas import Quotas
+    from odradek.broker.limits.reply_memory import ReplyMemory
+    from odradek.broker.limits.request_memory import RequestMemory
+    from odradek.broker.loop.scheduler import Scheduler, Task
+    from odradek.broker.settings.config import BrokerConfig
+
+log = logging.getLogger("odradek.broker")
+
+MAX_IN_FLIGHT = 1000
+MAX_IN_FLIGHT_BYTES = 64 << 20
+MAX_READY_BYTES = 64 << 20
+MAX_PARKED_PARTITIONS = 10_000
+"""The limit for partitions in the waiting requests of one connection (broker/partitions/purgatory)."""
+MAX_WAITING_BYTES = 64 << 10
+"""The limit for received requests that wait for a share. Above it, reading stops."""
+SHARE_BYTES = 1 << 20
+"""The limit for bytes that one connection receives in a tick of the event loop."""
+FULL_READ_BYTES = 256_000
+"""The size of a full read: uvloop's read buffer, slightly less than asyncio's. After a full read, libuv reads again at
+once."""
+WRITE_BUFFER_BYTES = 1 << 20
+REPLY_DELAY_S = 0.005
+"""The longest time in seconds that replies wait for later replies, to be written together. They wait only while the
+connection has requests that wait for another share."""
+_JOIN_BELOW = FILE_FROM_BYTES
+
+
+class FastPath(Protocol):
+    """Serves several requests at the head of a backlog together."""
+
+    def take(self, backlog: deque[bytes], room: int, until_s: float) -> tuple[Any, list[Any]] | None:
+        """Returns a plan for the requests at the head, at most ``room``, and their contents. ``submit`` takes both.
+
+        Returns None if each request has to be served alone.
+        """
+
+    def submit(self, planned: Any, requests: list[Any], send: Callable[[list[bytes]], None]) -> None:
+        """Serves the requests that ``take`` has returned. ``send`` gets their replies, now or later."""
+
+
+class Host(Protocol):
+    """The parts of a broker that its connections use."""
+
+    config: BrokerConfig
+    scheduler: Scheduler
+    quotas: Quotas
+    request_memory: RequestMemory
+    reply_memory: ReplyMemory
+
+    def admit(self, connection: Connection, host: str) -> bool:
+        """Registers a new connection. Returns False if a limit is reached or the broker stops."""
+
+    def remove(self, connection: Connection) -> None:
+        """Removes a closed connection."""
+
+    def fast_path(self, frame: bytes) -> FastPath | None:
+        """Returns the fast path for requests of the frame's API, or None."""
+
+    def dispatch(self, frame: bytes, connection: Client) -> list[Chunk] | Deferred[list[Chunk] | None]:
+        """Serves a request. Raises ValueError (FrameError is one), Hangup."""
+
+
+class _Slot:
+    """The place of one or several replies in the order of replies. ``chunks`` is ``None`` until they are ready."""
+
+    __slots__ = ("chunks", "request_bytes", "requests")
+
+    def __init__(self, request_bytes: int, requests: int = 1) -> None:
+        self.chunks: Sequence[Chunk] | None = None
+        self.request_bytes = request_bytes
+        self.requests = requests
+
+
+class Connection(asyncio.Protocol):
+    """The asyncio protocol of a client. When the connection closes, it abandons the waiting requests in ``parked``."""
+
+    # With more than thirty attributes and without slots, CPython makes an unshared dictionary for each connection.
+    __slots__ = (
+        "_backlog",
+        "_closing",
+        "_delayed_until_s",
+        "_files",
+        "_flush_due",
+        "_has_long_reply",
+        "_holds_memory",
+        "_host",
+        "_idle_timer",
+        "_in_flight",
+        "_in_flight_bytes",
+        "_is_lost",
+        "_is_read_on",
+        "_last_active_s",
+        "_loop",
+        "_may_receive",
+        "_mute_timer",
+        "_muted_until_s",
+        "_queued",
+        "_reader",
+        "_reading",
+        "_ready_bytes",
+        "_share_bytes",
+        "_share_ends_s",
+        "_slots",
+        "_task",
+        "_transport",
+        "_unsent_bytes",
+        "_waiting_bytes",
+        "_writable",
+        "client_host",
+        "local_host",
+        "parked",
+        "parked_partitions",
+        "sends_files",
+    )  # fmt: skip
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._loop = asyncio.get_running_loop()
+        self._reader = FrameReader(host.config.socket_request_max_bytes)
+        self._backlog: deque[bytes] = deque()
+        self._slots: deque[_Slot] = deque()
+        self._in_flight = 0
+        self._in_flight_bytes = 0
+        self._ready_bytes = 0
+        self._unsent_bytes = 0
+        self._writable = True
+        self._reading = True
+        self._delayed_until_s = 0.0  # when the waiting replies are written; 0: no reply waits
+        self._holds_memory = False
+        self._may_receive = True  # set by broker/limits/request_memory
+        self._queued = False  # in the scheduler's queue
+        self._is_read_on = False  # whether the next received bytes belong to the same tick as the last ones
+        self._share_ends_s = 0.0
+        self._share_bytes = 0
+        self._waiting_bytes = 0
+        self._task: Task[Any] | None = None
+        self._has_long_reply = False
+        self._closing = False
+        self._is_lost = False
+        self._flush_due = False
+        self._last_active_s = 0.0
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._muted_until_s = 0.0
+        self._mute_timer: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self._files: FileSender | None = None  # made for the first reply that contains a file part
+        self.sends_files = False
+        self.parked: set[Abandonable] = set()
+        self.parked_partitions = 0
+        self.client_host = ""
+        self.local_host = ""
+
+    # --- callbacks of asyncio -----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        local = transport.get_extra_info("sockname")
+        peer_host = str(peer[0]) if peer else ""
+        self.client_host = f"/{peer_host}"
+        self.local_host = str(local[0]) if local else ""
+        is_one_too_many = takes_spare(transport)
+        if is_one_too_many:
+            REFUSALS.note(self.client_host)
+        if is_one_too_many or not self._host.admit(self, peer_host):
+            self._closing = True
+            transport.abort() if isinstance(transport, asyncio.WriteTransport) else transport.close()
+            return
+        if hold_ms := self._host.quotas.count_connection(peer_host):
+            log.info("refused a connection from %s: the quota connection_creation_rate is exceeded", self.client_host)
+            self._closing = True
+            self._transport.pause_reading()
+            self._mute_timer = self._loop.call_later(hold_ms / 1000, self._transport.abort)
+            return
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self.sends_files = FileSender.possible(transport)
+        self._last_active_s = self._loop.time()
+        self._watch_idleness()
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        self._last_active_s = self._loop.time()
+        scheduler = self._host.scheduler
+        share_ends_s = scheduler.begin_share()
+        size = len(data)
+        if self._is_read_on:
+            share_ends_s = self._share_ends_s
+            self._share_bytes += size
+        else:
+            self._share_ends_s = share_ends_s
+            self._share_bytes = size
+        self._is_read_on = size >= FULL_READ_BYTES
+        self._waiting_bytes = self._waiting_bytes + size if self._backlog else size
+        reader = self._reader
+        try:
+            self._backlog.extend(reader.feed(data))
+        except FrameError as error:
+            # The frames before the invalid bytes are still served.
+            log.info("closing the connection from %s: %s", self.client_host, error)
+            self._closing = True
+        unfinished = reader.buffered
+        if unfinished > SMALL_REQUEST_BYTES or self._holds_memory:
+            self._holds_memory = unfinished > SMALL_REQUEST_BYTES
+            self._may_receive = self._host.request_memory.update(self, unfinished)
+        if not self._queued and (
+            self._serve_backlog(share_ends_s) or (self._share_bytes >= SHARE_BYTES and not self._closing)
+        ):
+            self._queue()
+        self._read_or_pause()
+        scheduler.end_share()
+
+    def eof_received(self) -> bool | None:
+        return False
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._last_active_s = self._loop.time()
+        if self._files is not None:
+            self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+            self._files.transport_drained()
+        self.serve_waiting()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._is_lost = self._closing = True
+        for timer in (self._idle_timer, self._mute_timer):
+            if timer is not None:
+                timer.cancel()
+        if self._files is not None:
+            self._files.close()
+        if self._holds_memory:
+            self._host.request_memory.release(self)
+        if self._has_long_reply:
+            self._host.reply_memory.release(self)
+        self._backlog.clear()
+        self._slots.clear()
+        parked, self.parked = self.parked, set()
+        for request in parked:
+            request.abandon()
+        self._host.remove(self)
+
+    # --- serving ------------------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request waits for its reply, or a reply is not fully sent."""
+        return bool(self._slots or self._backlog or self._sending or self._transport.get_write_buffer_size())
+
+    @property
+    def _sending(self) -> bool:
+        """Whether a file part, or a chunk after it, waits for the client."""
+        return self._files is not None and self._files.busy
+
+    def serve_waiting(self) -> None:
+        """Serves the waiting requests, now or in a share of a later tick."""
+        if not self._queued and not self._is_lost:
+            scheduler = self._host.scheduler
+            if self._serve_backlog(scheduler.begin_share()):
+                self._queue()
+            self._read_or_pause()
+            scheduler.end_share()
+
+    def _queue(self) -> None:
+        self._queued = True
+        self._host.scheduler.add(self)
+
+    def run_share(self, until_s: float) -> bool:
+        if self._is_lost:
+            return False
+        self._is_read_on = False
+        self._queued = self._serve_backlog(until_s)
+        self._read_or_pause()
+        return self._queued
+
+    def _serve_backlog(self, until_s: float) -> bool:
+        """Serves requests until the share ends or there is no room for their replies.
+
+        Returns whether only the share's time ran out. If room is missing, the event that makes room calls
+        ``serve_waiting``.
+        """
+        backlog, clock, fast_path = self._backlog, self._host.scheduler.clock, self._host.fast_path
+        while True:
+            while backlog and self._has_room() and clock() < until_s:
+                path = fast_path(backlog[0])
+                if path is None or not self._serve_together(path, until_s):
+                    self._serve(backlog.popleft())
+                if self._ready_bytes > _JOIN_BELOW:
+                    self._flush()
+            if backlog and self._has_room() and self._may_delay_replies(clock()):
+                return True
+            self._delayed_until_s = 0.0
+            self._flush()
+            # A written reply may have made room.
+            if not backlog or not self._has_room():
+                return False
+            if clock() >= until_s:
+                return True
+
+    def _may_delay_replies(self, now_s: float) -> bool:
+        """Returns whether replies may wait for those of the next share. One write of many replies costs less."""
+        if not self._delayed_until_s:
+            self._delayed_until_s = now_s + REPLY_DELAY_S
+        return now_s < self._delayed_until_s
+
+    def _has_room(self) -> bool:
+        return (
+            self._writable
+            and (self._files is None or not self._files.busy)
+            and self._in_flight < MAX_IN_FLIGHT
+            and self._in_flight_bytes < MAX_IN_FLIGHT_BYTES
+            and self._ready_bytes < MAX_READY_BYTES
+            and not self._is_lost
+            and self._mute_timer is None
+            and self._task is None
+            and self.parked_partitions < MAX_PARKED_PARTITIONS
+        )
+
+    def pause_for(self, task: Task[Any]) -> None:
+        """Serves no later request until ``release``, because ``task`` needs several shares for its request."""
+        self._task = task
+        self.parked.add(task)
+
+    def release(self, task: Task[Any]) -> None:
+        if self._task is task:  # a middleware may have started another task instead
+            self._task = None
+        self.parked.discard(task)
+
+    def _serve_together(self, fast_path: FastPath, until_s: float) -> bool:
+        """Serves requests at the head of the backlog together. Returns False if the fast path cannot serve them.
+
+        Requests for which this share has no time are served together in the next share.
+        """
+        backlog = self._backlog
+        run = fast_path.take(backlog, MAX_IN_FLIGHT - self._in_flight, until_s)
+        if run is None:
+            return False
+        planned, requests = run
+        count = len(requests)
+        slot = _Slot(count * len(backlog[0]), count)
+        for _ in range(count):
+            backlog.popleft()
+        self._slots.append(slot)
+        self._in_flight += count
+        self._in_flight_bytes += slot.request_bytes
+        fast_path.submit(planned, requests, lambda chunks: self._reply_later(slot, chunks))
+        return True
+
+    def _serve(self, frame: bytes) -> None:
+        try:
+            reply = self._host.dispatch(frame, self)
+        except (FrameError, Hangup, ValueError) as error:
+            self._hang_up(str(error))
+            return
+        except Exception:
+            log.exception("a request from %s could not be served", self.client_host)
+            self._hang_up("a request failed with the unexpected error above")
+            return
+        if type(reply) is list and not (self._slots or self._backlog or self._sending) and self._write_short(reply):
+            return
+        slot = _Slot(len(frame))
+        self._slots.append(slot)
+        self._in_flight += 1
+        self._in_flight_bytes += slot.request_bytes
+        if isinstance(reply, Deferred):
+            reply.then(lambda chunks: self._reply_later(slot, chunks))
+        else:
+            self._reply(slot, reply)
+
+    def _write_short(self, reply: list[Chunk]) -> bool:
+        """Writes a reply if it is short. No other reply may wait before it. Returns whether it was short."""
+        size = sum(map(len, reply))
+        if size >= _JOIN_BELOW:
+            return False
+        if size:
+            packed: list[Any] = reply  # such a short reply contains no file part
+            self._transport.write(packed[0] if len(packed) == 1 else b"".join(packed))
+        return True
+
+    def _reply(self, slot: _Slot, chunks: Sequence[Chunk]) -> None:
+        slot.chunks = chunks
+        self._ready_bytes += sum(map(len, chunks))
+
+    def _reply_later(self, slot: _Slot, chunks: Sequence[Chunk] | None) -> None:
+        if self._is_lost:
+            return
+        if chunks is None:
+            self._transport.abort()
+            return
+        self._reply(slot, chunks)
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush_and_serve)
+
+    def _flush_and_serve(self) -> None:
+        self._flush_due = False
+        if not self._is_lost:
+            self._flush()
+            if self._backlog or not self._reading:
+                self.serve_waiting()
+
+    def _flush(self) -> None:
+        """Writes the replies that are ready, up to the first one that is not."""
+        slots = self._slots
+        if not slots and not self._closing:
+            return
+        out: list[Chunk] = []
+        while slots and slots[0].chunks is not None:
+            slot = slots.popleft()
+            self._in_flight -= slot.requests
+            self._in_flight_bytes -= slot.request_bytes
+            out.extend(slot.chunks or ())
+        if out:
+            size = sum(map(len, out))
+            self._ready_bytes -= size
+            self._last_active_s = self._loop.time()
+            if self._sending:
+                self._send_files(out)
+            elif size < _JOIN_BELOW:
+                self._transport.write(b"".join(cast(list[bytes], out)))  # such a short reply contains no file part
+            elif any(isinstance(chunk, Slice) for chunk in out):
+                self._send_files(out)
+            else:
+                self._transport.writelines(cast(list[bytes], out))
+        if self._closing and not slots and not self._backlog and not self._is_lost and not self._sending:
+            self._transport.close()
+
+    def _send_files(self, out: list[Chunk]) -> None:
+        if self._files is None:
+            try:
+                self._files = FileSender(
+                    self._loop, self._transport, on_room=self.serve_waiting, on_progress=self._note_activity
+                )
+            except OSError:  # no file descriptor is left: the records are read and copied instead
+                self.sends_files = False
+                self._transport.write(joined(out))
+                return
+        self._files.send(out)
+
+    def _note_activity(self) -> None:
+        self._last_active_s = self._loop.time()
+
+    def _read_or_pause(self) -> None:
+        backlog, queued = self._backlog, self._queued
+        has_space = self._waiting_bytes < MAX_WAITING_BYTES if queued and backlog else not backlog and not queued
+        should_read = has_space and self._may_receive and not self._closing and self._has_room()
+        if should_read != self._reading and not self._is_lost:
+            self._reading = should_read
+            if should_read:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    # --- long replies (broker/limits/reply_memory) --------------------------------------------------------------------
+
+    def begin_long_reply(self) -> None:
+        self._has_long_reply = True
+        self._host.reply_memory.begin(self)
+
+    def count_reply(self, size: int) -> None:
+        self._has_long_reply = True
+        self._host.reply_memory.add(self, size)
+
+    def grow_reply(self, size: int) -> None:
+        self._host.reply_memory.grow(self, size)
+
+    @property
+    def is_making_reply(self) -> bool:
+        return self._task is not None
+
+    @property
+    def unsent_bytes(self) -> int:
+        files = 0 if self._files is None else self._files.unsent_bytes
+        return self._ready_bytes + self._transport.get_write_buffer_size() + files
+
+    def mute(self, duration_ms: int) -> None:
+        """Reads and serves no request for ``duration_ms``, as Kafka does with a throttled client. Earlier requests get
+        their replies."""
+        until_s = self._loop.time() + duration_ms / 1000
+        if until_s <= self._muted_until_s or self._is_lost:
+            return
+        if self._mute_timer is not None:
+            self._mute_timer.cancel()
+        self._muted_until_s = until_s
+        self._mute_timer = self._loop.call_at(until_s, self._unmute)
+        if not self._backlog:
+            self._read_or_pause()
+
+    def _unmute(self) -> None:
+        self._mute_timer = None
+        self._last_active_s = self._loop.time()
+        self.serve_waiting()
+
+    def receive_more(self) -> None:
+        """Continues to read a request for which there is memory again (broker/limits/request_memory)."""
+        self._may_receive = True
+        self._read_or_pause()
+
+    # --- ending -------------------------------------------------------------------------------------------------
+
+    def _hang_up(self, reason: str) -> None:
+        """Stops reading. The connection closes when all earlier requests have their replies."""
+        log.info("closing the connection from %s: %s", self.client_host, reason)
+        self._closing = True
+        self._backlog.clear()
+
+    def close(self) -> None:
+        """Closes the connection when the requests that it has begun have their replies.
+
+        The broker calls this when it stops."""
+        self._closing = True
+        self._backlog.clear()
+        for request in tuple(self.parked):
+            wake = getattr(request, "wake", None)
+            if wake is not None:
+                wake()
+        self._flush()
+
+    def abort(self) -> None:
+        if not self._is_lost:
+            self._transport.abort()
+
+    def _watch_idleness(self) -> None:
+        """Closes an idle connection, even while one of its requests waits for the reply, as Kafka does."""
+        limit_s = self._host.config.connections_max_idle_ms / 1000
+        if limit_s <= 0:
+            return
+        unsent = self._transport.get_write_buffer_size()
+        if unsent != self._unsent_bytes:  # the client has received a part of a long reply since the last check
+            self._unsent_bytes = unsent
+            self._note_activity()
+        idle_s = self._loop.time() - self._last_active_s
+        if idle_s >= limit_s:
+            log.info("closing the connection from %s: it was idle for %.0f s", self.client_host, idle_s)
+            self._transport.abort()
+            return
+        self._idle_timer = self._loop.call_later(max(limit_s - idle_s, 1.0), self._watch_idleness)

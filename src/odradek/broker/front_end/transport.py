@@ -1,0 +1,204 @@
+"""Replies that contain file parts: ``sendfile`` copies the records from the page cache to the socket.
+
+``FileSender`` writes to a duplicate of the transport's socket. To keep the order of the bytes, it writes only while the
+transport has no bytes to write. Unsent chunks wait. A waiting file part needs no memory, whatever its size. For the
+choice of ``sendfile`` over mapped files, see docs/benchmarks/mechanisms.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import cast
+
+from odradek.storage.descriptors import SHARED, is_spare
+from odradek.storage.slice import Slice
+from odradek.wire.chunks import Chunk
+
+log = logging.getLogger("odradek.broker")
+
+TICK_BYTES = 4 << 20
+"""The limit for the bytes to one client before other clients are served."""
+
+_MORE = getattr(socket, "MSG_MORE", 0)
+_FILE_ERRORS = frozenset(
+    getattr(errno, name)
+    for name in ("EIO", "EBADF", "ENODEV", "ENXIO", "EUCLEAN", "ESTALE")
+    if hasattr(errno, name)  # macOS has no EUCLEAN, Windows no ESTALE
+)
+
+
+class Refusals:
+    """Warns of refused connections, at most once in a minute."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._next_s = 0.0
+
+    def note(self, host: str) -> None:
+        """Counts a connection for which no descriptor is left."""
+        self._count += 1
+        now_s = time.monotonic()
+        if now_s >= self._next_s:
+            log.warning(
+                "no file descriptor is left for connections: %d refused since the last such line, now one from %s; "
+                "raise the limit of open files (ulimit -n)", self._count, host,
+            )  # fmt: skip
+            self._count, self._next_s = 0, now_s + REFUSALS_S
+
+
+REFUSALS_S = 60.0
+REFUSALS = Refusals()
+"""The refusals of this process: its connections share the descriptors."""
+
+
+def takes_spare(transport: asyncio.BaseTransport) -> bool:
+    """Returns whether a new connection uses one of the last file descriptors, and no log file could be closed."""
+    own = transport.get_extra_info("socket")
+    return hasattr(own, "fileno") and is_spare(own.fileno()) and not SHARED.make_room()
+
+
+class FileSender:
+    """The sender of file parts for one connection. It is ``busy`` until all chunks are written.
+
+    Chunks that do not fit into the socket during ``send`` are written later. Then the sender calls ``on_progress()``
+    whenever the socket has accepted some bytes, and ``on_room()`` when all chunks are written. On an error the sender
+    aborts the transport. The owner calls ``close`` in ``connection_lost``, and ``transport_drained`` in
+    ``resume_writing``. The constructor raises OSError if there is no file descriptor for the duplicate socket.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        transport: asyncio.Transport,
+        *,
+        on_room: Callable[[], None],
+        on_progress: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._transport = transport
+        self._on_room = on_room
+        self._on_progress = on_progress
+        # A duplicate, because asyncio allows no second writer on the transport's own descriptor.
+        self._socket = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+        if is_spare(self._socket.fileno()) and not SHARED.make_room():
+            self._socket.close()
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        self._socket.setblocking(False)
+        self._waiting: deque[Chunk] = deque()
+        self._sent = 0  # bytes of the first waiting chunk
+        self._watching = False
+        self._behind_transport = False
+        self._failed = False
+
+    @staticmethod
+    def possible(transport: asyncio.BaseTransport) -> bool:
+        """Returns whether file parts can be sent to this client: a plain socket, and a system with ``sendfile``."""
+        return (
+            hasattr(os, "sendfile")
+            and transport.get_extra_info("sslcontext") is None
+            and hasattr(transport.get_extra_info("socket"), "fileno")
+        )
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def unsent_bytes(self) -> int:
+        return sum(map(len, self._waiting)) - self._sent
+
+    def send(self, chunks: list[Chunk]) -> None:
+        """Writes the chunks after all earlier ones, now or when the socket accepts them."""
+        if self._failed:
+            return
+        was_busy = self.busy
+        self._waiting.extend([chunk for chunk in chunks if len(chunk)])
+        if was_busy or not self._waiting:
+            return
+        if self._transport.get_write_buffer_size():
+            # The chunks follow when the transport's buffer is empty. With this limit, the transport reports that.
+            self._behind_transport = True
+            self._transport.set_write_buffer_limits(high=0)
+        else:
+            self._write()
+
+    def transport_drained(self) -> None:
+        """Continues after the transport has written its buffer."""
+        if self._behind_transport:
+            self._behind_transport = False
+            self._on_writable()
+
+    def close(self) -> None:
+        """Drops the waiting chunks and closes the duplicate socket."""
+        self._failed = True
+        self._watch(False)
+        self._waiting.clear()
+        self._socket.close()
+
+    def _on_writable(self) -> None:
+        before = len(self._waiting), self._sent
+        self._write()
+        if self._failed:
+            return
+        if before != (len(self._waiting), self._sent):
+            self._on_progress()
+        if not self._waiting:
+            self._on_room()
+
+    def _write(self) -> None:
+        """Writes until the socket is full, at most about ``TICK_BYTES``. Watches the socket if chunks remain."""
+        left = TICK_BYTES
+        waiting = self._waiting
+        while waiting and left > 0 and not self._failed:
+            chunk = waiting[0]
+            try:
+                size = self._write_file(chunk) if isinstance(chunk, Slice) else self._write_bytes(cast(bytes, chunk))
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError as error:
+                self._fail(chunk, error)
+                return
+            left -= size
+            self._sent += size
+            if self._sent == len(chunk):
+                waiting.popleft()
+                self._sent = 0
+        self._watch(bool(waiting) and not self._failed)
+
+    def _write_bytes(self, chunk: bytes | bytearray | memoryview) -> int:
+        more = _MORE if len(self._waiting) > 1 else 0
+        return self._socket.send(memoryview(chunk)[self._sent :], more)
+
+    def _write_file(self, part: Slice) -> int:
+        size = part.send(self._socket.fileno(), self._sent)
+        if not size:
+            # The segment was truncated, and the reply's length is already sent.
+            log.warning("closing a connection: a log segment was truncated while a reply with its records was sent")
+            self._abort()
+        return size
+
+    def _fail(self, chunk: Chunk, error: OSError) -> None:
+        if isinstance(chunk, Slice) and error.errno in _FILE_ERRORS:
+            chunk.report_failure(error)
+        self._abort()
+
+    def _abort(self) -> None:
+        self._failed = True
+        self._watch(False)
+        self._waiting.clear()
+        self._transport.abort()
+
+    def _watch(self, is_needed: bool) -> None:
+        if is_needed != self._watching:
+            self._watching = is_needed
+            if is_needed:
+                self._loop.add_writer(self._socket.fileno(), self._on_writable)
+            else:
+                self._loop.remove_writer(self._socket.fileno())

@@ -1,0 +1,205 @@
+"""The types of handlers: the context of a request, the services of the broker, and the kinds of replies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Protocol
+    from uuid import UUID
+
+    from odradek.broker.coordinators.group_runtime import GroupRuntime
+    from odradek.broker.coordinators.registry import Coordinators
+    from odradek.broker.limits.quotas import Quotas
+    from odradek.broker.limits.request_elements import RequestElements
+    from odradek.broker.limits.request_memory import RequestMemory
+    from odradek.broker.loop.leftovers import Leftovers
+    from odradek.broker.loop.scheduler import Scheduler, Steps, Task
+    from odradek.broker.loop.workers import Workers
+    from odradek.broker.metadata.controller import Controller
+    from odradek.broker.metadata.image import CatalogImage
+    from odradek.broker.metadata.producer_ids import ProducerIds
+    from odradek.broker.partitions.fetch_sessions import FetchSessions
+    from odradek.broker.partitions.partition import Partition
+    from odradek.broker.partitions.purgatory import Purgatory
+    from odradek.broker.settings.config import BrokerConfig
+    from odradek.core.deferred import Deferred
+    from odradek.wire.chunks import Chunk
+    from odradek.wire.frames import RequestHead
+
+Reply = Mapping[str, Any] | bytes | list["Chunk"] | None
+Handle = Callable[[Any, "Context", Any], "Reply | Deferred[Reply] | Steps[Reply]"]
+ANONYMOUS = "ANONYMOUS"
+"""Kafka's user name for a client that has not authenticated."""
+
+
+class Context:
+    """A request's header and connection. ``client_host`` has Kafka's format, an address after a slash.
+
+    ``throttle_ms`` is the throttle time in the reply (broker/limits/quotas). A handler that works in shares
+    (broker/loop/scheduler) sets ``must_finish`` while it has to continue even if its client disconnects.
+    ``elements``: the number of the message's elements, if it is not small.
+    """
+
+    __slots__ = (
+        "_is_reply_long", "api_key", "client_host", "client_id", "connection", "elements", "must_finish",
+        "request_bytes", "throttle_ms", "user", "version",
+    )  # fmt: skip
+
+    def __init__(self, head: RequestHead, connection: Client, request_bytes: int = 0) -> None:
+        self.api_key = head.api_key
+        self.version = head.version
+        self.client_id = head.client_id
+        self.client_host = connection.client_host
+        self.connection = connection
+        self.request_bytes = request_bytes
+        self.user = ANONYMOUS
+        self.throttle_ms = 0
+        self.must_finish = False
+        self.elements = 0
+        self._is_reply_long = False
+
+    def grow_reply(self, size: int) -> None:
+        """Counts ``size`` more bytes of a long reply while a handler makes it.
+
+        Raises Hangup if the reply gets too long or there is no memory for it.
+        """
+        if not self._is_reply_long:
+            self._is_reply_long = True
+            self.connection.begin_long_reply()
+        self.connection.grow_reply(size)
+
+    def count_reply(self, size: int) -> None:
+        """Counts a finished reply that ``grow_reply`` has not counted. Raises Hangup if there is no memory for it."""
+        if not self._is_reply_long:
+            self.connection.count_reply(size)
+
+    def throttle(self, duration_ms: int) -> None:
+        """Mutes the connection for ``duration_ms`` and reports this in the reply. The longest duration counts."""
+        if duration_ms > self.throttle_ms:
+            self.throttle_ms = duration_ms
+            self.connection.mute(duration_ms)
+
+
+if TYPE_CHECKING:
+    # For type checks only: at run time each Protocol would occupy kilobytes.
+
+    class Abandonable(Protocol):
+        """A waiting request that its connection abandons when the client disconnects."""
+
+        def abandon(self) -> None: ...
+
+    class Client(Protocol):
+        """The connection of a request."""
+
+        client_host: str
+        local_host: str
+        sends_files: bool
+        parked: set[Abandonable]
+        parked_partitions: int
+
+        def mute(self, duration_ms: int) -> None:
+            """Reads and serves no request for ``duration_ms``."""
+
+        def begin_long_reply(self) -> None: ...
+
+        def grow_reply(self, size: int) -> None:
+            """Counts bytes of an unfinished reply. Raises Hangup if it gets too long or there is no memory for it."""
+
+        def count_reply(self, size: int) -> None:
+            """Counts the bytes of a finished reply. Raises Hangup if there is no memory for it."""
+
+        def pause_for(self, task: Task[Any]) -> None:
+            """Serves no later request until ``release``, because ``task`` needs several shares for its request."""
+
+        def release(self, task: Task[Any]) -> None: ...
+
+        def serve_waiting(self) -> None:
+            """Serves the waiting requests."""
+
+        def abort(self) -> None:
+            """Closes the connection at once."""
+
+    class ServedApi(Protocol):
+        """An API as ApiVersions lists it, and the function that serves it."""
+
+        key: int
+        advertised_oldest: int
+        newest: int
+        handle: Handle
+
+    class BrokerServices(Protocol):
+        """The parts of a broker that handlers may use. A handler that needs another part adds it here first.
+
+        A handler passes each change of the catalogue to the controller. The publishers (``broker/publishers``)
+        then apply it to logs, quotas, settings and groups. A test checks that handlers do not do this themselves.
+        """
+
+        config: BrokerConfig
+        address: tuple[str, int]
+        controller: Controller
+        coordinators: Coordinators
+        fetch_sessions: FetchSessions
+        purgatory: Purgatory
+        quotas: Quotas
+        scheduler: Scheduler
+
+        @property
+        def catalog(self) -> CatalogImage: ...
+
+        @property
+        def producer_ids(self) -> ProducerIds: ...
+
+        @property
+        def groups(self) -> GroupRuntime:
+            """The runtime of groups, for the handlers of group APIs. Handlers of other coordinators call
+            ``coordinators.runtime``."""
+
+        @property
+        def leftovers(self) -> Leftovers: ...
+
+        request_memory: RequestMemory
+        """The budget of the bytes of large requests."""
+
+        @property
+        def request_elements(self) -> RequestElements:
+            """The budget of the elements of all requests in progress."""
+
+        @property
+        def workers(self) -> Workers:
+            """Threads and memory for work that takes longer than a share."""
+
+        @property
+        def apis(self) -> Mapping[int, ServedApi]:
+            """The served APIs by key."""
+
+        @property
+        def node_id(self) -> int: ...
+
+        @property
+        def cluster_id(self) -> str: ...
+
+        def now_ms(self) -> int:
+            """Returns the time of the broker's clock, in ms since 1970."""
+
+        def new_uuid(self) -> UUID: ...
+
+        def advertised_address(self, context: Context) -> tuple[str, int]:
+            """Returns the host and port that replies give to this client as the broker's address."""
+
+        def partition(self, topic: str, index: int) -> Partition | None: ...
+
+        @property
+        def partitions(self) -> Mapping[tuple[str, int], Partition]: ...
+
+        @property
+        def log_dir(self) -> Path:
+            """The directory with the logs of the partitions."""
+
+        def log_failure(self, topic: str, partition_count: int) -> str:
+            """Returns why a log of a new topic could not be created, or an empty text."""
+
+        def checkpoint_log_starts(self) -> None:
+            """Writes the checkpoint of log start offsets. Raises OSError."""

@@ -1,0 +1,1 @@
+"""The metadata log, the controller, and what requests read of the catalogue."""

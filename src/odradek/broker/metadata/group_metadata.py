@@ -1,0 +1,48 @@
+"""The metadata for groups: the broker's topics and the settings of single groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from odradek.catalog.shard import GROUP, Topic
+from odradek.groups.metadata_hash import TopicFacts
+
+if TYPE_CHECKING:
+    from odradek.broker.metadata.image import CatalogImage
+    from odradek.broker.settings.config import BrokerConfig
+
+
+class CatalogMetadataImage:
+    """The catalogue and the broker's settings as a ``groups.consumer_group.MetadataImage``."""
+
+    def __init__(self, catalog: CatalogImage, config: BrokerConfig) -> None:
+        self._catalog = catalog
+        self._config = config
+        self._racks = () if config.broker_rack is None else (config.broker_rack,)
+
+    @property
+    def version(self) -> int:
+        return self._catalog.log_end_offset
+
+    def topic(self, name: str) -> TopicFacts | None:
+        return self._facts(self._catalog.topic(name))
+
+    def topic_by_id(self, topic_id: bytes) -> TopicFacts | None:
+        return self._facts(self._catalog.topic_by_id(UUID(bytes=topic_id)))
+
+    def topic_names(self) -> Iterable[str]:
+        return (topic.name for topic in self._catalog.topics())
+
+    def group_setting(self, group_id: str, name: str) -> str | None:
+        own = self._catalog.configs(GROUP, group_id).get(name)
+        if own is None and name == "consumer.assignment.interval.ms":  # it may change while the broker runs
+            return str(self._config.group_consumer_assignment_interval_ms)
+        return own
+
+    def _facts(self, topic: Topic | None) -> TopicFacts | None:
+        if topic is None or topic.id is None:
+            return None
+        racks = (self._racks,) * topic.partition_count if self._racks else ()
+        return TopicFacts(topic.name, topic.id.bytes, topic.partition_count, racks)

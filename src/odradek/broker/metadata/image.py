@@ -1,0 +1,62 @@
+"""Protocols of the catalogue's image and of its publishers. Imported for type checks only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from odradek.broker.loop.scheduler import Steps
+    from odradek.catalog.delta import Delta
+    from odradek.catalog.shard import Entity, Topic
+    from odradek.core.credential import Credential
+
+
+class CatalogImage(Protocol):
+    """The committed and published catalogue: ``metadata_log.Catalog`` without the methods that change it."""
+
+    @property
+    def log_end_offset(self) -> int:
+        """The end offset of the metadata log. It grows with each change."""
+
+    def topic(self, name: str) -> Topic | None: ...
+
+    def topic_by_id(self, topic_id: UUID) -> Topic | None: ...
+
+    def removed_topic(self, topic_id: UUID) -> str | None:
+        """Returns the name of a topic that a record of the log has removed; None for any other topic."""
+
+    def topics(self) -> Iterable[Topic]: ...
+
+    def topic_configs(self, name: str) -> Mapping[str, str]:
+        """Returns the settings of a topic, without the broker's defaults."""
+
+    def configs(self, resource_type: int, resource_name: str) -> Mapping[str, str]: ...
+
+    def configured_resources(self, resource_type: int) -> list[str]:
+        """Returns the names of the resources of a type that have settings."""
+
+    def quotas(self) -> Mapping[Entity, Mapping[str, float]]:
+        """Returns all client quotas by entity."""
+
+    def users(self) -> Mapping[str, Mapping[int, Credential]]:
+        """Returns the SCRAM credentials: user → mechanism → credential."""
+
+    def features(self) -> Mapping[str, int]:
+        """Returns feature → level. Features at level 0 are absent."""
+
+    def check_replicas(self, replicas: tuple[int, ...]) -> None:
+        """Raises KafkaError (INVALID_REPLICA_ASSIGNMENT) if these brokers cannot be the replicas of a partition."""
+
+
+class Publisher(Protocol):
+    """A part of the broker that follows the catalogue."""
+
+    def on_metadata_update(self, delta: Delta, image: CatalogImage) -> Steps[None] | None:
+        """Applies a change of the catalogue. Returns steps if the work may take long.
+
+        An exception during the broker's start ends the start. A later exception is only logged, because the change is
+        already committed.
+        """

@@ -1,0 +1,47 @@
+"""The loader of committed metadata records: it passes their changes to the publishers.
+
+The loader calls the publishers in the order of ``broker/publishers``. At the start it passes a delta of the
+whole image, later the delta of each committed batch. The broker replies to the request of a batch after the last
+publisher.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from odradek.broker.loop.scheduler import Steps, finish
+
+if TYPE_CHECKING:
+    from odradek.broker.metadata.image import Publisher
+    from odradek.broker.metadata.log import Catalog
+    from odradek.catalog.delta import Delta
+
+log = logging.getLogger("odradek.broker")
+
+
+class MetadataLoader:
+    """Passes deltas to the publishers, one at a time, because the controller writes one change after another."""
+
+    def __init__(self, catalog: Catalog, publishers: Sequence[Publisher]) -> None:
+        self._catalog = catalog
+        self._publishers = publishers
+
+    def load(self) -> None:
+        """Publishes the whole image at the broker's start. Raises the errors of a publisher."""
+        delta = self._catalog.initial_delta()
+        for publisher in self._publishers:
+            steps = publisher.on_metadata_update(delta, self._catalog)
+            if steps is not None:
+                finish(steps)
+
+    def publish(self, delta: Delta) -> Steps[None]:
+        """Publishes a committed change. The failure of a publisher is logged, and the next publishers follow."""
+        for publisher in self._publishers:
+            try:
+                steps = publisher.on_metadata_update(delta, self._catalog)
+                if steps is not None:
+                    yield from steps
+            except Exception:
+                log.exception("%s could not apply a change of the catalogue", type(publisher).__name__)

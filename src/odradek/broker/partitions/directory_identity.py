@@ -1,0 +1,100 @@
+"""The identity of a data directory: ``meta.properties``, compared with the mark of the metadata log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID, uuid4
+
+from odradek.broker.metadata import mark as metadata_mark
+from odradek.broker.metadata.mark import MetadataMark
+from odradek.broker.settings.config import BrokerConfig
+from odradek.core.errors import ConfigError, StorageError
+from odradek.storage import checkpoints
+from odradek.storage.files import Files
+
+_FIELDS = ("cluster.id", "directory.id", "node.id")
+
+
+class DirectoryIdentity(NamedTuple):
+    """``is_new``: no broker has used the directory before."""
+
+    node_id: int
+    cluster_id: str
+    directory_id: UUID
+    is_new: bool
+
+
+def identify(data_dir: Path, files: Files, config: BrokerConfig, *, is_used: bool) -> DirectoryIdentity:
+    """Reads ``meta.properties``, or writes it in a new directory. ``is_used``: the directory has a metadata log.
+
+    Raises StorageError if the file is lost, damaged or of another directory; ConfigError for another node.id.
+    """
+    path = data_dir / checkpoints.META_PROPERTIES
+    remedy = f"put the right file back, or run `odradek metadata repair --data-dir {data_dir}`"
+    try:
+        is_missing = not files.exists(path)
+        properties = checkpoints.read_meta_properties(data_dir, files)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror or error}") from error
+    except StorageError as error:
+        raise StorageError(f"{error}; {remedy}") from None
+    node_id = _node_id(path, properties, config, remedy)
+    mark = mark_of(data_dir, files)
+    if (is_used or mark is not None) and not properties.get("cluster.id"):
+        state = "is missing" if is_missing else "is damaged: it has no cluster.id"
+        raise StorageError(f"{path} {state}, but a broker has used the directory; {remedy}")
+    if mark is not None:
+        _compare(path, properties, mark, remedy)
+    return _complete(data_dir, files, properties, node_id)
+
+
+def mark_of(data_dir: Path, files: Files) -> MetadataMark | None:
+    """Returns the mark of the metadata log, or None without a readable one. Raises StorageError."""
+    try:
+        return metadata_mark.read(data_dir, files)
+    except StorageError:
+        return None  # the start of the catalogue reports it
+    except OSError as error:
+        raise StorageError(f"{data_dir / metadata_mark.FILE} cannot be read: {error.strerror or error}") from error
+
+
+def _node_id(path: Path, properties: dict[str, str], config: BrokerConfig, remedy: str) -> int:
+    stored = properties.get("node.id", "")
+    try:
+        node_id = int(stored) if stored else config.node_id
+    except ValueError:
+        raise StorageError(f"{path} is damaged: node.id {stored!r} is not a number; {remedy}") from None
+    if stored and config.is_set("node.id") and config.node_id != node_id:
+        raise ConfigError(f"{path.parent} belongs to node.id {stored}, not {config.node_id}")
+    return node_id
+
+
+def _compare(path: Path, properties: dict[str, str], mark: MetadataMark, remedy: str) -> None:
+    own = (mark.cluster_id, mark.directory_id, mark.node_id)
+    for field, expected in zip(_FIELDS, own, strict=True):
+        stored = properties.get(field, "")
+        if expected and stored != expected:
+            raise StorageError(
+                f"{path} is damaged or of another directory: {field} {stored!r} is not {expected!r}, as in the log; "
+                f"{remedy}"
+            )
+
+
+def _complete(data_dir: Path, files: Files, properties: dict[str, str], node_id: int) -> DirectoryIdentity:
+    is_new = not properties
+    if not properties.get("cluster.id") or not properties.get("directory.id"):
+        properties = {
+            "node.id": str(node_id),
+            "directory.id": checkpoints.encode_uuid(uuid4()),
+            "version": "1",
+            "cluster.id": properties.get("cluster.id") or checkpoints.encode_uuid(uuid4()),
+        }
+        checkpoints.write_meta_properties(data_dir, properties, files)
+    text = properties["directory.id"]
+    try:
+        directory_id = checkpoints.decode_uuid(text)
+    except ValueError:
+        path = data_dir / checkpoints.META_PROPERTIES
+        raise StorageError(f"{path} is damaged: directory.id {text!r} is not an id") from None
+    return DirectoryIdentity(node_id, properties["cluster.id"], directory_id, is_new)

@@ -1,0 +1,576 @@
+"""The data directory of a broker: its lock and identity, the partitions' logs, and the checkpoint files.
+
+``topic-N`` has a partition's log. ``topic-N.<32 hex digits>-delete`` has a log that is to be deleted, and
+``topic-N.<32 hex digits>-stray`` a log that the catalogue did not know (``broker/metadata/stray_logs``).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+from uuid import UUID
+
+from odradek.broker.loop.scheduler import Steps
+from odradek.broker.metadata.check import METADATA_PARTITION, has_content
+from odradek.broker.metadata.log import DIRECTORY as METADATA_DIRECTORY
+from odradek.broker.metadata.log import Catalog, DamagedMetadata, MetadataConfig
+from odradek.broker.metadata.stray_logs import (
+    DELETE_SUFFIX,
+    PARTITION_DIRECTORY,
+    has_segments,
+    remove_directory,
+    remove_doomed,
+    renamed,
+    set_aside,
+    sort_directories,
+    stored_id,
+)
+from odradek.broker.partitions import directory_identity
+from odradek.broker.partitions.checkpoints import OffsetCheckpoints, starts_of
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.settings.config import BrokerConfig
+from odradek.catalog.shard import Topic
+from odradek.core.errors import ErrorCode, KafkaError, StorageError
+from odradek.core.ids import TopicPartition
+from odradek.storage import checkpoints
+from odradek.storage.checkpoints import PARTITION_METADATA
+from odradek.storage.config import LogConfig
+from odradek.storage.files import Files, Lock, OsFiles
+from odradek.storage.log import Log
+from odradek.storage.write_failures import WriteFailures, is_passing
+
+if TYPE_CHECKING:
+    from odradek.broker.metadata.image import CatalogImage
+
+log = logging.getLogger("odradek.broker")
+
+Job = Callable[[], None]
+
+GROWTH_LOGS = 500
+CLOSING_THREADS = 16
+"""The number of logs that are synced and closed at the same time when the broker stops. Kafka uses
+num.recovery.threads.per.data.dir."""
+
+
+class _NotCreated(StorageError):
+    """The broker ends because a new log cannot be created."""
+
+
+class LogDirectory:
+    """The logs of one data directory. Only one broker at a time may use it, so ``acquire`` is the first call."""
+
+    def __init__(self, path: Path, now_ms: Callable[[], int], files: Files | None = None) -> None:
+        self.path = path
+        self.partitions: dict[tuple[str, int], Partition] = {}
+        self.cluster_id = ""
+        self.node_id = 1
+        self.clean = False
+        self.defer: Callable[[Job], None] | None = None
+        self.defer_removal: Callable[[int, Job], None] | None = None
+        self.run_steps: Callable[[Steps[None]], object] | None = None
+        self.on_growth: Job = _do_nothing
+        """Called after each ``GROWTH_LOGS`` new logs."""
+        self.is_new = False
+        """Whether no broker has used the directory before this start."""
+        self.has_compacted = False
+        """Whether, since the start, a log has had a cleanup policy with compaction."""
+        self._made = 0
+        self._names_at_start: set[str] = set()
+        self._directory_id = UUID(int=0)
+        self._now_ms = now_ms
+        self._files = files or OsFiles()
+        self.failures = WriteFailures()
+        self.on_opened: Callable[[Partition], object] = lambda partition: None  # after a first failure
+        self._lock: Lock | None = None
+        self._offsets = OffsetCheckpoints(path, self._files)
+        self._catalog: Catalog | None = None
+
+    @property
+    def files(self) -> Files:
+        """The file system of the logs."""
+        return self._files
+
+    # --- lock and identity --------------------------------------------------------------------------------------
+
+    def acquire(self, config: BrokerConfig, address: tuple[str, int] | None = None) -> None:
+        """Creates the directory if it is missing, locks it, and reads or writes meta.properties.
+
+        The lock file gets this process's id and ``address``, for the error message of another broker.
+
+        Raises StorageError if the directory is locked or not usable, ConfigError if it belongs to another node.id.
+        """
+        self.acquire_lock(address)
+        self._identify(config)
+        self.clean = checkpoints.read_clean_shutdown(self.path, self._files)
+
+    def acquire_lock(self, address: tuple[str, int] | None = None) -> None:
+        """Creates the directory if it is missing, and locks it. Raises StorageError."""
+        try:
+            self._files.make_dirs(self.path, private=True)
+            self._lock = self._files.lock(self.path / checkpoints.LOCK)
+        except BlockingIOError:
+            raise StorageError(f"{self.path} is held by another broker{self._owner()}") from None
+        except FileExistsError:
+            raise StorageError(f"{self.path} cannot be used: it is a file, not a directory") from None
+        except OSError as error:
+            raise StorageError(f"{self.path} cannot be used: {error.strerror or error}") from error
+        with suppress(OSError):
+            at = f" {address[0]}:{address[1]}" if address is not None else ""
+            (self.path / checkpoints.LOCK).write_text(f"{os.getpid()}{at}\n")
+
+    def release(self) -> None:
+        """Releases the lock."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _identify(self, config: BrokerConfig) -> None:
+        """Raises StorageError if there are logs of topics, but neither a metadata log nor a sign that it was lost.
+
+        Apache Kafka has such directories with ZooKeeper, and with a metadata log elsewhere (``metadata.log.dir``).
+        """
+        files = self._files
+        try:
+            has_catalog = has_content(self.path / METADATA_DIRECTORY, files)
+            mark = directory_identity.mark_of(self.path, files)
+            is_lost = not has_catalog and (mark is None or not mark.end_offset)
+            for name in files.list(self.path) if is_lost else ():
+                if name != METADATA_DIRECTORY and PARTITION_DIRECTORY.fullmatch(name) and self._has_log(name):
+                    raise StorageError(
+                        f"{self.path} cannot be used: it has logs of topics, {name} for one, but no metadata log. "
+                        "Another kind of broker has written it: choose another directory. Or the metadata log is lost: "
+                        f"run `odradek metadata repair --data-dir {self.path}`"
+                    )
+        except OSError as error:
+            raise StorageError(f"{self.path} cannot be read: {error.strerror or error}") from error
+        identity = directory_identity.identify(self.path, files, config, is_used=has_catalog)
+        self.node_id, self.cluster_id, self._directory_id, self.is_new = identity
+
+    def _has_log(self, name: str) -> bool:
+        directory = self.path / name
+        return stored_id(directory, self._files) != (None, True) or has_segments(directory, self._files)
+
+    def _owner(self) -> str:
+        with suppress(OSError, ValueError):
+            process, _, address = (self.path / checkpoints.LOCK).read_text().strip().partition(" ")
+            return f" (process {int(process)}{' at ' + address if address else ''})"
+        return ""
+
+    # --- start --------------------------------------------------------------------------------------------------
+
+    def open_catalog(self, config: MetadataConfig | None = None) -> Catalog:
+        """Reads the catalogue. Raises StorageError."""
+        try:
+            catalog = Catalog.open(
+                self.path,
+                clean=self.clean,
+                node_id=self.node_id,
+                directory_id=self._directory_id,
+                now_ms=self._now_ms,
+                files=self._files,
+                config=config,
+                cluster_id=self.cluster_id,
+            )
+        except DamagedMetadata:
+            raise
+        except (KafkaError, StorageError, OSError, ValueError) as error:
+            raise StorageError(f"{self.path / METADATA_DIRECTORY} cannot be read: {error}") from error
+        catalog.report_failures_to(self.failures)
+        self._catalog = catalog
+        return catalog
+
+    def begin_recovery(self, image: CatalogImage) -> dict[str, UUID | None]:
+        """Reads the checkpoints, removes the mark of a clean stop, and deletes or sets aside the directories that the
+        catalogue does not know. Then the logs can be opened.
+
+        Returns the topic's id for each directory of a partition, or None where it is not known. Raises StorageError.
+        """
+        self._offsets.read(clean=self.clean)
+        checkpoints.remove_clean_shutdown(self.path, self._files)
+        try:
+            topic_ids = self._sort_directories(image)
+        except OSError as error:
+            raise StorageError(f"{self.path} cannot be used: {error}") from error
+        self._offsets.keep_known({topic.name for topic in image.topics()})
+        self._names_at_start = set(self._files.list(self.path))
+        return topic_ids
+
+    def lost_epochs(self) -> dict[tuple[str, int], int]:
+        """Returns the leader epochs to begin for partitions that may have lost records. Call it once, after a recovery.
+
+        After a clean stop, the partitions are those with a damaged or missing log. After an unclean stop, they are
+        those whose log has not begun the new epoch of the catalogue. In both cases, partitions whose log has
+        a later epoch than the catalogue are included, because then the metadata log has lost its end.
+        """
+        names, self._names_at_start = self._names_at_start, set()
+        epochs = {}
+        for key, partition in self.partitions.items():
+            if partition.failure:
+                continue
+            opened = partition.log
+            if self.clean:
+                is_suspect = opened.was_cut or str(TopicPartition(*key)) not in names
+            else:
+                is_suspect = not opened.began_epoch
+            if is_suspect or opened.epochs.latest > partition.leader_epoch:
+                epochs[key] = max(partition.leader_epoch, opened.epochs.latest) + 1
+        return epochs
+
+    def begin_epoch(self, key: tuple[str, int], epoch: int) -> None:
+        """Sets the leader epoch of a partition."""
+        partition = self.partitions.get(key)
+        if partition is None or partition.failure:
+            return
+        partition.leader_epoch = epoch
+        try:
+            partition.log.assign_epoch(epoch)
+        except KafkaError as error:
+            log.error("partition %s-%d is offline: %s", *key, error.message)
+
+    def _sort_directories(self, image: CatalogImage) -> dict[str, UUID | None]:
+        """Deletes directories of removed topics and sets unknown ones aside. Returns the topics' ids of the others."""
+        found = sort_directories(self.path, self._files, image)
+        for name, topic_id in found.misread.items():
+            log.error("the topic id in %s was damaged and is written again", self.path / name / PARTITION_METADATA)
+            checkpoints.write_partition_metadata(self.path / name, topic_id, self._files)
+        for name in found.doomed:
+            log.info("removing the directory %s of a deleted topic", name)
+        remove_doomed(self.path, self._files, found.doomed)
+        strays = list(set_aside(self.path, self._files, found.unknown, self._offsets.starts)) if found.unknown else []
+        if strays:
+            log.warning(
+                "%d directories of partitions that the catalogue does not know were set aside, %s for one: "
+                "`odradek metadata strays --data-dir %s` lists them and takes them back while the broker is stopped",
+                len(strays), strays[0], self.path,
+            )  # fmt: skip
+        elif found.strays:
+            log.info("%d directories with -stray in %s: see `odradek metadata strays`", len(found.strays), self.path)
+        return found.topic_ids
+
+    def check_room(self) -> None:
+        """Raises KafkaError (KAFKA_STORAGE_ERROR) if no more logs can be created now.
+
+        Clients retry after this error. A retry can succeed when connections or files have been closed.
+        """
+        if len(self.failures) and self.failures.retry():
+            raise KafkaError(ErrorCode.kafka_storage_error, "The disk is full, or a limit of files is reached.")
+        if not self._files.has_room():
+            raise KafkaError(ErrorCode.kafka_storage_error, "Too few file descriptors are left for more partitions.")
+
+    def was_cleaned(self) -> bool:
+        """Returns whether there is a checkpoint of the log cleaner."""
+        return self._files.exists(self.path / checkpoints.CLEANER)
+
+    def open_topic(
+        self, topic: Topic, settings: LogConfig, topic_ids: Mapping[str, UUID | None] | None = None
+    ) -> Steps[dict[tuple[str, int], Partition]]:
+        """Opens or creates the logs of a topic's partitions that are not open yet. Returns these partitions.
+
+        ``topic_ids``: at a start, for each existing directory, the topic's id in its partition.metadata, or None.
+        """
+        opened = {}
+        last = _last_index(topic, topic_ids) if topic_ids is not None else -1
+        for described in topic.partitions:
+            key = (topic.name, described.partition_id)
+            if key in self.partitions:
+                continue
+            if topic_ids is not None and str(name := TopicPartition(*key)) not in topic_ids:
+                self._report_missing(topic, name, has_later=last > name.partition)
+            partition = opened[key] = Partition(
+                topic.name, described.partition_id, None, self._now_ms, leader_epoch=described.leader_epoch
+            )
+            self._open(topic, partition, settings, topic_ids or {})
+            self._made += 1
+            if self._made % GROWTH_LOGS == 0:
+                self.on_growth()
+            yield None
+        return opened
+
+    def _report_missing(self, topic: Topic, name: TopicPartition, *, has_later: bool) -> None:
+        """Reports a directory that is missing at a start, unless a clean stop knows that its log had no record.
+
+        ``Log.reopen`` reports it if a checkpoint knows its records. ``has_later``: a later partition has one."""
+        is_there = self._files.exists(self.path / str(name))
+        if is_there or self._is_missed(name) or (self.clean and name in self._offsets.points):
+            return
+        # The logs of a topic are made in order. So a later one, or a later change, shows that this one was made.
+        catalog = None if self.clean or has_later else self._catalog
+        if catalog is not None and topic.id in catalog.newest_topics():
+            log.warning("%s: its directory is missing, and is made now: a crash has probably interrupted that", name)
+            return
+        log.error(
+            "%s: its directory is missing: all records that it had are lost. The partition goes on without them, with "
+            "a new leader epoch. To get them back, stop the broker and restore the directory from a copy", name,
+        )  # fmt: skip
+
+    def _open(
+        self, topic: Topic, partition: Partition, settings: LogConfig, topic_ids: Mapping[str, UUID | None]
+    ) -> None:
+        """Opens or creates the log of a partition. After a passing error it is tried again."""
+        try:
+            self._adopt(partition, self._open_log(topic, partition, settings, topic_ids))
+        except (StorageError, KafkaError, OSError) as error:
+            partition.failure = str(error)
+            cause = error if isinstance(error, OSError) else error.__cause__
+            if isinstance(error, _NotCreated):
+                return
+            if not isinstance(cause, OSError) or not is_passing(cause):
+                log.error("partition %s-%d is offline: %s", partition.topic, partition.index, error)
+                return
+            path = self.path / f"{partition.topic}-{partition.index}"
+            self.failures.begin(path, path, "open", cause, lambda: self._open_again(topic, partition, settings))
+
+    def _open_log(
+        self, topic: Topic, partition: Partition, settings: LogConfig, topic_ids: Mapping[str, UUID | None]
+    ) -> Log:
+        name = TopicPartition(topic.name, partition.index)
+        path = self.path / str(name)
+        if path.name not in topic_ids and not self._files.exists(path) and not self._is_missed(name):
+            try:
+                return self._create(path, name, topic, partition.leader_epoch, settings)
+            except OSError as error:
+                if is_passing(error):
+                    raise
+                self.failures.end(path, f"cannot be created: {error}")
+                raise _NotCreated(f"cannot be created: {error}") from error
+        is_known = topic_ids.get(path.name) is not None
+        if not is_known and checkpoints.read_partition_metadata(path, self._files) is None:
+            self._files.make_dirs(path)
+            self._write_metadata(path, topic)
+        known = self._offsets.witnesses(name, clean=self.clean, is_guarded=topic.internal)
+        return Log.reopen(path, settings, self._now_ms(), known, leader_epoch=partition.leader_epoch, files=self._files)
+
+    def _open_again(self, topic: Topic, partition: Partition, settings: LogConfig) -> None:
+        """Opens a log that could not be opened before, unless its topic was deleted. Raises OSError."""
+        if self.partitions.get((partition.topic, partition.index)) is not partition:
+            return
+        try:
+            self._adopt(partition, self._open_log(topic, partition, settings, {}))
+        except (StorageError, KafkaError) as error:
+            if isinstance(error.__cause__, OSError):
+                raise error.__cause__ from None
+            partition.failure = str(error)
+            log.error("partition %s-%d is offline: %s", partition.topic, partition.index, error)
+        else:
+            self.on_opened(partition)
+
+    def _adopt(self, partition: Partition, opened: Log) -> None:
+        self.has_compacted |= opened.config.is_compacted
+        opened.failures = self.failures
+        opened.defer_flush = self.defer
+        opened.defer_removal = self.defer_removal
+        opened.run_steps = self.run_steps
+        partition.adopt(opened)
+
+    def _is_missed(self, name: TopicPartition) -> bool:
+        """Returns whether, at a start, a checkpoint knows records of the partition."""
+        points, watermarks = self._offsets.points, self._offsets.watermarks
+        return bool(self._names_at_start) and max(points.get(name, 0), watermarks.get(name, 0)) > 0
+
+    def _create(self, path: Path, name: TopicPartition, topic: Topic, leader_epoch: int, settings: LogConfig) -> Log:
+        self._offsets.remove({name})
+        self._files.make_dirs(path)
+        self._write_metadata(path, topic)
+        return Log.create(path, settings, self._now_ms(), leader_epoch=leader_epoch, files=self._files)
+
+    def _write_metadata(self, path: Path, topic: Topic) -> None:
+        """Writes partition.metadata without a sync: if a power failure deletes it, it is written again."""
+        checkpoints.write_partition_metadata(path, cast(UUID, topic.id), self._files, sync=False)
+
+    # --- deletion -----------------------------------------------------------------------------------------------
+
+    def drop_topic(self, topic: Topic) -> Steps[list[Path]]:
+        """Stops serving a topic's logs and renames their directories. Returns the new paths, for ``remove_later``.
+
+        The caller has to call ``forget`` afterwards.
+        """
+        paths = []
+        for described in topic.partitions:
+            partition = self.partitions.pop((topic.name, described.partition_id), None)
+            if partition is None:
+                continue
+            path = self.path / f"{topic.name}-{described.partition_id}"
+            doomed = self.path / renamed(TopicPartition(topic.name, described.partition_id), DELETE_SUFFIX)
+            try:
+                if partition.failure:
+                    remove_directory(path, self._files)
+                else:
+                    partition.log.path = self._take_away(path, doomed)
+                    partition.log.retire()
+                    paths.append(partition.log.path)
+            except (OSError, KafkaError) as error:
+                log.error("%s could not be removed: %s", path, error)
+            partition.failure = "the topic was deleted"
+            partition.end_waits(ErrorCode.unknown_topic_or_partition)
+            yield None
+        return paths
+
+    def _take_away(self, path: Path, doomed: Path) -> Path:
+        """Renames a directory that is to be deleted. Returns its present path."""
+        try:
+            self._files.rename(path, doomed)
+        except OSError as error:  # a full disk may have no room for the longer name
+            if not is_passing(error):
+                raise
+            remove_directory(path, self._files)  # now: a topic of the same name may be created before the delay is over
+            return path
+        return doomed
+
+    def forget(self, topics: Iterable[Topic]) -> Steps[None]:
+        """Removes deleted topics from the checkpoints."""
+        names = set()
+        for topic in topics:
+            for described in topic.partitions:
+                names.add(TopicPartition(topic.name, described.partition_id))
+                yield None
+        self._offsets.try_remove(names)
+
+    def remove_later(self, paths: Sequence[Path], delay_ms: int) -> None:
+        """Removes directories after a delay. If the broker stops before, its next start removes them."""
+
+        def remove() -> None:
+            for path in paths:
+                try:
+                    remove_directory(path, self._files)
+                except OSError as error:
+                    log.error("%s could not be removed: %s", path, error)
+
+        if not paths:
+            return
+        if self.defer_removal is None:
+            remove()
+        else:
+            self.defer_removal(delay_ms, remove)
+
+    # --- upkeep -------------------------------------------------------------------------------------------------
+
+    def reconfigure(self, topic: str, settings: LogConfig) -> Steps[None]:
+        """Applies new settings to the open logs of a topic."""
+        for index in count():
+            partition = self.partitions.get((topic, index))
+            if partition is None:
+                break
+            if not partition.failure:
+                self.has_compacted |= settings.is_compacted
+                partition.log.config = settings
+                for segment in partition.log.segments:
+                    segment.config = settings
+            yield None
+
+    def retain(self) -> None:
+        """Applies retention to all logs. If one log fails, only this log goes offline."""
+        for partition in tuple(self.partitions.values()):
+            if self._usable(partition):
+                with suppress(KafkaError):  # the log has logged the reason and is offline from now on
+                    partition.log.retain(self._now_ms())
+
+    def expire_producers(self) -> Steps[None]:
+        """Removes inactive producers from all logs."""
+        for partition in tuple(self.partitions.values()):
+            if self._usable(partition):
+                yield from partition.log.expire_producers(self._now_ms())
+            yield None
+
+    def flush_due(self) -> None:
+        """Syncs the logs whose flush.ms has passed."""
+        for partition in tuple(self.partitions.values()):
+            if self._usable(partition):
+                with suppress(KafkaError):
+                    partition.log.flush_if_due(self._now_ms())
+
+    @staticmethod
+    def _usable(partition: Partition) -> bool:
+        return not partition.failure and partition.log.offline is None
+
+    def checkpoint_recovery_points(self) -> None:
+        """Writes the offsets up to which logs are synced; after a passing error later."""
+        self.failures.attempt(self.path / checkpoints.RECOVERY_POINT, self._write_recovery_points)
+
+    def checkpoint_log_starts(self) -> None:
+        """Writes the checkpoint of log start offsets that are above the first segment's base offset."""
+        self.failures.attempt(self.path / checkpoints.LOG_START, self._write_log_starts)
+
+    def _write_recovery_points(self) -> None:
+        points = {
+            TopicPartition(*key): partition.log.recovery_point
+            for key, partition in self.partitions.items()
+            if self._usable(partition)
+        }
+        self._offsets.write_points(points | self._without_log())
+
+    def _write_log_starts(self) -> None:
+        usable = ((TopicPartition(*key), one.log) for key, one in self.partitions.items() if self._usable(one))
+        noted = self._offsets.starts
+        self._offsets.write_starts(starts_of(usable) | {name: noted[name] for name in self._offline() if name in noted})
+
+    def _offline(self) -> list[TopicPartition]:
+        return [TopicPartition(*key) for key, one in self.partitions.items() if not self._usable(one)]
+
+    def _without_log(self) -> dict[TopicPartition, int]:
+        """Returns the recovery points of the metadata log, and the noted ones of partitions that are offline: the next
+        start needs them as witnesses."""
+        noted = self._offsets.points
+        points = {name: noted[name] for name in self._offline() if name in noted}
+        if self._catalog is not None:
+            points[METADATA_PARTITION] = self._catalog.synced_end
+        return points
+
+    def close(self, *, whole: bool = True) -> None:
+        """Closes every log, writes the checkpoints and releases the lock.
+
+        Also writes the mark of a clean stop, unless a log could not be closed or ``whole`` is False.
+        """
+        watermarks = {}
+        logs = []
+        for key, partition in self.partitions.items():
+            if not self._usable(partition):
+                whole = False
+                continue
+            watermarks[TopicPartition(*key)] = partition.high_watermark
+            logs.append(partition.log)
+        # A close mostly waits for the disk, and a disk executes many syncs at once nearly as fast as one.
+        with ThreadPoolExecutor(CLOSING_THREADS, thread_name_prefix="closing") as pool:
+            whole = all([*pool.map(_close_log, logs), whole])
+        self._write_last(watermarks, whole)
+        self.release()
+
+    def abandon(self) -> None:
+        """Releases the logs and the lock without any write. The next broker finds the directory as after a kill."""
+        for partition in self.partitions.values():
+            if self._usable(partition):
+                partition.log.abandon()
+        self.release()
+
+    def _write_last(self, watermarks: dict[TopicPartition, int], whole: bool) -> None:
+        names = {TopicPartition(*key): partition for key, partition in self.partitions.items()}
+        closed = {name: names[name].log for name in watermarks}
+        try:
+            self._offsets.write_last(closed, watermarks, self._without_log(), self._offline())
+            if whole:
+                checkpoints.write_clean_shutdown(self.path, self._files)
+        except OSError as error:
+            log.error("the checkpoints of %s could not be written: %s", self.path, error)
+
+
+def _do_nothing() -> None: ...
+
+
+def _close_log(closing: Log) -> bool:
+    """Closes a log. Returns whether this succeeded. A log that fails has logged the reason."""
+    try:
+        closing.close()
+    except KafkaError:
+        return False
+    return True
+
+
+def _last_index(topic: Topic, topic_ids: Mapping[str, UUID | None]) -> int:
+    """Returns the index of the topic's last partition with a directory, or −1."""
+    indexes = reversed(range(topic.partition_count))
+    return next((index for index in indexes if f"{topic.name}-{index}" in topic_ids), -1)

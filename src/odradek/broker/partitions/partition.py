@@ -1,0 +1,234 @@
+"""A partition of the broker: its log, its leader epoch, and the requests that wait for its high watermark.
+
+With one replica, the high watermark is the log end offset: each append moves it and wakes the waiting fetches
+(broker/partitions/purgatory). Nothing else waits then. With several replicas, ``move_high_watermark`` sets it, and also
+wakes the produce requests that wait for all replicas, and the partition's coordinator.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from odradek.batches.header import LOG_OVERHEAD, size_of_batch
+from odradek.batches.steps import BatchSteps
+from odradek.broker.partitions.watermark_waits import Wait, WatermarkWaits
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.storage.append_info import AppendInfo
+from odradek.storage.log import Log
+from odradek.storage.verification import VerificationGuard
+
+if TYPE_CHECKING:
+    from odradek.broker.partitions.purgatory import ParkedFetch
+
+
+class Partition:
+    """A partition that this broker leads.
+
+    It gets ``log=None`` if the files of its log could not be opened. Requests that need the log then get
+    KAFKA_STORAGE_ERROR. Other partitions are not affected.
+
+    ``watermark_waits`` is ``None`` while the high watermark is the log end offset. ``move_high_watermark`` calls
+    ``on_high_watermark`` with the partition's index. An append does not call it.
+    """
+
+    __slots__ = (
+        "_log", "_now_ms", "_waiters", "failure", "index", "leader_epoch", "on_high_watermark", "topic",
+        "watermark_waits",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        topic: str,
+        index: int,
+        log: Log | None,
+        now_ms: Callable[[], int],
+        *,
+        leader_epoch: int = 0,
+        failure: str = "",
+    ) -> None:
+        self.topic = topic
+        self.index = index
+        self.leader_epoch = leader_epoch
+        self.failure = failure
+        self._waiters: set[ParkedFetch] | None = None
+        self.watermark_waits: WatermarkWaits | None = None
+        self.on_high_watermark: Callable[[int], object] | None = None
+        self._log = log
+        self._now_ms = now_ms
+
+    @property
+    def waiters(self) -> set[ParkedFetch]:
+        """Fetches that wait for bytes. The set is made at its first use, because most partitions never need it."""
+        if self._waiters is None:
+            self._waiters = set()
+        return self._waiters
+
+    @property
+    def log(self) -> Log:
+        """Raises KafkaError (KAFKA_STORAGE_ERROR) if the log could not be opened."""
+        if self._log is None:
+            raise KafkaError(ErrorCode.kafka_storage_error, f"{self.topic}-{self.index}: {self.failure}")
+        return self._log
+
+    def adopt(self, log: Log) -> None:
+        """Sets the log, which is open now."""
+        self._log, self.failure = log, ""
+
+    @property
+    def max_message_bytes(self) -> int:
+        return self.log.config.max_message_bytes
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.log.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.log.last_stable_offset
+
+    def produce(self, data: bytes, guard: VerificationGuard | None = None) -> AppendInfo | BatchSteps[AppendInfo]:
+        """Appends a client's batch. Returns steps if the append takes long.
+
+        ``guard``: see ``Log.begin_verification``. After a KafkaError, nothing is written.
+        """
+        info = self.log.begin_append(data, now_ms=self._now_ms, leader_epoch=self.leader_epoch, guard=guard)
+        if not isinstance(info, AppendInfo):
+            return self._produce_later(info, len(data))
+        if self._waiters and self.watermark_waits is None and not info.duplicate:
+            self._wake_produced(len(data))
+        return info
+
+    def _produce_later(self, steps: BatchSteps[AppendInfo], size: int) -> BatchSteps[AppendInfo]:
+        info = yield from steps
+        if self._waiters and self.watermark_waits is None and not info.duplicate:
+            self._wake_produced(size)
+        return info
+
+    def _wake_produced(self, size: int) -> None:
+        """Informs the waiting fetches of a batch. While a transaction is open, the last stable offset does not move."""
+        self._wake_arrived(size, 0 if self.log.open_transactions else size)
+
+    def append(self, data: bytes) -> AppendInfo:
+        """Appends a coordinator's batch. If it raises KafkaError, nothing is written."""
+        log = self.log
+        stable = log.last_stable_offset if self._waiters else -1
+        info = log.append(data, now_ms=self._now_ms(), leader_epoch=self.leader_epoch, origin="coordinator")
+        if self._waiters and self.watermark_waits is None:
+            is_stable = stable == info.base_offset and not log.open_transactions
+            self._wake_arrived(len(data), len(data) if is_stable else self._stable_bytes_from(stable))
+        return info
+
+    def append_marker(self, marker: EndTransactionMarker) -> AppendInfo:
+        """Ends a producer's transaction. If it raises KafkaError, nothing is written."""
+        log = self.log
+        stable = log.last_stable_offset if self._waiters else -1
+        info = log.append_marker(marker, now_ms=self._now_ms(), leader_epoch=self.leader_epoch)
+        if self._waiters and self.watermark_waits is None:
+            self._wake_arrived(
+                self._bytes_between(info.base_offset, log.log_end_offset), self._stable_bytes_from(stable)
+            )
+        return info
+
+    def move_high_watermark(self, offset: int | None) -> None:
+        """Sets the high watermark to ``offset``. ``None``: it is the log end offset, and each append moves it.
+        Replication will call this method; today only tests do.
+        """
+        log = self.log
+        before, stable = log.high_watermark, log.last_stable_offset
+        log.high_watermark = None if offset is None else min(offset, log.log_end_offset)
+        waits = self.watermark_waits
+        if waits is None:
+            waits = self.watermark_waits = WatermarkWaits()
+        readable_bytes = self._bytes_between(before, log.high_watermark)
+        waits.pass_offset(log.high_watermark)
+        if self.on_high_watermark is not None:
+            self.on_high_watermark(self.index)
+        is_stable = stable == before and log.last_stable_offset == log.high_watermark
+        self._wake_arrived(readable_bytes, readable_bytes if is_stable else self._stable_bytes_from(stable))
+        if offset is None:
+            waits.end_all(ErrorCode.not_leader_or_follower)  # these requests wait for records that the log has lost
+            self.watermark_waits = None
+
+    def _bytes_between(self, start: int, end: int) -> int:
+        if start >= end:
+            return 0
+        log = self.log
+        if start < max(log.active.base_offset, log.log_start_offset):
+            return sys.maxsize  # a fetch before the active segment does not wait
+        return log.read(start, sys.maxsize, max_offset=end).size
+
+    def _stable_bytes_from(self, stable_offset: int) -> int:
+        """Returns the bytes from an earlier last stable offset to the current one."""
+        return self._bytes_between(stable_offset, self.log.last_stable_offset)
+
+    def _wake_arrived(self, readable_bytes: int, stable_bytes: int) -> None:
+        """Informs the waiting fetches of new readable bytes. Fetches under read_committed get ``stable_bytes``."""
+        for waiter in tuple(self._waiters or ()):
+            size = stable_bytes if waiter.committed else readable_bytes
+            if size:
+                waiter.count_readable(size)
+
+    def wait_for(self, offset: int, end: Callable[[ErrorCode], None]) -> Wait | None:
+        """Calls ``end`` with NONE when the high watermark reaches ``offset``, or before that with an error.
+
+        Returns the wait, or None if ``end`` was called already.
+        """
+        if self.failure:
+            end(ErrorCode.unknown_topic_or_partition)
+            return None
+        reached = self.high_watermark >= offset
+        if reached or self.watermark_waits is None:
+            end(ErrorCode.none if reached else ErrorCode.not_leader_or_follower)
+            return None
+        return self.watermark_waits.add(offset, end)
+
+    def wake_fetches(self) -> None:
+        """Completes all waiting fetches, because the partition was deleted or changed."""
+        for waiter in tuple(self._waiters or ()):
+            waiter.wake()
+
+    def end_waits(self, error: ErrorCode) -> None:
+        """Completes all waiting requests of a partition that is no longer served: produce requests get ``error``."""
+        if self.watermark_waits is not None:
+            self.watermark_waits.end_all(error)
+        self.wake_fetches()
+
+    def check_online(self) -> None:
+        """Raises KafkaError (KAFKA_STORAGE_ERROR) if the log is offline. The log's offsets can still be read then."""
+        if self.log.offline is not None:
+            raise KafkaError(ErrorCode.kafka_storage_error, f"{self.topic}-{self.index} {self.log.offline}")
+
+    def check_epoch(self, epoch: int) -> None:
+        """Raises FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH; −1 skips the check (docs/offset-behaviours.md, 52)."""
+        if epoch in (-1, self.leader_epoch):
+            return
+        if epoch < self.leader_epoch:
+            raise KafkaError(
+                ErrorCode.fenced_leader_epoch,
+                f"leader epoch {epoch} is older than the current epoch {self.leader_epoch}",
+            )
+        raise KafkaError(ErrorCode.unknown_leader_epoch, f"this broker does not know leader epoch {epoch} yet")
+
+    def read_bytes(self, offset: int, max_bytes: int) -> bytes:
+        """Reads whole batches from the batch with ``offset`` on: at least one, or b"" at the end of the log.
+
+        It also reads records above the high watermark. A coordinator delays its replies until replicas have them.
+        """
+        data = self.log.read(offset, max_bytes, max_offset=self.log.log_end_offset).bytes()
+        end = at = 0
+        while at + LOG_OVERHEAD <= len(data):
+            at += size_of_batch(data, at)
+            if at <= len(data):
+                end = at
+        return data if end == len(data) else data[:end]

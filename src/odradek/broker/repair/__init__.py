@@ -1,0 +1,1 @@
+"""Repairs of a data directory that no broker uses, for `odradek metadata`."""

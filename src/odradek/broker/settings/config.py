@@ -1,0 +1,379 @@
+"""Settings of the broker and its topics: parsing, checks, defaults, and the source of each value.
+
+A text is a value as Kafka writes it (``86400000`` in ``retention.ms=86400000``). ``BrokerConfig`` has the parsed values
+as typed attributes (``config.num_partitions``). A topic's effective value is its own. If that is unset, it is the
+broker's; if that is unset, too, it is the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from odradek.broker.settings.keys import (
+    ConfigKey,
+    ConfigSource,
+    UnknownConfig,
+    broker_keys,
+    find_broker_key,
+    find_topic_key,
+    topic_keys,
+)
+from odradek.broker.settings.pairs import OVERRIDES, host_counts
+from odradek.core.errors import ConfigError
+from odradek.storage.config import LogConfig
+
+_NO_HOST = f"max.connections.per.ip can be set to zero only if {OVERRIDES} property is set."
+MIN_ISR = "min.insync.replicas"
+MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
+
+
+class BrokerConfig:
+    """A broker's settings: typed attributes for all settings with an effect, ``texts`` for those set at the start.
+
+    Raises ConfigError for an unknown name, an invalid value, or values that contradict each other.
+    """
+
+    node_id: int
+    broker_rack: str | None
+    advertised_listeners: tuple[str, ...] | None
+    auto_create_topics_enable: bool
+    delete_topic_enable: bool
+    num_partitions: int
+    default_replication_factor: int
+    message_max_bytes: int
+    log_cleaner_enable: bool
+    log_cleaner_threads: int
+    log_cleaner_backoff_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_io_buffer_load_factor: float
+    log_cleaner_io_max_bytes_per_second: float
+    log_retention_check_interval_ms: int
+    log_segment_delete_delay_ms: int
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    metadata_log_max_record_bytes_between_snapshots: int
+    metadata_log_max_snapshot_interval_ms: int
+    metadata_log_segment_bytes: int
+    metadata_log_segment_ms: int
+    metadata_max_retention_bytes: int
+    metadata_max_retention_ms: int
+    producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
+    fetch_max_bytes: int
+    max_incremental_fetch_session_cache_slots: int
+    max_request_partition_size_limit: int
+    socket_request_max_bytes: int
+    socket_listen_backlog_size: int
+    connections_max_idle_ms: int
+    max_connections: int
+    max_connections_per_ip: int
+    max_connections_per_ip_overrides: str
+    queued_max_request_bytes: int
+    """Memory for the incomplete requests of all connections: at least the longest request; 0 or less means no limit."""
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+    offsets_topic_segment_bytes: int
+    offsets_topic_compression_codec: int
+    transaction_state_log_num_partitions: int
+    transaction_state_log_replication_factor: int
+    transaction_state_log_min_isr: int
+    transaction_state_log_segment_bytes: int
+    transaction_partition_verification_enable: bool
+    group_consumer_assignment_interval_ms: int
+    group_consumer_migration_policy: str
+    quota_window_num: int
+    quota_window_size_seconds: int
+    controller_quota_window_num: int
+    controller_quota_window_size_seconds: int
+
+    def __init__(self, texts: Mapping[str, str] | None = None) -> None:
+        self.texts = dict(texts or {})
+        self.eligible_leaders = True
+        """Whether the feature ``eligible.leader.replicas.version`` is on.
+
+        With it, Kafka stores ``min.insync.replicas`` as a dynamic setting of all brokers.
+        """
+        self.dynamic: Mapping[str, str] = {}
+        """Dynamic settings of this broker (IncrementalAlterConfigs). They override ``cluster_wide`` and ``texts``."""
+        self.cluster_wide: Mapping[str, str] = {}
+        """Dynamic settings of all brokers. They override ``texts``."""
+        self.ignored: dict[str, str] = {}
+        """Stored dynamic settings that are invalid, with the fault. An earlier version of the broker accepted
+        them, or the settings of the start have changed."""
+        if "broker.id" in self.texts:
+            self.texts.setdefault("node.id", self.texts["broker.id"])
+        self._check_each()
+        for name in ("listeners", "log.dirs", "log.dir"):
+            if name in self.texts:
+                option = "--listen" if name == "listeners" else "--data-dir"
+                raise ConfigError(f"{name} must be set by {option}, not by --config")
+        self._apply()
+        self._check_advertised()
+        self._check_together()
+
+    @classmethod
+    def parse(cls, settings: Iterable[str]) -> BrokerConfig:
+        """Parses settings of the form ``name=value``. Raises ConfigError."""
+        texts = {}
+        for setting in settings:
+            name, equals, value = setting.partition("=")
+            if not equals or not name.strip():
+                raise ConfigError(f"--config takes name=value, not {setting!r}")
+            texts[name.strip()] = value.strip()
+        return cls(texts)
+
+    def _check_each(self) -> None:
+        """Checks each setting of the start by itself. Raises ConfigError."""
+        advertised = self.texts.get("advertised.listeners", "PLAINTEXT://").split(",")
+        is_plain = all(one.strip().startswith("PLAINTEXT://") for one in advertised)
+        if not is_plain or self.texts.keys() - broker_keys().keys():
+            from odradek.broker.settings.protection import check
+
+            check(self.texts)
+        for name, text in self.texts.items():
+            try:
+                find_broker_key(name).parse(text)
+            except UnknownConfig as error:
+                raise ConfigError(error.with_hint()) from None
+
+    def _apply(self) -> None:
+        for name, key in broker_keys().items():
+            text = self.text(name)
+            setattr(self, name.replace(".", "_"), None if text is None else key.parse(text))
+
+    def _check_together(self) -> None:
+        """Checks that involve several settings: values that topics inherit must be valid for topics, and some settings
+        depend on each other.
+
+        Raises ConfigError.
+        """
+        for name in topic_keys():
+            topic_value(self, {}, name)
+        if not topic_value(self, {}, "retention.ms"):
+            raise ConfigError("log.retention.ms must be unlimited (-1) or, greater than or equal to 1")
+        if self.log_cleaner_dedupe_buffer_size < self.log_cleaner_threads << 20:
+            raise ConfigError("log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.")
+        self._check_connections()
+        self._check_groups()
+
+    def value(self, name: str) -> Any:  # of the setting's type
+        """Returns the value of a setting by its name."""
+        return getattr(self, name.replace(".", "_"))
+
+    def after(self, changes: Mapping[str, str | None], *, cluster_wide: bool) -> BrokerConfig:
+        """Returns the settings after a change of dynamic settings; ``None`` resets a setting.
+
+        Raises ConfigError for an invalid value, and if the settings contradict each other.
+        """
+        for name, text in changes.items():
+            if text is not None:
+                _check_while_running(name, text)
+        changed = BrokerConfig(self.texts)
+        changed.eligible_leaders = self.eligible_leaders
+        layers = [dict(self.dynamic), dict(self.cluster_wide)]
+        layers[cluster_wide] |= changes  # type: ignore[arg-type]  # the next lines remove None
+        changed.set_dynamic(*({name: text for name, text in layer.items() if text is not None} for layer in layers))
+        for name, fault in changed.ignored.items():
+            if name not in self.ignored or changes.get(name) is not None:
+                raise ConfigError(fault)
+        changed._check_together()
+        return changed
+
+    def _check_connections(self) -> None:
+        host_counts(self.max_connections_per_ip_overrides)
+        if not self.max_connections_per_ip and not self.max_connections_per_ip_overrides:
+            raise ConfigError(_NO_HOST)
+        is_low = 0 < self.queued_max_request_bytes < self.socket_request_max_bytes
+        if is_low and self.is_set("queued.max.request.bytes"):  # one request may exceed the default
+            raise ConfigError("queued.max.request.bytes must be larger or equal to socket.request.max.bytes")
+
+    def _check_groups(self) -> None:
+        for setting in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
+            name, least, most = (f"group.consumer.{end}{setting}" for end in ("", "min.", "max."))
+            low, value, high = map(self.value, (least, name, most))
+            if not low <= value <= high:
+                raise ConfigError(f"{name} of {value} must be between {least} ({low}) and {most} ({high})")
+        policy = self.group_consumer_migration_policy
+        if policy.lower() not in MIGRATION_POLICIES:
+            raise ConfigError(f"group.consumer.migration.policy must be one of {MIGRATION_POLICIES}, not {policy!r}")
+
+    def _check_advertised(self) -> None:
+        self.advertised_address()
+
+    def advertised_address(self) -> tuple[str, int] | None:
+        """Returns host and port of the first advertised listener, or None if unset. Raises ConfigError."""
+        if not self.advertised_listeners:
+            return None
+        first = self.advertised_listeners[0]
+        host, colon, port = first.rpartition("://")[2].rpartition(":")
+        if not colon or not host or not port.isdigit():
+            raise ConfigError(f"advertised.listeners must be PLAINTEXT://host:port, not {first!r}")
+        return host.strip("[]"), int(port)
+
+    def set_dynamic(self, texts: Mapping[str, str], cluster_wide: Mapping[str, str] | None = None) -> None:
+        """Replaces the dynamic settings of this broker and of all brokers.
+
+        Values that a running broker cannot accept go to ``ignored`` and have no effect.
+        """
+        self.ignored = {}
+        self.dynamic = self._valid(texts)
+        every_broker = {MIN_ISR: self.texts.get(MIN_ISR, "1")} if self.eligible_leaders else {}
+        self.cluster_wide = every_broker | self._valid(cluster_wide or {})
+        self._apply()
+        if not self.max_connections_per_ip and not self.max_connections_per_ip_overrides:
+            name = "max.connections.per.ip"
+            self.ignored[name] = _NO_HOST
+            self.dynamic, self.cluster_wide = (
+                {other: text for other, text in layer.items() if other != name}
+                for layer in (self.dynamic, self.cluster_wide)
+            )
+            self._apply()
+
+    def _valid(self, texts: Mapping[str, str]) -> dict[str, str]:
+        valid = {}
+        for name, text in texts.items():
+            try:
+                _check_while_running(name, text)
+                valid[name] = text
+            except ConfigError as error:
+                self.ignored[name] = str(error)
+        return valid
+
+    def layers(self) -> tuple[tuple[Mapping[str, str], ConfigSource], ...]:
+        """Returns the settings of each source; an earlier one overrides the later ones."""
+        return (
+            (self.dynamic, ConfigSource.DYNAMIC_BROKER),
+            (self.cluster_wide, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+            (self.texts, ConfigSource.STATIC_BROKER),
+        )
+
+    def text(self, name: str) -> str | None:
+        """Returns the value in effect, as text."""
+        for texts, _ in self.layers():
+            if name in texts:
+                return texts[name]
+        return find_broker_key(name).default
+
+    def is_set(self, name: str) -> bool:
+        return any(name in texts for texts, _ in self.layers())
+
+    def source(self, name: str) -> ConfigSource:
+        return next((source for texts, source in self.layers() if name in texts), ConfigSource.DEFAULT)
+
+
+def _check_while_running(name: str, text: str) -> None:
+    """Raises ConfigError for a value that a running broker cannot accept."""
+    value = find_broker_key(name).parse(text)
+    if name == OVERRIDES:
+        host_counts(value)
+    if name == "max.connections" and value < 1:
+        raise ConfigError(f"Invalid {name} {value}: no client could connect, not even to change the setting")
+
+
+# --- topics -----------------------------------------------------------------------------------------------------
+
+_RETENTION_TIMES = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+_TO_MS = {"hours": 3_600_000, "minutes": 60_000}
+
+
+def _scaled(name: str, text: str) -> str:
+    """Converts a value of a broker's setting, for example ``log.retention.hours``, to the topic's unit."""
+    factor = _TO_MS.get(name.rpartition(".")[2], 1)
+    if name in _RETENTION_TIMES and int(text) < 0:
+        return "-1"  # the broker's setting allows any negative time for "no limit", the topic's only -1
+    return text if factor == 1 else str(int(text) * factor)
+
+
+def topic_default(broker: BrokerConfig, key: ConfigKey) -> str | None:
+    """Returns the value that a topic has if it does not set its own."""
+    for name in key.falls_back:
+        if broker.is_set(name):
+            return _scaled(name, broker.text(name) or "")
+    return key.default
+
+
+def topic_text(broker: BrokerConfig, own: Mapping[str, str], name: str) -> str | None:
+    """Returns a topic's value in effect, as text."""
+    text = own.get(name)
+    return text if text is not None else topic_default(broker, find_topic_key(name))
+
+
+def topic_value(broker: BrokerConfig, own: Mapping[str, str], name: str) -> Any:
+    text = topic_text(broker, own, name)
+    return None if text is None else find_topic_key(name).parse(text)
+
+
+def check_topic_configs(
+    settings: Mapping[str, str | None], broker: BrokerConfig | None = None, stored: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Checks a topic's own settings, each by itself and together. Returns them; raises ConfigError.
+
+    ``stored``: the topic's current settings. A stored ``internal.segment.bytes`` below ``LEAST_SEGMENT_BYTES`` stays
+    valid: earlier versions did not check it.
+    """
+    checked = {}
+    for name, text in settings.items():
+        key = find_topic_key(name)
+        if text is None:
+            raise ConfigError(f"Null value not supported for topic configs: {name}")
+        value = key.parse(text)
+        if name == "internal.segment.bytes" and value < LEAST_SEGMENT_BYTES and text != (stored or {}).get(name):
+            raise ConfigError(
+                f"Invalid value {text} for configuration {name}: Value must be at least {LEAST_SEGMENT_BYTES}"
+            )
+        checked[name] = text
+    _check_together(broker or BrokerConfig(), checked)
+    return checked
+
+
+def _check_together(broker: BrokerConfig, own: Mapping[str, str]) -> None:
+    if not own.keys() & _COMPARED:
+        return
+    least, most = (topic_value(broker, own, f"{end}.compaction.lag.ms") for end in ("min", "max"))
+    if least > most:
+        raise ConfigError(
+            f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
+        )
+    if topic_value(broker, own, "remote.storage.enable"):
+        raise ConfigError("Tiered Storage functionality is disabled in the broker. Topic cannot be configured with it.")
+
+
+_COMPARED = {"min.compaction.lag.ms", "max.compaction.lag.ms", "remote.storage.enable"}
+# The least internal.segment.bytes. Any client may set it, and smaller segments would mean too many files, three each.
+LEAST_SEGMENT_BYTES = 512
+_LOG_FIELDS = (
+    "segment.ms",
+    "segment.jitter.ms",
+    "segment.index.bytes",
+    "index.interval.bytes",
+    "max.message.bytes",
+    "retention.ms",
+    "retention.bytes",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms",
+    "flush.messages",
+    "flush.ms",
+    "delete.retention.ms",
+    "min.cleanable.dirty.ratio",
+    "file.delete.delay.ms",
+    "min.compaction.lag.ms",
+    "max.compaction.lag.ms",
+    "compression.type",
+    "compression.gzip.level",
+    "compression.zstd.level",
+    "message.timestamp.type",
+)
+
+
+def log_config(broker: BrokerConfig, own: Mapping[str, str]) -> LogConfig:
+    """Returns the settings of a topic's logs."""
+    values = {name.replace(".", "_"): topic_value(broker, own, name) for name in _LOG_FIELDS}
+    internal = topic_value(broker, own, "internal.segment.bytes")
+    return LogConfig(
+        **values,
+        segment_bytes=topic_value(broker, own, "segment.bytes") if internal is None else internal,
+        cleanup_policy=frozenset(topic_value(broker, own, "cleanup.policy")),
+        producer_id_expiration_ms=broker.producer_id_expiration_ms,
+        transaction_partition_verification_enable=broker.transaction_partition_verification_enable,
+    )

@@ -1,0 +1,357 @@
+"""Kafka's settings without effect in this broker, by reason: ``name | type | Kafka's default | limits``.
+
+The broker accepts them, except for those that ``config_protection`` refuses.
+"""
+
+from odradek.broker.settings.table import NO_SUCH_GROUPS
+
+INERT: dict[str, str] = {
+    "The broker has no authentication, authorisation or encryption yet.": """
+authorizer.class.name | string |
+config.providers | list |
+connection.failed.authentication.delay.ms | int | 100 | 0..
+connections.max.reauth.ms | long | 0
+delegation.token.expiry.check.interval.ms | long | 3600000 | 1..
+delegation.token.expiry.time.ms | long | 86400000 | 1..
+delegation.token.max.lifetime.ms | long | 604800000 | 1..
+delegation.token.secret.key | password | -
+early.start.listeners | list | -
+inter.broker.listener.name | string | -
+listener.security.protocol.map | string | SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT
+principal.builder.class | class | -
+sasl.client.callback.handler.class | class | -
+sasl.enabled.mechanisms | list | GSSAPI
+sasl.jaas.config | password | -
+sasl.kerberos.kinit.cmd | string | /usr/bin/kinit
+sasl.kerberos.min.time.before.relogin | long | 60000
+sasl.kerberos.principal.to.local.rules | list | DEFAULT
+sasl.kerberos.service.name | string | -
+sasl.kerberos.ticket.renew.jitter | double | 0.05
+sasl.kerberos.ticket.renew.window.factor | double | 0.8
+sasl.login.callback.handler.class | class | -
+sasl.login.class | class | -
+sasl.login.connect.timeout.ms | int | -
+sasl.login.read.timeout.ms | int | -
+sasl.login.refresh.buffer.seconds | short | 300
+sasl.login.refresh.min.period.seconds | short | 60
+sasl.login.refresh.window.factor | double | 0.8
+sasl.login.refresh.window.jitter | double | 0.05
+sasl.login.retry.backoff.max.ms | long | 10000
+sasl.login.retry.backoff.ms | long | 100
+sasl.mechanism.controller.protocol | string | GSSAPI
+sasl.mechanism.inter.broker.protocol | string | GSSAPI
+sasl.oauthbearer.assertion.algorithm | string | RS256
+sasl.oauthbearer.assertion.claim.aud | string | -
+sasl.oauthbearer.assertion.claim.exp.seconds | int | 300 | 0..86400
+sasl.oauthbearer.assertion.claim.iss | string | -
+sasl.oauthbearer.assertion.claim.jti.include | boolean | false
+sasl.oauthbearer.assertion.claim.nbf.seconds | int | 60 | 0..3600
+sasl.oauthbearer.assertion.claim.sub | string | -
+sasl.oauthbearer.assertion.file | string | -
+sasl.oauthbearer.assertion.private.key.file | string | -
+sasl.oauthbearer.assertion.private.key.passphrase | password | -
+sasl.oauthbearer.assertion.template.file | string | -
+sasl.oauthbearer.client.credentials.client.id | string | -
+sasl.oauthbearer.client.credentials.client.secret | password | -
+sasl.oauthbearer.clock.skew.seconds | int | 30
+sasl.oauthbearer.expected.audience | list |
+sasl.oauthbearer.expected.issuer | string | -
+sasl.oauthbearer.jwks.endpoint.refresh.ms | long | 3600000
+sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms | long | 10000
+sasl.oauthbearer.jwks.endpoint.retry.backoff.ms | long | 100
+sasl.oauthbearer.jwks.endpoint.url | string | -
+sasl.oauthbearer.jwt.retriever.class | class | -
+sasl.oauthbearer.jwt.validator.class | class | -
+sasl.oauthbearer.scope | string | -
+sasl.oauthbearer.scope.claim.name | string | scope
+sasl.oauthbearer.sub.claim.name | string | sub
+sasl.oauthbearer.token.endpoint.url | string | -
+sasl.server.callback.handler.class | class | -
+sasl.server.max.receive.size | int | 524288
+security.inter.broker.protocol | string | PLAINTEXT | in PLAINTEXT,SSL,SASL_PLAINTEXT,SASL_SSL
+security.providers | string | -
+ssl.allow.dn.changes | boolean | false
+ssl.allow.san.changes | boolean | false
+ssl.cipher.suites | list |
+ssl.client.auth | string | none | in required,requested,none
+ssl.enabled.protocols | list | TLSv1.2,TLSv1.3
+ssl.endpoint.identification.algorithm | string | https
+ssl.engine.factory.class | class | -
+ssl.key.password | password | -
+ssl.keymanager.algorithm | string | SunX509
+ssl.keystore.certificate.chain | password | -
+ssl.keystore.key | password | -
+ssl.keystore.location | string | -
+ssl.keystore.password | password | -
+ssl.keystore.type | string | JKS
+ssl.principal.mapping.rules | string | DEFAULT
+ssl.protocol | string | TLSv1.3
+ssl.provider | string | -
+ssl.secure.random.implementation | string | -
+ssl.trustmanager.algorithm | string | PKIX
+ssl.truststore.certificates | password | -
+ssl.truststore.location | string | -
+ssl.truststore.password | password | -
+ssl.truststore.type | string | JKS
+""",
+    "The broker replies to EndTxn when all online partitions have their markers. It does not repeat AddPartitions.": """
+add.partitions.to.txn.retry.backoff.max.ms | int | 100 | 0..
+add.partitions.to.txn.retry.backoff.ms | int | 20 | 1..
+""",
+    "Two-phase commit needs InitProducerId 6, which Apache Kafka 4.3 does not serve by default either.": """
+transaction.two.phase.commit.enable | boolean | false
+""",
+    "Classic and KIP-848 groups are always enabled. The broker has no share or streams groups yet.": """
+group.coordinator.rebalance.protocols | list | classic,consumer,streams | list consumer,classic,share,streams
+""",
+    NO_SUCH_GROUPS: """
+group.share.assignment.interval.ms | int | 1000 | 0..
+group.share.assignors | list | simple
+group.share.delivery.count.limit | int | 5 | 2..10
+group.share.heartbeat.interval.ms | int | 5000 | 1..
+group.share.max.assignment.interval.ms | int | 15000 | 0..
+group.share.max.delivery.count.limit | int | 10 | 5..25
+group.share.max.heartbeat.interval.ms | int | 15000 | 1..
+group.share.max.partition.max.record.locks | int | 4000 | 2000..10000
+group.share.max.record.lock.duration.ms | int | 60000 | 30000..3600000
+group.share.max.session.timeout.ms | int | 60000 | 1..
+group.share.max.share.sessions | int | 2000 | 1..
+group.share.max.size | int | 200 | 1..1000
+group.share.min.assignment.interval.ms | int | 0 | 0..
+group.share.min.delivery.count.limit | int | 2 | 2..5
+group.share.min.heartbeat.interval.ms | int | 5000 | 1..
+group.share.min.partition.max.record.locks | int | 100 | 100..2000
+group.share.min.record.lock.duration.ms | int | 15000 | 1000..30000
+group.share.min.session.timeout.ms | int | 45000 | 1..
+group.share.partition.max.record.locks | int | 2000 | 100..10000
+group.share.record.lock.duration.ms | int | 30000 | 1000..3600000
+group.share.session.timeout.ms | int | 45000 | 1..
+group.streams.assignment.interval.ms | int | 1000 | 0..
+group.streams.heartbeat.interval.ms | int | 5000 | 1..
+group.streams.initial.rebalance.delay.ms | int | 3000 | 0..
+group.streams.max.assignment.interval.ms | int | 15000 | 0..
+group.streams.max.heartbeat.interval.ms | int | 15000 | 1..
+group.streams.max.session.timeout.ms | int | 60000 | 1..
+group.streams.max.size | int | 2147483647 | 1..
+group.streams.max.standby.replicas | int | 2 | 0..
+group.streams.min.assignment.interval.ms | int | 0 | 0..
+group.streams.min.heartbeat.interval.ms | int | 5000 | 1..
+group.streams.min.session.timeout.ms | int | 45000 | 1..
+group.streams.num.standby.replicas | int | 0 | 0..
+group.streams.session.timeout.ms | int | 45000 | 1..
+share.coordinator.append.linger.ms | int | -1 | -1..
+share.coordinator.cached.buffer.max.bytes | int | 1048588 | 524288..
+share.coordinator.load.buffer.size | int | 5242880 | 1..
+share.coordinator.snapshot.update.records.per.snapshot | int | 500 | 0..500
+share.coordinator.state.topic.compression.codec | int | 0
+share.coordinator.state.topic.min.isr | short | 2 | 1..
+share.coordinator.state.topic.num.partitions | int | 50 | 1..
+share.coordinator.state.topic.replication.factor | short | 3 | 1..
+share.coordinator.state.topic.segment.bytes | int | 104857600 | 1..
+share.coordinator.threads | int | 1 | 1..
+share.coordinator.write.timeout.ms | int | 5000 | 1..
+share.fetch.purgatory.purge.interval.requests | int | 1000
+""",
+    "There is no tiered storage.": """
+follower.fetch.last.tiered.offset.enable | boolean | false
+log.local.retention.bytes | long | -2 | -2..
+log.local.retention.ms | long | -2 | -2..
+remote.fetch.max.wait.ms | int | 500 | 1..
+remote.list.offsets.request.timeout.ms | long | 30000 | 1..
+remote.log.index.file.cache.total.size.bytes | long | 1073741824 | 1..
+remote.log.manager.copier.thread.pool.size | int | 10 | 1..
+remote.log.manager.copy.max.bytes.per.second | long | 9223372036854775807 | 1..
+remote.log.manager.copy.quota.window.num | int | 11 | 1..
+remote.log.manager.copy.quota.window.size.seconds | int | 1 | 1..
+remote.log.manager.expiration.thread.pool.size | int | 10 | 1..
+remote.log.manager.fetch.max.bytes.per.second | long | 9223372036854775807 | 1..
+remote.log.manager.fetch.quota.window.num | int | 11 | 1..
+remote.log.manager.fetch.quota.window.size.seconds | int | 1 | 1..
+remote.log.manager.follower.thread.pool.size | int | 2 | 1..
+remote.log.manager.task.interval.ms | long | 30000 | 1..
+remote.log.manager.thread.pool.size | int | 2 | 1..
+remote.log.metadata.custom.metadata.max.bytes | int | 128 | 0..
+remote.log.metadata.manager.class.name | string | -
+remote.log.metadata.manager.class.path | string | -
+remote.log.metadata.manager.impl.prefix | string | rlmm.config.
+remote.log.metadata.manager.listener.name | string | -
+remote.log.reader.max.pending.tasks | int | 100 | 1..
+remote.log.reader.threads | int | 10 | 1..
+remote.log.storage.manager.class.name | string | -
+remote.log.storage.manager.class.path | string | -
+remote.log.storage.manager.impl.prefix | string | rsm.config.
+remote.log.storage.system.enable | boolean | false
+""",
+    "One broker is its own controller: there is no quorum, registration or failover.": """
+broker.heartbeat.interval.ms | int | 2000
+broker.session.timeout.ms | int | 9000
+controller.listener.names | list | -
+controller.quorum.append.linger.ms | int | 25 | 0..
+controller.quorum.auto.join.enable | boolean | false
+controller.quorum.bootstrap.servers | list |
+controller.quorum.election.backoff.max.ms | int | 1000 | 0..
+controller.quorum.election.timeout.ms | int | 1000 | 0..
+controller.quorum.fetch.max.bytes | int | 1048576 | 1..
+controller.quorum.fetch.snapshot.max.bytes | int | 1048576 | 1..
+controller.quorum.fetch.timeout.ms | int | 2000 | 0..
+controller.quorum.request.timeout.ms | int | 2000 | 0..
+controller.quorum.retry.backoff.ms | int | 20 | 0..
+controller.quorum.voters | list |
+controller.socket.timeout.ms | int | 30000
+initial.broker.registration.timeout.ms | int | 60000
+metadata.log.dir | string | -
+metadata.max.idle.interval.ms | int | 500 | 0..
+process.roles | list | - | list broker,controller
+""",
+    "Capped at the number of replicas, as in Kafka 4.3, so one broker always meets it.": """
+min.insync.replicas | int | 1 | 1..
+""",
+    "One broker has no followers and no other leader.": """
+alter.log.dirs.replication.quota.window.num | int | 11 | 1..
+alter.log.dirs.replication.quota.window.size.seconds | int | 1 | 1..
+auto.leader.rebalance.enable | boolean | true
+controlled.shutdown.enable | boolean | true
+cordoned.log.dirs | list |
+leader.imbalance.check.interval.seconds | long | 300 | 1..
+log.dir.failure.timeout.ms | long | 30000 | 1..
+num.replica.alter.log.dirs.threads | int | -
+num.replica.fetchers | int | 1 | 1..
+replica.fetch.backoff.ms | int | 1000 | 0..
+replica.fetch.max.bytes | int | 1048576 | 0..
+replica.fetch.min.bytes | int | 1
+replica.fetch.response.max.bytes | int | 10485760 | 0..
+replica.fetch.wait.max.ms | int | 500
+replica.high.watermark.checkpoint.interval.ms | long | 5000
+replica.lag.time.max.ms | long | 30000
+replica.selector.class | string | -
+replica.socket.receive.buffer.bytes | int | 65536
+replica.socket.timeout.ms | int | 30000
+replication.quota.window.num | int | 11 | 1..
+replication.quota.window.size.seconds | int | 1 | 1..
+unclean.leader.election.enable | boolean | false
+""",
+    "One event loop serves all requests, with its own limits.": """
+background.threads | int | 10 | 1..
+delete.records.purgatory.purge.interval.requests | int | 1
+fetch.purgatory.purge.interval.requests | int | 1000
+num.io.threads | int | 8 | 1..
+num.network.threads | int | 3 | 1..
+producer.purgatory.purge.interval.requests | int | 1000
+queued.max.requests | int | 500 | 1..
+""",
+    "The only limit on new connections per second is the quota of each address.": """
+max.connection.creation.rate | int | 2147483647 | 0..
+""",
+    "The operating system sizes socket buffers, and the broker opens no connections.": """
+request.timeout.ms | int | 30000
+socket.connection.setup.timeout.max.ms | long | 30000
+socket.connection.setup.timeout.ms | long | 10000
+socket.receive.buffer.bytes | int | 102400
+socket.send.buffer.bytes | int | 102400
+""",
+    "The broker collects no metrics and loads no plug-in classes yet.": """
+alter.config.policy.class.name | class | -
+client.quota.callback.class | class | -
+create.topic.policy.class.name | class | -
+kafka.metrics.polling.interval.secs | int | 10 | 1..
+kafka.metrics.reporters | list |
+metric.reporters | list | -
+metrics.num.samples | int | 2 | 1..
+metrics.recording.level | string | INFO
+metrics.sample.window.ms | long | 30000 | 1..
+telemetry.max.bytes | int | 1048576 | 1..
+""",
+    "The cleaner reads in steps of a fixed size.": """
+log.cleaner.io.buffer.size | int | 524288 | 0..
+""",
+    "A coordinator appends once per tick of the event loop and loads its log in steps of a fixed size.": """
+group.coordinator.append.linger.ms | int | -1 | -1..
+group.coordinator.background.threads | int | 2 | 1..
+group.coordinator.cached.buffer.max.bytes | int | 1048588 | 524288..
+group.coordinator.threads | int | 4 | 1..
+offsets.commit.timeout.ms | int | 5000 | 1..
+offsets.load.buffer.size | int | 5242880 | 1..
+transaction.state.log.load.buffer.size | int | 5242880 | 1..
+""",
+    "The broker closes sixteen logs at a time. It recovers one log at a time, because recovery uses a whole core.": """
+num.recovery.threads.per.data.dir | int | 2 | 1..
+""",
+    "The broker has one data directory, set by --data-dir.": """
+log.dir | list | /tmp/kafka-logs
+""",
+    "The lz4 library of the broker has one compression level.": """
+compression.lz4.level | int | 9 | 1..17
+""",
+    "Segment files grow as they are written.": """
+log.preallocate | boolean | false
+""",
+}
+
+# Dynamic settings that Kafka's tools set and remove, and that are unset by default.
+WHILE_RUNNING = """
+leader.replication.throttled.rate | long | - | 0..
+follower.replication.throttled.rate | long | - | 0..
+replica.alter.log.dirs.io.max.bytes.per.second | long | - | 0..
+"""
+# Kafka's settings for its own tests. DescribeConfigs lists them only if they are set.
+INTERNAL = """
+controller.performance.always.log.threshold.ms | long | 2000 | 0..
+controller.performance.sample.period.ms | long | 60000 | 100..
+group.share.initialize.retry.interval.ms | int | 30000 | 1..
+group.share.persister.class.name | string | org.apache.kafka.server.share.persister.DefaultStatePersister
+internal.metadata.delete.delay.millis | long | 60000
+internal.metadata.log.segment.bytes | int | -
+internal.metadata.max.batch.size.in.bytes | int | 8388608
+log.initial.task.delay.ms | long | 30000 | 0..
+remote.log.index.file.cache.ttl.ms | long | 900000 | -1..
+remote.log.manager.task.retry.backoff.max.ms | long | 30000 | 1..
+remote.log.manager.task.retry.backoff.ms | long | 500 | 1..
+remote.log.manager.task.retry.jitter | double | 0.2 | 0..0.5
+server.max.startup.time.ms | long | 9223372036854775807 | 0..
+share.coordinator.cold.partition.snapshot.interval.ms | int | 300000 | 1..
+share.coordinator.state.topic.prune.interval.ms | int | 300000 | 1..
+unclean.leader.election.interval.ms | long | 300000 | 1..
+unstable.api.versions.enable | boolean | false
+unstable.feature.versions.enable | boolean | false
+"""
+INERT["Only for Kafka's own tests."] = INTERNAL
+_NO_FOLLOWERS = "One broker has no followers and no other leader."
+INERT[_NO_FOLLOWERS] += WHILE_RUNNING.lstrip()
+
+# Broker settings, with or without effect, that Kafka allows to change dynamically.
+_DYNAMIC = """
+background.threads compression.gzip.level compression.lz4.level compression.type compression.zstd.level
+config.providers cordoned.log.dirs follower.fetch.last.tiered.offset.enable
+group.consumer.assignment.interval.ms group.coordinator.cached.buffer.max.bytes
+group.share.assignment.interval.ms group.streams.assignment.interval.ms listener.security.protocol.map listeners
+log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms
+log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
+log.cleaner.max.compaction.lag.ms log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms
+log.cleaner.threads log.cleanup.policy log.flush.interval.messages log.flush.interval.ms
+log.index.interval.bytes log.index.size.max.bytes log.local.retention.bytes log.local.retention.ms
+log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms log.message.timestamp.type
+log.preallocate log.retention.bytes log.retention.ms log.roll.jitter.ms log.roll.ms log.segment.bytes
+log.segment.delete.delay.ms max.connection.creation.rate max.connections max.connections.per.ip
+max.connections.per.ip.overrides message.max.bytes metric.reporters min.insync.replicas num.io.threads
+num.network.threads num.recovery.threads.per.data.dir num.replica.fetchers principal.builder.class
+producer.id.expiration.ms remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
+remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size
+remote.log.manager.copy.max.bytes.per.second remote.log.manager.expiration.thread.pool.size
+remote.log.manager.fetch.max.bytes.per.second remote.log.manager.follower.thread.pool.size
+remote.log.reader.threads sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd
+sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
+sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor sasl.login.refresh.buffer.seconds
+sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+sasl.mechanism.inter.broker.protocol share.coordinator.cached.buffer.max.bytes ssl.cipher.suites ssl.client.auth
+ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password
+ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location
+ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider ssl.secure.random.implementation
+ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
+ssl.truststore.type transaction.partition.verification.enable unclean.leader.election.enable
+"""
+_UNLISTED, _INTERNAL = (
+    frozenset(row.split(" | ")[0] for row in table.split("\n") if row) for table in (WHILE_RUNNING, INTERNAL)
+)
+_HIDDEN_WITH_EFFECT = {"group.consumer.regex.refresh.interval.ms", "producer.id.expiration.check.interval.ms"}
+HIDDEN = _UNLISTED | _INTERNAL | _HIDDEN_WITH_EFFECT
+DYNAMIC = frozenset(_DYNAMIC.split()) | _UNLISTED

@@ -1,0 +1,187 @@
+"""Kafka's settings that protect a broker or its data by features that this broker does not have.
+
+The broker must not accept and ignore such a setting: an operator would rely on it. Therefore the start,
+AlterConfigs and IncrementalAlterConfigs refuse it. They accept Kafka's default, and values that protect nothing in
+Kafka either: an empty value of a setting without a default, listeners that are all PLAINTEXT, and the times, sizes and
+switches of a mechanism, which another setting would have to select. The other settings of
+``config_ignored`` concern speed, sizes or missing features; a broker without them is as safe.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import NamedTuple
+
+from odradek.broker.settings.keys import ConfigType, authorizer_keys, inert_broker_keys
+from odradek.broker.settings.pairs import pairs
+from odradek.core.errors import ConfigError
+
+
+class Protection(NamedTuple):
+    """A protection that this broker does not have.
+
+    ``lack``: what the broker cannot do. ``remedy``: what an operator can do. ``names``: the settings that need the
+    protection.
+    """
+
+    lack: str
+    remedy: str
+    names: str
+
+
+_CLOSED_PORT = "allow only fully trusted hosts to reach the port"
+_WITHOUT = f"leave it out, and {_CLOSED_PORT}"
+PROTECTIONS = (
+    Protection(
+        "this broker cannot encrypt connections or check certificates yet",
+        _WITHOUT,
+        """
+        listener.security.protocol.map security.inter.broker.protocol security.providers
+        ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites ssl.client.auth ssl.enabled.protocols
+        ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm
+        ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
+        ssl.principal.mapping.rules ssl.protocol ssl.provider ssl.secure.random.implementation
+        ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
+        ssl.truststore.type
+        """,
+    ),
+    Protection(
+        "this broker cannot authenticate clients yet",
+        _WITHOUT,
+        """
+        connection.failed.authentication.delay.ms connections.max.reauth.ms
+        delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms delegation.token.max.lifetime.ms
+        delegation.token.secret.key
+        principal.builder.class
+        sasl.client.callback.handler.class sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd
+        sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
+        sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
+        sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
+        sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
+        sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
+        sasl.mechanism.controller.protocol sasl.mechanism.inter.broker.protocol
+        sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
+        sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
+        sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
+        sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
+        sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
+        sasl.oauthbearer.assertion.template.file sasl.oauthbearer.client.credentials.client.id
+        sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.clock.skew.seconds
+        sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
+        sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+        sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
+        sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope
+        sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url
+        sasl.server.callback.handler.class sasl.server.max.receive.size
+        """,
+    ),
+    Protection(
+        "this broker cannot authorise clients yet",
+        _WITHOUT,
+        "allow.everyone.if.no.acl.found authorizer.class.name early.start.listeners super.users",
+    ),
+    Protection(
+        "this broker loads no policy classes, so all clients can create topics and change settings",
+        _WITHOUT,
+        "alter.config.policy.class.name create.topic.policy.class.name",
+    ),
+    Protection(
+        "this broker loads no quota classes",
+        "leave it out, and set quotas by user, client id or address with AlterClientQuotas (kafka-configs)",
+        "client.quota.callback.class",
+    ),
+    Protection(
+        "this broker has no limit on the total of new connections per second",
+        "leave it out, and set the quota connection_creation_rate for addresses with AlterClientQuotas (kafka-configs)",
+        "max.connection.creation.rate",
+    ),
+    Protection(
+        "this broker has no tiered storage, so it makes no second copy of records",
+        "leave it out, and keep a copy of the data directory or mirror its topics to another cluster",
+        "remote.log.storage.system.enable",
+    ),
+)
+
+_LISTENER = Protection(
+    "every listener of this broker is PLAINTEXT", f"name a listener that is PLAINTEXT, and {_CLOSED_PORT}", ""
+)
+# These settings contain listener names. They are refused only if Kafka would encrypt or authenticate such a listener.
+_LISTENER_NAMES = ("advertised.listeners", "controller.listener.names", "inter.broker.listener.name")
+_PROTOCOL_MAP = "listener.security.protocol.map"
+_OF_A_LISTENER = re.compile(r"listener\.name\.[^.]+\.(.+)")
+# A time, size, share or switch with one of these names belongs to TLS, to a SASL mechanism, to delegation tokens or to
+# an authorizer. It has no effect until another setting selects that mechanism, and this broker refuses that setting.
+_MECHANISMS = (
+    "sasl.", "ssl.", "delegation.token.", "connection.failed.authentication.", "connections.max.reauth.",
+    "allow.everyone.if.no.acl.found",
+)  # fmt: skip
+_MEASURES = (ConfigType.INT, ConfigType.LONG, ConfigType.SHORT, ConfigType.DOUBLE, ConfigType.BOOLEAN)
+# Kafka's defaults of settings whose default in ``config_ignored`` is empty, because this broker has no such classes.
+_CLASSES = {
+    "principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+    "sasl.oauthbearer.jwt.retriever.class": "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
+    "sasl.oauthbearer.jwt.validator.class": "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
+}
+
+
+@cache
+def protections_by_setting() -> dict[str, Protection]:
+    """Returns the protection that each setting needs."""
+    return {name: protection for protection in PROTECTIONS for name in protection.names.split()}
+
+
+def check(texts: Mapping[str, str]) -> None:
+    """Raises ConfigError, with a text of one line, if a setting needs a protection that this broker lacks."""
+    refused: dict[Protection, list[str]] = {}
+    for name, text in texts.items():
+        protection = _find_protection(name, text, texts)
+        if protection is not None:
+            refused.setdefault(protection, []).append(name)
+    for protection, names in refused.items():
+        raise ConfigError(f"{', '.join(names)}: {protection.lack}, so it would protect nothing; {protection.remedy}")
+
+
+def _find_protection(name: str, text: str, texts: Mapping[str, str]) -> Protection | None:
+    if name in _LISTENER_NAMES:
+        return _LISTENER if _has_protected_listener(text, texts.get(_PROTOCOL_MAP, "")) else None
+    if of_a_listener := _OF_A_LISTENER.fullmatch(name):
+        # A setting of one listener, or of its SASL mechanism: listener.name.external.plain.sasl.jaas.config
+        rest = of_a_listener[1]
+        name = next((known for known in protections_by_setting() if rest == known or rest.endswith(f".{known}")), "")
+    protection = protections_by_setting().get(name)
+    return None if protection is None or _is_default(name, text) else protection
+
+
+def _is_default(name: str, text: str) -> bool:
+    """Returns whether a value is Kafka's default, or protects nothing.
+
+    An empty value of a setting without a default protects nothing. The same is true for a map of PLAINTEXT listeners,
+    and for the times and sizes of mechanisms that are not there.
+
+    Raises ConfigError for an invalid value.
+    """
+    key = inert_broker_keys().get(name) or authorizer_keys().get(name)
+    if key is None:
+        return False
+    value = key.parse(text)
+    if key.type in _MEASURES and name.startswith(_MECHANISMS):
+        return True
+    if name == _PROTOCOL_MAP:
+        protocols = _protocols(text)
+        return protocols == _protocols(key.default or "") or set(protocols.values()) <= {"PLAINTEXT"}
+    if not key.default:
+        return not text.strip() or text.strip() == _CLASSES.get(name)
+    return bool(value == key.parse(key.default))
+
+
+def _protocols(text: str) -> dict[str, str]:
+    return {name.upper(): protocol.upper() for name, protocol in pairs(_PROTOCOL_MAP, text).items()}
+
+
+def _has_protected_listener(text: str, protocol_map: str) -> bool:
+    default = inert_broker_keys()[_PROTOCOL_MAP].default or ""
+    protocols = _protocols(default) | _protocols(protocol_map)
+    names = (part.strip().partition("://")[0].upper() for part in text.split(","))
+    return any(protocols.get(name, "PLAINTEXT") != "PLAINTEXT" for name in names)
