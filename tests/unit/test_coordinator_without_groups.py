@@ -334,6 +334,6 @@ def test_the_package_imports_no_tenant_and_no_broker(path: Path) -> None:
 
 def test_violations_of_the_package_rules_are_found() -> None:
     assert len(ROOM) >= 8
-    tenant = SOURCE / "broker" / "group_runtime.py"
+    tenant = SOURCE / "broker" / "coordinators" / "group_runtime.py"
     assert "groups" in imports_of(tenant)
     assert {"GroupShard", "TopicsDeleted"} <= names_in(tenant) & classes_of("groups")
