@@ -187,8 +187,8 @@ FOLLOWING = {
     f"odradek.broker.{name}"
     for name in (
         "coordinators.group_coordinator", "coordinators.group_runtime", "limits.host_limits", "metadata.loader",
-        "metadata.producer_ids", "metadata.snapshot", "partitions.log_cleaner", "partitions.log_directory", "publishers",
-        "server",
+        "metadata.producer_ids", "metadata.snapshot", "partitions.log_cleaner", "partitions.log_directory",
+        "publishers", "server",
     )
 }  # fmt: skip
 """The modules that apply committed records, and the module that calls them."""
