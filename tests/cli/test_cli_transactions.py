@@ -37,8 +37,8 @@ def test_help_has_an_example(command: str, capsys: Capture) -> None:
     (["abort", "--topic", "t", "--partition", "0", "--start-offset", "0", "--producer-id", "1", "--yes"],
      "--start-offset and --producer-id with its epochs both name a transaction: give one of them"),
     (["abort", "--topic", "t", "--partition", "0", "--producer-id", "1", "--producer-epoch", "32768",
-      "--coordinator-epoch", "0", "--yes"], "invalid value for '--producer-epoch'"),
-    (["list", "--duration-filter", str(1 << 63)], "invalid value for '--duration-filter'"),
+      "--coordinator-epoch", "0", "--yes"], "--producer-epoch '"),
+    (["list", "--duration-filter", str(1 << 63)], "--duration-filter '"),
 ])  # fmt: skip
 def test_wrong_options_are_refused_before_a_connection(arguments: list[str], error: str, capsys: Capture) -> None:
     assert run(["transactions", *arguments, "-b", "127.0.0.1:1"]) == 2

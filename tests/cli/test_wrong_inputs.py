@@ -177,3 +177,30 @@ def test_an_empty_or_invisible_text_is_named(more: tuple[str, str], says: str, c
 def test_a_table_is_adopted_from_named_brokers(capsys: Capture) -> None:
     assert run(["pipeline", "adopt", *VALID["pipeline adopt"], "-b", ""]) == 2
     assert "-b" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("consume", "t", *KAFKA, "--tail", "x"), "--tail 'x': expected a whole number (see odradek consume --help)"),
+        (("consume", "t", *KAFKA, "--tail=0"), "--tail '0': expected a number of at least 1"),
+        (("topics", "create", "t", *KAFKA, "--partitions", "0"), "--partitions '0': expected a number of at least 1"),
+        (
+            ("topics", "list", "-b", "http://localhost:9092"),
+            "'http://localhost:9092': expected HOST:PORT without http://",
+        ),
+        (("topics", "list", "-b", "SSL://localhost:9092"), "set security.protocol=SSL"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_expected(words: tuple[str, ...], says: str, capsys: Capture) -> None:
+    assert run([*words]) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [("metadata", "check"), ("metadata", "repair"), ("log", "check")])
+def test_a_folder_that_is_no_data_directory_is_not_whole(
+    command: tuple[str, str], tmp_path: Path, capsys: Capture
+) -> None:
+    assert run([*command, "--data-dir", str(tmp_path)]) == 2
+    assert "is not the data directory of a broker: it has no meta.properties" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -182,6 +182,7 @@ def test_on_spark_invalid_input_is_reported_in_one_line(
         (["--group", "unknown"], 2, "the offsets topic has no records of group unknown"),
         (["--output", str(tmp_path / "file")], 2, "cannot be used"),
         (["--output", "nofs://x/y"], 2, "nofs://x/y cannot be reached"),
+        (["--output", "hdfs://host.invalid/y"], 2, "hdfs://host.invalid/y cannot be reached"),
         (["--report", "/no/such/place/x.html"], 2, "there is no directory"),
         (["--conf", "x"], 2, "--conf 'x': expected NAME=VALUE"),
         (["-b", "127.0.0.1:1"], 1, "cannot reach 127.0.0.1:1"),

@@ -47,7 +47,9 @@ def far_topic(admin: Admin, bootstrap: str, form: str) -> str:
     return topic
 
 
-@pytest.mark.parametrize(("form", "writer"), [("json", "workers"), ("avro", "spark")])
+@pytest.mark.parametrize(
+    ("form", "writer"), [("json", "workers"), ("avro", "spark"), pytest.param("json", "spark", marks=pytest.mark.slow)]
+)
 def test_a_table_keeps_the_record_with_an_error(
     form: str, writer: str, bootstrap: str, spark: Any, admin: Admin, tmp_path: Path
 ) -> None:
@@ -71,7 +73,8 @@ def test_a_table_keeps_the_record_with_an_error(
     assert f"{topic}-0, offset 1: its value cannot be read: {ERROR}" in str(error.value)
 
 
-def test_a_query_says_how_to_go_on(bootstrap: str, spark: Any, admin: Admin, tmp_path: Path) -> None:
+@pytest.mark.parametrize("writer", ["workers", pytest.param("spark", marks=pytest.mark.slow)])
+def test_a_query_says_how_to_go_on(writer: str, bootstrap: str, spark: Any, admin: Admin, tmp_path: Path) -> None:
     topic = far_topic(admin, bootstrap, "raw")
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
     frame = spark.read.format("odradek").options(**options)
@@ -80,7 +83,7 @@ def test_a_query_says_how_to_go_on(bootstrap: str, spark: Any, admin: Admin, tmp
     rows = frame.option("onBadTimestamp", "null").load().orderBy("offset").collect()
     assert [(row.offset, row.timestamp is None) for row in rows] == [(0, False), (1, True), (2, True), (3, False)]
     assert [bytes(row.value) for row in rows] == values("raw")
-    given = {"topics": topic, "spark": spark}
+    given = {"topics": topic, "spark": spark, "writer": writer}
     with pytest.raises(QueryFailed) as error:
         ingest(bootstrap, group=unique("g"), output=tmp_path / "raw", **given)
     assert f"{topic}-0 {REMEDY}" in str(error.value)

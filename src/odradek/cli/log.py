@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from odradek.cli.data_directory import DataDir, check_data_dir
 from odradek.cli.options import CONTEXT
 from odradek.cli.terminal import EXIT_FAILED, EXIT_OK, CommandError, ask, counted, note, print_json
 
 if TYPE_CHECKING:
     from odradek.storage.log_check import DataDirectory
 
-DataDir = Annotated[
-    Path, typer.Option("--data-dir", "--data", metavar="DIR", help="Folder of a broker's logs. The broker is stopped.")
-]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -36,12 +34,9 @@ def _log() -> None:
 @contextmanager
 def _opened(data_dir: Path) -> Iterator[DataDirectory]:
     from odradek.core.errors import KafkaError, StorageError
-    from odradek.core.operating_system import require_posix
     from odradek.storage.log_check import DataDirectory
 
-    require_posix("the data directory of a broker")
-    if not data_dir.is_dir():
-        raise CommandError(f"{data_dir} is not a folder")
+    check_data_dir(data_dir)
     try:
         directory = DataDirectory(data_dir)
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import importlib
 import logging
@@ -75,7 +74,9 @@ class _CommandTree(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         names = self.list_commands(ctx)
         if args and args[0] not in names and not args[0].startswith("-"):
-            ctx.fail(f"no such command {args[0]!r}{_nearest(args[0], names)}")
+            from odradek.cli.suggestions import nearest
+
+            ctx.fail(f"no such command {args[0]!r}{nearest(args[0], names)}")
         return super().resolve_command(ctx, args)
 
 
@@ -216,27 +217,6 @@ def info(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")]
     raise typer.Exit(run_info(as_json=as_json))
 
 
-def _nearest(given: str, known: Sequence[str]) -> str:
-    begun = sorted(name for name in known if len(given) > 3 and name.startswith(given))
-    matches = begun or difflib.get_close_matches(given, known, n=1, cutoff=0.6)
-    return f" (did you mean {matches[0]}?)" if matches else ""
-
-
-def _usage_line(error: Any) -> str:
-    """Returns one line for a usage error: the error, the nearest name, and how to get help."""
-    context = error.ctx
-    name = getattr(error, "option_name", None)
-    if name is not None and hasattr(error, "possibilities"):
-        from odradek.cli.kafka_options import other_form
-
-        known = [option for param in context.command.params for option in param.opts] if context else []
-        commands = context.command.list_commands(context) if hasattr(context.command, "list_commands") else ()
-        return f"no such option {name}{other_form(name, commands) or _nearest(name, [*known, '--help'])}"
-    text = str(error.format_message()).rstrip(".")
-    where = f" (see {context.command_path} --help)" if context else ""
-    return text[:1].lower() + text[1:] + where
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the ``odradek`` command; ends the process with an exit code."""
     end = _end_of(arguments)
@@ -293,7 +273,7 @@ def _end_of_command(given: list[str]) -> _End:
         code = typer.main.get_command(app).main(args=given, prog_name="odradek", standalone_mode=False)
         print(end="", flush=True)  # flushed here, where a closed pipe is handled
     except (Exception, KeyboardInterrupt) as error:
-        code = _report(error)
+        code = _report(error, given)
     except Terminated as error:
         from odradek.cli import terminal
 
@@ -303,7 +283,7 @@ def _end_of_command(given: list[str]) -> _End:
     return _End(code, at_once=code == EXIT_INTERRUPTED)
 
 
-def _report(error: BaseException) -> int:
+def _report(error: BaseException, given: Sequence[str]) -> int:
     """Prints a line for an error and returns the exit code. Raises the error again if it is a bug."""
     # Imported here, because these imports would slow down each start.
     from odradek.cli import terminal
@@ -337,7 +317,9 @@ def _report(error: BaseException) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error)
     else:
-        terminal.error_line(_usage_line(error))
+        from odradek.cli.usage_errors import usage_line
+
+        terminal.error_line(usage_line(error, given))
     return terminal.EXIT_BAD_INPUT
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from odradek.cli.data_directory import DataDir, check_data_dir
 from odradek.cli.options import CONTEXT, columns
 from odradek.cli.terminal import EXIT_FAILED, EXIT_OK, CommandError, ask, counted, note, note_table, print_json
 
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.log_directory import LogDirectory
     from odradek.broker.repair.strays import StrayLog
 
-DataDir = Annotated[
-    Path, typer.Option("--data-dir", "--data", metavar="DIR", help="Folder of a broker's logs. The broker is stopped.")
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer(
@@ -40,11 +38,8 @@ def _metadata() -> None:
 def _locked(data_dir: Path) -> Iterator[LogDirectory]:
     """Locks a data directory. Raises CommandError if it does not exist, StorageError if a broker holds it."""
     from odradek.broker.partitions.log_directory import LogDirectory
-    from odradek.core.operating_system import require_posix
 
-    require_posix("the data directory of a broker")
-    if not data_dir.is_dir():
-        raise CommandError(f"{data_dir} is not a folder")
+    check_data_dir(data_dir)
     directory = LogDirectory(data_dir, lambda: time.time_ns() // 1_000_000)
     try:
         yield directory

@@ -71,9 +71,11 @@ def parse_address(text: str, protocol: str = PLAINTEXT) -> Address:
     rest = text.strip()
     scheme, found, after = rest.partition("://")
     if found:
+        if scheme.upper() not in PROTOCOLS:
+            raise ConfigError(f"bootstrap server {text!r}: expected HOST:PORT without {scheme}://")
         if scheme.upper() != protocol:
-            known = f"; set security.protocol={scheme.upper()}" if scheme.upper() in PROTOCOLS else ""
-            raise ConfigError(f"bootstrap server {text!r}: the protocol of this client is {protocol}{known}")
+            more = f"; set security.protocol={scheme.upper()}"
+            raise ConfigError(f"bootstrap server {text!r}: the protocol of this client is {protocol}{more}")
         rest = after
     host, _, port = rest.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")

@@ -330,11 +330,15 @@ class HadoopLocation:
     @contextlib.contextmanager
     def _storage_errors(self, action: str) -> Any:
         from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
 
         try:
             yield
         except Py4JJavaError as error:
             raise StorageError(f"{self.uri} cannot be {action}: {error.java_exception.toString()}") from error
+        except PySparkException as error:  # PySpark's own class for some of Java's, such as IllegalArgumentException
+            why = str(error).strip().partition("\n")[0]
+            raise StorageError(f"{self.uri} cannot be {action}: {why}") from error
 
     def _at(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.uri}/{name}")

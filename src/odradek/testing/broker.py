@@ -78,7 +78,7 @@ class Broker:
     def bootstrap_servers(self) -> str:
         """``host:port``, for any Kafka client. With ``port`` 0, raises BrokerFailed before the first ``start``."""
         if not self._engine.port:
-            raise BrokerFailed("the broker has not been started")
+            raise BrokerFailed("the broker has not been started: call start(), or use it in a with block")
         return self._engine.bootstrap_servers
 
     @property

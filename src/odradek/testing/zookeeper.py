@@ -214,7 +214,7 @@ class ZooKeeper:
     def connect_string(self) -> str:
         """``host:port`` of all nodes, separated by commas."""
         if not self.nodes[0].port:
-            raise ZooKeeperFailed("ZooKeeper has not been started")
+            raise ZooKeeperFailed("ZooKeeper has not been started: call start(), or use it in a with block")
         return ",".join(node.connect_string for node in self.nodes)
 
     @property

@@ -143,7 +143,7 @@ async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int])
                 if row.error_code is ErrorCode.none:
                     found[tp] = row.low_watermark
                 else:
-                    failure = failure or error_for(row.error_code, f"records of {tp} before offset {part[tp]}")
+                    failure = failure or error_for(row.error_code, _refused_deletion(row.error_code, tp, part[tp]))
         if failure is not None:
             raise failure
 
@@ -246,3 +246,10 @@ async def describe_cluster(cluster: Cluster) -> ClusterDescription:
         return ClusterDescription(cluster.cluster_id, cluster.node(cluster.controller_id), nodes)
 
     return await cluster.retry("describing the cluster", attempt, cluster.deadline())
+
+
+def _refused_deletion(code: ErrorCode, tp: TopicPartition, offset: int) -> str:
+    text = f"records of {tp} before offset {offset}"
+    if code is ErrorCode.offset_out_of_range:
+        return f"{text}: the partition ends before this offset"
+    return text

@@ -1,0 +1,59 @@
+"""The line of a usage error: the option with its value, what is expected, and how to get help."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+_INPUT = "Input should be "
+_EXPECTED = (
+    (re.compile(r"a valid integer"), "a whole number"),
+    (re.compile(r"a valid number"), "a number"),
+    (re.compile(r"greater than or equal to (\S+)"), r"a number of at least \1"),
+    (re.compile(r"less than or equal to (\S+)"), r"a number of at most \1"),
+    (re.compile(r"greater than (\S+)"), r"a number above \1"),
+    (re.compile(r"less than (\S+)"), r"a number below \1"),
+)
+"""Texts of a failed check of a value, and what was expected in plain words."""
+_HELP = "--help"
+
+
+def usage_line(error: Any, given: Sequence[str]) -> str:
+    """Returns one line for a usage error. ``given``: the words of the command line."""
+    context = error.ctx
+    name = getattr(error, "option_name", None)
+    if name is not None and hasattr(error, "possibilities"):
+        from odradek.cli.kafka_options import other_form
+        from odradek.cli.suggestions import nearest
+
+        known = [option for param in context.command.params for option in param.opts] if context else []
+        commands = context.command.list_commands(context) if hasattr(context.command, "list_commands") else ()
+        return f"no such option {name}{other_form(name, commands) or nearest(name, [*known, _HELP])}"
+    where = f" (see {context.command_path} --help)" if context else ""
+    message = str(getattr(error, "message", ""))
+    param = getattr(error, "param", None)
+    if message.startswith(_INPUT) and param is not None:
+        option, value = _option(param.opts, given)
+        return f"{option}{value}: expected {_expected(message.removeprefix(_INPUT))}{where}"
+    text = str(error.format_message()).rstrip(".")
+    return text[:1].lower() + text[1:] + where
+
+
+def _option(names: Sequence[str], given: Sequence[str]) -> tuple[str, str]:
+    """Returns the name of an option as the command line has it, and its value, quoted; without a value if the words do
+    not show it."""
+    for at, word in enumerate(given):
+        name, equals, value = word.partition("=")
+        if name in names:
+            if equals:
+                return name, f" {value!r}"
+            return name, f" {given[at + 1]!r}" if at + 1 < len(given) else ""
+    return names[0], ""
+
+
+def _expected(text: str) -> str:
+    for pattern, plain in _EXPECTED:
+        if match := pattern.match(text):
+            return match.expand(plain)
+    return text
