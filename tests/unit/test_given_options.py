@@ -37,7 +37,10 @@ def refused(tmp_path: Path, says: str, **changed: Any) -> None:
     assert everything(tmp_path) == before
 
 
-@pytest.mark.parametrize("name", [name for name in OF_A_QUERY if name not in ("subscribe", "progressto", "topicids")])
+_ARGUMENTS = [name for name, what in OF_A_QUERY.items() if name != "subscribe" and what != "the pipeline sets it"]
+
+
+@pytest.mark.parametrize("name", _ARGUMENTS)
 @pytest.mark.parametrize("write", [str, str.upper])
 def test_an_option_that_says_something_else_than_an_argument_is_refused(name: str, write: Any, tmp_path: Path) -> None:
     refused(
@@ -50,6 +53,8 @@ def test_an_option_that_says_something_else_than_an_argument_is_refused(name: st
 def test_a_second_subscription_is_refused(tmp_path: Path) -> None:
     refused(tmp_path, "option subscribe=b: an argument says the topics already", options={"subscribe": "b"})
     refused(tmp_path, "option progressTo=x: the pipeline sets it", options={"progressTo": "x"})
+    refused(tmp_path, "option groupLook=x: the pipeline sets it", options={"groupLook": "x"})
+    refused(tmp_path, "option committedByTable=true: the pipeline sets it", options={"committedByTable": "true"})
     with pytest.raises(ConfigError, match=r"option kafka\.group\.id=x: an argument says the group already"):
         Transform.of(
             TransformOptions(

@@ -17,6 +17,7 @@ from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
 from odradek.pipelines.filesystems import Location
 from odradek.pipelines.sources import Source
 from odradek.spark.commit_marks import output_of, with_output
+from odradek.spark.group_look import GroupLook
 from odradek.spark.lookups import Lookups
 from odradek.spark.offset_ranges import Range
 from odradek.spark.options import OnGroupReset, parse_options
@@ -210,15 +211,22 @@ def idle_state(
         return None
 
 
-def commit_end(lookups: Lookups, end: SourceOffset, output: str) -> CommitState:
-    """Commits the end of a micro-batch that the table ``output`` has. A failure is in the returned state. Raises
-    nothing."""
+def commit_end(lookups: Lookups, end: SourceOffset, output: str, look: str = "") -> CommitState:
+    """Commits the end of a micro-batch that the table ``output`` has. A failure is in the returned state. ``look``: the
+    file in which the planner of the next micro-batch finds what was seen. Raises nothing."""
     try:
-        existing = lookups.existing_ends(end, lookups.ends(lookups.partitions()))
-        decision = lookups.commit_decision(end, lookups.committed(end.positions))
+        ends = lookups.ends(lookups.partitions())
+        existing = lookups.existing_ends(end, ends)
+        committed = lookups.committed(end.positions)
+        decision = lookups.commit_decision(end, committed)
         named = {tp: with_output(commit, output) for tp, commit in decision.commits.items()}
         decision = replace(decision, commits=named)
-        return _commit(lookups, decision, existing, end.query)
+        state = _commit(lookups, decision, existing, end.query)
+        if look and state == COMMITTED and ends.keys() == end.positions.keys():
+            epochs = {tp: lookups.leader_epoch(tp) for tp in ends}
+            ids = lookups.topic_ids({tp.topic for tp in ends})
+            GroupLook(end, ends, epochs, ids, {**committed, **named}).write(look)
+        return state
     except GroupReset as error:  # the planner ends the query with this error
         return CommitState(False, str(error), "The next run reports it, too")
     except (OdradekError, OSError) as error:

@@ -185,7 +185,7 @@ def _run_query(
         trigger = None if job.trigger is None else parse_trigger(job.trigger)
         started = time.monotonic()
         begun = table.start_of_query(source)
-        stream = source.committed_by_table().stream(spark)
+        stream = source.committed_by_table(group.look).stream(spark)
         table.begin(stream)
         table.bind()
         run_query(stream, add, table.checkpoint.spark_uri, trigger=trigger, stop=stop, on_poll=group.retry)

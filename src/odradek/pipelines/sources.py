@@ -14,6 +14,7 @@ from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic
 from odradek.client.model import MemberDescription
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
+from odradek.spark import group_look
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import COMMITTED_BY_TABLE, ReadOptions, parse_options
 from odradek.spark.patterns import java_pattern
@@ -53,9 +54,10 @@ class Source:
         parse_options(chosen, streaming=True)
         return chosen
 
-    def committed_by_table(self) -> Source:
-        """Returns the same source, which does not commit: the table's pipeline does."""
-        return replace(self, options={**self.options, COMMITTED_BY_TABLE: "true"})
+    def committed_by_table(self, look: str) -> Source:
+        """Returns the same source, which does not commit: the table's pipeline does, and leaves what it has seen in the
+        file ``look``."""
+        return replace(self, options={**self.options, COMMITTED_BY_TABLE: "true", group_look.OPTION: look})
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """Returns the records from the group's committed offsets on."""

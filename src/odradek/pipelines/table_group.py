@@ -8,8 +8,10 @@ table's log is not of a newer run.
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.core.errors import OdradekError
@@ -42,6 +44,9 @@ class TableGroup:
         if self._lookups is not None and fenced is not None:
             self._lookups.commit_with = fenced.commit
         self._table = table
+        self._folder = tempfile.TemporaryDirectory(prefix="odradek-group-", ignore_cleanup_errors=True)
+        self.look = str(Path(self._folder.name) / "look")
+        """The file with what the last commit has seen (``spark.group_look``)."""
         self._lock = threading.Lock()
         self._last: tuple[PlannedBatch, BatchPlan] | None = None
         self._tried_s = 0.0
@@ -84,7 +89,7 @@ class TableGroup:
                 offsets = batch.offsets or self._table.offsets(plan.query, plan.offsets)
                 end = dataclasses.replace(end, positions=offsets)
             try:
-                self.state = commit_end(lookups, end, self._output)
+                self.state = commit_end(lookups, end, self._output, self.look)
             except FenceLost:
                 return False
             return True
@@ -106,3 +111,4 @@ class TableGroup:
             self._fenced.close()
         if self._lookups is not None:
             self._lookups.close()
+        self._folder.cleanup()

@@ -16,6 +16,7 @@ from odradek.core.errors import KafkaError, OdradekError
 from odradek.core.ids import EARLIEST, LATEST, NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
 from odradek.spark import data_loss, plan
 from odradek.spark.data_loss import UNKNOWN_CAUSES
+from odradek.spark.group_look import GroupLook
 from odradek.spark.offset_ranges import LogRange, Range
 from odradek.spark.options import OnGroupReset, ReadOptions
 from odradek.spark.patterns import java_pattern
@@ -131,6 +132,12 @@ class Lookups:
         found = self._listed(dict.fromkeys(partitions, LATEST))
         self._epochs.update({tp: listed.leader_epoch for tp, listed in found.items()})
         return {tp: listed.offset for tp, listed in found.items()}
+
+    def seen(self, look: GroupLook) -> dict[TopicPartition, int]:
+        """Takes the log ends, the epochs and the topic ids of a look as those of a request; returns the log ends."""
+        self._topic_ids.update(look.ids)
+        self._epochs.update(look.epochs)
+        return dict(look.ends)
 
     def leader_epoch(self, partition: TopicPartition) -> int:
         """Returns the epoch of the leader that reported the log end offset; -1 if it reported none."""

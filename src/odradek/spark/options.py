@@ -48,6 +48,7 @@ OTHERS = (
     "strictOptions",
     "progressTo",  # for the pipelines: see progress.py
     COMMITTED_BY_TABLE,  # for the pipelines: the source only reads the group's offsets, to follow resets
+    "groupLook",  # for the pipelines: see group_look.py
     "topicIds",  # for the pipelines: the ids of the topics to read, so that a topic created again is not read
 )
 KNOWN = {name.lower(): name for name in (*SUBSCRIPTIONS, *STARTING, *ENDING, *OTHERS, *OPTIONS)}
@@ -147,6 +148,7 @@ class ReadOptions:
     fetch_offset_retries: int = 3
     fetch_offset_retry_interval_ms: int = 10
     progress_to: str | None = None
+    group_look: str | None = None
     topic_ids: Mapping[str, UUID] = field(default_factory=dict)
 
 
@@ -195,6 +197,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
         fetch_offset_retries=_or(_number(options, "fetchOffset.numRetries", 0), 3),
         fetch_offset_retry_interval_ms=_or(_number(options, "fetchOffset.retryIntervalMs", 0), 10),
         progress_to=options.get("progressto"),
+        group_look=options.get("grouplook"),
         topic_ids=_topic_ids(options.get("topicids")),
     )
 

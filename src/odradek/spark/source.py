@@ -40,6 +40,7 @@ from odradek.spark.compatibility import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
+from odradek.spark.group_look import GroupLook, group_look
 from odradek.spark.lag import latest_to_json
 from odradek.spark.lookups import Lookups
 from odradek.spark.offset_ranges import LogRange, Piece, Range
@@ -361,10 +362,15 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         if self.options.commit_offsets and not start and self._settled is None:
             self._lookups.warn_of_members()  # warns before the first micro-batch, too
         done = SourceOffset.from_json(start)
-        ends = self._ends = self._lookups.ends(self._lookups.partitions(strict=done.is_initial))
-        follow = True
+        look = group_look(self.options.group_look, start)
+        if look is None:
+            ends = self._lookups.ends(self._lookups.partitions(strict=done.is_initial))
+        else:
+            ends = self._lookups.seen(look)
+        self._ends, follow = ends, True
         while True:
-            committed, resets = self._settle(start, done, ends)
+            committed, resets = self._settle(start, done, ends, look)
+            look = None  # the next look is our own
             if not follow:
                 resets = {}
             batch = self._plan(done, ends, limit, committed, resets)
@@ -422,7 +428,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return self._lookups.committed(acknowledge) != before
 
     def _settle(
-        self, start: dict[str, Any], done: SourceOffset, ends: Offsets
+        self, start: dict[str, Any], done: SourceOffset, ends: Offsets, look: GroupLook | None = None
     ) -> tuple[Commits | None, dict[TopicPartition, tuple[int, str]]]:
         """Commits the finished micro-batch, unless a transaction does. Returns the group's commits, and resets.
 
@@ -432,7 +438,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         if not (options.commit_offsets or options.offsets_in_transaction or options.offsets_by_table):
             return None, {}
         existing = self._lookups.existing_ends(done, ends)
-        committed = self._lookups.committed(ends)
+        committed = self._lookups.committed(ends) if look is None else look.committed
         seen = {tp: commit for tp, commit in committed.items() if commit != self._unacknowledged.get(tp)}
         decision = self._lookups.commit_decision(done, seen)
         if options.offsets_in_transaction:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -79,7 +79,7 @@ class SourceOffset:
 INITIAL = SourceOffset(is_initial=True)
 
 
-def flat(value: Mapping[str, Mapping[str, Any]], kind: type[Any]) -> dict[TopicPartition, Any]:
+def flat(value: Mapping[str, Mapping[str, Any]], kind: Callable[[Any], Any]) -> dict[TopicPartition, Any]:
     return {
         TopicPartition(topic, int(number)): kind(item)
         for topic, partitions in value.items()
