@@ -25,8 +25,8 @@ import odradek.coordinator.timers as timers_module
 import odradek.coordinator.writes as writes_module
 import odradek.core.pace as pace_module
 from odradek.batches.rows import Row
-from odradek.broker.coordinators.group_runtime import GroupRuntime
 from odradek.broker.coordinators import group_runtime
+from odradek.broker.coordinators.group_runtime import GroupRuntime
 from odradek.core.deferred import Deferred
 from odradek.core.effects import Block, Complete, Park, Result, ResultSteps, SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
