@@ -20,6 +20,7 @@ from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines import adopt, ingest
 from odradek.pipelines.commit import logs
+from odradek.pipelines.queries import QueryFailed
 
 GOLDEN = Path(__file__).resolve().parent.parent / "data" / "golden_tables"
 READ = {"parquet": parquet, "delta": delta}
@@ -95,6 +96,37 @@ def test_a_restored_checkpoint_neither_loses_nor_repeats_rows(
     shutil.copytree(tmp_path / "copy", checkpoint)
     with pytest.raises(StorageError, match="has no note of an earlier one of this query"):
         run()
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_a_new_topic_of_the_same_name_is_read_from_its_start(
+    kind: str, spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    """Before, the new checkpoint began at the offsets of the deleted topic: the first records of the new one were in no
+    table."""
+    given = {"group": group, "topics": topic, "output": tmp_path / "t", "table_format": kind, "spark": spark}
+    adopted = {"group": group, "output": tmp_path / "t"}
+
+    def create_again(count: int) -> None:
+        admin.delete_topics([topic])
+        create_topic(bootstrap, topic, 1)
+        publish(bootstrap, topic, numbers(count))
+
+    assert ingest(bootstrap, **given).rows == 20
+    create_again(30)
+    shutil.rmtree(tmp_path / "t" / "_odradek" / "checkpoint")
+    with pytest.raises(ConfigError, match="`odradek pipeline adopt` shows how"):
+        ingest(bootstrap, **given)
+    assert adopt(bootstrap, **adopted).replaced == (topic,)
+    done = adopt(bootstrap, **adopted, execute=True)
+    assert (done.replaced, done.unknown, done.offsets) == ((topic,), (), {TopicPartition(topic, 0): 0})
+    create_again(40)  # after the adoption: the offsets of the group are those of another topic again
+    admin.alter_group_offsets(group, {TopicPartition(topic, 0): 0})
+    with pytest.raises((StorageError, QueryFailed), match=f"an earlier topic {topic}, which was deleted and created again"):
+        ingest(bootstrap, **given)
+    assert adopt(bootstrap, **adopted, execute=True).replaced == (topic,)
+    assert ingest(bootstrap, **given).rows == 40
+    assert READ[kind](tmp_path / "t").num_rows == 60
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])

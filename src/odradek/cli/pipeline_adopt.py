@@ -36,6 +36,10 @@ def _show(request: AdoptLine, found: Adoption) -> None:
     rows = [(tp.topic, str(tp.partition), str(at), str(held.get(tp, "-"))) for tp, at in found.offsets.items()]
     note_table(columns(("TOPIC", "PARTITION", "TABLE", "GROUP BEFORE"), rows, right=frozenset({1, 2, 3})))
     note(f"The offsets of the table are known by {found.known_by}.")
+    for topic in found.replaced:
+        note(f"Topic {topic} was deleted and created again: all its records are new, so it begins at its start.")
+    for topic in found.unknown:
+        note(f"It is not known whether topic {topic} was deleted and created again since the table read it.")
     did = "Done" if found.is_done else "With --execute"
     parts = [
         f"group {request.group} is set to the table's offsets",
@@ -60,5 +64,7 @@ def _as_json(request: AdoptLine, found: Adoption) -> dict[str, object]:
         "known_by": found.known_by,
         "checkpoint": found.checkpoint,
         "kept_as": found.kept_as,
+        "replaced": list(found.replaced),
+        "unknown": list(found.unknown),
         "done": found.is_done,
     }

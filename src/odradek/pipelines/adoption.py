@@ -11,14 +11,14 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from odradek.client.admin import Admin
 from odradek.core.errors import ConfigError, StorageError
-from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.core.ids import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 from odradek.core.keyword_options import with_keywords
-from odradek.pipelines.commit.state import BatchPlan, ends_of
+from odradek.pipelines.commit.state import BatchPlan, ends_of, replaced_topics, topic_of
 from odradek.pipelines.fenced_commits import FenceLost
 from odradek.pipelines.filesystems import is_uri, location_of
 from odradek.pipelines.ingest_job import start_spark
@@ -46,13 +46,16 @@ NOTES, ROWS = "the notes of the table", "the rows of the table"
 class Adoption:
     """What an adoption does. ``offsets``: where the new checkpoint begins. ``known_by``: how these are known.
     ``committed``: the group's offsets before. ``checkpoint``: the old checkpoint, and ``kept_as``: its new name; both
-    are None if there is none. ``is_done``: whether it was done."""
+    are None if there is none. ``replaced``: topics that were deleted and created again since the table read them: they
+    begin at their start. ``unknown``: topics of which that is not known. ``is_done``: whether it was done."""
 
     offsets: Mapping[TopicPartition, int]
     known_by: str
     committed: Mapping[TopicPartition, int]
     checkpoint: str | None
     kept_as: str | None
+    replaced: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
     is_done: bool = False
 
 
@@ -70,21 +73,24 @@ def adopt(options: AdoptOptions) -> Adoption:
 
     target = _target(options, get_spark)
     with open_table(target, get_spark) as (table, _), Admin(client) as admin:
-        offsets, known_by = _offsets_of(table)
-        if not offsets:
+        noted, known_by, topics = _offsets_of(table)
+        if not noted:
             raise ConfigError(f"{options.output} has no rows: run ingest with a new --checkpoint")
+        offsets, present, replaced = _of_present_topics(admin, noted, topics, str(options.output))
+        unknown = tuple(sorted(present.keys() - topics.keys()))
         held = {tp: one.offset for tp, one in admin.list_group_offsets(options.group, offsets).items()}
         old = table.checkpoint if table.checkpoint.children() else None
         kept_as = None if old is None else f"{old.uri.rstrip('/')}.before-{uuid.uuid4().hex[:8]}"
-        found = Adoption(offsets, known_by, held, None if old is None else old.uri, kept_as)
+        old_uri = None if old is None else old.uri
+        found = Adoption(offsets, known_by, held, old_uri, kept_as, replaced, unknown)
         if not options.execute:
             return found
-        table.adopt(_plan(offsets))
+        table.adopt(_plan(offsets, present))
         if old is not None and kept_as is not None:
             old.rename(kept_as)
         table.bind_anew()
         _set_group(table, admin, client, options.group, {tp: OffsetAndMetadata(at) for tp, at in offsets.items()})
-    return Adoption(offsets, known_by, held, found.checkpoint, kept_as, is_done=True)
+    return replace(found, is_done=True)
 
 
 def _set_group(table: Table, admin: Admin, client: ClientConfig, group: str, commits: Commits) -> None:
@@ -118,19 +124,45 @@ def _target(options: AdoptOptions, get_spark: Callable[[], SparkSession]) -> Tar
     )  # fmt: skip
 
 
-def _plan(offsets: Mapping[TopicPartition, int]) -> BatchPlan:
+def _plan(offsets: Mapping[TopicPartition, int], topics: Mapping[str, str]) -> BatchPlan:
     """Returns a micro-batch without rows that ends at the offsets, of a query that no checkpoint has."""
     query = f"adopted-{uuid.uuid4().hex}"
-    return BatchPlan(query, 0, ends_of({}), ends_of(offsets), offsets=offsets)
+    return BatchPlan(query, 0, ends_of({}), ends_of(offsets), offsets=offsets, topics=topics)
 
 
-def _offsets_of(table: Table) -> tuple[dict[TopicPartition, int], str]:
-    """Returns the table's offsets: those of its notes, or the ones after its rows."""
+def _offsets_of(table: Table) -> tuple[dict[TopicPartition, int], str, Mapping[str, str]]:
+    """Returns the table's offsets, those of its notes or the ones after its rows; how they are known; and the digests
+    of the ids of their topics, as far as they are known."""
     rows = _after_rows(table)
-    noted = table.noted_offsets(rows)
-    if noted and noted.keys() >= rows.keys():
-        return noted, NOTES
-    return rows, ROWS
+    newest = table.newest_query(rows)
+    if newest is not None and newest.offsets and newest.offsets.keys() >= rows.keys():
+        return dict(newest.offsets), NOTES, newest.topics
+    return rows, ROWS, {}
+
+
+def _of_present_topics(
+    admin: Admin, offsets: Mapping[TopicPartition, int], topics: Mapping[str, str], table: str
+) -> tuple[dict[TopicPartition, int], dict[str, str], tuple[str, ...]]:
+    """Returns where each partition continues, the digests of the topics' present ids, and the replaced topics.
+
+    A topic that was deleted and created again has other records at the same offsets. All of them are new to the table,
+    so such a topic begins at its start. Raises ConfigError if that is not known, but the offsets cannot be the topic's.
+    """
+    described = admin.describe_topics({tp.topic for tp in offsets}, missing_ok=True)
+    present = {name: topic_of(str(one.topic_id)) for name, one in described.items() if one.topic_id is not None}
+    replaced = replaced_topics(topics, present)
+    found = {tp: at for tp, at in offsets.items() if tp.topic not in replaced}
+    existing = {TopicPartition(name, part.partition) for name, one in described.items() for part in one.partitions}
+    ends = admin.list_offsets(dict.fromkeys(found.keys() & existing, LATEST))
+    for tp in sorted(found):
+        if tp.topic in described and (end := ends[tp].offset if tp in ends else 0) < found[tp]:
+            raise ConfigError(
+                f"{table} has records of {tp} before offset {found[tp]}, and this partition ends at {end}: its topic "
+                "was deleted and created again, or has lost records; read it into a new --output"
+            )
+    new = sorted(tp for tp in existing if tp.topic in replaced)
+    starts = {tp: start.offset for tp, start in admin.list_offsets(dict.fromkeys(new, EARLIEST)).items()}
+    return dict(sorted((found | starts).items())), present, tuple(replaced)
 
 
 def _after_rows(table: Table) -> dict[TopicPartition, int]:

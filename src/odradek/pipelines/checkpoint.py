@@ -13,7 +13,7 @@ from pathlib import Path
 from odradek.core.errors import OdradekError, StorageError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.core.json_depth import parse_json
-from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
+from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of, topic_of
 from odradek.pipelines.filesystems import Location
 from odradek.pipelines.sources import Source
 from odradek.spark.commit_marks import output_of, with_output
@@ -117,6 +117,7 @@ def plan_of(checkpoint: Location, planned: PlannedBatch, query: str, batch_id: i
         before,
         planned.ends,
         planned.end.origins,
+        {topic: topic_of(str(topic_id)) for topic, topic_id in planned.ids.items() if topic_id is not None},
     )
 
 

@@ -6,6 +6,7 @@
 | ``<query>/batch`` | the same number: the other actions of the query belong to it |
 | ``<query>/covers``, ``<query>/ends`` | 63 bits of the digests of its ranges and of the offsets after it |
 | ``<query>/at/<topic>/<partition>`` | the offset after it |
+| ``<query>/topic/<topic>`` | 63 bits of the digest of the topic's id |
 | ``<query>/rows``, ``<query>/bad``, ``<query>/files``, ``<query>/bytes`` | its counts |
 | ``odradek-run`` | the number of the newest run, times 2**32, plus the first 32 bits of the run's id |
 | ``odradek-query`` | 63 bits of the digest of the id of the newest query that is not a replay |
@@ -84,13 +85,20 @@ def _newest_other(log: Log, plan: BatchPlan) -> dict[str, QueryState]:
     found = None if name is None else _query(log, name)
     if name is None or found is None:  # its commits are removed from the log
         return {"": QueryState(-1, None)}
-    return {name: replace(found, offsets=offsets_in(log, name, plan.offsets) or None)}
+    offsets = offsets_in(log, name, plan.offsets) or None
+    return {name: replace(found, offsets=offsets, topics=_topics_in(log, name, {tp.topic for tp in plan.offsets}))}
 
 
 def offsets_in(log: Log, query: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """Returns the query's offsets after its newest micro-batch, of those partitions that the table has noted."""
     found = {tp: log.transaction_version(f"{query}/at/{tp.topic}/{tp.partition}") for tp in partitions}
     return {tp: offset for tp, offset in found.items() if offset is not None}
+
+
+def _topics_in(log: Log, query: str, topics: Iterable[str]) -> dict[str, str]:
+    """Returns the digests of the ids of those topics that the table has noted."""
+    found = {topic: log.transaction_version(f"{query}/topic/{topic}") for topic in topics}
+    return {topic: of_number(number) for topic, number in found.items() if number is not None}
 
 
 def newest_query(log: Log) -> str | None:
@@ -166,6 +174,7 @@ def _numbers_of(change: TableChange) -> Mapping[str, Any]:
     query = plan.query
     counts = {f"{query}/{name}": count for name, count in zip(_COUNTS, files.added, strict=True)}
     offsets = {f"{query}/at/{tp.topic}/{tp.partition}": offset for tp, offset in sorted(plan.offsets.items())}
+    offsets |= {f"{query}/topic/{topic}": as_number(digest) for topic, digest in sorted(plan.topics.items())}
     digests = {f"{query}/covers": as_number(plan.covers), f"{query}/ends": as_number(plan.ends)}
     kind = {} if plan.is_replay else {QUERY: as_number(name_digest(query))}
     return {query: plan.batch, f"{query}/batch": plan.batch, **kind, **digests, **counts, **offsets}

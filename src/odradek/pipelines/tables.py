@@ -276,11 +276,10 @@ class Table:
         assert isinstance(self._writer, DeltaTable)
         return self._writer.uri
 
-    def noted_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the offsets of the newest query that the table's notes have, of these partitions."""
+    def newest_query(self, partitions: Iterable[TopicPartition]) -> QueryState | None:
+        """Returns the newest query of the table's notes, with its offsets in these partitions; None without notes."""
         offsets = dict.fromkeys(partitions, 0)
-        newest = self._writer.state(BatchPlan("", 0, "", "", offsets=offsets)).newest_query
-        return {} if newest is None or newest.offsets is None else dict(newest.offsets)
+        return self._writer.state(BatchPlan("", 0, "", "", offsets=offsets)).newest_query
 
     def adopt(self, plan: BatchPlan) -> None:
         """Notes these offsets as the table's, and ends all earlier runs and queries. Raises RunFenced, StorageError."""

@@ -81,7 +81,9 @@ class QueryState:
     """The newest micro-batch of a query in a table.
 
     ``covers``: the digest of its ranges; None if an earlier version of odradek did not note it. ``ends``: the digest of
-    the query's offsets after it, and ``offsets``: these offsets; None if an earlier version has added it.
+    the query's offsets after it, and ``offsets``: these offsets; None if an earlier version has added it. ``topics``:
+    the digest of each topic's id (``topic_of``), as far as it is known: a topic that is deleted and created again has
+    another one.
     """
 
     batch: int
@@ -89,6 +91,7 @@ class QueryState:
     ends: str | None = None
     offsets: Mapping[TopicPartition, int] | None = field(default=None, compare=False)
     added: Added = field(default=Added(0, 0), compare=False)
+    topics: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,7 @@ class BatchPlan:
 
     ``begin``: the digest of the query's offsets before it; None for a query's first micro-batch. ``covers_before``: the
     digest of the micro-batch before it; None if unknown. ``origins``: the start offsets of partitions that do not start
-    at the end of the micro-batch before.
+    at the end of the micro-batch before. ``topics``: as in ``QueryState``.
     """
 
     query: str
@@ -147,6 +150,7 @@ class BatchPlan:
     covers_before: str | None = None
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     origins: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topics: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_replay(self) -> bool:
@@ -158,7 +162,7 @@ class BatchPlan:
 
     def state(self, added: Added) -> QueryState:
         """Returns the state of the query after this micro-batch."""
-        return QueryState(self.batch, self.covers, self.ends, self.offsets, added)
+        return QueryState(self.batch, self.covers, self.ends, self.offsets, added, self.topics)
 
 
 def key_of(query: str) -> str:
@@ -174,6 +178,16 @@ def covers_of(ranges: Iterable[tuple[TopicPartition, int, int]]) -> str:
 def ends_of(offsets: Mapping[TopicPartition, int]) -> str:
     """Returns the digest of a query's offsets."""
     return _digest(f"{tp} {offset}" for tp, offset in offsets.items())
+
+
+def topic_of(topic_id: str) -> str:
+    """Returns the digest of a topic's id."""
+    return _digest([topic_id])
+
+
+def replaced_topics(held: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
+    """Returns the topics whose known ids differ: another topic has the same name. The values are of ``topic_of``."""
+    return sorted(topic for topic, digest in held.items() if present.get(topic, digest) != digest)
 
 
 def as_number(digest: str) -> int:
@@ -249,6 +263,12 @@ def _check_first(state: TableState, plan: BatchPlan, table: str) -> None:
             f"{table} has micro-batches of another query, and an earlier version of odradek did not note their offsets."
             f" {REMEDY}"
         )
+    replaced = replaced_topics(other.topics, plan.topics)
+    if replaced:
+        raise TableRefused(
+            f"{table} has records of an earlier topic {replaced[0]}, which was deleted and created again, and the new "
+            f"checkpoint starts at an offset of the earlier one. {REMEDY}"
+        )
     read = {tp.topic for tp in plan.offsets}
     wrong = {tp: at for tp, at in other.offsets.items() if tp.topic in read and plan.origins.get(tp) != at}
     if wrong:
@@ -316,6 +336,8 @@ def _query_json(one: QueryState) -> dict[str, Any]:
         for tp in sorted(one.offsets):
             nested.setdefault(tp.topic, {})[str(tp.partition)] = one.offsets[tp]
         found["offsets"] = nested
+    if one.topics:
+        found["topics"] = dict(sorted(one.topics.items()))
     return found
 
 
@@ -334,4 +356,5 @@ def _query_of(one: Mapping[str, Any]) -> QueryState:
             for number, offset in partitions.items()
         }
     rows, bad, files, size = one["added"]
-    return QueryState(int(one["batch"]), one["covers"], one["ends"], offsets, Added(rows, bad, files, size))
+    topics = {str(topic): str(digest) for topic, digest in one.get("topics", {}).items()}
+    return QueryState(int(one["batch"]), one["covers"], one["ends"], offsets, Added(rows, bad, files, size), topics)
