@@ -129,8 +129,8 @@ def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None
     if has_batches:
         raise ConfigError(
             f"the table {table.uri} holds micro-batches of a query whose checkpoint is not {checkpoint.uri}: with a "
-            "new one records could be missing or be added twice; give the old --checkpoint, or let a new one begin at the "
-            "table's offsets: `odradek pipeline adopt` shows how"
+            "new one records could be missing or be added twice; give the old --checkpoint, or let a new one begin at "
+            "the table's offsets: `odradek pipeline adopt` shows how"
         )
 
 
