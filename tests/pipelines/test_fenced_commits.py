@@ -15,12 +15,13 @@ from table_rows import KINDS, QUERY, Rows, Table, begun_table, plan
 
 from odradek import Consumer, Producer
 from odradek.client.admin import Admin
-from odradek.core.errors import ConfigError, ErrorCode, KafkaError
+from odradek.core.errors import ConfigError, KafkaError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.pipelines.checkpoint import PlannedBatch
 from odradek.pipelines.fenced_commits import FencedCommits
 from odradek.pipelines.ingest_job import Ingest
 from odradek.pipelines.options import IngestOptions
+from odradek.pipelines.sources import Source
 from odradek.pipelines.table_group import OVERTAKEN, TableGroup
 from odradek.spark.options import parse_options
 from odradek.spark.source_offset import SourceOffset
@@ -146,22 +147,63 @@ def test_a_run_that_is_paused_inside_its_transaction_commits_nothing(
     assert world.admin.list_group_offsets(world.group, [world.tp], require_stable=True)[world.tp].offset == 30
 
 
-def test_a_refused_transactional_id_is_a_reason_and_not_an_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(commits: FencedCommits) -> None:
-        raise KafkaError(ErrorCode.transactional_id_authorization_failed, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
+RIGHTS = {
+    "TRANSACTIONAL_ID": "Allow the user Write and Describe on transactional ids with the prefix odradek-table-",
+    "GROUP": "Allow the user Read on group {group}",
+    "TOPIC": "Allow the user Read on the topics",
+}
 
-    run = GroupRun(world, "a")
-    with monkeypatch.context() as patch:
-        patch.setattr(FencedCommits, "fence", refuse)
-        run.add(0)
-    state = run.group.state
-    assert state is not None
-    assert not state.is_committed
-    assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in state.why
-    assert world.offset() == 0
-    run.group.retry(at_once=True)
-    run.close()
-    assert world.offset() == 10
+
+@pytest.mark.parametrize(
+    ("api", "what", "fences"),
+    [
+        ("FindCoordinator", "TRANSACTIONAL_ID", True),
+        ("InitProducerId", "TRANSACTIONAL_ID", True),
+        ("TxnOffsetCommit", "TRANSACTIONAL_ID", True),
+        ("TxnOffsetCommit", "GROUP", True),
+        ("TxnOffsetCommit", "TOPIC", True),
+        ("EndTxn", "TRANSACTIONAL_ID", True),
+        ("ConsumerGroupDescribe", "GROUP", True),
+        ("OffsetFetch", "GROUP", True),
+        ("OffsetFetch", "GROUP", False),
+        ("OffsetCommit", "GROUP", False),
+        ("OffsetCommit", "TOPIC", False),
+    ],
+)
+def test_a_right_that_the_user_lacks_is_named_and_the_table_is_complete(
+    api: str, what: str, fences: bool, tmp_path: Path, odradek_broker: Any
+) -> None:
+    with Admin(odradek_broker.bootstrap_servers) as admin:
+        world = World("parquet", tmp_path, odradek_broker.bootstrap_servers, admin)
+        run = GroupRun(world, "a", fences=fences)
+        odradek_broker.faults.error(api, f"{what}_AUTHORIZATION_FAILED")
+        try:
+            run.add(0)
+        finally:
+            odradek_broker.faults.clear()
+        state = run.group.state
+        assert state is not None
+        assert not state.is_committed
+        assert state.why.startswith(f"{what}_AUTHORIZATION_FAILED: the user may not ")
+        wanted = RIGHTS[what].format(group=world.group)
+        assert state.remedy == f"{wanted}: the output is complete, and the next run commits"
+        assert world.offset() == 0
+        run.group.retry(at_once=True)
+        run.close()
+        assert world.offset() == 10
+
+
+def test_a_user_without_the_group_is_refused_before_spark_starts(tmp_path: Path, odradek_broker: Any) -> None:
+    topic = unique("rights")
+    create_topic(odradek_broker.bootstrap_servers, topic, 1)
+    odradek_broker.faults.error("OffsetFetch", "GROUP_AUTHORIZATION_FAILED")
+    try:
+        with pytest.raises(KafkaError) as error:
+            Source(odradek_broker.bootstrap_servers, "g", (topic,)).check()
+    finally:
+        odradek_broker.faults.clear()
+    says = "GROUP_AUTHORIZATION_FAILED: the user may not use group g. Allow the user Read on group g"
+    assert str(error.value) == says
 
 
 def test_a_group_with_members_is_not_committed(world: World) -> None:

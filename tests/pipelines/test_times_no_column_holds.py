@@ -19,7 +19,10 @@ from odradek.client.admin import Admin
 from odradek.client.model import NewTopic
 from odradek.history.decode import decode_batch
 from odradek.pipelines import ingest, replay
+from odradek.pipelines.decoders import decoder_for
 from odradek.pipelines.queries import QueryFailed
+from odradek.pipelines.value_formats import ValueFormat
+from odradek.pipelines.values import Values
 
 FAR = 1_790_000_000_000_000_000
 AVRO = {"type": "record", "name": "R", "fields": [{"name": "i", "type": "int"}]}
@@ -92,6 +95,32 @@ def test_a_query_says_how_to_go_on(writer: str, bootstrap: str, spark: Any, admi
     target = unique("target")
     admin.create_topics([NewTopic(target, 1, 1)])
     assert replay(bootstrap, offsets=json.dumps({topic: {"0": [0, 4]}}), to_topic=target, spark=spark).rows == 4
+
+
+MOST = (2**63 - 1) // 1_000_000
+NUMBERS = [0, -1, MOST, -MOST, MOST + 1, -MOST - 1, 10 * MOST, -(2**63), 2**63 - 1, 2**63, 10**20, 10**12]
+PLACES = ['{"at": %s}', '{"in": [{"at": 1}, {"at": %s}]}', '{"by": {"a": 1, "b": %s}}', '{"name": "%s"}', '{"n": %s}']
+
+
+def test_a_number_that_no_timestamp_holds_is_unreadable_for_both_writers(spark: Any) -> None:
+    """Spark multiplies seconds by a million without a check."""
+    texts = [place % number for place in PLACES for number in NUMBERS]
+    texts += ['{"at": null, "in": null, "by": null}', "{}", "null", '{"in": [null, {"at": null}]}', '{"at": 1e300}']
+    schema = "at timestamp, in array<struct<at:timestamp>>, by map<string,timestamp>, name string, n decimal(38,0)"
+    values = Values(ValueFormat.JSON, schema)
+    topic, time = pa.array(["t"] * len(texts)), pa.array([1] * len(texts), pa.timestamp("us", "UTC"))
+    records = pa.RecordBatch.from_pydict({
+        "topic": topic, "partition": pa.array([0] * len(texts), pa.int32()), "offset": pa.array(range(len(texts))),
+        "timestamp": time, "key": pa.nulls(len(texts), pa.binary()), "value": [text.encode() for text in texts],
+    })  # fmt: skip
+    ours = decoder_for(values, "UTC").decode(records).column("error").to_pylist()
+    frame = values.table(spark.createDataFrame(pa.Table.from_batches([records])))
+    theirs = {row.offset: row.error for row in frame.select("offset", "error").collect()}
+    found = {text: (ours[at], theirs[at]) for at, text in enumerate(texts)}
+    assert {text: pair for text, pair in found.items() if pair[0] != pair[1]} == {}
+    assert [found[PLACES[0] % number][1] is None for number in (MOST, -MOST, MOST + 1, -MOST - 1, 2**63 - 1)] == [
+        True, True, False, False, False,
+    ]  # fmt: skip
 
 
 def test_a_record_of_the_offsets_topic_is_kept_as_bytes() -> None:

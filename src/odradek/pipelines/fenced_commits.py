@@ -15,6 +15,7 @@ from odradek.client.errors import GroupIdNotFound, GroupNotEmpty
 from odradek.client.producer.errors import ProducerFenced
 from odradek.core.errors import OdradekError
 from odradek.core.ids import ConsumerGroupMetadata
+from odradek.spark.commit_refusal import TABLE_ID_PREFIX
 from odradek.spark.plan import Commits
 from odradek.spark.stable_offsets import stable_offsets
 
@@ -49,7 +50,7 @@ class FencedCommits:
 
         producer = Producer(
             self._client,
-            transactional_id=f"odradek-table-{self._table_id()}",
+            transactional_id=f"{TABLE_ID_PREFIX}{self._table_id()}",
             max_block_ms=_BLOCK_MS,
             transaction_timeout_ms=_TRANSACTION_MS,
         )

@@ -12,9 +12,10 @@ from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic
 from odradek.client.model import MemberDescription
-from odradek.core.errors import ConfigError, OdradekError
+from odradek.core.errors import ConfigError, KafkaError, OdradekError
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 from odradek.spark import group_look
+from odradek.spark.commit_refusal import missing_right
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import COMMITTED_BY_TABLE, ReadOptions, parse_options
 from odradek.spark.patterns import java_pattern
@@ -69,8 +70,17 @@ class Source:
     def check(self) -> int:
         """Checks the topics and the group; returns the number of offsets that the group has not read.
 
-        Raises UnknownTopic, GroupNotEmpty, BrokerUnreachable.
+        Raises UnknownTopic, GroupNotEmpty, BrokerUnreachable, KafkaError with the right that the user lacks.
         """
+        try:
+            return self._check()
+        except KafkaError as error:
+            lacks = missing_right(error, self.group)
+            if lacks is None:
+                raise
+            raise KafkaError(error.code, f"{lacks.why.partition(': ')[2]}. {lacks.remedy}") from error
+
+    def _check(self) -> int:
         found = parse_options(self.all_options(), streaming=True)
         with Admin(with_short_timeouts(found.client)) as admin:
             topics = check_topics(admin, self.topics, self.pattern)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.json_depth import check_depth, parse_json
 from odradek.core.printable import shortened
+from odradek.pipelines.json_overflow import has_overflow, times_as_text
 from odradek.pipelines.schema_text import field_names
 from odradek.pipelines.value_formats import Framing, ValueFormat
 from odradek.pipelines.value_reader import BAD_TIME, ERROR
@@ -174,6 +175,10 @@ def _read_json(records: DataFrame, names: list[str], schema: str | None) -> Data
     read_value = f.col("_odradek_read")
     if schema is not None:
         problem = problem.when(read_value.isNull() | read_value[_BAD].isNotNull(), "it does not fit the schema")
+        texts = times_as_text(json_fields(schema))
+        if texts is not None:
+            times = f.from_json(text, texts, _JSON)
+            problem = problem.when(has_overflow(times, texts), "it does not fit the schema")
         read_value = read_value.dropFields(_BAD)
     error = problem.alias(ERROR)
     read = read.select(*names, read_value.alias("value"), RAW, error)

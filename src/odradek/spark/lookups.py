@@ -15,6 +15,7 @@ from odradek.client.model import EpochEnd, ListedOffset, MemberDescription, Topi
 from odradek.core.errors import KafkaError, OdradekError
 from odradek.core.ids import EARLIEST, LATEST, NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
 from odradek.spark import data_loss, plan
+from odradek.spark.commit_refusal import CommitRefusal, missing_right
 from odradek.spark.data_loss import UNKNOWN_CAUSES
 from odradek.spark.group_look import GroupLook
 from odradek.spark.offset_ranges import LogRange, Range
@@ -44,13 +45,6 @@ class _EpochKey(NamedTuple):
     topic_id: UUID | None
     epoch: int
     current_epoch: int
-
-
-class CommitRefusal(NamedTuple):
-    """The reason why offsets could not be committed, and the remedy."""
-
-    why: str
-    remedy: str
 
 
 class Lookups:
@@ -344,7 +338,7 @@ class Lookups:
 
     def _refusal_of(self, error: Exception) -> CommitRefusal:
         if not isinstance(error, GroupNotEmpty):
-            return CommitRefusal(str(error), "Remove the cause")
+            return missing_right(error, self.group_id) or CommitRefusal(str(error), "Remove the cause")
         named = ", ".join(f"{m.client_id} at {m.host.lstrip('/')} ({m.member_id})" for m in self._members())
         return CommitRefusal(
             f"it has live members, and only they may commit: {named or 'unknown, or they have left'}",
