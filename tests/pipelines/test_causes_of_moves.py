@@ -111,6 +111,43 @@ def admin_of_a_group_that_had_members(place: Place) -> None:
     admin.alter_consumer_group_offsets([asked])[place.group].result(30)
 
 
+def admin_of_a_kip848_group_that_had_members(place: Place) -> None:
+    place.member(FROM, protocol="consumer")
+    place.commit(TO)
+
+
+def member_of_the_group_of_a_former_query(place: Place) -> None:
+    """A query's group is read by an ordinary consumer later. While it has a member, no tool can commit."""
+    place.commit(mark_commit(FROM, query="one"))
+    place.member(TO)
+
+
+def kip848_member_of_the_group_of_a_former_query(place: Place) -> None:
+    place.commit(mark_commit(FROM, query="one"))
+    place.member(TO, protocol="consumer")
+
+
+def transaction_of_a_member(place: Place) -> None:
+    with (
+        odradek.Consumer(place.bootstrap, group_id=place.group, enable_auto_commit=False) as consumer,
+        odradek.Producer(place.bootstrap, transactional_id=place.group) as producer,
+    ):
+        consumer.subscribe([TOPIC.topic])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        producer.init_transactions()
+        for offset in (FROM, TO):
+            producer.begin_transaction()
+            producer.send_offsets_to_transaction({TOPIC: offset}, consumer.group_metadata())
+            producer.commit_transaction()
+
+
+def deletion_of_the_group_and_a_new_start(place: Place) -> None:
+    place.member(FROM)
+    place.admin.delete_groups([place.group])
+    place.member(TO)
+
+
 def own_tool_on_a_group_that_had_members(place: Place) -> None:
     place.member(FROM)
     reset(place)
@@ -172,6 +209,10 @@ WAYS: dict[Callable[[Place], None], str] = {
     own_member: "reader",
     kafka_python_member: "reader",
     query_with_an_older_checkpoint: "reader",
+    member_of_the_group_of_a_former_query: "reader",
+    kip848_member_of_the_group_of_a_former_query: "reader",
+    transaction_of_a_member: "reader",
+    admin_of_a_kip848_group_that_had_members: "reset",
     admin_of_a_group_that_had_members: "reset",
     own_tool_on_a_group_that_had_members: "reset",
     own_tool_with_a_mark_on_a_group_without_members: "reset",
@@ -181,6 +222,7 @@ WAYS: dict[Callable[[Place], None], str] = {
     mark_of_another_offset: "unknown",
     two_queries: "another query",
     deletion_and_a_new_start: "restarted without an offset",
+    deletion_of_the_group_and_a_new_start: "restarted without an offset",
 }
 
 
@@ -214,4 +256,6 @@ def test_the_cause_is_right_or_unknown(findings: dict[str, list[dict[str, Any]]]
     (found,) = [one for one in findings[way] if one["kind"] == "rewind"]
     causes = {one.__name__: cause for one, cause in WAYS.items()} | {"expiry": "restarted without an offset"}
     assert (found["from_offset"], found["to_offset"], found["cause"]) == (TO, FROM, causes[way]), found["text"]
-    assert ("The reader itself" in found["text"]) == (causes[way] == "reader")
+    is_text_of_reader = "A member of the group moved" in found["text"] or "The Spark query itself moved" in found["text"]
+    assert is_text_of_reader == (causes[way] == "reader")
+    assert ("Spark query itself" in found["text"]) == (way == "query_with_an_older_checkpoint")

@@ -5,14 +5,15 @@ A commit shows the new offset of a group, not the client that moved it. These ru
 * The group had members earlier and has none now: a commit comes from outside of the group, usually from a tool. More
   than ``READER_RUN`` such commits of one partition in a row come from a consumer that joins no group. Then only the
   first of them is a reset.
-* The previous commit has the mark of a Spark query with this package's source, and the commit has no such mark: a
-  reset.
+* The previous commit has the mark of a Spark query with this package's source, the commit has no such mark, and the
+  group is not known to have members: a reset.
 * The offset was deleted or expired in between: the reader starts without a committed offset.
 * Both commits have marks of Spark queries, but of different queries: each query continues from its own position,
   regardless of the group's offset.
 * The topic has another id: its offsets are unrelated to the earlier ones, and there is no finding.
-* The group has a member: only its members can commit, so a reader moved. A commit with the mark of a Spark query is its
-  reader's, too. In all other cases the records do not show who committed: a tool, or a consumer that joins no group.
+* The group has a member: only its members can commit, so a member moved. It may be a tool that joins, such as kafkajs'
+  ``admin.setOffsets``; only a transactional producer can commit beside members. A commit with the mark of a Spark query
+  is its reader's, too. In all other cases the records do not show who committed: a tool, or a consumer that joins no group.
   Then the cause is ``unknown``.
 * A reader itself can seek. A move back is always a rewind. A move forward is a jump only if the reader cannot have read
   all records that it passed: the move was more than ``jump_factor`` times faster than nearly all steps with a backlog,
@@ -72,7 +73,8 @@ def classify(evidence: Evidence) -> _CommitRows:
     outside = had_members & (members == 0) & ~commits.is_tombstone & ~commits.is_ours
     is_reset = (outside & _may_be_reset(commits, event, outside)) | (commits.is_marked_reset & ~commits.is_tombstone)
     has_before = before >= 0
-    foreign = has_before & commits.is_ours[before] & ~commits.is_ours & ~commits.is_tombstone
+    # With members, an ordinary consumer reads what the query has read before.
+    foreign = has_before & commits.is_ours[before] & ~commits.is_ours & ~commits.is_tombstone & (members <= 0)
     queries, queries_before = commits.queries, commits.queries[before]
     another = has_before & (queries >= 0) & (queries_before >= 0) & (queries != queries_before)
     return _CommitRows(before, event, members, is_reset | foreign, commits.is_ours | (members > 0), another)
@@ -195,12 +197,13 @@ def _move(evidence: Evidence, rows: _CommitRows, span: tuple[int, int, int], cau
     old, new = int(commits.offsets[before]), int(commits.offsets[last])
     proofs = evidence.commit_proofs([before, *range(before + 1, last + 1)])
     event = int(rows.event[last])
+    why = _cause_text(old, new, cause, last - first + 1, is_of_query=bool(commits.is_ours[last]))
     if cause == "reset" and event >= 0 and int(rows.members[last]) == 0:
         proofs.insert(1, event_proof(evidence.events[key.group][event]))
     return Finding(
         "rewind" if new < old else "jump",
         key.group,
-        f"{key.topic_partition}: {_move_text(old, new)}. {_cause_text(old, new, cause, last - first + 1)}",
+        f"{key.topic_partition}: {_move_text(old, new)}. {why}",
         proofs,
         topic=key.topic,
         partition=key.partition,
@@ -221,13 +224,13 @@ def _move_text(old: int, new: int) -> str:
     return f"from {old:,} forward to {new:,}: records {old:,} to {new - 1:,} were skipped"
 
 
-def _cause_text(old: int, new: int, cause: str, commits: int) -> str:
+def _cause_text(old: int, new: int, cause: str, commits: int, *, is_of_query: bool) -> str:
     if cause == "reset":
         return f"Set from outside{f' in {commits} steps' if commits > 1 else ''}"
     if cause == "another query":
         return "Another Spark query with its own checkpoint commits to the same group; a group serves one query only"
     if cause == "reader":
-        return "The reader itself moved there"
+        return "The Spark query itself moved there" if is_of_query else "A member of the group moved there"
     if cause == "unknown":
         return "No member of the group is known at that time: a tool or a consumer outside of the group moved it"
     bound = "at least these" if new < old else "at most these"
