@@ -64,7 +64,7 @@ def test_command_config_is_read(bootstrap: str, tmp_path: Path, capsys: Capture)
     assert run(["groups", "list", "-b", bootstrap, "--command-config", str(file)]) == 0
     file.write_text("request.timout.ms=1\n")
     assert run(["groups", "list", "-b", bootstrap, "--command-config", str(file)]) == 2
-    assert "unknown setting request_timout_ms; did you mean request_timeout_ms?" in capsys.readouterr().err
+    assert "unknown setting request.timout.ms; did you mean request.timeout.ms?" in capsys.readouterr().err
     file.write_text("nonsense\n")
     assert run(["groups", "list", "-b", bootstrap, "--command-config", str(file)]) == 2
     assert "line 1: expected NAME=VALUE" in capsys.readouterr().err

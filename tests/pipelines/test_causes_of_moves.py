@@ -256,6 +256,8 @@ def test_the_cause_is_right_or_unknown(findings: dict[str, list[dict[str, Any]]]
     (found,) = [one for one in findings[way] if one["kind"] == "rewind"]
     causes = {one.__name__: cause for one, cause in WAYS.items()} | {"expiry": "restarted without an offset"}
     assert (found["from_offset"], found["to_offset"], found["cause"]) == (TO, FROM, causes[way]), found["text"]
-    is_text_of_reader = "A member of the group moved" in found["text"] or "The Spark query itself moved" in found["text"]
+    is_text_of_reader = (
+        "A member of the group moved" in found["text"] or "The Spark query itself moved" in found["text"]
+    )
     assert is_text_of_reader == (causes[way] == "reader")
     assert ("Spark query itself" in found["text"]) == (way == "query_with_an_older_checkpoint")

@@ -1,16 +1,29 @@
-"""The file of ``--command-config``. Its values may be secrets, so messages contain only names and line numbers."""
+"""The file of ``--command-config``. Its values may be secrets, so messages contain only names and line numbers.
+
+People have one file for all programs of a cluster: a consumer's settings, a producer's, those of a schema registry. As
+in Kafka's tools, a command takes what it needs, and names the rest in one line. A setting that would protect the
+connection, and a name that looks like a typing error, are errors.
+"""
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
-from odradek.cli.terminal import CommandError
+from odradek.cli.terminal import CommandError, warning_lines
 from odradek.core.errors import ConfigError
 from odradek.core.properties_file import Property, read_properties_file
 
+_PROTECTING = ("ssl.", "sasl.", "security.", "enable.ssl.")
+_OF_BROKERS = frozenset({"ssl.client.auth", "sasl.enabled.mechanisms"})
+"""They protect a broker from its clients, and are in files that broker and clients share."""
+_LIKE_A_TYPO = 0.85
 _SHORT = 4
 """Shorter values occur in messages by chance, and are no secrets."""
 
@@ -21,6 +34,54 @@ def read_properties(path: Path) -> dict[str, str]:
     Raises CommandError with file and line.
     """
     return {name: setting.value for name, setting in _read(path).items()}
+
+
+def client_settings(
+    path: Path | None, known: Collection[str], *, named_elsewhere: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """Returns the file's settings of a client, by their names in the file. Warns of the others, in one line.
+
+    ``known``: names with underscores; the settings of security always belong to a client. Settings of other clients of
+    Kafka are in the file for other programs: they are left out without a warning. ``named_elsewhere``: settings that
+    the command takes from an option. Raises CommandError.
+    """
+    if path is None:
+        return {}
+    chosen: dict[str, str] = {}
+    foreign = []
+    for name, value in read_properties(path).items():
+        key = name.replace(".", "_")
+        if name in named_elsewhere:
+            foreign.append(f"{name} ({named_elsewhere[name]} gives it)")
+        elif name in _OF_BROKERS:
+            foreign.append(name)
+        elif key in known or name.startswith(_PROTECTING):
+            chosen[name] = value
+        elif key not in _settings_of_other_clients():
+            if difflib.get_close_matches(key, [*known, "security_protocol"], 1, _LIKE_A_TYPO):
+                chosen[name] = value  # the client refuses it, and names the similar setting
+            else:
+                foreign.append(name)
+    if foreign:
+        _warn(f"--command-config {path}: not used here: {', '.join(sorted(foreign))}")
+    return chosen
+
+
+@cache
+def _warn(line: str) -> None:
+    """Prints a line once in a process: some commands have several clients."""
+    warning_lines(line)
+
+
+@cache
+def _settings_of_other_clients() -> frozenset[str]:
+    """Returns the settings of consumers and producers here and in Java, with underscores."""
+    from odradek.client.consumer.config import ConsumerConfig
+    from odradek.client.java_settings import java_defaults
+    from odradek.client.producer.config import ProducerConfig
+
+    return frozenset((*(one.name for kind in (ConsumerConfig, ProducerConfig) for one in fields(kind)),
+                      *java_defaults()))  # fmt: skip
 
 
 @contextmanager
@@ -44,6 +105,8 @@ def _about(path: Path, message: str) -> str:
     where = ""
     for name, (value, line) in _read(path).items():
         is_named = re.search(rf"(?<!\w)(?:{re.escape(name)}|{name.replace('.', '_')})(?!\w|\.\w)", message)
+        if is_named and len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+            message += ": remove the quotation marks around the value"
         if is_named:
             where = where or f"--command-config {path}, line {line}: "
             message = message.removesuffix(f", not {value!r}").removesuffix(f", not {value}")

@@ -8,10 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.cli import formats
-from odradek.cli.command_config import read_properties, without_values
+from odradek.cli.command_config import client_settings, without_values
 from odradek.cli.consume_options import ConsumeLine
 from odradek.cli.consume_start import StartPosition, ranges_of, start_of
 from odradek.cli.newest_records import newest
@@ -165,7 +166,12 @@ def _follow(
 
 def _settings(request: _Request) -> dict[str, Any]:
     """Returns the consumer's settings. The properties file overrides the command's defaults; options override both."""
-    given = read_properties(request.line.command_config) if request.line.command_config is not None else {}
+    from odradek.client.consumer.config import ConsumerConfig
+
+    # As with every option, the command line says what it does: a group only joins, and commits, with --group.
+    known = {one.name for one in fields(ConsumerConfig)} - {"group_id", "bootstrap_servers"}
+    known -= {"group_instance_id"} if request.line.group is None else set()
+    given = client_settings(request.line.command_config, known, named_elsewhere={"group.id": "--group"})
     own = {
         "client_id": "odradek-cli", "max_poll_records": POLL_RECORDS, "max_partition_fetch_bytes": FETCH_BYTES,
         "bootstrap_timeout_ms": 0, "columns": request.columns,
@@ -185,7 +191,9 @@ def _admin(request: _Request) -> Admin:
     from odradek.client.consumer.config import ConsumerConfig
 
     quick = {"default_api_timeout_ms": 5_000, "socket_connection_setup_timeout_ms": 4_000}
-    return Admin(ConsumerConfig.of(quick | _settings(request)).client())
+    settings = quick | _settings(request)
+    settings.pop("group_instance_id", None)  # a look-up is no member
+    return Admin(ConsumerConfig.of(settings).client())
 
 
 def _consume_as_member(request: _Request) -> int:

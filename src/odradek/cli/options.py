@@ -6,13 +6,14 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from odradek.cli import environment
-from odradek.cli.command_config import read_properties, without_values
+from odradek.cli.command_config import client_settings, without_values
 from odradek.cli.terminal import CommandError
 from odradek.core.printable import printable
 
@@ -52,7 +53,7 @@ def client_config(bootstrap: str, timeout_ms: int, command_config: Path | None =
     """Returns the settings of a command's client. The client fails at once if it can connect to no address.
 
     Raises ConfigError, CommandError."""
-    from odradek.client.config import ClientConfig
+    from odradek.client.config import SECURITY, ClientConfig
 
     check_bootstrap(bootstrap)
     settings: dict[str, Any] = {
@@ -61,10 +62,17 @@ def client_config(bootstrap: str, timeout_ms: int, command_config: Path | None =
         "bootstrap_timeout_ms": 0,
         "socket_connection_setup_timeout_ms": max(1, timeout_ms * 4 // 5),
     }
-    given = read_properties(command_config) if command_config is not None else {}
-    settings.update((name.replace(".", "_"), value) for name, value in given.items())
+    given = client_settings(command_config, {one.name for one in fields(ClientConfig)} - {SECURITY})
     with without_values(command_config):
-        return ClientConfig.of(settings | {"bootstrap_servers": bootstrap})
+        return ClientConfig.of(over(settings, given) | {"bootstrap_servers": bootstrap})
+
+
+def over(defaults: dict[str, Any], given: dict[str, str]) -> dict[str, Any]:
+    """Returns a command's own settings with those of a file, which override them and keep their names with dots."""
+    names = {name.replace(".", "_") for name in given} | {"bootstrap_servers"}
+    kept = {name: value for name, value in defaults.items() if name not in names}
+    # As in Kafka's tools, the command line says which cluster it is.
+    return kept | {name: value for name, value in given.items() if name.replace(".", "_") != "bootstrap_servers"}
 
 
 def check_bootstrap(bootstrap: str) -> None:

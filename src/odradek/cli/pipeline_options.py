@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated
 
 import typer
 
-from odradek.cli.command_config import read_properties
+from odradek.cli.command_config import client_settings
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout
 from odradek.cli.terminal import CommandError
 from odradek.pipelines.given_options import OF_A_LINE, check_options
@@ -138,7 +138,10 @@ def spark_client_options(command_config: CommandConfig) -> dict[str, str]:
     """Returns the settings of ``--command-config`` and a client id as options of Odradek's Spark formats.
 
     Raises CommandError."""
-    given = {} if command_config is None else read_properties(command_config)
+    from odradek.client.config import SECURITY, ClientConfig
+
+    names = {one.name for one in fields(ClientConfig)} - {SECURITY}
+    given = client_settings(command_config, names, named_elsewhere={"group.id": "--group"})
     given.pop("bootstrap.servers", None)  # as in Kafka's tools, the command line overrides it
     return {"kafka.client.id": "odradek-pipeline"} | {f"kafka.{name}": value for name, value in given.items()}
 

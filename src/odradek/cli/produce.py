@@ -13,6 +13,7 @@ import sys
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from odradek.batches.columns import WRITE_COLUMNS
 from odradek.batches.row_sets import needs_columns
 from odradek.cli import formats
+from odradek.cli.command_config import read_properties, without_values
 from odradek.cli.options import client_config, connect
 from odradek.cli.record_lines import from_json
 from odradek.cli.suggestions import nearest
@@ -78,8 +80,10 @@ def run_produce(line: ProduceLine) -> int:
     refused: dict[str, Any] = {"allow_auto_create_topics": False} if line.no_create else {}
     try:
         total, unit, batches = _input(file, form, line.key)
+        with without_values(line.command_config):
+            made = Producer(client_config(line.bootstrap, 5_000, line.command_config), **_settings(line), **refused)
         with (
-            Producer(client_config(line.bootstrap, 5_000, line.command_config), **refused) as producer,
+            made as producer,
             progress("Sending", total, unit) as advance,
         ):
             _look_up(producer, line)
@@ -101,6 +105,19 @@ def run_produce(line: ProduceLine) -> int:
     else:
         note(f"{counted(count, 'record')} sent to {topic}, each acknowledged.")
     return EXIT_INTERRUPTED if is_interrupted else 0
+
+
+def _settings(line: ProduceLine) -> dict[str, Any]:
+    """Returns the producer's settings in the properties file, such as compression.type. Raises CommandError."""
+    if line.command_config is None:
+        return {}
+    from odradek.client.config import ClientConfig
+    from odradek.client.producer.config import ProducerConfig
+
+    own = {one.name for one in fields(ProducerConfig)} - {one.name for one in fields(ClientConfig)}
+    own -= {"transactional_id", "transaction_timeout_ms"}  # the command sends without transactions
+    given = read_properties(line.command_config)
+    return {name: value for name, value in given.items() if name.replace(".", "_") in own}
 
 
 def _given_file(file: Path | None) -> Path | None:

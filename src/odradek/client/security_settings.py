@@ -64,8 +64,9 @@ def split_security(settings: Mapping[str, Any]) -> tuple[ClientSecurity, dict[st
     login: Login | TokenSource | None = None
     if has_sasl:
         mechanism = _mechanism(given)
+    given.refuse_unknown()  # first, because a token's address may be a setting of a class that is not here
+    if has_sasl:
         login = _token_source(given) if mechanism == OAUTHBEARER else _login(given, mechanism)
-    given.refuse_unknown()
     return ClientSecurity(protocol, tls, mechanism, login), given.others
 
 

@@ -42,7 +42,9 @@ def read_properties_file(path: Path, source: str) -> dict[str, Property]:
             raise ConfigError(f"{source} {path}, line {number}: expected NAME=VALUE")
         name = _unescaped(line[:cut].rstrip())
         if len(name) > _LONGEST_NAME or _NAME.fullmatch(name) is None:
-            raise ConfigError(f"{source} {path}, line {number}: expected NAME=VALUE, where NAME is a setting")
+            raise ConfigError(
+                f"{source} {path}, line {number}: expected NAME=VALUE with a name such as bootstrap.servers"
+            )
         given = line[cut + 1 :].strip(" \t\f\r\n")
         if odd := odd_character(given):
             raise ConfigError(

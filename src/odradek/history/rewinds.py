@@ -13,8 +13,8 @@ A commit shows the new offset of a group, not the client that moved it. These ru
 * The topic has another id: its offsets are unrelated to the earlier ones, and there is no finding.
 * The group has a member: only its members can commit, so a member moved. It may be a tool that joins, such as kafkajs'
   ``admin.setOffsets``; only a transactional producer can commit beside members. A commit with the mark of a Spark query
-  is its reader's, too. In all other cases the records do not show who committed: a tool, or a consumer that joins no group.
-  Then the cause is ``unknown``.
+  is its reader's, too. In all other cases the records do not show who committed: a tool, or a consumer that joins no
+  group. Then the cause is ``unknown``.
 * A reader itself can seek. A move back is always a rewind. A move forward is a jump only if the reader cannot have read
   all records that it passed: the move was more than ``jump_factor`` times faster than nearly all steps with a backlog,
   that is, steps whose records all existed when the step began.
