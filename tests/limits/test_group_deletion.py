@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from counters import lines_run
 from support.group_harness import GroupHarness
+from support.world_log import reload
 
 from odradek.batches.header import scan
 from odradek.core.errors import ErrorCode, KafkaError
@@ -61,7 +62,7 @@ def _run_some(harness: GroupHarness, count: int) -> None:
 def _matches_its_log(harness: GroupHarness) -> bool:
     """Returns whether a load of the log gives the current state."""
     lived = harness.shard("g").durable_state()
-    harness.runtime.load(0, harness.partitions[0])
+    reload(harness.runtime, harness.partitions[0])
     harness.world.settle()
     return bool(harness.shard("g").durable_state() == lived)
 
@@ -232,7 +233,7 @@ def test_unloading_the_partition_ends_the_removal(comes_back: bool) -> None:
     harness.runtime.unload(0)
     assert [reply.error for reply in fetched] == [ErrorCode.not_coordinator]
     if comes_back:
-        harness.runtime.load(0, harness.partitions[0])
+        harness.runtime.load(0, harness.partitions[0], 0)
     harness.world.settle()
     if comes_back:
         assert _kept(harness, "t") == 0

@@ -99,7 +99,7 @@ HARMLESS = {
         request.timeout.ms socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
         socket.receive.buffer.bytes socket.send.buffer.bytes log.cleaner.io.buffer.size
         group.coordinator.append.linger.ms group.coordinator.background.threads
-        group.coordinator.cached.buffer.max.bytes group.coordinator.threads offsets.commit.timeout.ms
+        group.coordinator.cached.buffer.max.bytes group.coordinator.threads
         offsets.load.buffer.size transaction.state.log.load.buffer.size
         add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
         num.recovery.threads.per.data.dir compression.lz4.level log.preallocate

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from counters import lines_run
 from support.world import Process, World
-from support.world_log import WorldLog
+from support.world_log import WorldLog, reload
 
 from odradek.broker.coordinators.transaction_markers import MarkerWriter
 from odradek.broker.coordinators.transaction_runtime import TransactionRuntime
@@ -75,7 +75,7 @@ class Coordinator:
             markers=self.writer,
         )  # fmt: skip
         self.runtime.partition_count = 1
-        self._count(lambda: self.runtime.load(0, self.log))
+        self._count(lambda: reload(self.runtime, self.log))
         self.settle()
 
     def restart(self) -> None:

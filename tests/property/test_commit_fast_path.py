@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
 from support.group_harness import GroupHarness
+from support.world_log import reload
 
 from odradek.batches.encode import encode_batch
 from odradek.broker.front_end import commit_fast_path
@@ -320,9 +321,8 @@ def _play(connection: HarnessConnection, script: list[Any]) -> None:
             connection.harness.catalog.add("t", 4)
         elif event == "load":
             connection.harness.world.settle()
-            connection.harness.runtime.load(
-                0, connection.harness.partitions[0]
-            )  # not awaited: commits arrive while the shard loads
+            # Not awaited: commits arrive while the shard loads.
+            reload(connection.harness.runtime, connection.harness.partitions[0])
         elif event == "advance":
             connection.harness.advance(1000)
         else:
@@ -353,7 +353,7 @@ def test_the_fast_path_equals_the_normal_path(script: list[Any], room: int) -> N
         assert shards[1] is not None
         assert shards[0].durable_state() == shards[1].durable_state()
         live = shards[0].durable_state()
-        short.harness.runtime.load(index, short.harness.partitions[index])
+        reload(short.harness.runtime, short.harness.partitions[index])
         short.harness.world.settle()
         reloaded = short.harness.runtime.shard(index)
         assert reloaded is not None
@@ -394,7 +394,7 @@ def test_commits_in_steps_have_the_same_replies_and_records(script: list[Any], s
         live = shard.durable_state()
         if max_bytes > 250:
             assert live == at_once.harness.runtime.shard(index).durable_state()  # type: ignore[union-attr]
-        in_steps.harness.runtime.load(index, in_steps.harness.partitions[index])
+        reload(in_steps.harness.runtime, in_steps.harness.partitions[index])
         in_steps.harness.world.settle()
         assert in_steps.harness.runtime.shard(index).durable_state() == live  # type: ignore[union-attr]
     assert in_steps.replies() or not in_steps.slots

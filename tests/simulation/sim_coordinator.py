@@ -249,6 +249,7 @@ class Coordinator:
             WorldLog(world, index, delete_retention_ms=delete_retention_ms, on_append=self._on_append)
             for index in range(partition_count)
         ]
+        self.epochs = [0] * partition_count
         self.shadows = [GroupShard(config, self.topics) for _ in self.logs]
         self.ends_of_groups: dict[str, int] = {}
         """The number of times that each classic group has ended. After each end, generations start again."""
@@ -297,7 +298,7 @@ class Coordinator:
         self.runtime.partition_count = len(self.logs)
         for log in self.logs:
             log.replicate()
-            self.runtime.load(log.index, log)
+            self.runtime.load(log.index, log, self.epochs[log.index])
         self.world.note("broker", "starts")
 
     def crash(self, *, loses_tail: bool) -> None:
@@ -316,13 +317,15 @@ class Coordinator:
         """Another broker leads the partition for a moment."""
         if self.runtime is not None:
             self.world.note("broker", "gives {} away", index)
-            self.runtime.unload(index)
+            self.epochs[index] += 1
+            self.runtime.unload(index, self.epochs[index])
 
     def take_over(self, index: int) -> None:
         if self.runtime is not None:
             self.world.note("broker", "takes {} back", index)
             self.logs[index].replicate()
-            self.runtime.load(index, self.logs[index])
+            self.epochs[index] += 1
+            self.runtime.load(index, self.logs[index], self.epochs[index])
 
     def compact(self, index: int) -> None:
         log = self.logs[index]

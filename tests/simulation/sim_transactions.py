@@ -198,7 +198,7 @@ class SimBroker:
         self.world.rng.shuffle(runtimes)
         for runtime, topic in runtimes:
             for index in range(COUNTS[topic]):
-                runtime.load(index, self.logs[topic, index])
+                runtime.load(index, self.logs[topic, index], 0)
 
     def _marker_writer(self, environment: Environment) -> MarkerWriter:
         arguments: tuple[Any, ...] = (self, self.partition, self.groups.write_marker, self.groups.load_end)

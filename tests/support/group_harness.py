@@ -177,7 +177,7 @@ class GroupHarness:
         self.coordinators = SimpleNamespace(of_key_type={groups.type.key_type: groups}.get)
         self.runtime.partition_count = len(self.partitions)
         for index, partition in enumerate(self.partitions):
-            self.runtime.load(index, partition)
+            self.runtime.load(index, partition, 0)
         self.world.settle()
 
     def _topic_id(self, name: str) -> bytes | None:

@@ -6,7 +6,7 @@ It uses all that a coordinator needs: parked requests, timers, steps, background
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,6 +14,7 @@ from odradek.core.effects import (
     Block,
     CancelTimer,
     Complete,
+    LogEntry,
     Park,
     Request,
     Result,
@@ -133,6 +134,16 @@ class Ledger:
 
     def reply_to_dropped(self, request: Request, error: ErrorCode) -> Any:
         return request.error_reply(error)
+
+    def changes_of(self, entry: LogEntry) -> list[str]:
+        assert isinstance(entry, SimpleRecord)
+        return [entry.key.decode()]
+
+    def shown_to(self, request: Request) -> list[str] | None:
+        return None if isinstance(request, Total) else [request.account]
+
+    def on_refused(self, now_ms: int, entries: Sequence[LogEntry], error: ErrorCode) -> Result:
+        return Result()  # the waiting requests of a refused deposit have the error already
 
     def replay(self, offset: int, record: SimpleRecord) -> None:
         account = record.key.decode()

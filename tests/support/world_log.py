@@ -13,6 +13,7 @@ from odradek.batches.encode import encode_batch
 from odradek.batches.header import scan
 from odradek.batches.rows import Row, iter_records
 from odradek.broker.partitions.partition import Partition
+from odradek.coordinator.runtime import Runtime
 from odradek.core.errors import KafkaError
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.core.records import Decoded, decode
@@ -163,3 +164,9 @@ class WorldLog(Partition):
         if dirt.first_dirty_offset < dirt.end_offset:
             cleaning.compact(self.log, self.world.clock(), files=self.files)
         return before - self.size
+
+
+def reload(runtime: Runtime[Any], log: WorldLog) -> None:
+    """Loads the log again, as after a deletion and a creation."""
+    runtime.unload(log.index)
+    runtime.load(log.index, log, 0)

@@ -9,7 +9,7 @@ import pytest
 from support.ledger import Ledger, Open, Total
 from support.transactional_ledger import Put, TransactionalLedger
 from support.world import Process, World
-from support.world_log import WorldLog
+from support.world_log import WorldLog, reload
 
 from odradek.batches.header import BatchHeader, scan
 from odradek.batches.rows import read_record
@@ -38,7 +38,7 @@ class Bank:
             "__ledger", lambda batch_bytes: shard(lambda account: True), self.process.environment()
         )
         self.runtime.partition_count = 1
-        self.runtime.load(0, self.log)
+        self.runtime.load(0, self.log, 0)
 
     def restart(self, shard: type[Ledger] = TransactionalLedger) -> None:
         self.process.kill()
@@ -289,7 +289,7 @@ def test_a_load_replays_held_back_records_before_a_marker(bank: Bank, monkeypatc
         TransactionalLedger, "end_transaction", lambda *how, **more: (order.append("marker"), end(*how, **more))[1]
     )
     bank.runtime.new_runs = HeldBack
-    bank.runtime.load(0, bank.log)
+    reload(bank.runtime, bank.log)
     bank.world.settle()
     assert order == ["record", "record", "marker"]
 

@@ -12,7 +12,7 @@ import pytest
 from support.consumer_harness import ConsumerHarness
 from support.group_harness import GroupHarness
 from support.world import Process
-from support.world_log import WorldLog
+from support.world_log import WorldLog, reload
 
 import odradek.coordinator.loader as loader_module
 from odradek.client.consumer.config import ConsumerConfig
@@ -38,7 +38,7 @@ def test_a_load_reads_to_the_log_end_although_replicas_lag(monkeypatch: pytest.M
         harness.commit("g", "t", {0: offset})
     log = harness.partition_of("g")
     log.held_back = 1
-    harness.runtime.load(0, log)
+    reload(harness.runtime, log)
     harness.world.settle()
     assert harness.shard("g").committed("g", "t", 0).offset == 9
     fetch = harness.start(9, 5, group_id="g", topics=[{"name": "t", "partition_indexes": [0]}])

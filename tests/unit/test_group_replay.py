@@ -20,7 +20,7 @@ from support.consumer_harness import ConsumerHarness
 from support.examples import examples
 from support.group_harness import subscription
 from support.world import Process, World
-from support.world_log import WorldLog
+from support.world_log import WorldLog, reload
 
 from odradek.broker.coordinators.group_runtime import GroupRuntime
 from odradek.coordinator.driver import Driver
@@ -468,7 +468,7 @@ def loaded(harness: ConsumerHarness) -> Driver[GroupShard]:
         topic_id=harness._topic_id,
         image=harness.image,
     )
-    runtime.load(0, harness.partitions[0])
+    reload(runtime, harness.partitions[0])
     world.settle()
     return runtime._drivers[0]
 

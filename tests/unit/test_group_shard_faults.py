@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.group_harness import GroupHarness
 from support.world import START_MS
-from support.world_log import WorldLog
+from support.world_log import WorldLog, reload
 
 from odradek.core.effects import CancelTimer, Effect, Result, ResultSteps, SetTimer, SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
@@ -229,5 +229,5 @@ def test_a_failed_append_at_the_end_of_steps_leaves_no_request_waiting(
     later = harness.runtime.submit(0, OffsetFetch("g"))
     harness.world.settle()
     assert later.resolved
-    harness.runtime.load(0, harness.partitions[0])
+    reload(harness.runtime, harness.partitions[0])
     assert harness.commit("g", "t", {0: 1}) == {0: OK}

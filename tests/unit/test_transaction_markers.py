@@ -57,7 +57,7 @@ class Broker:
             markers=MarkerWriter(self.catalog, self.partition, self.write_marker, lambda index: self.group_load),
         )
         self.runtime.partition_count = 1
-        self.runtime.load(0, self.state_log)
+        self.runtime.load(0, self.state_log, self.state_log.leader_epoch)
         self.world.settle()
 
     def restart(self) -> None:

@@ -68,7 +68,7 @@ class Coordinator:
         self.process = Process(self.world)
         self.runtime = TransactionRuntime(self.process, self)
         self.runtime.partition_count = 1
-        self.runtime.load(0, self.log)
+        self.runtime.load(0, self.log, 0)
         self.world.settle()
 
     def next_producer_id(self) -> int:

@@ -216,6 +216,12 @@ class CoordinatorElections:
         for topic in delta.created.values():
             if topic.name == coordinator.topic:
                 self._elect(topic, is_start=delta.is_initial)
+        runtime = coordinator.made_runtime
+        if runtime is not None and runtime.partition_count is not None:
+            for (name, index), described in delta.partitions.items():
+                partition = self._directory.partitions.get((name, index))
+                if name == coordinator.topic and partition is not None and not partition.failure:
+                    runtime.load(index, partition, described.leader_epoch)
 
     def _elect(self, topic: Topic, *, is_start: bool) -> None:
         coordinator = self._coordinator
@@ -234,7 +240,7 @@ class CoordinatorElections:
             partition = self._directory.partitions.get((topic.name, described.partition_id))
             if partition is not None and not partition.failure:
                 partition.on_high_watermark = runtime.on_high_watermark
-                runtime.load(described.partition_id, partition)
+                runtime.load(described.partition_id, partition, partition.leader_epoch)
 
 
 def _alters_logs(delta: Delta) -> bool:

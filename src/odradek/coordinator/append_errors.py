@@ -41,7 +41,7 @@ def log_failed_append(name: str, error: Exception, *, is_refused: bool = False) 
     if is_storage_error(error):
         log.debug("%s: an append failed: %s", name, error)
     elif is_refused:
-        log.info("%s: the log refuses a transactional write: %s", name, error)
+        log.info("%s: the log refuses a write: %s", name, error)
     else:
         expected = isinstance(error, KafkaError | StorageError)
         log.warning("%s: an append failed: %s", name, error, exc_info=None if expected else error)

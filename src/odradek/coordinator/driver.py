@@ -6,21 +6,21 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Sequence
-from itertools import chain
-from typing import Any, Generic
+from typing import Generic
 
 from odradek.batches.header import HEADER_BYTES
 from odradek.coordinator import jobs
 from odradek.coordinator.append_errors import error_code, is_storage_error, log_failed_append
 from odradek.coordinator.jobs import CheckedRequest, Origin, ShardJob, Waiting, WriteMarker
-from odradek.coordinator.loader import Load, Loader, S, call_on_loaded
-from odradek.coordinator.reloads import CATCH_UP, CATCH_UP_MS, RELOAD, RELOAD_AFTER_READ_MS, Reloads
+from odradek.coordinator.loader import Loader, S, ShardLoad, call_on_loaded
+from odradek.coordinator.reloads import CATCH_UP, CATCH_UP_MS, RELOAD, RELOAD_AFTER_READ_MS, WRITE_TIMEOUT, Reloads
 from odradek.coordinator.replies import PendingReply, Promise, ReplyQueue, announcement, error_replies
 from odradek.coordinator.services import Services
 from odradek.coordinator.shard import transactional
 from odradek.coordinator.shard_log import AppendResult, ShardLog, batch_of
+from odradek.coordinator.states import ERRORS, CoordinatorState, next_state
+from odradek.coordinator.unreplicated import UnreplicatedWrites
 from odradek.coordinator.writes import RECORDS_AT_ONCE, Write, fit, packed_batch, replay_in_steps
-from odradek.core.deferred import Deferred
 from odradek.core.effects import (
     Announce,
     CancelTimer,
@@ -37,25 +37,25 @@ from odradek.core.effects import (
     most_bytes,
     run_first_step,
 )
-from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageError
+from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import ProducerIdentity
 from odradek.core.transaction_marker import EndTransactionMarker
 
 log = logging.getLogger("odradek.broker")
 
-LITTLE_RECORDS, EFFECTS_AT_ONCE = 500, 200
+EFFECTS_AT_ONCE = 200
 
 
 class Driver(Generic[S]):
     """Runs one shard: appends and replays its records, then sends its replies.
 
-    ``error`` is NONE while requests are handled. Otherwise requests get this error: COORDINATOR_LOAD_IN_PROGRESS
-    during a load, NOT_COORDINATOR if the log cannot be read or the shard was unloaded.
+    ``error`` is NONE while requests are handled. Otherwise requests get this error: it follows from ``state``.
     """
 
     def __init__(self, runtime: Services[S], index: int, partition: ShardLog) -> None:
         self.timers: dict[Hashable, int] = {}
-        self.error = ErrorCode.coordinator_load_in_progress
+        self.state = CoordinatorState.LOADING
+        self.error = ERRORS[self.state]
         self._runtime = runtime
         self._index = index
         self._partition = partition
@@ -67,13 +67,18 @@ class Driver(Generic[S]):
         self._record_bytes = HEADER_BYTES
         self._replies: list[PendingReply] = []  # replies to send when ``_records`` are in the log
         self._outgoing = ReplyQueue(runtime.start)
-        self._uncommitted: list[tuple[int, list[PendingReply]]] = []  # replies with records above the high watermark
+        self._unreplicated = UnreplicatedWrites(
+            partition, self._outgoing, runtime.steady, runtime.write_timeout_ms,
+            lambda at_ms: runtime.timers.set(self, WRITE_TIMEOUT, at_ms),
+        )  # fmt: skip
         self._flush_due = False
-        self._load_offset = 0
-        self.awaited: Deferred[Any] | None = None  # the promise that the load waits for
-        self._loading: Load | None = None
+        self._load: ShardLoad[S] | None = None
         self._is_rebuilt = self._is_unreadable = False
         self._reloads: Reloads[S] = Reloads(runtime.steady)
+
+    def _enter(self, state: CoordinatorState) -> None:
+        self.state = next_state(str(self), self.state, state)
+        self.error = ERRORS[state]
 
     def _new_shard(self) -> S:
         return self._runtime.new_shard(lambda: self.batch_bytes)
@@ -228,9 +233,9 @@ class Driver(Generic[S]):
         """Passes a due timer to the shard after all earlier calls, unless one of these has cancelled the timer or set
         it again."""
         number = self.timers[key]
-        if key is RELOAD:
+        if key is RELOAD or key is WRITE_TIMEOUT:
             del self.timers[key]
-            self.start_load()
+            self.start_load() if key is RELOAD else self._unreplicated.time_out()
             return
 
         def ring(shard: S, now_ms: int) -> Result | ResultSteps:
@@ -284,15 +289,16 @@ class Driver(Generic[S]):
                 return
         elif result.records and not self._make_room(result.records, request, replies):
             return
-        if self._records:
-            self._replies += replies  # replies without records keep their order among the others
+        if block is not None or result.records:
+            self._replies += replies
             if not is_batched:
                 self.flush(commits=False)
             elif not self._flush_due:
                 self._flush_due = True
                 self._runtime.call_soon(self._on_tick)
-        elif self._uncommitted:
-            self._uncommitted[-1][1].extend(replies)
+        elif self._unreplicated:
+            for reply in replies:
+                self._unreplicated.add_read(self.shard, reply)
         else:
             self._outgoing.send(replies)
 
@@ -337,14 +343,14 @@ class Driver(Generic[S]):
             self._record_bytes += total
             return True
         if request is not None:  # the records of a request are written together or not at all
-            if request.batched:
-                self._fail(replies, ErrorCode.unknown_server_error)
-            else:  # the shard has changed its state already
-                self._fail_and_restart(replies, ErrorCode.unknown_server_error)
+            self._fail(replies, ErrorCode.unknown_server_error)
+            if not request.batched:
+                self._undo(records, ErrorCode.unknown_server_error)
             return False
         for record, size in zip(records, sizes, strict=True):
             if self._record_bytes + size > limit and not self.flush(commits=False):
                 self._fail(replies, ErrorCode.not_coordinator)
+                self._undo(records, ErrorCode.not_coordinator)
                 return False
             self._records.append(record)
             self._record_bytes += size
@@ -357,15 +363,17 @@ class Driver(Generic[S]):
     def flush(self, *, commits: bool = True) -> bool:
         """Appends and replays the waiting records, then calls ``release``.
 
-        Returns False if the append, a replay or ``release`` failed. The shard is then a new one, unless the disk has no
-        room for ``commits``, which change nothing before their replay.
+        Returns False if the append, a replay or ``release`` failed. The shard is then a new one, unless the log has
+        refused the records. ``commits`` change nothing before their replay.
         """
         if not self._records:
             return True
         records, replies = self._records, self._replies
         self._records, self._replies, self._record_bytes = [], [], HEADER_BYTES
         offset = self._append(
-            lambda: self._partition.append(batch_of(records, self._runtime.clock())), replies, commits=commits
+            lambda: self._partition.append(batch_of(records, self._runtime.clock())),
+            replies,
+            None if commits else records,
         )
         if offset is None:
             return False
@@ -381,8 +389,18 @@ class Driver(Generic[S]):
         except Exception:
             self._fail_replay(offset, replies)
             return False
-        self._uncommitted.append((offset, replies))
-        return self.release()
+        return self._reply_when_replicated(offset, records, replies)
+
+    def _reply_when_replicated(
+        self, end_offset: int, entries: Sequence[LogEntry] | None, replies: list[PendingReply]
+    ) -> bool:
+        """Sends the replies when the high watermark is at ``end_offset``. Returns False if the shard is a new one."""
+        try:
+            self._unreplicated.send(end_offset, entries, replies)
+        except (KafkaError, StorageError) as error:
+            self._fail_watermark(error, replies)
+            return False
+        return True
 
     def _write_transactional(
         self, records: list[SimpleRecord], producer: ProducerIdentity, replies: list[PendingReply]
@@ -402,7 +420,7 @@ class Driver(Generic[S]):
             1,
             lambda offset: end_transaction(marker.producer_id, commit=marker.commit),
         )
-        self._run_steps(self._finish_in_steps(write, replies, may_be_refused=True), replies)
+        self._run_steps(self._finish_in_steps(write, replies, changes_by_replay=True), replies)
 
     def _run_steps(self, steps: ResultSteps, replies: list[PendingReply]) -> None:
         """Runs the first step of a write at once."""
@@ -419,11 +437,12 @@ class Driver(Generic[S]):
             lambda: self._partition.append(batch),
             len(records),
             lambda offset: replay_in_steps(self.shard, records, producer, offset),
+            records,
         )
-        return (yield from self._finish_in_steps(write, replies, may_be_refused=producer is not None))
+        return (yield from self._finish_in_steps(write, replies, changes_by_replay=producer is not None))
 
-    def _finish_in_steps(self, write: Write, replies: list[PendingReply], *, may_be_refused: bool) -> ResultSteps:
-        offset = self._append(write.append, replies, may_be_refused=may_be_refused)
+    def _finish_in_steps(self, write: Write, replies: list[PendingReply], *, changes_by_replay: bool) -> ResultSteps:
+        offset = self._append(write.append, replies, None if changes_by_replay else write.records)
         if offset is None:
             return Result()
         try:
@@ -431,37 +450,53 @@ class Driver(Generic[S]):
         except Exception:
             self._fail_replay(offset, replies)
             return Result()
-        self._uncommitted.append((offset + write.record_count, replies[:]))
+        waiting = replies[:]
         replies.clear()
-        self.release()
+        self._reply_when_replicated(offset + write.record_count, write.records, waiting)
         return Result()
 
     def _append(
         self,
         append: Callable[[], AppendResult],
         replies: list[PendingReply],
-        *,
-        may_be_refused: bool = False,
-        commits: bool = False,
+        undone: Sequence[LogEntry] | None,
     ) -> int | None:
-        """Appends a batch and returns its first offset. None: the append failed, and the shard is new.
+        """Appends a batch and returns its first offset. None: the append failed, and the requests got an error.
 
-        With ``may_be_refused`` the log may refuse a producer's write. Then the result is None, too, but the shard
-        stays: otherwise each request of a fenced producer would cause a load. For the same reason it stays if the disk
-        has no room for ``commits``. A load after other records without room may be delayed (``Reloads``).
+        If the log refuses the batch, the shard stays: otherwise each request that the log refuses would cause a load.
+        The shard then undoes what it has changed before the replay, except for commits and producers' writes
+        (``undone`` is None), which have changed nothing. If the disk fails for other records, the shard is new, perhaps
+        after a delay (``Reloads``).
         """
         try:
             return append().base_offset
         except Exception as error:
             is_unwritable = is_storage_error(error)
-            if isinstance(error, KafkaError) and (may_be_refused or (commits and is_unwritable)):
+            if isinstance(error, KafkaError) and (undone is None or not is_unwritable):
                 log_failed_append(str(self), error, is_refused=True)
                 self._fail(replies, error_code(error))
                 replies.clear()
+                if undone is not None:
+                    self._undo(undone, error_code(error))
                 return None
             log_failed_append(str(self), error)
             self._fail_and_restart(replies, error_code(error), is_unwritable=is_unwritable)
             return None
+
+    def _undo(self, records: Sequence[LogEntry], error: ErrorCode) -> None:
+        """Lets the shard undo what it has changed for refused records, before it handles the next request.
+
+        If they were the records of an event, ``catch_up`` writes them later.
+        """
+        self._runtime.timers.set(self, CATCH_UP, self._runtime.steady() + CATCH_UP_MS)
+
+        def undo(shard: S, now_ms: int) -> Result | ResultSteps:
+            return shard.on_refused(now_ms, records, error)
+
+        if self._waiting is None:
+            self._make(undo)
+        else:
+            self._waiting.appendleft(undo)
 
     def _fail_replay(self, offset: int, replies: list[PendingReply]) -> None:
         """Replaces the shard after a failed replay of a new record or block."""
@@ -472,21 +507,20 @@ class Driver(Generic[S]):
         """Replies with ``error`` and replaces the shard by a new one that loads the log."""
         self._fail(replies, error)
         replies.clear()
-        self._restart(ErrorCode.not_coordinator, is_unwritable=is_unwritable)
+        self._restart(is_unwritable=is_unwritable)
 
     def release(self) -> bool:
         """Sends replies that wait for the high watermark. Returns False if that failed: the shard is then a new one."""
-        if not self._uncommitted:
-            return True
         try:
-            high_watermark = self._partition.high_watermark
+            self._unreplicated.release()
         except (KafkaError, StorageError) as error:
-            log.warning("%s: the high watermark cannot be read: %s", self, error)
-            self._restart(ErrorCode.not_coordinator)
+            self._fail_watermark(error, [])
             return False
-        while self._uncommitted and self._uncommitted[0][0] <= high_watermark:
-            self._outgoing.send(self._uncommitted.pop(0)[1])
         return True
+
+    def _fail_watermark(self, error: Exception, replies: list[PendingReply]) -> None:
+        log.warning("%s: the high watermark cannot be read: %s", self, error)
+        self._fail_and_restart(replies, ErrorCode.not_coordinator)
 
     def _fail(self, replies: list[PendingReply], error: ErrorCode) -> None:
         self._outgoing.send(error_replies(replies, error))
@@ -495,16 +529,22 @@ class Driver(Generic[S]):
         """Sends all waiting replies at once."""
         self._outgoing.send_all()
 
-    def stop(self, error: ErrorCode) -> None:
-        """Replies to all requests with ``error`` and drops all state."""
-        self.error = error
+    def close(self) -> None:
+        """Ends the driver. Its waiting requests get NOT_COORDINATOR."""
+        self._enter(CoordinatorState.CLOSED)
+        self._drop_all()
+
+    def _drop_all(self) -> None:
+        """Replies to all requests with NOT_COORDINATOR and drops all state."""
+        error = ErrorCode.not_coordinator
+        if self._load is not None:
+            self._load.cancel()
         self.timers.clear()
         self._reloads.end()
         reply_to = self.shard.reply_to_dropped
         parked = [(request, promise, reply_to(request, error)) for request, promise in self._parked.values()]
-        waiting = [*self._replies, *chain.from_iterable(replies for _, replies in self._uncommitted)]
-        waiting += self._drop_waiting()
-        self._parked, self._records, self._replies, self._uncommitted = {}, [], [], []
+        waiting = [*self._replies, *self._unreplicated.take_all(), *self._drop_waiting()]
+        self._parked, self._records, self._replies = {}, [], []
         self._record_bytes = HEADER_BYTES
         self._outgoing.send(parked)
         self._fail(waiting, error)
@@ -521,70 +561,54 @@ class Driver(Generic[S]):
         pending += [(*entry, None) for entry in waiting or () if isinstance(entry, tuple)]
         return pending
 
-    def _restart(self, error: ErrorCode, *, is_unwritable: bool = False) -> None:
+    def _restart(self, *, is_unwritable: bool = False) -> None:
         """Replaces the shard by a new one that loads the log: the old state may be ahead of the log."""
+        if self.state is CoordinatorState.CLOSED:
+            return
+        self._enter(CoordinatorState.REBUILDING)
         former = self.shard
-        self.stop(error)
+        self._drop_all()
         self._is_rebuilt = True
         self.shard = self._new_shard()
         at_ms = self._reloads.begin(former) if is_unwritable else None
         if at_ms is None:
             self.start_load()
         else:
-            self.error = ErrorCode.coordinator_load_in_progress
             self._runtime.timers.set(self, RELOAD, at_ms)
 
     # --- loading ----------------------------------------------------------------------------------------------
 
     def start_load(self) -> None:
-        self.error = ErrorCode.coordinator_load_in_progress
+        if self.state is not CoordinatorState.LOADING:
+            self._enter(CoordinatorState.LOADING)
         self._reloads.end()
         try:
-            self._load_offset = self._partition.log_start_offset
+            start = self._partition.log_start_offset
         except (KafkaError, StorageError) as error:
             self._give_up(error)
             return
-        self.awaited, self._loading = None, self._load()
-        self._runtime.drive(self)
-
-    @property
-    def has_little_to_load(self) -> bool:
-        try:
-            return self._partition.high_watermark - self._load_offset <= LITTLE_RECORDS
-        except (KafkaError, StorageError):
-            return True  # the first step reports the error
-
-    def load_step(self) -> bool:
-        """Runs one step of the load and returns whether it continues."""
-        if self.error is not ErrorCode.coordinator_load_in_progress or self._loading is None:
-            return False  # the shard was unloaded
-        awaited, self.awaited = self.awaited, None
-        try:
-            self.awaited = self._loading.send(None if awaited is None else awaited.value)
-        except StopIteration:
-            self._finish_load()
-            return False
-        except (CorruptRecord, KafkaError, StorageError) as error:
-            self._give_up(error)
-            if is_storage_error(error):  # the disk, or the limit of open files: the next read may succeed
-                self._is_unreadable = True
-                self._runtime.timers.set(self, RELOAD, self._runtime.steady() + RELOAD_AFTER_READ_MS)
-            return False
-        return True
-
-    def _load(self) -> Load:
-        """Loads the log to its end in steps."""
         loader = Loader(self.shard, str(self), self._runtime.new_runs, self._runtime.long_work)
-        offset = yield from loader.take_log(self._partition, self._load_offset)
-        if offset > self._partition.high_watermark:  # replies wait until all in-sync replicas have the loaded records
-            self._uncommitted.append((offset, []))
+        self._load = ShardLoad(self._partition, start, loader, self._finish_load, self._fail_load)
+        self._runtime.drive(self._load)
 
-    def _finish_load(self) -> None:
+    def _fail_load(self, error: Exception) -> None:
+        self._give_up(error)
+        if is_storage_error(error):  # the disk, or the limit of open files: the next read may succeed
+            self._is_unreadable = True
+            self._runtime.timers.set(self, RELOAD, self._runtime.steady() + RELOAD_AFTER_READ_MS)
+
+    def _finish_load(self, end_offset: int) -> None:
         skipped = self.shard.skipped
         self._runtime.skipped_records += skipped.total()
         for reason, count in skipped.items():
             log.warning("%s: records skipped in the load: %d (%s)", self, count, reason)
-        self.error, self._is_unreadable = ErrorCode.none, False
+        try:
+            self._unreplicated.send(end_offset, None, [])  # replies wait until the replicas have the loaded records
+        except (KafkaError, StorageError) as error:
+            self._fail_load(error)
+            return
+        self._enter(CoordinatorState.ACTIVE)
+        self._is_unreadable = False
         self.step(lambda shard, now_ms: run_first_step(call_on_loaded(shard, now_ms, str(self))))
         if not self._is_rebuilt:
             self.step(lambda shard, now_ms: shard.catch_up(now_ms))
@@ -594,7 +618,7 @@ class Driver(Generic[S]):
     def _give_up(self, error: Exception) -> None:
         if not self._is_unreadable:
             log.error("%s: the log cannot be read, all requests get NOT_COORDINATOR: %s", self, error)
-        self.error = ErrorCode.not_coordinator
+        self._enter(CoordinatorState.FAILED)
 
     def __str__(self) -> str:
         return f"{self._runtime.topic}-{self._index}"

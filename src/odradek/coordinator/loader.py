@@ -22,11 +22,12 @@ from odradek.coordinator.shard import CoordinatorShard, TransactionalShard
 from odradek.coordinator.shard_log import ShardLog
 from odradek.core.deferred import Deferred
 from odradek.core.effects import Result, ResultSteps, SimpleRecord
-from odradek.core.errors import CorruptRecord
+from odradek.core.errors import CorruptRecord, KafkaError, StorageError
 from odradek.core.varints import OverlongVarint
 
 log = logging.getLogger("odradek.broker")
 
+LITTLE_RECORDS = 500
 LOAD_STEP_BYTES = 256 * 1024
 ROWS_AT_ONCE = 2000
 """The number of records between two yields: about one millisecond of work."""
@@ -72,6 +73,56 @@ def at_once(steps: BatchSteps[Any]) -> Generator[Deferred[Any] | None, Any, Any]
     """Runs long work at once, without threads."""
     yield None
     return finish(steps)
+
+
+class ShardLoad(Generic[S]):
+    """One load of a log, in steps. It ends with one call of ``on_end`` (the log's end) or ``on_failure``.
+
+    ``awaited`` is the promise that the load waits for.
+    """
+
+    def __init__(
+        self,
+        log: ShardLog,
+        start_offset: int,
+        loader: Loader[S],
+        on_end: Callable[[int], None],
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        self.awaited: Deferred[Any] | None = None
+        self._log = log
+        self._start_offset = start_offset
+        self._steps: Generator[Deferred[Any] | None, Any, int] | None = loader.take_log(log, start_offset)
+        self._on_end = on_end
+        self._on_failure = on_failure
+
+    def cancel(self) -> None:
+        """Ends the load: the shard was unloaded or replaced."""
+        self._steps = None
+
+    @property
+    def has_little_to_load(self) -> bool:
+        try:
+            return self._log.high_watermark - self._start_offset <= LITTLE_RECORDS
+        except (KafkaError, StorageError):
+            return True  # the first step reports the error
+
+    def load_step(self) -> bool:
+        """Runs one step of the load and returns whether it continues."""
+        if self._steps is None:
+            return False
+        awaited, self.awaited = self.awaited, None
+        try:
+            self.awaited = self._steps.send(None if awaited is None else awaited.value)
+        except StopIteration as end:
+            self._steps = None
+            self._on_end(end.value)
+            return False
+        except (KafkaError, StorageError) as error:
+            self._steps = None
+            self._on_failure(error)
+            return False
+        return True
 
 
 class Loader(Generic[S]):

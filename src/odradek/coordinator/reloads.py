@@ -12,7 +12,9 @@ from odradek.core.effects import Request
 
 CATCH_UP: Hashable = object()
 RELOAD: Hashable = object()
-"""The keys of a driver's own timers among those of its shard: the ``catch_up`` of a rebuilt shard, a delayed load."""
+WRITE_TIMEOUT: Hashable = object()
+"""The keys of a driver's own timers among those of its shard: a later ``catch_up``, a delayed load, and the end of the
+time that replies wait for the high watermark."""
 CATCH_UP_MS = 10_000
 RELOAD_MS = 1_000
 """The shortest time between two such loads: a load may write at its end, and clients try their requests again soon."""

@@ -55,6 +55,11 @@ def announcement(pass_on: Callable[[int, Any], None], index: int, value: Any) ->
     return _NO_REQUEST, _Announcement(pass_on, index), value
 
 
+def is_announcement(reply: PendingReply) -> bool:
+    """Returns whether a pending reply is an announcement: no client waits for it."""
+    return reply[0] is _NO_REQUEST
+
+
 _NO_REQUEST = _NoRequest()
 
 

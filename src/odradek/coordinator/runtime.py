@@ -4,8 +4,8 @@ A coordinator is a kind of state machine (``CoordinatorShard``) and a topic for 
 
     runtime = Runtime("__ledger", lambda batch_bytes: Ledger(), Environment(call_soon, call_at, clock))
     runtime.partition_count = 50            # once the topic exists; None before
-    runtime.load(index, partition)          # for each partition that this broker starts to lead
-    runtime.unload(index)                   # this broker no longer leads it, or the topic was deleted
+    runtime.load(index, partition, epoch)   # this broker leads the partition from this leader epoch on
+    runtime.unload(index, epoch)            # another broker leads it from this epoch on; without epoch: it was deleted
     runtime.on_high_watermark(index)        # the partition's high watermark has moved
     runtime.on_event(Closed("a"))           # an event from outside: see ``CoordinatorShard``
     runtime.on_clock_moved()                # a user has moved a simulated clock
@@ -19,9 +19,14 @@ A handler calls::
 NOT_COORDINATOR for a partition that this broker does not lead, and COORDINATOR_LOAD_IN_PROGRESS during a load.
 
 Rules
+* A term begins with the leader epoch of a ``load`` and ends with a newer one. An older or equal epoch is ignored: news
+  may arrive late. A load in a newer epoch continues a shard that is loaded or loading, as in Kafka, because its log is
+  the same. Unlike Kafka, the runtime keeps the epoch of an unload, so that a late load cannot begin an older term.
 * The records of all ``batched`` requests of one tick (commits) are appended as one batch and replayed. The records of
   any other request are appended and replayed at once. The replies are sent after the replay, when the
-  high watermark has passed these records.
+  high watermark has passed these records. A reply without records waits only for the earlier records of the things
+  that it shows (``CoordinatorShard.shown_to``).
+* A reply waits at most ``write_timeout_ms``. Then its request gets the error for REQUEST_TIMED_OUT. The records stay.
 * If an append fails, its requests get the error by Kafka's mapping, and the shard is rebuilt from its log. If the disk
   has no room, commits leave the shard as it is, and other records cause at most one load in each second (``reloads``).
 * A record that cannot be replayed is skipped, counted and logged as a warning. It does not stop a load.
@@ -44,6 +49,7 @@ from odradek.coordinator.loader import LongWork, NewRecordRuns, S, at_once
 from odradek.coordinator.replies import Promise
 from odradek.coordinator.services import Loadable
 from odradek.coordinator.shard_log import ShardLog
+from odradek.coordinator.states import CoordinatorState
 from odradek.coordinator.timers import Cancellable, Timers
 from odradek.core.deferred import Deferred
 from odradek.core.effects import Request
@@ -89,6 +95,7 @@ class Runtime(Generic[S]):
 
     ``new_shard(batch_bytes)`` makes an empty shard. ``batch_bytes()`` returns the largest number of bytes of records
     in a batch of its log; 0 if the log was deleted. ``new_runs`` makes the ``RecordRuns`` of a load.
+    ``write_timeout_ms`` returns how long a reply waits for the high watermark; None: without limit.
     """
 
     def __init__(
@@ -97,10 +104,12 @@ class Runtime(Generic[S]):
         new_shard: Callable[[Callable[[], int]], S],
         environment: Environment,
         new_runs: NewRecordRuns[S] | None = None,
+        write_timeout_ms: Callable[[], int] | None = None,
     ) -> None:
         self.topic = topic
         self.new_shard = new_shard
         self.new_runs = new_runs
+        self.write_timeout_ms = write_timeout_ms
         self.long_work = environment.long_work
         self._share_clock = environment.share_clock
         self.partition_count: int | None = None
@@ -117,6 +126,7 @@ class Runtime(Generic[S]):
             lambda at_ms, alarm: call_at(at_ms + clock() - self.steady(), alarm), self.steady, self.start
         )
         self._drivers: dict[int, Driver[S]] = {}
+        self._epochs: dict[int, int] = {}
         self._to_load: deque[Loadable] = deque()
         self._load_ends: dict[int, Deferred[None]] = {}
 
@@ -139,25 +149,56 @@ class Runtime(Generic[S]):
             return partition_for_key(key, self.partition_count)
         return _partition_for(key, self.partition_count)
 
-    def load(self, index: int, partition: ShardLog) -> None:
-        """Loads the partition's log in steps. After the load the shard handles requests."""
-        self.unload(index)
-        driver = self._drivers[index] = Driver(self, index, partition)
-        driver.start_load()
+    def load(self, index: int, partition: ShardLog, leader_epoch: int) -> None:
+        """Begins the term of a leader epoch: loads the log in steps, and then handles requests.
 
-    def unload(self, index: int) -> None:
-        """Removes the shard. Its waiting requests get NOT_COORDINATOR."""
+        Ignored unless the epoch is newer than that of the last load or unload. A shard that could not read its log
+        tries again. Any other shard continues.
+        """
+        if leader_epoch <= self.epoch(index):
+            log.info("%s-%d: the load in epoch %d is ignored: %d is newer or equal", self.topic, index, leader_epoch,
+                     self.epoch(index))  # fmt: skip
+            return
+        self._epochs[index] = leader_epoch
+        driver = self._drivers.get(index)
+        if driver is None:
+            driver = self._drivers[index] = Driver(self, index, partition)
+            driver.start_load()
+        elif driver.state is CoordinatorState.FAILED:
+            driver.start_load()
+
+    def unload(self, index: int, leader_epoch: int | None = None) -> None:
+        """Ends the term of a shard and removes it. Its waiting requests get NOT_COORDINATOR.
+
+        ``leader_epoch`` is the epoch from which on another broker leads the partition. An epoch that is not newer than
+        that of the last load or unload is ignored. Without an epoch the partition was deleted.
+        """
+        if leader_epoch is None:
+            self._epochs.pop(index, None)
+        elif leader_epoch <= self.epoch(index):
+            log.info("%s-%d: the unload in epoch %d is ignored: %d is newer or equal", self.topic, index, leader_epoch,
+                     self.epoch(index))  # fmt: skip
+            return
+        else:
+            self._epochs[index] = leader_epoch
+        self._end_term(index)
+
+    def _end_term(self, index: int) -> None:
         driver = self._drivers.pop(index, None)
         if driver is not None:
-            driver.stop(ErrorCode.not_coordinator)
+            driver.close()
             self._note_load_ends()
+
+    def epoch(self, index: int) -> int:
+        """Returns the newest leader epoch of a partition that the runtime knows; -1 if it knows none."""
+        return self._epochs.get(index, -1)
 
     def stop(self) -> None:
         """Appends the waiting records and unloads all shards."""
         for index in self.partitions():
             driver = self._drivers[index]
             driver.flush()
-            self.unload(index)
+            self._end_term(index)
             driver.send_all_replies()
 
     def submit(self, index: int, request: Request) -> Deferred[Any]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Hashable
+from collections.abc import Collection, Generator, Hashable, Iterable, Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from odradek.core.effects import Block, Request, Result, ResultSteps, SimpleRecord
+from odradek.core.effects import Block, LogEntry, Request, Result, ResultSteps, SimpleRecord
 from odradek.core.errors import ErrorCode
 
 
@@ -31,14 +31,31 @@ class CoordinatorShard(Protocol):
     def handle(self, now_ms: int, request: Request) -> Result | ResultSteps:
         """Handles a request. If this raises, the reply is UNKNOWN_SERVER_ERROR.
 
-        If the records do not fit in a batch, the reply is the same. Then the shard is rebuilt, too, unless the request
-        is ``batched``. A shard can avoid this by a check of the size before it changes its state.
+        If the records do not fit in a batch, the reply is the same, and the runtime calls ``on_refused``.
         """
 
     def reply_to_dropped(self, request: Request, error: ErrorCode) -> Any:
         """Returns the reply to a parked request when the shard ends before the request is completed."""
 
+    def changes_of(self, entry: LogEntry) -> Iterable[Hashable]:
+        """Returns the names of the things that a record or block changes."""
+
+    def shown_to(self, request: Request) -> Collection[Hashable] | None:
+        """Returns the names of the things that a reply without records shows; None: all things.
+
+        Such a reply waits until the high watermark has passed the earlier changes of these things, and for no other
+        record.
+        """
+
     # --- the log ----------------------------------------------------------------------------------------------
+
+    def on_refused(self, now_ms: int, entries: Sequence[LogEntry], error: ErrorCode) -> Result | ResultSteps:
+        """Undoes what a call has changed besides its records, because the log has refused these records.
+
+        The replies of the call's result were replaced by errors already. The shard replies to a request that the call
+        has parked. The records of a ``batched`` request, and those with a ``producer``, change nothing before their
+        replay, so this method is not called for them.
+        """
 
     def replay(self, offset: int, record: SimpleRecord) -> None:
         """Applies a record of the log, new or from a load. ``offset`` -1: unknown, because ``RecordRuns`` held it

@@ -21,11 +21,15 @@ BYTES_LIKE_ONE = 16
 
 
 class Write(NamedTuple):
-    """An append of some records and the steps of their replay, from the offset of the first one."""
+    """An append of some records and the steps of their replay, from the offset of the first one.
+
+    ``records`` is None for a marker.
+    """
 
     append: Callable[[], AppendResult]
     record_count: int
     replay: Callable[[int], Generator[None, None, None]]
+    records: Sequence[SimpleRecord] | None = None
 
 
 def fit(records: Sequence[SimpleRecord], batch_bytes: int) -> bool:

@@ -8,9 +8,9 @@ A shard never waits, writes or sends. Its interface is in ``coordinator/shard``.
 
 The runtime appends ``Result.records`` to the shard's partition (all or none) and passes each to ``replay``. It sends
 ``reply`` when the high watermark has passed these records. So operation and load change durable state in the same way.
-Other state (parked requests, sessions) changes inside the handlers. If a handler raises, or its records are not
-written, the shard is rebuilt from its log. The shard may stay if only refused records could have changed its state
-(``Request.batched``, ``Result.producer``).
+Other state (parked requests, sessions) changes inside the handlers. If a handler raises, or the disk fails, the shard
+is rebuilt from its log. If the log refuses the records, the shard undoes the other changes (``on_refused``), unless
+only the records could have changed its state (``Request.batched``, ``Result.producer``).
 
 For long work these methods may return ``ResultSteps``: a generator that returns the result. Until it ends, the runtime
 calls only ``replay`` and ``replay_block`` of the shard. Steps without a request may yield records that are written
@@ -26,6 +26,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, 
 if TYPE_CHECKING:
     from odradek.core.errors import ErrorCode
     from odradek.core.ids import ProducerIdentity
+
+
+class IllegalTransition(RuntimeError):
+    """A transition that a table of states does not allow: a bug of the coordinator."""
+
 
 MAX_RECORD_OVERHEAD_BYTES = 32
 """The largest size of a record in a batch besides its key and value: length, attributes, deltas and two lengths as
@@ -151,8 +156,7 @@ class Result:
     """The result of a call of a shard.
 
     ``reply`` is the reply to the current request (``None`` if it was parked or there is no request). If the append of
-    ``records`` fails, the runtime replaces ``reply`` and every ``Complete`` of this result by an error and rebuilds the
-    shard from its log.
+    ``records`` fails, the runtime replaces ``reply`` and every ``Complete`` of this result by an error.
 
     With a ``producer`` the records, at least one, are a transactional batch of that producer. Such a result has no
     block, and it changes state only through its records: an error of the append is the reply, and the shard stays.

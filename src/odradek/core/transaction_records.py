@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from odradek.core.effects import SimpleRecord, result_of
-from odradek.core.ids import NO_PRODUCER_ID
+from odradek.core.ids import NO_PRODUCER_ID, ProducerIdentity
 from odradek.core.pace import Pace, sorted_in_steps
 from odradek.core.record_schemas import MalformedRecord, RecordType, decode_key, decode_value, string_length
 from odradek.core.varints import read_uvarint, uvarint
@@ -74,10 +74,14 @@ class Transaction(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class TransactionRecord(SimpleRecord):
-    """A new record with the state that its bytes have, so that its replay need not decode them."""
+    """A new record with the state that its bytes have, so that its replay need not decode them.
+
+    ``last_producer`` is the producer's identity before its newest epoch, which the bytes do not have. None: unchanged.
+    """
 
     transactional_id: str = ""
     transaction: Transaction | None = None
+    last_producer: ProducerIdentity | None = None
 
 
 class UnreadableTransaction(NamedTuple):

@@ -36,7 +36,7 @@ from collections.abc import Collection, Generator, Hashable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from odradek.core.effects import result_of
+from odradek.core.effects import IllegalTransition, result_of
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import java_string_hash
 from odradek.core.pace import Pace
@@ -67,10 +67,6 @@ FROM: dict[State, frozenset[State]] = {
     State.DEAD: frozenset(State),
 }
 """The valid previous states of each state."""
-
-
-class IllegalTransition(RuntimeError):
-    """A transition that the state table does not allow: a bug of the coordinator."""
 
 
 @dataclass(slots=True)

@@ -466,15 +466,32 @@ class Membership:
         """Gives every member a full session timeout to find this coordinator. Rebalances groups that are too large."""
         self.pace = Pace()
         for group in list(self._groups.values()):
-            yield from group.read_subscriptions(self.pace)
-            for member in group.members.values():
-                self._renew(group, member, now_ms + member.session_timeout_ms, out)
-                if self.pace.spend():
-                    yield
-            if len(group.members) > self._config.group_max_size:
-                yield from self._prepare_rebalance(now_ms, group, out)
+            yield from self._begin(now_ms, group, out)
+
+    def _begin(self, now_ms: int, group: ClassicGroup, out: Result) -> Iterator[None]:
+        yield from group.read_subscriptions(self.pace)
+        for member in group.members.values():
+            self._renew(group, member, now_ms + member.session_timeout_ms, out)
             if self.pace.spend():
                 yield
+        if len(group.members) > self._config.group_max_size:
+            yield from self._prepare_rebalance(now_ms, group, out)
+        if self.pace.spend():
+            yield
+
+    def restore(
+        self, now_ms: int, group: ClassicGroup, error: ErrorCode, out: Result, *, has_offsets: bool
+    ) -> Iterator[None]:
+        """Replaces a group by the group of its last record, as a load would. Its parked requests get ``error``."""
+        self.pace = Pace()
+        yield from self.end_sessions(group, out, self.pace, error)
+        if group.persisted is not None:
+            restored = self._groups[group.group_id] = ClassicGroup.from_metadata(group.group_id, group.persisted)
+            yield from self._begin(now_ms, restored, out)
+        elif has_offsets:
+            self._groups[group.group_id] = ClassicGroup(group.group_id, State.EMPTY, group.state_since_ms)
+        else:
+            del self._groups[group.group_id]
 
     def renew_session(self, now_ms: int, group: ClassicGroup, member_id: str, out: Result) -> None:
         """Renews the session of a member, if it is in the group."""
@@ -490,15 +507,16 @@ class Membership:
 
     # --- conversion of groups ---------------------------------------------------------------------------------
 
-    def end_sessions(self, group: ClassicGroup, out: Result, pace: Pace) -> Iterator[None]:
-        """Replies to the parked requests and cancels the timers of a group that becomes a KIP-848 group.
+    def end_sessions(
+        self, group: ClassicGroup, out: Result, pace: Pace, error: ErrorCode = ErrorCode.rebalance_in_progress
+    ) -> Iterator[None]:
+        """Replies to the parked requests with ``error`` and cancels the timers of a group that ends.
 
-        The members join again and become members of the KIP-848 group.
+        If it becomes a KIP-848 group, the members join again and become members of the KIP-848 group.
         """
         for member in group.members.values():
-            again = ErrorCode.rebalance_in_progress
-            self._reply_to_join(group, member, JoinGroupReply(again, member_id=member.member_id), out)
-            self._reply_to_sync(member, SyncGroupReply(again), out)
+            self._reply_to_join(group, member, JoinGroupReply(error, member_id=member.member_id), out)
+            self._reply_to_sync(member, SyncGroupReply(error), out)
             if pace.spend(_REPLY_WORK):
                 yield
         for member_id in {*group.members, *group.pending_joins}:

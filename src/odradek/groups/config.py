@@ -24,6 +24,11 @@ class GroupConfig(DeclaredSettings):
     offsets_retention_check_interval_ms: int = setting(
         "offsets.retention.check.interval.ms | long | 600000 | 1.. | The interval of the check for expired offsets."
     )
+    offsets_commit_timeout_ms: int = setting(
+        "offsets.commit.timeout.ms | int | 5000 | 1.. "
+        "| How long a request to a group waits for the replicas of its records. Then the error is "
+        "`COORDINATOR_NOT_AVAILABLE`."
+    )
     group_min_session_timeout_ms: int = setting(
         "group.min.session.timeout.ms | int | 6000 | | The shortest session timeout that a classic member may request."
     )

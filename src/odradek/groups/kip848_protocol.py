@@ -489,13 +489,27 @@ class ConsumerMembership:
         self.pace = Pace()
         self.patterns.on_topics_created()
         for group in self.groups.values():
-            for member in group.members.values():
-                self._renew(now_ms, group.group_id, member.member_id, out)
-                if member.state is MemberState.UNREVOKED_PARTITIONS:
-                    key = (group.group_id, member.member_id)
-                    self.timers.await_revocation(now_ms, key, member.epoch, member.rebalance_timeout_ms, out)
-                if self.pace.spend():
-                    yield
+            yield from self._begin(now_ms, group, out)
+
+    def _begin(self, now_ms: int, group: ConsumerGroup, out: Result) -> Iterator[None]:
+        for member in group.members.values():
+            self._renew(now_ms, group.group_id, member.member_id, out)
+            if member.state is MemberState.UNREVOKED_PARTITIONS:
+                key = (group.group_id, member.member_id)
+                self.timers.await_revocation(now_ms, key, member.epoch, member.rebalance_timeout_ms, out)
+            if self.pace.spend():
+                yield
+
+    def restore(self, now_ms: int, group: ConsumerGroup, out: Result) -> Iterator[None]:
+        """Starts the timeouts of a group's members again, because the log has refused records of the group."""
+        self.pace = Pace()
+        self.patterns.on_topics_created()
+        group.refresh = (0, 0)
+        for member_id in group.members:
+            self.timers.forget((group.group_id, member_id), out)
+            if self.pace.spend():
+                yield
+        yield from self._begin(now_ms, group, out)
 
     def on_topics_changed(self, names: Collection[str], *, created: bool) -> None:
         """Marks each group that reads one of these topics: its next heartbeat reads the topics' metadata again."""

@@ -12,12 +12,13 @@ Rules
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 from odradek.core.effects import (
     Block,
+    LogEntry,
     Request,
     Result,
     ResultSteps,
@@ -149,6 +150,53 @@ class GroupShard:
         if isinstance(request, JoinGroup):
             return replace(request.error_reply(error), member_id=request.member_id or request.new_member_id)
         return request.error_reply(error)
+
+    def on_refused(self, now_ms: int, entries: Sequence[LogEntry], error: ErrorCode) -> Result | ResultSteps:
+        """Restores the groups of refused records from their durable state. Other groups do not notice."""
+        return run_first_step(self._restore(now_ms, entries, error))
+
+    def _restore(self, now_ms: int, entries: Sequence[LogEntry], error: ErrorCode) -> ResultSteps:
+        out = Result()
+        changes = dict.fromkeys(change for entry in entries for change in self.changes_of(entry))
+        for group_id in [group_id for group_id, is_offset in changes if not is_offset]:
+            group = self.groups.get(group_id)
+            consumer_group = self.consumer_groups.get(group_id)
+            if group is not None:
+                has_offsets = any(True for _ in self._offsets.partitions(group_id))
+                yield from self._membership.restore(now_ms, group, error, out, has_offsets=has_offsets)
+            if consumer_group is not None:
+                self.groups.pop(group_id, None)  # a classic group would have replaced this one
+                yield from self._consumers.restore(now_ms, consumer_group, out)
+        return out
+
+    def changes_of(self, entry: LogEntry) -> Iterator[tuple[str, bool]]:
+        """Yields (group id, whether offsets change) for the groups of a record or block."""
+        if isinstance(entry, DecodedRecord):
+            yield entry.decoded.key.group, True
+        elif isinstance(entry, CommitBlock):
+            yield entry.plan.request.group_id, True
+        elif isinstance(entry, Tombstones):
+            for group_id, topic, _ in entry.rows:
+                yield group_id, topic is not None
+        elif isinstance(entry, SimpleRecord):
+            decoded = decode(entry.key, entry.value)
+            if isinstance(decoded, OffsetCommitRecord | GroupRecord):
+                yield decoded.key.group, isinstance(decoded, OffsetCommitRecord)
+            elif isinstance(decoded, CoordinatorRecord):
+                yield decoded.key["group_id"], False
+
+    def shown_to(self, request: Request) -> Collection[Hashable] | None:
+        """A classic heartbeat shows nothing of the log. Kafka's waits for all earlier records of the partition."""
+        if isinstance(request, Heartbeat):
+            return ()
+        if isinstance(request, ListGroups):
+            return None
+        if isinstance(request, DeleteGroups):
+            return [(group_id, kind) for group_id in request.group_ids for kind in (False, True)]
+        group_id = cast(Any, request.plan.request if isinstance(request, PlannedCommits) else request).group_id
+        if isinstance(request, OffsetFetch | OffsetDelete):
+            return (group_id, False), (group_id, True)
+        return ((group_id, False),)
 
     @property
     def has_pending_offsets(self) -> bool:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from odradek.core.effects import (
@@ -31,6 +31,7 @@ from odradek.core.effects import (
     Block,
     Complete,
     Effect,
+    LogEntry,
     Park,
     Request,
     Result,
@@ -55,8 +56,8 @@ from odradek.core.transaction_records import (
     stored_value,
 )
 from odradek.transactions import transitions
+from odradek.transactions.checks import Action, check_end, is_listed, may_continue, verified, verified_in_steps
 from odradek.transactions.config import TransactionConfig
-from odradek.transactions.end_checks import Action, check_end
 from odradek.transactions.messages import (
     AddPartitions,
     DescribedTransaction,
@@ -69,7 +70,6 @@ from odradek.transactions.messages import (
     Markers,
     MarkersDelayed,
     MarkersWritten,
-    Partition,
     ProducerReply,
     VerifyPartitions,
 )
@@ -79,8 +79,16 @@ log = logging.getLogger("odradek.broker")
 
 TIMEOUTS: Hashable = "timeouts"
 EXPIRY: Hashable = "expiry"
+AGAIN_MS = 1_000
+"""The time from the refused end of a transaction to the next announcement of its markers."""
 _END_BYTES = 16
 """The bytes by which the record of a decision may be longer than the last record of the open transaction."""
+
+
+class _Again(NamedTuple):
+    """The key of the timer that announces the markers of a transactional id again."""
+
+    transactional_id: str
 
 
 class _Decision(NamedTuple):
@@ -146,6 +154,34 @@ class TransactionShard:
     def reply_to_dropped(self, request: Request, error: ErrorCode) -> Any:
         return request.error_reply(error)
 
+    def on_refused(self, now_ms: int, entries: Sequence[LogEntry], error: ErrorCode) -> Result:
+        """Replies to a parked EndTxn whose decision was refused.
+
+        If the end of a transaction was refused, its markers are announced and so reported again later.
+        """
+        out = Result()
+        for transactional_id in [found for entry in entries for found in self.changes_of(entry)]:
+            out.effects.append(Complete(transactional_id, ProducerReply(error)))
+            if transactional_id in self.transactions and self.transactions[transactional_id].state in PREPARED:
+                out.effects.append(SetTimer(_Again(transactional_id), now_ms + AGAIN_MS))
+        return out
+
+    def _announce_again(self, transactional_id: str) -> Result:
+        current = self.transactions.get(transactional_id)
+        if current is None or current.state not in PREPARED:
+            return Result()
+        return Result(effects=[Announce(_markers(transactional_id, current))])
+
+    def changes_of(self, entry: LogEntry) -> Collection[Hashable]:
+        """Returns the transactional id of a record."""
+        if isinstance(entry, TransactionRecord):
+            return (entry.transactional_id,)
+        decoded = decode(entry.key, entry.value) if isinstance(entry, SimpleRecord) else None
+        return () if decoded is None or isinstance(decoded, UnreadableTransaction) else (decoded[0],)
+
+    def shown_to(self, request: Request) -> Collection[Hashable] | None:
+        return None if isinstance(request, ListTransactions) else (request.transactional_id,)  # type: ignore[attr-defined]
+
     def _write(
         self,
         transactional_id: str,
@@ -153,6 +189,7 @@ class TransactionShard:
         make: Callable[[TransactionRecord], Result],
         *,
         reserved_bytes: int = 0,
+        last: ProducerIdentity | None = None,
     ) -> Result | ResultSteps:
         """Returns the result that ``make`` returns for the record of ``after``; works in steps if ``after`` has many
         partitions.
@@ -162,31 +199,36 @@ class TransactionShard:
         """
         version = min(self._version(), 1)
         if len(after.partitions) > STEP_WORK:
-            return self._write_in_steps(transactional_id, after, make, version, reserved_bytes)
-        return make(self._record(transactional_id, after, version, encode_value(after, version), reserved_bytes))
+            return self._write_in_steps(transactional_id, after, make, reserved_bytes, last)
+        value = encode_value(after, version)
+        return make(self._record(transactional_id, stored_value(after, version), value, reserved_bytes, last))
 
     def _write_in_steps(
         self,
         transactional_id: str,
         after: Transaction,
         make: Callable[[TransactionRecord], Result],
-        version: int,
         reserved_bytes: int,
+        last: ProducerIdentity | None,
     ) -> ResultSteps:
+        version = min(self._version(), 1)
         value = yield from encode_value_in_steps(after, version)
-        return make(self._record(transactional_id, after, version, value, reserved_bytes))
+        return make(self._record(transactional_id, stored_value(after, version), value, reserved_bytes, last))
 
     def _record(
-        self, transactional_id: str, after: Transaction, version: int, value: bytes, reserved_bytes: int
+        self,
+        transactional_id: str,
+        stored: Transaction,
+        value: bytes,
+        reserved_bytes: int,
+        last: ProducerIdentity | None,
     ) -> TransactionRecord:
-        record = TransactionRecord(
-            encode_key(transactional_id), value, None, transactional_id, stored_value(after, version)
-        )
+        record = TransactionRecord(encode_key(transactional_id), value, None, transactional_id, stored, last)
         limit = self._batch_bytes()
         if limit and most_bytes(record) + reserved_bytes > limit:
             raise KafkaError(
                 ErrorCode.unknown_server_error,
-                f"the record of transactional id {transactional_id!r} with {len(after.partitions):,} partitions is "
+                f"the record of transactional id {transactional_id!r} with {len(stored.partitions):,} partitions is "
                 "larger than max.message.bytes of __transaction_state",
             )
         return record
@@ -222,7 +264,7 @@ class TransactionShard:
         if current.state in PREPARED or request.transactional_id in self._blocked:
             return Result(ProducerReply(ErrorCode.concurrent_transactions))
         last = self.last_producers.get(request.transactional_id, NO_PRODUCER)
-        if request.expected is not None and not _may_continue(current, last, request.expected):
+        if request.expected is not None and not may_continue(current, last, request.expected):
             return Result(ProducerReply(ErrorCode.producer_fenced))
         if current.state is TransactionState.ONGOING:
             reply = ProducerReply(ErrorCode.concurrent_transactions)
@@ -234,11 +276,13 @@ class TransactionShard:
         after = transitions.initialized(current, producer_id, epoch, request.timeout_ms, now_ms)
         # At level 0 the record loses the version of the last transaction. Kafka refuses the request for ever instead.
 
-        def make(record: TransactionRecord) -> Result:
-            self.last_producers[request.transactional_id] = ProducerIdentity(current.producer_id, last_epoch)
-            return Result(ProducerReply(producer=ProducerIdentity(producer_id, epoch)), [record])
-
-        return self._write(request.transactional_id, after, make)
+        reply = ProducerReply(producer=ProducerIdentity(producer_id, epoch))
+        return self._write(
+            request.transactional_id,
+            after,
+            lambda record: Result(reply, [record]),
+            last=ProducerIdentity(current.producer_id, last_epoch),
+        )
 
     def _next_epoch(self, request: InitProducerId, current: Transaction) -> tuple[int, int, int]:
         """Returns the producer id, its new epoch, and the epoch for ``last_producers``. Raises KafkaError."""
@@ -315,8 +359,8 @@ class TransactionShard:
             return Result(request.error_reply(error))
         members = self.transactions[request.transactional_id].partitions
         if len(request.partitions) > STEP_WORK:
-            return _verified_in_steps(request.partitions, members)
-        return Result({partition: _verified(partition, members) for partition in request.partitions})
+            return verified_in_steps(request.partitions, members)
+        return Result({partition: verified(partition, members) for partition in request.partitions})
 
     def _partition_error(self, transactional_id: str, producer: ProducerIdentity) -> ErrorCode:
         if not transactional_id:
@@ -366,13 +410,12 @@ class TransactionShard:
         self._check_level(now_ms, transactional_id, after)
 
         def make(record: TransactionRecord) -> Result:
-            if last_epoch is not None:
-                self.last_producers[transactional_id] = ProducerIdentity(current.producer_id, last_epoch)
             out.records.append(record)
             out.effects.append(Announce(_markers(transactional_id, after)))
             return out
 
-        return self._write(transactional_id, after, make)
+        last = None if last_epoch is None else ProducerIdentity(current.producer_id, last_epoch)
+        return self._write(transactional_id, after, make, last=last)
 
     def _on_markers_written(self, now_ms: int, request: MarkersWritten) -> Result | ResultSteps:
         current = self._decided(request.transactional_id, request.producer)
@@ -414,7 +457,7 @@ class TransactionShard:
         found: list[ListedTransaction] = []
         pace = Pace()
         for transactional_id, transaction in list(self.transactions.items()):
-            if _is_listed(transaction, request, now_ms):
+            if is_listed(transaction, request, now_ms):
                 found.append(ListedTransaction(transactional_id, transaction.producer_id, transaction.state))
             if pace.spend():
                 yield None
@@ -425,6 +468,8 @@ class TransactionShard:
     def replay(self, offset: int, record: SimpleRecord) -> None:
         if isinstance(record, TransactionRecord):
             self.apply((record.transactional_id, record.transaction))
+            if record.last_producer is not None:
+                self.last_producers[record.transactional_id] = record.last_producer
         else:
             self.apply(decode(record.key, record.value))
 
@@ -473,7 +518,9 @@ class TransactionShard:
 
     # --- timers -----------------------------------------------------------------------------------------------
 
-    def on_timer(self, now_ms: int, key: Hashable) -> ResultSteps:
+    def on_timer(self, now_ms: int, key: Hashable) -> Result | ResultSteps:
+        if isinstance(key, _Again):
+            return self._announce_again(key.transactional_id)
         if key == TIMEOUTS:
             return self._abort_timed_out(now_ms)
         return self._remove_expired(now_ms)
@@ -546,35 +593,3 @@ def _refused_in_steps(request: Request, steps: ResultSteps) -> ResultSteps:
         return (yield from steps)
     except KafkaError as error:
         return Result(request.error_reply(error.code))
-
-
-def _verified(partition: Partition, members: Collection[Partition]) -> ErrorCode:
-    return ErrorCode.none if partition in members else ErrorCode.transaction_abortable
-
-
-def _verified_in_steps(partitions: Collection[Partition], members: Collection[Partition]) -> ResultSteps:
-    found: dict[Partition, ErrorCode] = {}
-    pace = Pace()
-    for partition in partitions:
-        found[partition] = _verified(partition, members)
-        if pace.spend():
-            yield None
-    return Result(found)
-
-
-def _may_continue(current: Transaction, last: ProducerIdentity, expected: ProducerIdentity) -> bool:
-    """Returns whether a producer with this identity may ask for the next epoch. The epoch itself is checked later."""
-    if current.producer_epoch == NO_PRODUCER_EPOCH:  # the transactional id is new, e.g. because it had expired
-        return True
-    previous = (current.previous_producer_id, last.producer_id)  # a record of version 0 has no previous id
-    return expected.producer_id == current.producer_id or (
-        expected.producer_id in previous and is_exhausted(expected.producer_epoch)
-    )
-
-
-def _is_listed(transaction: Transaction, request: ListTransactions, now_ms: int) -> bool:
-    return (
-        (request.states is None or transaction.state in request.states)
-        and (not request.producer_ids or transaction.producer_id in request.producer_ids)
-        and (request.duration_ms < 0 or now_ms - transaction.start_ms > request.duration_ms)
-    )

@@ -121,7 +121,7 @@ class Coordinators:
         runtime = None if coordinator is None else coordinator.made_runtime
         if runtime is not None and runtime.partition_count is not None:
             partition.on_high_watermark = runtime.on_high_watermark
-            runtime.load(partition.index, partition)
+            runtime.load(partition.index, partition, partition.leader_epoch)
 
     def stop(self) -> None:
         """Appends the waiting records of all coordinators and unloads them."""

@@ -49,7 +49,7 @@ class TransactionRuntime(Runtime[TransactionShard]):
     def on_announced(self, index: int, value: Markers) -> None:
         """Writes the markers of a decision. A load may announce the same decision again."""
         overdue_ms = value.decided_ms + self.config.max_timeout_ms
-        pending = PendingMarkers(self.markers, value, self.markers.coordinator_epoch(index), overdue_ms)
+        pending = PendingMarkers(self.markers, value, self.epoch(index), overdue_ms)
         key = index, value.transactional_id
         self._forget(key)
         self._pending[key] = pending
@@ -84,11 +84,11 @@ class TransactionRuntime(Runtime[TransactionShard]):
         pending = self._pending.get((self.partition_of(transactional_id), transactional_id))
         return None if pending is None else pending.left
 
-    def unload(self, index: int) -> None:
+    def _end_term(self, index: int) -> None:
         """Removes the shard and forgets its decisions: the next load announces them again."""
         for key in [key for key in self._pending if key[0] == index]:
             self._forget(key)
-        super().unload(index)
+        super()._end_term(index)
 
     def _forget(self, key: tuple[int, str]) -> None:
         pending = self._pending.pop(key, None)

@@ -269,7 +269,6 @@ group.coordinator.append.linger.ms | int | -1 | -1..
 group.coordinator.background.threads | int | 2 | 1..
 group.coordinator.cached.buffer.max.bytes | int | 1048588 | 524288..
 group.coordinator.threads | int | 4 | 1..
-offsets.commit.timeout.ms | int | 5000 | 1..
 offsets.load.buffer.size | int | 5242880 | 1..
 transaction.state.log.load.buffer.size | int | 5242880 | 1..
 """,

@@ -1,4 +1,4 @@
-"""The checks of EndTxn: the effect of a request in each state, for a client of version 2 and for an older one.
+"""The checks of requests; of EndTxn the effect in each state, for a client of version 2 and for an older one.
 
 A client has version 2 if it sends EndTxn v5 or later. For an older client the epoch stays the same from transaction to
 transaction. So a late or repeated EndTxn looks like the end of the next transaction. Kafka has this weakness, too.
@@ -13,12 +13,22 @@ transaction. So a late or repeated EndTxn looks like the end of the next transac
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import Enum, auto
 
+from odradek.core.effects import Result, ResultSteps
 from odradek.core.errors import ErrorCode
+from odradek.core.ids import NO_PRODUCER_EPOCH, ProducerIdentity
+from odradek.core.pace import Pace
 from odradek.core.transaction_records import Transaction, TransactionState
-from odradek.transactions.messages import EndTransaction
-from odradek.transactions.transitions import EPOCH_PER_TRANSACTION, LAST_CLIENT_EPOCH, MAX_EPOCH, PREPARED
+from odradek.transactions.messages import EndTransaction, ListTransactions, Partition
+from odradek.transactions.transitions import (
+    EPOCH_PER_TRANSACTION,
+    LAST_CLIENT_EPOCH,
+    MAX_EPOCH,
+    PREPARED,
+    is_exhausted,
+)
 
 _RESULTS = {
     TransactionState.COMPLETE_COMMIT: True,
@@ -83,3 +93,35 @@ def _check_result(current: Transaction, request: EndTransaction) -> Action | Err
     if _RESULTS[current.state] is not request.commit:
         return ErrorCode.invalid_txn_state
     return Action.REPEATED
+
+
+def may_continue(current: Transaction, last: ProducerIdentity, expected: ProducerIdentity) -> bool:
+    """Returns whether a producer with this identity may ask for the next epoch. The epoch itself is checked later."""
+    if current.producer_epoch == NO_PRODUCER_EPOCH:  # the transactional id is new, e.g. because it had expired
+        return True
+    previous = (current.previous_producer_id, last.producer_id)  # a record of version 0 has no previous id
+    return expected.producer_id == current.producer_id or (
+        expected.producer_id in previous and is_exhausted(expected.producer_epoch)
+    )
+
+
+def is_listed(transaction: Transaction, request: ListTransactions, now_ms: int) -> bool:
+    return (
+        (request.states is None or transaction.state in request.states)
+        and (not request.producer_ids or transaction.producer_id in request.producer_ids)
+        and (request.duration_ms < 0 or now_ms - transaction.start_ms > request.duration_ms)
+    )
+
+
+def verified(partition: Partition, members: Collection[Partition]) -> ErrorCode:
+    return ErrorCode.none if partition in members else ErrorCode.transaction_abortable
+
+
+def verified_in_steps(partitions: Collection[Partition], members: Collection[Partition]) -> ResultSteps:
+    found: dict[Partition, ErrorCode] = {}
+    pace = Pace()
+    for partition in partitions:
+        found[partition] = verified(partition, members)
+        if pace.spend():
+            yield None
+    return Result(found)
