@@ -17,7 +17,7 @@ ARCHIVE := build/spark.jsa
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test run-tests check check-here kernels bytecode test-long test-lowest test-newest test-pyspark package bench oracle clean
-.PHONY: docs
+.PHONY: docs test-times
 
 setup: $(STAMP)
 
@@ -65,6 +65,11 @@ test: setup
 
 run-tests: bytecode $(ARCHIVE)
 	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
+# The CPU seconds of each test file with all of its processes, the longest first (Linux). `make test-times JOBS=2`.
+test-times: bytecode $(ARCHIVE)
+	@mkdir -p build && rm -f build/cpu-times
+	PYTHONPATH=tests ODRADEK_CPU_TIMES=build/cpu-times $(BIN)/python -m pytest -p support.cpu_times -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder -q; code=$$?; PYTHONPATH=tests $(BIN)/python -m support.cpu_times build/cpu-times; exit $$code
 
 # Builds the wheel and the sdist, and uses each in an empty environment. UNIT=--unit also runs the sdist's unit tests.
 package: setup

@@ -2,11 +2,16 @@
 
 Tests of Spark keep the processors busy. Tests of clients mostly wait for sessions, heartbeats and restarts. So the
 first process begins at the front, with Spark's tests. The other processes begin at the end, with tests that wait. They
-meet at small files. So one process has nearly all of Spark's tests, with one session for them.
+meet at small files.
+
+One process has the tests that use the shared Spark session, because each session costs 15 CPU seconds or more. At the
+end, another process starts a session of its own only if many of these files are left. Otherwise it ends.
 """
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xdist.scheduler import LoadFileScheduling
@@ -68,10 +73,63 @@ def _rank(path: str) -> int:
     return LONG.index(name) if name in LONG else len(LONG)
 
 
+_SESSION = re.compile(r"\bdef \w+\([^)]*\b(?:spark|stream): ")
+WORTH_A_SESSION = 10
+"""With fewer files left that use the shared session, a second session would take more time than these files."""
+
+
+def uses_session(path: str) -> bool:
+    """Whether a file of the first folders has a test or a fixture that uses the shared session."""
+    try:
+        return place(path) < 0 and bool(_SESSION.search(Path(path).read_text()))
+    except OSError:
+        return False
+
+
 class BothEnds(LoadFileScheduling):
-    """The first process takes files from the front, the others take them from the back."""
+    """The first process takes files from the front, the others take them from the back.
+
+    xdist itself keeps each test that has run, visits all of them at each event, and seeks each test in the list of all
+    tests. With 9,000 tests this would keep a processor busy for many seconds.
+    """
+
+    def schedule(self) -> None:
+        if self.collection is None:
+            paths = {self._split_scope(nodeid) for nodeid in next(iter(self.registered_collections.values()))}
+            self._kept = {path for path in paths if uses_session(path)}
+            self._numbers: dict[WorkerController, dict[str, int]] = {}
+        super().schedule()
+
+    def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
+        nodeid = self.registered_collections[node][item_index]
+        work, path = self.assigned_work[node], self._split_scope(nodeid)
+        del work[path][nodeid]
+        if not work[path]:
+            del work[path]
+        self._reschedule(node)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        if self.workqueue and self._next_for(node) is None and not node.shutting_down:
+            node.shutdown()
+        else:
+            super()._reschedule(node)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        if node is not self.nodes[0]:
-            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
-        super()._assign_work_unit(node)
+        path = self._next_for(node)
+        if path is None:
+            node.shutdown()
+            return
+        tests = self.workqueue.pop(path)
+        self.assigned_work[node].setdefault(path, {}).update(tests)
+        if node not in self._numbers:
+            collected = self.registered_collections[node]
+            self._numbers[node] = {nodeid: number for number, nodeid in enumerate(collected)}
+        node.send_runtest_some([self._numbers[node][nodeid] for nodeid in tests])
+
+    def _next_for(self, node: WorkerController) -> str | None:
+        """The file that this process takes next, or None if it leaves the rest to the first process."""
+        if node is next(each for each in self.nodes if each is node or not each.shutting_down):
+            return next(iter(self.workqueue))
+        last = next((path for path in reversed(self.workqueue) if path not in self._kept), None)
+        many = len(self.workqueue) >= WORTH_A_SESSION
+        return next(reversed(self.workqueue)) if last is None and many else last
