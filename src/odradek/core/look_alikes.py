@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import unicodedata
 
-_WORD = re.compile(r"[^\W\d_]+")
+_WORD = re.compile(r"[^\W_]+")
 _LATIN, _OTHERS = "LATIN", ("CYRILLIC", "GREEK", "FULLWIDTH")
 
 
+_TAB = "\t"
 # Fonts show nothing for these letters, which Python counts as printable.
 _FILLERS = "\u115f\u1160\u3164\uffa0"
 
@@ -18,7 +19,7 @@ def oddity(name: str) -> str | None:
     at its ends, or a letter of another script. None for a name that is as it looks."""
     if name != name.strip() and name.isprintable():
         return "spaces at its ends"
-    if odd := odd_character(name):
+    if odd := odd_character(name) or (f" {named(_TAB)}" if _TAB in name else ""):
         return f"an invisible character{odd}"
     letter = look_alike(name)
     return None if letter is None else f"the letter {named(letter)} among Latin letters"
