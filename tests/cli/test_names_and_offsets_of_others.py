@@ -1,4 +1,4 @@
-"""What other programs leave in groups: offsets below 0, and names with a character that nobody sees."""
+"""What other programs leave in groups: offsets below 0, and names with an invisible character."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_reset_from_offsets_below_0_beside_kafkas_tool(
     assert f"no committed offset in {filled}-0 to shift from" in capsys.readouterr().err
 
 
-def test_a_reset_creates_no_group_with_a_character_that_nobody_sees(
+def test_a_reset_creates_no_group_with_an_invisible_character(
     bootstrap: str, admin: Admin, filled: str, group: str, tmp_path: Path, capsys: Capture
 ) -> None:
     reset = ["groups", "reset", "-b", bootstrap, "--to-earliest", "--execute", "--undo-file", str(tmp_path / "undo")]

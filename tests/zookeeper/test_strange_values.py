@@ -1,5 +1,4 @@
-"""``odradek zookeeper`` with values that a person does not expect: times beyond the calendar, names with a character
-that nobody sees."""
+"""``odradek zookeeper`` with times beyond the calendar, and with names that have an invisible character."""
 
 from __future__ import annotations
 
@@ -63,7 +62,7 @@ def test_describe_shows_a_time_beyond_the_calendar_as_a_number(
     assert found["partitions"][0]["modified_ms"] == milliseconds
 
 
-def test_a_reset_creates_no_group_with_a_character_that_nobody_sees(
+def test_a_reset_creates_no_group_with_an_invisible_character(
     tool: Tool, kazoo: KazooClient, filled: str, group: str
 ) -> None:
     reset = ["reset", "--topic", filled, "--to-earliest", "--execute"]
