@@ -17,7 +17,7 @@ from support.publish import create_topic, numbers, publish
 
 from odradek.client.admin import Admin
 from odradek.core.errors import ConfigError, StorageError
-from odradek.core.ids import TopicPartition
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.pipelines import adopt, ingest
 from odradek.pipelines.commit import logs
 from odradek.pipelines.queries import QueryFailed
@@ -190,6 +190,39 @@ def _rename_topic_in_notes(output: Path, kind: str, checkpoint: Path) -> None:
             words = action["commitInfo"]["odradek.batch"].split()
             action["commitInfo"]["odradek.batch"] = " ".join([*words[:7], covers])
     commit.write_text("\n".join(map(json.dumps, lines)) + "\n")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_a_table_that_has_read_nothing_yet_is_adopted_at_its_notes(
+    kind: str, spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    """Before, a Delta table was a dead end: ``adopt`` said that it has no rows, and ``ingest`` said to adopt it."""
+    given: dict[str, Any] = {"group": group, "output": tmp_path / "t", "spark": spark}
+    admin.alter_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(20)})
+    assert ingest(bootstrap, topics=topic, table_format=kind, **given).rows == 0
+    shutil.rmtree(tmp_path / "t" / "_odradek" / "checkpoint")
+    admin.delete_groups([group])
+    assert adopt(bootstrap, **given, execute=True).offsets == {TopicPartition(topic, 0): 20}
+    assert committed(admin, group) == {TopicPartition(topic, 0): 20}
+    publish(bootstrap, topic, numbers(5))
+    assert ingest(bootstrap, topics=topic, table_format=kind, **given).rows == 5
+
+
+def test_rows_that_a_user_has_removed_do_not_come_back_after_an_adoption(
+    spark: Any, admin: Admin, bootstrap: str, group: str, tmp_path: Path
+) -> None:
+    """Before, a partition without rows in a Delta table was read from its start again."""
+    topic, output = unique("removed"), tmp_path / "t"
+    create_topic(bootstrap, topic, 2)
+    for partition in range(2):
+        publish(bootstrap, topic, numbers(10), partition=partition)
+    given: dict[str, Any] = {"group": group, "output": output, "spark": spark}
+    assert ingest(bootstrap, topics=topic, table_format="delta", **given).rows == 20
+    DeltaTable(output).delete("partition = 1")
+    shutil.rmtree(output / "_odradek" / "checkpoint")
+    admin.delete_groups([group])
+    assert adopt(bootstrap, **given, execute=True).offsets == ends(admin, topic)
+    assert ingest(bootstrap, topics=topic, table_format="delta", **given).rows == 0
 
 
 def test_the_command_shows_what_it_does_first(

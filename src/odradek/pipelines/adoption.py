@@ -73,9 +73,12 @@ def adopt(options: AdoptOptions) -> Adoption:
 
     target = _target(options, get_spark)
     with open_table(target, get_spark) as (table, _), Admin(client) as admin:
-        noted, known_by, topics = _offsets_of(table)
+        noted, known_by, topics = _offsets_of(table, admin, options.group)
         if not noted:
-            raise ConfigError(f"{options.output} has no rows: run ingest with a new --checkpoint")
+            raise ConfigError(
+                f"{options.output} has no rows, and no notes of a topic that is there: there is nothing to adopt. Read "
+                "into it with its own --checkpoint, or into a new --output"
+            )
         offsets, present, replaced = _of_present_topics(admin, noted, topics, str(options.output))
         unknown = tuple(sorted(present.keys() - topics.keys()))
         held = {tp: one.offset for tp, one in admin.list_group_offsets(options.group, offsets).items()}
@@ -130,14 +133,30 @@ def _plan(offsets: Mapping[TopicPartition, int], topics: Mapping[str, str]) -> B
     return BatchPlan(query, 0, ends_of({}), ends_of(offsets), offsets=offsets, topics=topics)
 
 
-def _offsets_of(table: Table) -> tuple[dict[TopicPartition, int], str, Mapping[str, str]]:
+def _offsets_of(table: Table, admin: Admin, group: str) -> tuple[dict[TopicPartition, int], str, Mapping[str, str]]:
     """Returns the table's offsets, those of its notes or the ones after its rows; how they are known; and the digests
-    of the ids of their topics, as far as they are known."""
+    of the ids of their topics, as far as they are known.
+
+    Delta's log can only be asked for the offset of a named partition, and a partition that was read may have no rows.
+    So all partitions are asked for of the topics that have rows or commits of the group; if none of them has notes, all
+    partitions of the cluster.
+    """
     rows = _after_rows(table)
-    newest = table.newest_query(rows)
+    newest = None
+    known = {tp.topic for tp in (*rows, *admin.list_group_offsets(group))}
+    for names in (known, None):
+        newest = table.newest_query({*rows, *_partitions(admin, names)})
+        if newest is not None and newest.offsets:
+            break
     if newest is not None and newest.offsets and newest.offsets.keys() >= rows.keys():
         return dict(newest.offsets), NOTES, newest.topics
     return rows, ROWS, {}
+
+
+def _partitions(admin: Admin, topics: set[str] | None) -> list[TopicPartition]:
+    """Returns the partitions of those topics that exist; None: of all topics."""
+    found = admin.describe_topics(topics, missing_ok=True)
+    return [TopicPartition(name, part.partition) for name, one in found.items() for part in one.partitions]
 
 
 def _of_present_topics(
@@ -171,7 +190,8 @@ def _after_rows(table: Table) -> dict[TopicPartition, int]:
 
     with _reading(table):
         found: dict[TopicPartition, int] = {}
-        for batch in _dataset(table).to_batches(columns=["topic", "partition", "offset"]):
+        dataset = _dataset(table)
+        for batch in () if dataset is None else dataset.to_batches(columns=["topic", "partition", "offset"]):
             rows = pa.Table.from_batches([batch]).group_by(["topic", "partition"]).aggregate([("offset", "max")])
             columns = (rows[name].to_pylist() for name in ("topic", "partition", "offset_max"))
             for topic, partition, last in zip(*columns, strict=True):
@@ -180,7 +200,8 @@ def _after_rows(table: Table) -> dict[TopicPartition, int]:
         return dict(sorted(found.items()))
 
 
-def _dataset(table: Table) -> ds.Dataset:
+def _dataset(table: Table) -> ds.Dataset | None:
+    """Returns the table's rows; None if a Parquet table has no file."""
     import pyarrow.dataset as ds
 
     if table.target.table_format == "delta":
@@ -190,6 +211,8 @@ def _dataset(table: Table) -> ds.Dataset:
         return DeltaTable(table.log_uri, storage_options=options).to_pyarrow_dataset()
     folder = folder_of(table.location)
     names = [folder.path(file.name) for file in table.location.data_files()]
+    if not names:
+        return None
     return ds.dataset(
         names, format="parquet", filesystem=folder.filesystem, partitioning=ds.partitioning(flavor="hive")
     )
