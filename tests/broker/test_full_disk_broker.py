@@ -9,12 +9,13 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from support.catalogs import changed
+from support.catalogs import changed, commit
 from support.full_disk import FullDisk
 from support.logs import T0, batch, put
 
 from odradek.broker.loop.scheduler import finish
-from odradek.broker.metadata.log import Catalog
+from odradek.broker.metadata.change import Change
+from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.partitions.partition import Partition
 from odradek.catalog.shard import CreateTopic, Topic
@@ -25,15 +26,14 @@ from odradek.storage.config import LogConfig
 DATA = Path("/data")
 
 
-def _catalog(files: FullDisk) -> Catalog:
-    return Catalog.open(DATA, clean=False, node_id=1, directory_id=UUID(int=9), now_ms=lambda: T0, files=files)
+def _catalog(files: FullDisk) -> StoredCatalog:
+    return StoredCatalog.open(DATA, clean=False, node_id=1, directory_id=UUID(int=9), now_ms=lambda: T0, files=files)
 
 
-def _write(catalog: Catalog, number: int) -> None:
-    change = catalog.change()
+def _write(catalog: StoredCatalog, number: int) -> None:
+    change = Change(catalog.image.shard)
     finish(change.add(CreateTopic(f"t{number}", UUID(int=number), 1, 1)))
-    change.write()
-    finish(catalog.on_metadata_update(finish(change.replay()), catalog))
+    commit(catalog, change)
 
 
 def test_a_refused_change_of_the_catalogue_leaves_no_record() -> None:
@@ -47,18 +47,18 @@ def test_a_refused_change_of_the_catalogue_leaves_no_record() -> None:
                 _write(catalog, number)
             except KafkaError as error:
                 assert error.code is ErrorCode.kafka_storage_error  # noqa: PT017
-                assert [topic.name for topic in catalog.topics()] == known
-                assert [topic.name for topic in _copy(files).topics()] == known, "a kill finds no refused change"
+                assert [topic.name for topic in catalog.image.topics()] == known
+                assert [topic.name for topic in _copy(files).image.topics()] == known, "a kill finds no refused change"
                 files.make_room()
                 _write(catalog, number)
             known.append(f"t{number}")
-        assert [topic.name for topic in _copy(files).topics()] == known
+        assert [topic.name for topic in _copy(files).image.topics()] == known
         if not files.refused:
             assert step > 3
             return
 
 
-def _copy(files: FullDisk) -> Catalog:
+def _copy(files: FullDisk) -> StoredCatalog:
     """The catalogue that a start after a kill would read, if there was room."""
     copy = FullDisk(T0)
     copy.data = {path: bytearray(data) for path, data in files.data.items()}
@@ -70,7 +70,7 @@ def _copy(files: FullDisk) -> Catalog:
 def topic() -> Topic:
     catalog = _catalog(FullDisk(T0))
     changed(catalog, CreateTopic("t", UUID(int=1), 3, 1))
-    made = catalog.topic("t")
+    made = catalog.image.topic("t")
     assert made is not None
     return made
 
@@ -158,19 +158,19 @@ def test_other_failed_writes_of_small_files_and_new_logs_end_the_broker(
 
 
 @pytest.mark.parametrize("make", [_write])
-def test_a_failed_sync_of_the_catalogue_is_reported_once(make: Callable[[Catalog, int], None]) -> None:
+def test_a_failed_sync_of_the_catalogue_is_reported_once(make: Callable[[StoredCatalog, int], None]) -> None:
     files = FullDisk(T0, errno.EIO)
     catalog = _catalog(files)
     directory = LogDirectory(DATA, lambda: T0, files)
     reasons: list[str] = []
     directory.failures.on_end = reasons.append
-    catalog.report_failures_to(directory.failures)
+    catalog.log.report_failures_to(directory.failures)
     files.fail_sync = lambda path: path.suffix == ".log"
     for number in range(1, 4):
         with pytest.raises(KafkaError):
             make(catalog, number)
     assert len(reasons) == 1
-    assert list(catalog.topics()) == []
+    assert list(catalog.image.topics()) == []
 
 
 def test_a_snapshot_of_the_catalogue_is_made_when_there_is_room() -> None:
@@ -178,10 +178,10 @@ def test_a_snapshot_of_the_catalogue_is_made_when_there_is_room() -> None:
         files = FullDisk(T0)
         catalog = _catalog(files)
         directory = LogDirectory(DATA, lambda: T0, files)
-        catalog.report_failures_to(directory.failures)
+        catalog.log.report_failures_to(directory.failures)
         _write(catalog, 1)
         due: list[bool] = []
-        catalog.on_snapshot_due = lambda due=due: due.append(True)  # type: ignore[misc]
+        catalog.log.on_snapshot_due = lambda due=due: due.append(True)  # type: ignore[misc]
         files.fill_after(step)
         if _snapshot(catalog) is None:
             assert step > 1
@@ -192,10 +192,10 @@ def test_a_snapshot_of_the_catalogue_is_made_when_there_is_room() -> None:
         assert due
         assert [path for path in files.data if path.suffix == ".part"] == []
         assert _snapshot(catalog) is None
-        assert len(catalog.snapshots) == 1
+        assert len(catalog.log.snapshots) == 1
 
 
-def _snapshot(catalog: Catalog) -> OSError | None:
+def _snapshot(catalog: StoredCatalog) -> OSError | None:
     """Makes a snapshot. Returns the error of the disk."""
 
     def in_thread(job: Callable[[], None]) -> Deferred[BaseException | None]:
@@ -205,7 +205,7 @@ def _snapshot(catalog: Catalog) -> OSError | None:
             return Deferred.of(error)
         return Deferred.of(None)
 
-    steps, value = catalog.begin_snapshot(in_thread), None
+    steps, value = catalog.log.begin_snapshot(catalog.image.shard, in_thread), None
     try:
         while True:
             waited = steps.send(value)

@@ -14,7 +14,8 @@ import uvloop
 from support.brokers import alter_configs, create_offsets_topic, delete_topic
 
 from odradek.broker import server
-from odradek.broker.loop.scheduler import Steps, finish
+from odradek.broker.loop.scheduler import Steps
+from odradek.broker.metadata.controller import TopicSpec
 from odradek.broker.metadata.image import CatalogImage, Publisher
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
@@ -97,7 +98,7 @@ def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def commit(broker: BrokerServer, request: CatalogRequest) -> None:
-    finish(broker.controller.steps_of(lambda change: change.add(request)))
+    broker.finish(broker.controller.steps_of(lambda change: change.add(request)))
 
 
 def change_everything(broker: BrokerServer) -> None:
@@ -260,25 +261,63 @@ def test_waiting_producers_share_a_producer_id_block(starts: Starts) -> None:
     run(scenario)
 
 
+class HoldingQuorum:
+    """A quorum whose commits the test decides."""
+
+    is_syncing = False
+
+    def __init__(self) -> None:
+        self.held: list[Deferred[int | KafkaError]] = []
+
+    def append(self, packed: list[bytes], count: int) -> Deferred[int | KafkaError]:
+        self.held.append(Deferred())
+        return self.held[-1]
+
+
+def test_nothing_is_applied_before_the_quorum_commits_it(starts: Starts) -> None:
+    """A refused change leaves nothing behind, and the next change starts after it."""
+
+    async def scenario() -> None:
+        broker = await starts.start()
+        quorum, holding = broker.quorum, HoldingQuorum()
+        broker.quorum = holding  # type: ignore[assignment]
+        first = broker.scheduler.start(broker.controller.create_topic(TopicSpec("t", 2)))
+        second = broker.scheduler.start(broker.controller.create_topic(TopicSpec("t", 3)))
+        await broker.run_due_alarms()
+        assert (len(holding.held), first.resolved, second.resolved) == (1, False, False)
+        assert broker.catalog.topic("t") is None
+        assert list(broker.partitions) == []
+        holding.held[0].resolve(KafkaError(ErrorCode.kafka_storage_error))
+        await broker.run_due_alarms()
+        assert first.value.code is ErrorCode.kafka_storage_error  # type: ignore[attr-defined]
+        assert broker.catalog.topic("t") is None
+        assert (len(holding.held), second.resolved) == (2, False)
+        holding.held[1].resolve(broker.catalog.log_end_offset)
+        await broker.run_due_alarms()
+        assert second.value.partition_count == 3
+        assert len(broker.partitions) == 3
+        broker.quorum = quorum
+        await broker.stop()
+
+    run(scenario)
+
+
+class RefusingQuorum:
+    is_syncing = False
+
+    def append(self, packed: list[bytes], count: int) -> Deferred[int | KafkaError]:
+        return Deferred.of(KafkaError(ErrorCode.kafka_storage_error))
+
+
 def test_a_producer_id_block_that_cannot_be_allocated_fails_the_waiting_producers(starts: Starts) -> None:
     async def scenario() -> None:
         broker = await starts.start()
-        change = broker.catalog.change
-
-        def fails(**options: Any) -> Any:
-            made = change(**options)
-
-            def write() -> None:
-                raise KafkaError(ErrorCode.kafka_storage_error)
-
-            made.write = write  # type: ignore[method-assign]
-            return made
-
-        broker.catalog.change = fails  # type: ignore[method-assign]
+        quorum = broker.quorum
+        broker.quorum = RefusingQuorum()  # type: ignore[assignment]
         taken = [broker.scheduler.start(broker.producer_ids.next()) for _ in range(3)]
         await broker.run_due_alarms()
         assert [each.value.code for each in taken] == [ErrorCode.kafka_storage_error] * 3  # type: ignore[attr-defined]
-        broker.catalog.change = change  # type: ignore[method-assign]
+        broker.quorum = quorum
         first = broker.scheduler.start(broker.producer_ids.next())
         await broker.run_due_alarms()
         assert first.value == 0

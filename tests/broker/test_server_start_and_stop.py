@@ -107,7 +107,7 @@ def test_a_clean_stop_is_marked_after_the_catalogue_is_closed(
     async def life() -> None:
         broker = BrokerServer(BrokerConfig({}), tmp_path, ("127.0.0.1", 0))
         await broker.start()
-        close = broker.catalog.close
+        close = broker.metadata_log.close
 
         def watched() -> None:
             with pytest.raises(BlockingIOError):
@@ -117,7 +117,7 @@ def test_a_clean_stop_is_marked_after_the_catalogue_is_closed(
             if fails:
                 raise KafkaError(ErrorCode.kafka_storage_error, "no space")
 
-        monkeypatch.setattr(broker.catalog, "close", watched)
+        monkeypatch.setattr(broker.metadata_log, "close", watched)
         await broker.stop()
 
     asyncio.run(life())

@@ -7,8 +7,10 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from support.catalogs import written
 
 from odradek.broker.loop.scheduler import finish
+from odradek.broker.metadata.change import Change
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.log import DIRECTORY, DamagedMetadata
 from odradek.broker.partitions.log_directory import LogDirectory
@@ -28,14 +30,13 @@ def served(data_dir: Path, *create: str) -> list[str]:
         directory.acquire(BrokerConfig())
         catalog = directory.open_catalog()
         logs = PartitionLogs(directory, BrokerConfig(), lambda: catalog.apply(BeginEpochs()))
-        loader = MetadataLoader(catalog, [logs, catalog])
+        loader = MetadataLoader(catalog.image, [logs, catalog.image])
         loader.load()
         for number, name in enumerate(create, 1):
-            change = catalog.change()
+            change = Change(catalog.image.shard)
             finish(change.add(CreateTopic(name, UUID(int=number), 1, 1)))
-            change.write()
-            finish(loader.publish(finish(change.replay())))
-        names = sorted(topic.name for topic in catalog.topics())
+            finish(loader.commit(written(catalog, change), change.records))
+        names = sorted(topic.name for topic in catalog.image.topics())
         catalog.close()
         directory.close()
         return names

@@ -18,7 +18,8 @@ from support.logs import find_timestamp
 from odradek.batches.encode import encode_batch
 from odradek.batches.rows import iter_records
 from odradek.broker.loop.scheduler import finish
-from odradek.broker.metadata.log import DIRECTORY, Catalog
+from odradek.broker.metadata.log import DIRECTORY
+from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential
 from odradek.catalog.shard import (
     GROUP,
@@ -171,7 +172,7 @@ def test_kafkas_tool_reads_records_that_we_appended_to_kafkas_log(kafka_tools: K
 
 def test_kafkas_tool_reads_the_metadata_log(tmp_path: Path, kafka_tools: KafkaTools) -> None:
     topic_id = UUID(int=(1 << 100) + 5)
-    catalog = Catalog.open(
+    catalog = StoredCatalog.open(
         tmp_path, clean=True, node_id=1, directory_id=UUID(int=9), now_ms=lambda: T0, files=OsFiles()
     )
     catalog.apply(CreateTopic("flights", topic_id, 2, 1, configs={"retention.ms": "1"}))
@@ -189,7 +190,7 @@ def test_kafkas_tool_reads_the_metadata_log(tmp_path: Path, kafka_tools: KafkaTo
 
 
 def test_kafkas_tool_reads_a_snapshot_of_the_metadata_log(tmp_path: Path, kafka_tools: KafkaTools) -> None:
-    catalog = Catalog.open(
+    catalog = StoredCatalog.open(
         tmp_path, clean=True, node_id=1, directory_id=UUID(int=9), now_ms=lambda: T0, files=OsFiles()
     )
     catalog.apply(CreateTopic("flights", UUID(int=(1 << 100) + 5), 300, 1, configs={"retention.ms": "1"}))
@@ -205,9 +206,9 @@ def test_kafkas_tool_reads_a_snapshot_of_the_metadata_log(tmp_path: Path, kafka_
         job()
         return Deferred.of(None)
 
-    finish(catalog.begin_snapshot(at_once))
-    (snapshot,) = catalog.snapshots
-    assert snapshot.path.name == f"{catalog.log_end_offset:020d}-0000000000.checkpoint"
+    finish(catalog.log.begin_snapshot(at_once))
+    (snapshot,) = catalog.log.snapshots
+    assert snapshot.path.name == f"{catalog.image.log_end_offset:020d}-0000000000.checkpoint"
     printed = dump(kafka_tools, [snapshot.path], "--cluster-metadata-decoder")
     assert re.findall(r"SnapshotHeader (\{.*\})$", printed, re.MULTILINE) == [
         f'{{"version":0,"lastContainedLogTimestamp":{T0}}}'

@@ -29,7 +29,8 @@ from odradek.batches.encode import encode_batch
 from odradek.broker.loop.scheduler import Steps, finish
 from odradek.broker.metadata import log as metadata_log
 from odradek.broker.metadata import snapshot as metadata_snapshot
-from odradek.broker.metadata.log import DIRECTORY, Catalog, MetadataConfig
+from odradek.broker.metadata.log import DIRECTORY, MetadataConfig
+from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.server import BrokerServer
 from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential
 from odradek.catalog.features import GROUP as GROUP_FEATURE
@@ -60,8 +61,8 @@ TIGHT = MetadataConfig(segment_bytes=1500, retention_bytes=0)
 """With this configuration, a snapshot deletes the log segments before its end."""
 
 
-def opened(files: Files, config: MetadataConfig | None = None, home: Path = HOME) -> Catalog:
-    return Catalog.open(
+def opened(files: Files, config: MetadataConfig | None = None, home: Path = HOME) -> StoredCatalog:
+    return StoredCatalog.open(
         home, clean=False, node_id=1, directory_id=UUID(int=9), now_ms=lambda: T0, files=files, config=config
     )
 
@@ -74,21 +75,21 @@ def at_once(job: Callable[[], None]) -> Deferred[BaseException | None]:
     return Deferred.of(None)
 
 
-def snapshot(catalog: Catalog) -> None:
-    finish(catalog.begin_snapshot(at_once))
+def snapshot(catalog: StoredCatalog) -> None:
+    finish(catalog.log.begin_snapshot(catalog.image.shard, at_once))
 
 
-def state(catalog: Catalog) -> dict[str, Any]:
+def state(catalog: StoredCatalog) -> dict[str, Any]:
     """The whole state of the catalogue, as handlers see it."""
     return {
-        "topics": {found.name: found for found in catalog.topics()},
-        "by id": {found.id: catalog.topic_by_id(found.id) for found in catalog.topics()},  # type: ignore[arg-type]
-        "configs": dict(catalog._shard.configs),
-        "quotas": dict(catalog.quotas()),
-        "users": dict(catalog.users()),
-        "features": dict(catalog.features()),
-        "producer ids": catalog._shard.next_producer_id,
-        "unknown": list(catalog._shard.unknown),
+        "topics": {found.name: found for found in catalog.image.topics()},
+        "by id": {found.id: catalog.image.topic_by_id(found.id) for found in catalog.image.topics()},  # type: ignore[arg-type]
+        "configs": dict(catalog.image.shard.configs),
+        "quotas": dict(catalog.image.quotas()),
+        "users": dict(catalog.image.users()),
+        "features": dict(catalog.image.features()),
+        "producer ids": catalog.image.shard.next_producer_id,
+        "unknown": list(catalog.image.shard.unknown),
     }
 
 
@@ -114,7 +115,7 @@ REQUESTS: tuple[CatalogRequest, ...] = (
 )
 
 
-def filled(files: Files, config: MetadataConfig | None = None, home: Path = HOME) -> Catalog:
+def filled(files: Files, config: MetadataConfig | None = None, home: Path = HOME) -> StoredCatalog:
     catalog = opened(files, config, home)
     for request in REQUESTS:
         catalog.apply(request)
@@ -141,7 +142,7 @@ def rolls_early(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_start_from_only_a_snapshot_has_the_state_of_the_log() -> None:
     files = MemoryFiles()
     catalog = filled(files, TIGHT)
-    before, end = state(catalog), catalog.log_end_offset
+    before, end = state(catalog), catalog.image.log_end_offset
     snapshot(catalog)
     snapshot(catalog)  # no change since the previous snapshot, so no new one
     assert checkpoints(files) == [f"{end:020d}-0000000000.checkpoint"]
@@ -151,11 +152,11 @@ def test_a_start_from_only_a_snapshot_has_the_state_of_the_log() -> None:
     files.crash()
     again = opened(files, TIGHT)
     assert state(again) == before
-    assert again.log_end_offset == end, "the log continues at the snapshot's end"
+    assert again.image.log_end_offset == end, "the log continues at the snapshot's end"
     changed(again, CreateTopic("later", UUID(int=50), 1, 1))
     files.crash()
     assert state(opened(files, TIGHT)) == state(again)
-    assert again.topic("later") is not None
+    assert again.image.topic("later") is not None
 
 
 def test_records_after_a_snapshot_are_read_after_it() -> None:
@@ -176,11 +177,11 @@ def test_records_of_unknown_types_are_kept_in_snapshots() -> None:
     foreign = [b"\x01\x63\x00abc", b"\x01\x64\x00\x00"]
     for value in foreign:
         batch = encode_batch([SimpleRecord(b"", value, T0)], now_ms=T0, leader_epoch=0)
-        catalog._log.append(batch, now_ms=T0, leader_epoch=0, origin="coordinator")
+        catalog.log._log.append(batch, now_ms=T0, leader_epoch=0, origin="coordinator")
     catalog.close()
     for _ in range(2):
         catalog = opened(files)
-        assert catalog._shard.unknown == foreign
+        assert catalog.image.shard.unknown == foreign
         catalog.apply(AllocateProducerIds(1))
         snapshot(catalog)
         files.crash()
@@ -191,7 +192,7 @@ def test_changes_during_a_snapshot_are_not_lost() -> None:
     catalog = filled(files)
     for number in range(1000):
         catalog.apply(AlterConfigs(GROUP, f"g{number}", {"consumer.session.timeout.ms": "45000"}))
-    steps = catalog.begin_snapshot(at_once)
+    steps = catalog.log.begin_snapshot(catalog.image.shard, at_once)
     for number, _ in enumerate(steps):
         catalog.apply(AllocateProducerIds(1))
         changed(catalog, CreateTopic(f"t{number}", UUID(int=1000 + number), 2, 1))
@@ -199,7 +200,7 @@ def test_changes_during_a_snapshot_are_not_lost() -> None:
     assert number >= 5
     files.crash()
     again = opened(files)
-    assert len(again.snapshots) == 1
+    assert len(again.log.snapshots) == 1
     assert state(again) == state(catalog)
 
 
@@ -229,7 +230,7 @@ def test_a_crash_at_any_point_of_a_snapshot_loses_nothing() -> None:
         again = opened(files, TIGHT)
         assert state(again) == before, changes
         assert not [name for name in checkpoints(files) if not name.endswith(".checkpoint")]
-        made += again.snapshots[-1].end_offset == again.log_end_offset
+        made += again.log.snapshots[-1].end_offset == again.image.log_end_offset
         changed(again, CreateTopic("after", UUID(int=99), 2, 1))
         snapshot(again)
         files.crash()
@@ -256,14 +257,14 @@ def test_a_damaged_snapshot_is_skipped() -> None:
     snapshot(catalog)
     catalog.apply(AllocateProducerIds(1))
     expected = state(catalog)
-    path = catalog.snapshots[-1].path
+    path = catalog.log.snapshots[-1].path
     whole = bytes(files.data[path])
     for number, data in enumerate(damaged(whole)):
         files.data[path] = bytearray(data)
         files.crash()
         again = opened(files)
         assert state(again) == expected, number
-        assert [found.path for found in again.snapshots] == [catalog.snapshots[0].path]
+        assert [found.path for found in again.log.snapshots] == [catalog.log.snapshots[0].path]
 
 
 @pytest.mark.usefixtures("rolls_early")
@@ -273,8 +274,8 @@ def test_a_log_without_its_beginning_prevents_the_start() -> None:
     snapshot(catalog)
     catalog.apply(AllocateProducerIds(1))
     snapshot(catalog)
-    assert len(catalog.snapshots) == 1
-    files.remove(catalog.snapshots[0].path)
+    assert len(catalog.log.snapshots) == 1
+    files.remove(catalog.log.snapshots[0].path)
     files.crash()
     with pytest.raises(StorageError, match="no snapshot has the records before it"):
         opened(files, TIGHT)
@@ -309,7 +310,7 @@ def test_the_log_stays_small_after_many_changes_of_the_catalogue(monkeypatch: py
         due += 1
         snapshot(catalog)
 
-    catalog.on_snapshot_due = make
+    catalog.log.on_snapshot_due = make
     most = 0
     for number in range(4000):
         catalog.apply(AlterConfigs(GROUP, f"g{number % 20}", {"consumer.session.timeout.ms": str(number)}))
@@ -334,20 +335,20 @@ def test_old_snapshots_are_deleted_by_age_but_never_the_newest() -> None:
     now_ms = T0
     files = MemoryFiles()
     config = MetadataConfig(retention_ms=1000, retention_bytes=-1)
-    catalog = Catalog.open(
+    catalog = StoredCatalog.open(
         HOME, clean=True, node_id=1, directory_id=UUID(int=9), now_ms=lambda: now_ms, files=files, config=config
     )
     for _ in range(5):
         now_ms += 400
         catalog.apply(AllocateProducerIds(1))
         snapshot(catalog)
-    assert [found.timestamp_ms for found in catalog.snapshots] == [T0 + 400 * number for number in (3, 4, 5)]
+    assert [found.timestamp_ms for found in catalog.log.snapshots] == [T0 + 400 * number for number in (3, 4, 5)]
     now_ms += 100_000
-    catalog.retain()
-    assert len(catalog.snapshots) == 1
+    catalog.log.retain()
+    assert len(catalog.log.snapshots) == 1
     assert len(checkpoints(files)) == 1
     files.crash()
-    assert opened(files, config).snapshots == catalog.snapshots
+    assert opened(files, config).log.snapshots == catalog.log.snapshots
 
 
 # in a broker
@@ -361,7 +362,7 @@ async def until_complete(broker: BrokerServer, count: int) -> None:
     """Waits until the snapshots are complete. Their files exist before the directory is synced. If another snapshot
     becomes due before that sync, it waits for the next check."""
     async with asyncio.timeout(20):
-        while len(broker.catalog.snapshots) < count:
+        while len(broker.metadata_log.snapshots) < count:
             await asyncio.sleep(0.01)
 
 
@@ -376,7 +377,7 @@ def test_a_snapshot_is_due_after_enough_bytes_and_a_start_reads_it(tmp_path: Pat
             await until_complete(broker, 1)
             assert not broker.controller.waiting
         async with serving(tmp_path, wanted) as broker:
-            assert [found.end_offset for found in broker.catalog.snapshots] == [2 + 400]
+            assert [found.end_offset for found in broker.metadata_log.snapshots] == [2 + 400]
             assert {found.name: found.partition_count for found in broker.catalog.topics()} == {
                 "wide": 100, "wider": 300,
             }  # fmt: skip
@@ -460,14 +461,14 @@ def test_a_snapshot_that_fails_is_logged_and_harms_nothing(tmp_path: Path, caplo
             raise OSError(5, "Input/output error")
             yield None
 
-        snapshots = broker.catalog.begin_snapshot
-        broker.catalog.begin_snapshot = lambda _: fails()  # type: ignore[method-assign]
+        snapshots = broker.metadata_log.begin_snapshot
+        broker.metadata_log.begin_snapshot = lambda *_: fails()  # type: ignore[method-assign]
         await client.ask(CREATE_TOPICS, 5, creation(topic("t")))
         broker.controller.begin_snapshot()
         while broker.scheduler.busy:
             await asyncio.sleep(0)
         assert "no snapshot of the catalogue was made: [Errno 5]" in caplog.text
-        broker.catalog.begin_snapshot = snapshots  # type: ignore[method-assign]
+        broker.metadata_log.begin_snapshot = snapshots  # type: ignore[method-assign]
         broker.controller.begin_snapshot()
         await until_complete(broker, 1)
 

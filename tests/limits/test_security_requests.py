@@ -10,7 +10,7 @@ import pytest
 from test_connection_shares import Client, connect
 from test_topic_bursts import API_VERSIONS, CountingFiles, codes, count_turns, run_with_broker
 
-from odradek.broker.metadata.log import MAX_CHANGE_RECORDS
+from odradek.broker.metadata.change import MAX_CHANGE_RECORDS
 from odradek.broker.server import BrokerServer
 from odradek.catalog.credentials import MAX_SECRET_BYTES
 from odradek.wire import frames

@@ -15,7 +15,8 @@ import pytest
 from test_connection_shares import Client, connect, run, serving
 
 from odradek.broker.loop.scheduler import Steps
-from odradek.broker.metadata.log import DIRECTORY, Change
+from odradek.broker.metadata.change import Change
+from odradek.broker.metadata.log import DIRECTORY
 from odradek.broker.server import BrokerServer
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode

@@ -18,8 +18,10 @@ from api_requests import KEYS, empty, versions
 from compatibility import DIFFERENCES, announced, keys_out
 from recording import CLOSED, UNANSWERED, Run, Scenario, compare, load, run_scenario
 from suite_brokers import brokers_of
+from support.delayed_quorum import DelayedQuorum
 
 import odradek
+from odradek.broker import server
 from odradek.wire import schemas
 
 SUITES = {"apis": scenarios_apis, "catalog": scenarios_catalog}
@@ -60,6 +62,22 @@ def test_each_answer_equals_that_of_apache_kafka(
     only_served(expected)
     listed = [line for each in DIFFERENCES if each.scenario == name for line in each.lines]
     compare(expected, found, [f"^{re.escape(line)}$" for line in listed])
+
+
+@pytest.mark.parametrize("scenario", scenarios_catalog.SCENARIOS, ids=lambda case: case.__name__)
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
+def test_the_catalogue_answers_alike_if_commits_come_later(
+    seed: int, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change takes effect when it is committed, however late that is: as in a quorum of several nodes."""
+    monkeypatch.setattr(DelayedQuorum, "seed", seed)
+    monkeypatch.setattr(server, "LoneQuorum", DelayedQuorum)
+    with odradek.Broker(config=scenarios_catalog.CONFIG, in_thread=True) as broker:
+        found = run_scenario(broker.bootstrap_servers, scenario, None, lambda: (broker.stop(), broker.start()))
+    name = scenario.__name__
+    listed = [line for each in DIFFERENCES if each.scenario == name for line in each.lines]
+    compare(load("catalog")[name], found, [f"^{re.escape(line)}$" for line in listed])
+    assert DelayedQuorum.delayed > 0
 
 
 def api_key(scenario: str) -> int | None:

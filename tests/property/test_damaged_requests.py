@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,7 +25,7 @@ from odradek.batches.encode import encode_batch
 from odradek.broker import handlers
 from odradek.broker.front_end.connection import Connection
 from odradek.broker.front_end.router import served_apis
-from odradek.broker.metadata.log import Change
+from odradek.broker.metadata.change import Change
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.shard import CatalogRequest, CreatePartitions, CreateTopic, DeleteTopic
@@ -279,15 +279,17 @@ class FuzzedBroker:
             self.broker.create_topic(name, partition_count=2)
         create_offsets_topic(self.broker)
         # A request for ten thousand partitions is valid, but it would only cost time in this test.
-        change = self.broker.catalog.change
+        steps_of = self.broker.controller.steps_of
 
-        def change_a_little(**options: Any) -> Change:
-            made = change(**options)
-            add = made.add
-            made.add = lambda request: add(self._checked(request))  # type: ignore[method-assign]
-            return made
+        def steps_of_a_little(operation: Callable[[Change], Any], *more: Any, **options: Any) -> Any:
+            def add_a_little(made: Change) -> Any:
+                add = made.add
+                made.add = lambda request: add(self._checked(request))  # type: ignore[method-assign]
+                return operation(made)
 
-        self.broker.catalog.change = change_a_little  # type: ignore[method-assign]
+            return steps_of(add_a_little, *more, **options)
+
+        self.broker.controller.steps_of = steps_of_a_little  # type: ignore[method-assign]
 
     def _checked(self, request: CatalogRequest) -> CatalogRequest:
         catalog = self.broker.catalog

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pytest
 
-from odradek.broker.loop.scheduler import finish
 from odradek.catalog.shard import AlterConfigs, DeleteTopic
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.wire import frames, schemas
@@ -139,17 +138,17 @@ def delete_topic(broker: BrokerServer, name: str) -> None:
     topic = broker.catalog.topic(name)
     assert topic is not None
     request = DeleteTopic(topic.id)
-    finish(broker.controller.steps_of(lambda change: change.add(request)))
+    broker.finish(broker.controller.steps_of(lambda change: change.add(request)))
 
 
 def create_offsets_topic(broker: BrokerServer) -> None:
     """Creates ``__consumer_offsets`` at once if it does not exist, on a broker that runs on this event loop."""
-    finish(broker.controller.create_internal_topic(OFFSETS_TOPIC))
+    broker.finish(broker.controller.create_internal_topic(OFFSETS_TOPIC))
 
 
 def alter_configs(broker: BrokerServer, request: AlterConfigs) -> None:
     """Changes settings of a broker that runs on this event loop."""
-    finish(broker.controller.steps_of(lambda change: change.add(request)))
+    broker.finish(broker.controller.steps_of(lambda change: change.add(request)))
 
 
 class Wire:

@@ -188,7 +188,7 @@ FOLLOWING = {
     for name in (
         "coordinators.group_coordinator", "coordinators.group_runtime", "limits.host_limits", "metadata.loader",
         "metadata.producer_ids", "metadata.snapshot", "partitions.log_cleaner", "partitions.log_directory",
-        "publishers", "server",
+        "metadata.catalog", "metadata.stored_catalog", "publishers", "server",
     )
 }  # fmt: skip
 """The modules that apply committed records, and the module that calls them."""
@@ -240,7 +240,10 @@ def own_acts(source: str) -> list[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             names = {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
-            found += sorted(names & (FOLLOWING | {"odradek.broker.metadata.log.Catalog"}))
+            found += sorted(
+                names
+                & (FOLLOWING | {"odradek.broker.metadata.catalog.Catalog", "odradek.broker.metadata.stored_catalog"})
+            )
         if not isinstance(node, ast.Attribute):
             continue
         inner, text = node.value, ast.unparse(node)
@@ -272,12 +275,13 @@ def test_handlers_leave_the_effects_of_records_to_publishers(path: Path) -> None
         "broker.config.set_dynamic({})",
         "broker.config.num_partitions = 3",
         "broker.catalog.apply(request)",
-        "broker.catalog.change()",
+        "broker.catalog.commit(offset, records)",
+        "broker.quorum.append(packed, 1)",
         "change.write()",
         "broker.loader.publish(delta)",
         "from odradek.broker.partitions.log_directory import LogDirectory",
         "from odradek.broker.partitions import log_cleaner",
-        "from odradek.broker.metadata.log import Catalog",
+        "from odradek.broker.metadata.stored_catalog import StoredCatalog",
     ],
 )
 def test_a_handler_that_applies_an_effect_itself_is_found(source: str) -> None:

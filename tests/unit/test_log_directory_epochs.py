@@ -12,12 +12,15 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from support.catalogs import written
 
 from odradek.batches.encode import encode_batch
 from odradek.broker.loop.scheduler import finish
+from odradek.broker.metadata.change import Change
 from odradek.broker.metadata.diagnosis import Diagnosis
 from odradek.broker.metadata.loader import MetadataLoader
-from odradek.broker.metadata.log import DIRECTORY, Catalog, DamagedMetadata
+from odradek.broker.metadata.log import DIRECTORY, DamagedMetadata
+from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.publishers import PartitionLogs
@@ -36,7 +39,7 @@ class Broker:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.catalog: Catalog
+        self.catalog: StoredCatalog
 
     @contextmanager
     def run(self, *, clean: bool = False) -> Iterator[list[Partition]]:
@@ -49,18 +52,17 @@ class Broker:
             directory.abandon()
             raise
         logs = PartitionLogs(directory, BrokerConfig(), lambda: catalog.apply(BeginEpochs()))
-        loader = MetadataLoader(catalog, [logs, catalog])
+        loader = MetadataLoader(catalog.image, [logs, catalog.image])
         loader.load()
 
         def commit(request: CatalogRequest) -> None:
-            change = catalog.change()
+            change = Change(catalog.image.shard)
             finish(change.add(request))
-            change.write()
-            finish(loader.publish(finish(change.replay())))
+            finish(loader.commit(written(catalog, change), change.records))
 
         if lost := directory.lost_epochs():
             commit(RaiseEpochs(lost))
-        if catalog.topic("t") is None:
+        if catalog.image.topic("t") is None:
             commit(CreateTopic("t", UUID(int=1), 2, 1))
         try:
             yield [partition for _, partition in sorted(directory.partitions.items())]
@@ -103,11 +105,11 @@ def test_a_new_epoch_begins_after_each_unclean_stop_only(broker: Broker) -> None
     with broker.run(clean=True) as (one, other):
         append(one)
         assert (epochs(one), epochs(other)) == (((0, 0), (2, 3)), ((2, 0),))
-        records = broker.catalog.log_end_offset
+        records = broker.catalog.log.end_offset
     for _ in range(2):
         with broker.run(clean=True) as (one, other):
             assert (epochs(one), epochs(other)) == (((0, 0), (2, 3)), ((2, 0),))
-            assert broker.catalog.log_end_offset == records
+            assert broker.catalog.log.end_offset == records
             assert one.log.epoch_end_offset(0) == (0, 3)
 
 

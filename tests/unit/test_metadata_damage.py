@@ -14,7 +14,8 @@ from support.catalogs import changed
 from odradek.broker.loop.scheduler import finish
 from odradek.broker.metadata import mark as metadata_mark
 from odradek.broker.metadata.diagnosis import Diagnosis, findings
-from odradek.broker.metadata.log import DIRECTORY, Catalog, DamagedMetadata
+from odradek.broker.metadata.log import DIRECTORY, DamagedMetadata
+from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.repair.catalog import RepairPlan
 from odradek.catalog.shard import (
     BROKER,
@@ -47,19 +48,19 @@ REQUESTS: tuple[CatalogRequest, ...] = (
 )
 
 
-def opened(files: MemoryFiles, *, clean: bool = False) -> Catalog:
-    return Catalog.open(
+def opened(files: MemoryFiles, *, clean: bool = False) -> StoredCatalog:
+    return StoredCatalog.open(
         HOME, clean=clean, node_id=1, directory_id=UUID(int=9), now_ms=lambda: T0, files=files, cluster_id="c"
     )
 
 
-def state(catalog: Catalog) -> dict[str, Any]:
+def state(catalog: StoredCatalog) -> dict[str, Any]:
     return {
-        "topics": {topic.name: topic for topic in catalog.topics()},
-        "configs": dict(catalog._shard.configs),
-        "quotas": dict(catalog.quotas()),
-        "producer ids": catalog._shard.next_producer_id,
-        "end": catalog.log_end_offset,
+        "topics": {topic.name: topic for topic in catalog.image.topics()},
+        "configs": dict(catalog.image.shard.configs),
+        "quotas": dict(catalog.image.quotas()),
+        "producer ids": catalog.image.shard.next_producer_id,
+        "end": catalog.image.log_end_offset,
     }
 
 
@@ -69,7 +70,7 @@ def filled(*, clean: bool, snapshot_after: int | None = None) -> tuple[MemoryFil
     catalog = opened(files)
     for number, request in enumerate(REQUESTS):
         if number == snapshot_after:
-            finish(catalog.begin_snapshot(at_once))
+            finish(catalog.log.begin_snapshot(catalog.image.shard, at_once))
         catalog.apply(request)
     for index in range(2):
         checkpoints.write_partition_metadata(HOME / f"precious-{index}", PRECIOUS, files)
@@ -279,7 +280,7 @@ def test_the_mark_moves_after_the_sync_and_before_the_reply() -> None:
         catalog.apply(CreateTopic(f"t{number}", UUID(int=number), 1, 1))
         mark = metadata_mark.read(HOME, files)
         assert mark is not None
-        assert mark.end_offset == catalog.log_end_offset
+        assert mark.end_offset == catalog.image.log_end_offset
         assert files.syncs.count(LOG) == synced + 1, "the mark needs no sync of its own"
     assert MARK not in files.syncs
 
@@ -296,7 +297,7 @@ def test_a_mark_that_cannot_be_written_does_not_refuse_a_change(caplog: pytest.L
         catalog.apply(CreateTopic(f"t{number}", UUID(int=number), 1, 1))
     assert caplog.text.count("metadata-recovery-point could not be written") == 1
     files.crash()
-    assert len(list(opened(copied(files)).topics())) == 3
+    assert len(list(opened(copied(files)).image.topics())) == 3
 
 
 @pytest.mark.parametrize("old", [None, b"x" * 300], ids=["missing", "damaged"])
@@ -321,7 +322,7 @@ def test_a_mark_that_a_start_cannot_write_is_written_by_a_later_change(
     catalog.apply(CreateTopic("second", UUID(int=72), 1, 1))
     mark = metadata_mark.read(HOME, files)
     assert mark is not None
-    assert mark.end_offset == catalog.log_end_offset
+    assert mark.end_offset == catalog.image.log_end_offset
 
 
 def test_a_repair_that_a_crash_interrupts_can_be_repeated() -> None:

@@ -6,10 +6,12 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from support.catalogs import changed
+from support.catalogs import changed, written
 
 from odradek.broker.loop.scheduler import finish
-from odradek.broker.metadata.log import DIRECTORY, Catalog, ChangeTooLarge
+from odradek.broker.metadata.change import Change, ChangeTooLarge
+from odradek.broker.metadata.log import DIRECTORY
+from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.catalog.shard import GROUP, AlterConfigs, CreatePartitions, CreateTopic, DeleteTopic
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.files import Crash, MemoryFiles
@@ -17,13 +19,13 @@ from odradek.storage.files import Crash, MemoryFiles
 LOG = Path("/data") / DIRECTORY / "00000000000000000000.log"
 
 
-def opened(files: MemoryFiles) -> Catalog:
-    return Catalog.open(
+def opened(files: MemoryFiles) -> StoredCatalog:
+    return StoredCatalog.open(
         Path("/data"), clean=False, node_id=1, directory_id=UUID(int=9), now_ms=lambda: 1_700_000_000_000, files=files
     )
 
 
-def create(catalog: Catalog, number: int) -> None:
+def create(catalog: StoredCatalog, number: int) -> None:
     catalog.apply(CreateTopic(f"t{number}", UUID(int=number), 1, 1))
 
 
@@ -38,25 +40,24 @@ def test_each_change_is_synced_before_apply_returns() -> None:
 def test_many_topics_of_one_request_share_a_batch_and_a_sync() -> None:
     files = MemoryFiles()
     catalog = opened(files)
-    change = catalog.change()
+    change = Change(catalog.image.shard)
     for number in range(1, 51):
         finish(change.add(CreateTopic(f"t{number}", UUID(int=number), 2, 1, configs={"retention.ms": "1"})))
     with pytest.raises(KafkaError) as refused:
         finish(change.add(CreateTopic("t_50", UUID(int=99), 0, 1)))
     assert refused.value.code is ErrorCode.invalid_partitions
     assert (files.appends.count(LOG), files.syncs.count(LOG)) == (0, 0)
-    change.write()
+    offset = written(catalog, change)
     assert (files.appends.count(LOG), files.syncs.count(LOG)) == (1, 1)
-    assert not list(catalog.topics()), "a topic is not visible before it is published"
-    finish(catalog.on_metadata_update(finish(change.replay()), catalog))
-    before = list(catalog.topics())
+    delta = finish(catalog.image.commit(offset, change.records))
+    assert not list(catalog.image.topics()), "a topic is not visible before it is published"
+    finish(catalog.image.on_metadata_update(delta, catalog.image))
+    before = list(catalog.image.topics())
     assert len(before) == 50
     files.crash()
-    again = opened(files)
+    again = opened(files).image
     assert list(again.topics()) == before
     assert again.topic_configs("t7") == {"retention.ms": "1"}
-    catalog.change().write()
-    assert files.syncs.count(LOG) == 1, "an empty change writes nothing"
 
 
 def test_names_that_collide_are_refused_unless_one_request_has_both() -> None:
@@ -65,7 +66,7 @@ def test_names_that_collide_are_refused_unless_one_request_has_both() -> None:
     changed(catalog, CreateTopic("a.b", UUID(int=1), 1, 1), CreateTopic("a_b", UUID(int=2), 1, 1))
     catalog.apply(DeleteTopic(UUID(int=1)))
     with pytest.raises(KafkaError, match=r"collides with existing topic: a_b"):
-        finish(catalog.change().add(CreateTopic("a.b", UUID(int=9), 1, 1)))
+        finish(Change(catalog.image.shard).add(CreateTopic("a.b", UUID(int=9), 1, 1)))
     catalog.apply(DeleteTopic(UUID(int=2)))
     changed(catalog, CreateTopic("a.b", UUID(int=3), 1, 1))
 
@@ -73,19 +74,18 @@ def test_names_that_collide_are_refused_unless_one_request_has_both() -> None:
 def test_new_partitions_become_visible_together() -> None:
     catalog = opened(MemoryFiles())
     changed(catalog, CreateTopic("t", UUID(int=1), 2, 1))
-    seen = catalog.topic("t")
+    seen = catalog.image.topic("t")
     assert seen is not None
-    change = catalog.change()
+    change = Change(catalog.image.shard)
     finish(change.add(CreatePartitions("t", 5)))
-    change.write()
-    delta = finish(change.replay())
+    delta = finish(catalog.image.commit(written(catalog, change), change.records))
     assert seen.partition_count == 2
-    assert catalog.topic("t") is seen
-    finish(catalog.on_metadata_update(delta, catalog))
-    grown = catalog.topic("t")
+    assert catalog.image.topic("t") is seen
+    finish(catalog.image.on_metadata_update(delta, catalog.image))
+    grown = catalog.image.topic("t")
     assert grown is not None
     assert [partition.partition_id for partition in grown.partitions] == list(range(5))
-    assert catalog.topic_by_id(UUID(int=1)) is grown
+    assert catalog.image.topic_by_id(UUID(int=1)) is grown
 
 
 def test_after_a_crash_a_change_is_complete_or_absent() -> None:
@@ -93,15 +93,15 @@ def test_after_a_crash_a_change_is_complete_or_absent() -> None:
     for kept in range(0, 3000, 7):
         files = MemoryFiles()
         catalog = opened(files)
-        change = catalog.change()
+        change = Change(catalog.image.shard)
         for number in range(10):
             finish(change.add(CreateTopic(f"t{number}", UUID(int=number), 3, 1)))
         files.tear_after(kept)
         with pytest.raises(Crash):
-            change.write()
+            written(catalog, change)
         size = len(change.records)
         files.crash()
-        found = list(opened(files).topics())
+        found = list(opened(files).image.topics())
         assert len(found) in (0, 10), kept
         if found:
             break
@@ -111,14 +111,14 @@ def test_after_a_crash_a_change_is_complete_or_absent() -> None:
 
 def test_a_change_too_large_for_one_batch_is_refused_completely() -> None:
     catalog = opened(MemoryFiles())
-    change = catalog.change()
+    change = Change(catalog.image.shard)
     finish(change.add(CreateTopic("a", UUID(int=1), 9_000, 1)))
     with pytest.raises(ChangeTooLarge) as refused:
         finish(change.add(CreateTopic("b", UUID(int=2), 999, 1)))
     assert (refused.value.code, refused.value.message) == (
         ErrorCode.policy_violation, "Unable to perform excessively large batch operation.",
     )  # fmt: skip
-    change = catalog.change(max_records=None)
+    change = Change(catalog.image.shard, None)
     for number in range(250):
         finish(change.add(AlterConfigs(GROUP, f"g{number}", {"x": "v" * 32_000})))
     with pytest.raises(ChangeTooLarge) as refused:
@@ -130,9 +130,9 @@ def test_a_failed_sync_is_an_error() -> None:
     files = MemoryFiles()
     catalog = opened(files)
     files.fail_sync = lambda path: path == LOG
-    change = catalog.change()
+    change = Change(catalog.image.shard)
     finish(change.add(CreateTopic("t", UUID(int=1), 1, 1)))
     with pytest.raises(KafkaError) as failed:
-        change.write()
+        written(catalog, change)
     assert failed.value.code is ErrorCode.kafka_storage_error
-    assert not list(catalog.topics())
+    assert not list(catalog.image.topics())

@@ -6,14 +6,16 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from support.catalogs import changed
+from support.catalogs import changed, written
 
 from odradek.batches.encode import encode_batch
 from odradek.broker.loop.scheduler import finish
+from odradek.broker.metadata.change import Change
 from odradek.broker.metadata.check import METADATA_PARTITION
 from odradek.broker.metadata.diagnosis import Diagnosis
 from odradek.broker.metadata.loader import MetadataLoader
-from odradek.broker.metadata.log import DIRECTORY, Catalog, DamagedMetadata
+from odradek.broker.metadata.log import DIRECTORY, DamagedMetadata
+from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata.stray_logs import STRAY_DIRECTORY, renamed
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.publishers import PartitionLogs
@@ -39,16 +41,15 @@ class Life:
     def __init__(self, files: MemoryFiles) -> None:
         self.directory = LogDirectory(HOME, lambda: T0, files)
         self.directory.acquire(BrokerConfig())
-        self.catalog: Catalog = self.directory.open_catalog()
+        self.catalog: StoredCatalog = self.directory.open_catalog()
         logs = PartitionLogs(self.directory, BrokerConfig(), lambda: self.catalog.apply(BeginEpochs()))
-        self.loader = MetadataLoader(self.catalog, [logs, self.catalog])
+        self.loader = MetadataLoader(self.catalog.image, [logs, self.catalog.image])
         self.loader.load()
 
     def create(self, name: str, topic_id: UUID, partitions: int = 1) -> None:
-        change = self.catalog.change()
+        change = Change(self.catalog.image.shard)
         finish(change.add(CreateTopic(name, topic_id, partitions, 1)))
-        change.write()
-        finish(self.loader.publish(finish(change.replay())))
+        finish(self.loader.commit(written(self.catalog, change), change.records))
 
     def append(self, name: str, count: int) -> None:
         for number in range(count):
@@ -183,7 +184,7 @@ def test_a_topic_that_an_older_catalogue_lacks_is_set_aside_and_restored(
     assert "retention.ms=-1" in " ".join(lines)
     life = Life(files)
     assert (life.start_offset("flights"), life.end("flights")) == (3, 7)
-    assert life.catalog.topic_configs("flights") == {"retention.ms": "-1", "retention.bytes": "-1"}
+    assert life.catalog.image.topic_configs("flights") == {"retention.ms": "-1", "retention.bytes": "-1"}
     assert life.end("new") == 0
     life.append("flights", 1)
     life.kill()
@@ -241,7 +242,7 @@ def test_the_offsets_topic_comes_back_compacted() -> None:
     restored(files, "__consumer_offsets")
     life = Life(files)
     assert life.end("__consumer_offsets") == 3
-    assert life.catalog.topic_configs("__consumer_offsets")["cleanup.policy"] == "compact"
+    assert life.catalog.image.topic_configs("__consumer_offsets")["cleanup.policy"] == "compact"
 
 
 def interrupted_deletion(*, snapshot: bool) -> MemoryFiles:
@@ -254,7 +255,7 @@ def interrupted_deletion(*, snapshot: bool) -> MemoryFiles:
     life.append("flights", 1)
     life.catalog.apply(DeleteTopic(GONE))
     if snapshot:
-        finish(life.catalog.begin_snapshot(lambda job: Deferred.of(job())))
+        finish(life.catalog.log.begin_snapshot(life.catalog.image.shard, lambda job: Deferred.of(job())))
     life.kill()
     return files
 
@@ -357,7 +358,7 @@ def test_long_names_are_cut_before_the_partition_and_kept_in_the_directory() -> 
 
 def kept_ends(files: MemoryFiles, life: Life) -> dict[UUID, int]:
     """The end of partition 0 of each topic, by its id: of its log, or of its directory that was set aside."""
-    ends = {topic.id: life.end(topic.name) for topic in life.catalog.topics() if isinstance(topic.id, UUID)}
+    ends = {topic.id: life.end(topic.name) for topic in life.catalog.image.topics() if isinstance(topic.id, UUID)}
     for stray in stray_restore.stray_logs(HOME, files):
         if stray.topic_id is not None and not stray.partition:
             ends[stray.topic_id] = max(stray.end, ends.get(stray.topic_id, 0))
@@ -407,14 +408,14 @@ def test_a_restore_that_a_crash_interrupts_loses_nothing() -> None:
 def test_a_restore_without_room_for_its_records_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     files = before_the_exchange()
 
-    def apply(self: Catalog, request: CatalogRequest) -> None:
+    def apply(self: StoredCatalog, request: CatalogRequest) -> None:
         if isinstance(request, CreateTopic):
             raise KafkaError(ErrorCode.kafka_storage_error, "no space left on device")
         whole(self, request)
 
-    whole = Catalog.apply
+    whole = StoredCatalog.apply
     with monkeypatch.context() as patch:
-        patch.setattr(Catalog, "apply", apply)
+        patch.setattr(StoredCatalog, "apply", apply)
         with pytest.raises(StorageError, match=r"cannot be restored: no space left"):
             exchanged_twice(files)
     life = Life(files)

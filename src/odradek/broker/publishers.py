@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.registry import Coordinator, Coordinators
     from odradek.broker.limits.host_limits import HostLimits
     from odradek.broker.limits.quotas import Quotas
+    from odradek.broker.metadata.catalog import Catalog
     from odradek.broker.metadata.image import CatalogImage, Publisher
-    from odradek.broker.metadata.log import Catalog
     from odradek.broker.metadata.producer_ids import ProducerIds
     from odradek.broker.partitions.log_cleaner import BrokerLogCleaner
     from odradek.broker.partitions.log_directory import LogDirectory

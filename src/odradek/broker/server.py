@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID, uuid4
 
 from odradek.broker.coordinators.registry import TYPES, Coordinators
@@ -24,11 +24,14 @@ from odradek.broker.limits.request_memory import RequestMemory
 from odradek.broker.loop.clock import Alarms, Clock
 from odradek.broker.loop.heap import Heap
 from odradek.broker.loop.scheduler import Callbacks, Scheduler, Steps, finish
+from odradek.broker.metadata.catalog import Catalog
 from odradek.broker.metadata.controller import Controller, TopicSpec
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.log import DIRECTORY as METADATA_DIRECTORY
-from odradek.broker.metadata.log import Catalog, MetadataConfig
+from odradek.broker.metadata.log import MetadataConfig, MetadataLog
 from odradek.broker.metadata.producer_ids import ProducerIds
+from odradek.broker.metadata.quorum import LoneQuorum
+from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.partitions.fetch_sessions import FetchSessions
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.partitions.partition import Partition
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
     from odradek.coordinator.runtime import Environment
     from odradek.wire.chunks import Chunk
 
+T = TypeVar("T")
 log = logging.getLogger("odradek.broker")
 
 DRAIN_S = 1.0
@@ -95,6 +99,9 @@ class BrokerServer:
         self.quotas = Quotas(config, self.clock.steady_ms)
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
         self.catalog: Catalog
+        self.metadata_log: MetadataLog
+        self.quorum: LoneQuorum
+        self.stored_catalog: StoredCatalog
         self.coordinators = Coordinators(self)
         for kind in TYPES:
             self.coordinators.register(kind)
@@ -226,7 +233,12 @@ class BrokerServer:
         self, name: str, *, partition_count: int = -1, configs: Mapping[str, str | None] | None = None
     ) -> Topic:
         """Creates a topic at once, for a program that runs this broker. Raises KafkaError or ConfigError."""
-        return finish(self.controller.create_topic(TopicSpec(name, partition_count, configs=configs or {})))
+        return self.finish(self.controller.create_topic(TopicSpec(name, partition_count, configs=configs or {})))
+
+    def finish(self, steps: Steps[T]) -> T:
+        """Runs the steps of a change of the catalogue to their end at once. Raises RuntimeError if another one runs."""
+        with self.quorum.at_once():
+            return finish(steps)
 
     def _on_quotas_replaced(self) -> None:
         """Installs the middleware of the request quota while such a quota exists."""
@@ -246,14 +258,16 @@ class BrokerServer:
 
     def _open_catalog(self) -> None:
         """Reads the catalogue and checks the broker's settings in it. Raises StorageError, ConfigError."""
-        catalog = self.catalog = self.directory.open_catalog(metadata_config(self.config))
-        catalog.on_snapshot_due = self.controller.begin_snapshot
+        stored = self.stored_catalog = self.directory.open_catalog(metadata_config(self.config))
+        catalog, self.metadata_log = stored.image, stored.log
+        self.catalog, self.quorum = catalog, LoneQuorum(stored.log, self.node_id, self.in_thread)
+        self.metadata_log.on_snapshot_due = self.controller.begin_snapshot
         if not self.directory.is_new:  # a directory without a level, from an earlier release, has level 0
             self._log_transaction_version(catalog.features().get(TRANSACTION, 0))
         if self._delete_configs or catalog.configs(BROKER, str(self.node_id)) or catalog.configs(BROKER, ""):
             from odradek.broker.metadata import stored_settings as config_stored
 
-            config_stored.delete(catalog, self.node_id, self._delete_configs)
+            config_stored.delete(stored, self.node_id, self._delete_configs)
             config_stored.check(catalog, self.node_id)
 
     @staticmethod
@@ -279,12 +293,12 @@ class BrokerServer:
         lost = self.directory.lost_epochs()
         if lost:
             with self._metadata_log_errors():
-                finish(self.controller.raise_epochs(lost.items()))
+                self.finish(self.controller.raise_epochs(lost.items()))
 
     def begin_epochs(self) -> None:
         """Begins a new leader epoch for every partition, after an unclean stop. Raises StorageError."""
         with self._metadata_log_errors():
-            self.catalog.apply(BeginEpochs())
+            self.stored_catalog.apply(BeginEpochs())
 
     @contextmanager
     def _metadata_log_errors(self) -> Iterator[None]:
@@ -372,7 +386,7 @@ class BrokerServer:
         )
         self._every(1000, self._flush_due)
         self._every(UNUSED_FILES_MS, SHARED.close_unused)
-        self._every(SNAPSHOT_CHECK_MS, self.catalog.check_snapshot)
+        self._every(SNAPSHOT_CHECK_MS, self.metadata_log.check_snapshot)
 
     def _every(self, interval_ms: int, work: Callable[[], object]) -> None:
         def run() -> None:
@@ -504,10 +518,11 @@ class BrokerServer:
         self.scheduler.stop()
         self._stop_workers()
         self._alarms.cancel_all()
+        await self._end_of_sync()
         # The directory is last: it gets the mark of a clean stop, and the release of its lock admits another broker.
         whole = True
         try:
-            self.catalog.close()
+            self.metadata_log.close()
         except KafkaError as error:
             whole = False
             log.error("the metadata log could not be closed: %s", error)
@@ -529,9 +544,15 @@ class BrokerServer:
         if self.existing_log_cleaner is not None:
             await self.existing_log_cleaner.stop()
         self._alarms.cancel_all()
+        await self._end_of_sync()
         with suppress(KafkaError):  # the log has logged the reason
-            self.catalog.abandon() if self.failure else self.catalog.close()
+            self.metadata_log.abandon() if self.failure else self.metadata_log.close()
         self.directory.abandon()
+
+    async def _end_of_sync(self) -> None:
+        """Waits until no thread syncs the metadata log: then it can be closed."""
+        while self.quorum.is_syncing:
+            await asyncio.sleep(0.001)
 
     def _stop_workers(self) -> None:
         if "workers" in self.__dict__:
@@ -544,7 +565,7 @@ class BrokerServer:
 
     async def run_due_alarms(self) -> None:
         """Runs all alarms that are due by the broker's clock, and returns after them. A due cleaning may still run."""
-        while self._alarms.due or self.scheduler.busy:
+        while self._alarms.due or self.scheduler.busy or self.quorum.is_syncing:
             await asyncio.sleep(0)
         for _ in range(_TICKS_TO_REPLAY):
             await asyncio.sleep(0)

@@ -18,8 +18,8 @@ from odradek.broker.handlers.missing_logs import missing_log
 from odradek.broker.limits.quotas import Permits
 from odradek.broker.loop.long_lists import dict_in_steps
 from odradek.broker.loop.scheduler import value_of
+from odradek.broker.metadata.change import ChangeTooLarge
 from odradek.broker.metadata.controller import TopicSpec
-from odradek.broker.metadata.log import ChangeTooLarge
 from odradek.broker.settings.description import describe_topic
 from odradek.catalog.shard import CreateTopic, check_partition_count
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.loop.scheduler import Steps
-    from odradek.broker.metadata.log import Change
+    from odradek.broker.metadata.change import Change
     from odradek.wire.chunks import Chunk
     from odradek.wire.elements import Elements
 

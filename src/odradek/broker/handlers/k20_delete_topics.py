@@ -17,7 +17,7 @@ from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.limits.quotas import Permits
 from odradek.broker.loop.long_lists import count_in_steps, list_in_steps
 from odradek.broker.loop.scheduler import value_of
-from odradek.broker.metadata.log import ChangeTooLarge
+from odradek.broker.metadata.change import ChangeTooLarge
 from odradek.catalog.shard import DeleteTopic, Topic
 from odradek.core.errors import ErrorCode, KafkaError
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.loop.scheduler import Steps
-    from odradek.broker.metadata.log import Change
+    from odradek.broker.metadata.change import Change
     from odradek.wire.chunks import Chunk
     from odradek.wire.elements import Elements
 

@@ -17,7 +17,7 @@ from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.limits.quotas import CLIENT_ID, CLIENT_KEYS, CONNECTION_CREATION_RATE, IP, USER, WHOLE_NUMBERS
 from odradek.broker.loop.long_lists import STEP_ELEMENTS, count_in_steps
 from odradek.broker.loop.scheduler import value_of
-from odradek.broker.metadata.log import ChangeTooLarge
+from odradek.broker.metadata.change import ChangeTooLarge
 from odradek.catalog.shard import AlterClientQuotas, Entity
 from odradek.core.errors import ErrorCode, KafkaError
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.loop.scheduler import Steps
-    from odradek.broker.metadata.log import Change
+    from odradek.broker.metadata.change import Change
     from odradek.wire.chunks import Chunk
     from odradek.wire.elements import Elements
 

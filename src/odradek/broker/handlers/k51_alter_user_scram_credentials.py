@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.loop.scheduler import Steps
-    from odradek.broker.metadata.log import Change
+    from odradek.broker.metadata.change import Change
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 0)

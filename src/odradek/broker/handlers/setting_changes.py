@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.loop.long_lists import count_in_steps, list_in_steps
 from odradek.broker.loop.scheduler import value_of
-from odradek.broker.metadata.log import ChangeTooLarge
+from odradek.broker.metadata.change import ChangeTooLarge
 from odradek.broker.settings import protection as config_protection
 from odradek.broker.settings import resources as config_resources
 from odradek.broker.settings.config import MIN_ISR, BrokerConfig, check_topic_configs
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.loop.scheduler import Steps
-    from odradek.broker.metadata.log import Change
+    from odradek.broker.metadata.change import Change
     from odradek.wire.chunks import Chunk
 
     Resource = TypeVar("Resource", alter_configs.AlterConfigsResource, incremental_alter_configs.AlterConfigsResource)

@@ -1,9 +1,9 @@
 """The controller: it writes the changes of the catalogue to the metadata log, one request after another.
 
 A request is a write event, as in Kafka's controller: an operation that generates records, and the promise of its
-result. All records of an event are one batch with one sync. The committed batch is replayed and published
-(``broker/metadata/loader``): the publishers create logs, apply settings, and inform groups of topics. Then the promise
-is resolved, and the next event starts. The controller itself only writes records.
+result. All records of an event are one batch, which the quorum commits (``metadata/quorum``). The loader applies and
+publishes the committed batch (``metadata/loader``): the publishers create logs, apply settings, and inform groups of
+topics. Then the promise is resolved, and the next event starts. The controller itself applies nothing.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from odradek.broker.loop.scheduler import Steps, Task
-from odradek.broker.metadata.log import MAX_CHANGE_RECORDS, ChangeTooLarge
+from odradek.broker.loop.scheduler import Steps, Task, value_of
+from odradek.broker.metadata.change import MAX_CHANGE_RECORDS, Change, ChangeTooLarge
 from odradek.broker.settings.config import MIN_ISR, check_topic_configs
 from odradek.catalog.features import ELIGIBLE_LEADERS, UpdateFeatures
 from odradek.catalog.shard import (
@@ -44,8 +44,10 @@ if TYPE_CHECKING:
 
     from odradek.broker.loop.leftovers import Leftovers
     from odradek.broker.loop.scheduler import Scheduler
+    from odradek.broker.metadata.catalog import Catalog
     from odradek.broker.metadata.loader import MetadataLoader
-    from odradek.broker.metadata.log import Catalog, Change
+    from odradek.broker.metadata.log import MetadataLog
+    from odradek.broker.metadata.quorum import MetadataQuorum
     from odradek.broker.settings.config import BrokerConfig
 
     # For type checks only: at run time each Protocol would occupy kilobytes.
@@ -101,6 +103,12 @@ if TYPE_CHECKING:
 
         @property
         def catalog(self) -> Catalog: ...
+
+        @property
+        def metadata_log(self) -> MetadataLog: ...
+
+        @property
+        def quorum(self) -> MetadataQuorum: ...
 
         @property
         def leftovers(self) -> Leftovers: ...
@@ -229,7 +237,7 @@ class Controller:
         broker = self._broker
         with self._queued() as entry:
             yield entry.at_front
-            change = broker.catalog.change(max_records=max_records)
+            change = Change(broker.catalog.shard, max_records)
             try:
                 result = yield from operation(change)
                 if change.records and not validate_only:
@@ -237,9 +245,9 @@ class Controller:
                         broker.check_room()
                     if event is not None:
                         event.is_written = True
-                    change.write()  # this also commits the records, because there is only one controller
-                    delta = yield from change.replay()
-                    yield from broker.loader.publish(delta)
+                    offset = yield from value_of(broker.quorum.append(change.packed, len(change.records)))
+                    assert not isinstance(offset, KafkaError)  # ``value_of`` raises it
+                    yield from broker.loader.commit(offset, change.records)
             finally:
                 if len(change.records) > FEW_RECORDS:
                     broker.leftovers.add(change.records, change.packed)
@@ -374,7 +382,7 @@ class Controller:
     def _snapshot(self) -> Steps[None]:
         with self._queued() as entry:
             yield entry.at_front
-            steps = self._broker.catalog.begin_snapshot(self._broker.in_thread)
+            steps = self._broker.metadata_log.begin_snapshot(self._broker.catalog.shard, self._broker.in_thread)
         yield from steps
 
     def _end_snapshot(self, result: Exception | None) -> None:

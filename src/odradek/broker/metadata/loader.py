@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from odradek.broker.loop.scheduler import Steps, finish
 
 if TYPE_CHECKING:
+    from odradek.broker.metadata.catalog import Catalog
     from odradek.broker.metadata.image import Publisher
-    from odradek.broker.metadata.log import Catalog
     from odradek.catalog.delta import Delta
+    from odradek.catalog.records import MetadataRecord
 
 log = logging.getLogger("odradek.broker")
 
@@ -35,6 +36,11 @@ class MetadataLoader:
             steps = publisher.on_metadata_update(delta, self._catalog)
             if steps is not None:
                 finish(steps)
+
+    def commit(self, offset: int, changes: Sequence[MetadataRecord]) -> Steps[None]:
+        """Applies committed records to the catalogue, and publishes their changes."""
+        delta = yield from self._catalog.commit(offset, changes)
+        yield from self.publish(delta)
 
     def publish(self, delta: Delta) -> Steps[None]:
         """Publishes a committed change. The failure of a publisher is logged, and the next publishers follow."""

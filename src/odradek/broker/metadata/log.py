@@ -7,12 +7,12 @@ complete snapshot and the log after it. Before that, it checks the whole log (``
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from odradek.batches.encode import pack_record, seal_batch
+from odradek.batches.encode import seal_batch
 from odradek.batches.header import scan
 from odradek.batches.rows import batch_rows, iter_records
 from odradek.broker.loop.scheduler import Steps
@@ -20,21 +20,17 @@ from odradek.broker.metadata import mark as metadata_mark
 from odradek.broker.metadata import snapshot as metadata_snapshot
 from odradek.broker.metadata.check import MetadataFault, check_log, segment_bases, start_fault
 from odradek.broker.metadata.mark import MetadataMark
-from odradek.broker.metadata.snapshot import InThread, KeylessRecord, MetadataSnapshot
+from odradek.broker.metadata.snapshot import InThread, MetadataSnapshot
 from odradek.catalog import records
-from odradek.catalog.delta import Delta
 from odradek.catalog.records import (
-    MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,
     RemoveTopicRecord,
     TopicId,
     TopicRecord,
 )
-from odradek.catalog.shard import CatalogRequest, CatalogShard, CreatePartitions, CreateTopic, Entity, Topic
-from odradek.core.credential import Credential
-from odradek.core.effects import result_of
-from odradek.core.errors import ErrorCode, KafkaError, StorageError
+from odradek.catalog.shard import CatalogShard
+from odradek.core.errors import StorageError
 from odradek.core.ids import METADATA_TOPIC
 from odradek.storage.config import DAY_MS, HOUR_MS, LogConfig
 from odradek.storage.files import Files
@@ -43,9 +39,10 @@ from odradek.storage.segment import LOG_SUFFIX
 from odradek.storage.write_failures import WriteFailures, is_passing
 
 if TYPE_CHECKING:
-    from odradek.broker.metadata.image import CatalogImage
     from odradek.catalog.image import Image
 
+Replay = Callable[[int, bytes], None]
+"""Gets the offset of each record, or -1 for one of a snapshot, and its value. Raises ValueError."""
 _logger = logging.getLogger("odradek.broker")
 
 DIRECTORY = f"{METADATA_TOPIC}-0"
@@ -57,10 +54,6 @@ ROLL_BYTES = 1 << 20
 """A snapshot rolls the active segment only if the segment has at least this size."""
 _READ_BYTES = 1 << 20
 _MAX_BATCH_BYTES = 1 << 30
-MAX_CHANGE_BYTES = 8 << 20
-"""The limit for the bytes of all records of one request, which are one batch. Kafka's Raft client has this limit."""
-MAX_CHANGE_RECORDS = 10_000
-"""The limit for the records of one request, except for changes of settings. Kafka's controller has this limit."""
 
 
 class DamagedMetadata(StorageError):
@@ -69,69 +62,6 @@ class DamagedMetadata(StorageError):
     def __init__(self, message: str, fault: MetadataFault) -> None:
         super().__init__(message)
         self.fault = fault
-
-
-class ChangeTooLarge(KafkaError):
-    """A request has too many records, or its records have too many bytes. The whole request is refused."""
-
-
-class Change:
-    """The change of one request. Its records are collected, then written as one batch with one sync.
-
-    A crash leaves all of the records or none. The change takes effect after the sync.
-    """
-
-    def __init__(self, shard: CatalogShard, write: Callable[[list[bytes], int], int], max_records: int | None) -> None:
-        self.records: list[MetadataRecord] = []
-        self.makes_logs = False
-        """Whether the change adds partitions."""
-        self._max_records = max_records
-        self._shard = shard
-        self._write = write
-        self.packed: list[bytes] = []
-        self._bytes = 0
-        self._offset = 0
-
-    def add(self, request: CatalogRequest) -> Steps[None]:
-        """Checks a part of the change and collects its records. Raises KafkaError if this part is refused.
-
-        Raises ChangeTooLarge if the whole change has to be refused.
-        """
-        records_of_part = yield from self._shard.generate(request)
-        self.makes_logs |= isinstance(request, CreateTopic | CreatePartitions)
-        for record in records_of_part:
-            packed = _packed(record, len(self.records))
-            self._bytes += sum(map(len, packed))
-            if len(self.records) == self._max_records:
-                raise ChangeTooLarge(ErrorCode.policy_violation, "Unable to perform excessively large batch operation.")
-            if self._bytes > MAX_CHANGE_BYTES:
-                raise ChangeTooLarge(
-                    ErrorCode.record_list_too_large,
-                    f"The records of this request exceed the maximum batch size of {MAX_CHANGE_BYTES} bytes.",
-                )
-            self.packed += packed
-            self.records.append(record)
-            yield None
-
-    def check(self, request: CatalogRequest) -> None:
-        """Raises KafkaError if the catalogue would refuse this part. Only for small parts: the check has no steps."""
-        result_of(self._shard.generate(request))
-
-    def write(self) -> None:
-        """Appends the records to the log, with one sync. Raises KafkaError if this fails."""
-        if self.records:
-            self._offset = self._write(self.packed, len(self.records))
-
-    def replay(self) -> Steps[Delta]:
-        """Replays the written records one by one. Returns their changes.
-
-        Requests see new topics and partitions only after they are published.
-        """
-        delta = Delta(self._shard)
-        for step, record in enumerate(self.records):
-            delta.replay(self._offset + step, record)
-            yield None
-        return delta
 
 
 class MetadataConfig(NamedTuple):
@@ -145,13 +75,12 @@ class MetadataConfig(NamedTuple):
     retention_ms: int = 7 * DAY_MS
 
 
-class Catalog:
-    """The catalogue. Readers see it as ``CatalogImage``, without the methods that change it."""
+class MetadataLog:
+    """The log of the catalogue's records, with its snapshots and its mark. A quorum appends to it (``quorum``)."""
 
     def __init__(
         self,
         log: Log,
-        shard: CatalogShard,
         now_ms: Callable[[], int],
         files: Files,
         config: MetadataConfig | None = None,
@@ -161,7 +90,6 @@ class Catalog:
         self.on_snapshot_due: Callable[[], None] = lambda: None
         """``check_snapshot`` calls this function while a snapshot is due."""
         self._log = log
-        self._shard = shard
         self._now_ms = now_ms
         self._files = files
         self._config = config or MetadataConfig()
@@ -171,14 +99,13 @@ class Catalog:
         self._snapshot_ms = self._written_ms = now_ms()
         self._mark = mark
         self._can_move_mark, self._has_failed_mark = True, False
-        self._removed: dict[TopicId, str] = {}
-        self._has_read_all = False
         self._newest_topics: set[TopicId] | None = None
 
     @classmethod
     def open(
         cls,
         data_dir: Path,
+        replay: Replay,
         *,
         clean: bool,
         node_id: int,
@@ -187,17 +114,16 @@ class Catalog:
         files: Files,
         config: MetadataConfig | None = None,
         cluster_id: str = "",
-    ) -> Catalog:
-        """Checks the log, then reads the newest complete snapshot and the log after it.
+    ) -> MetadataLog:
+        """Checks the log, then reads the newest complete snapshot and the log after it, and passes their records on.
 
         An end that a crash has cut off is removed if it is behind the last synced record. Raises DamagedMetadata for
         any other fault; StorageError, KafkaError or ValueError if the log is not readable. Nothing is changed then.
         """
         config = config or MetadataConfig()
         path = data_dir / DIRECTORY
-        shard = CatalogShard(lambda data: UUID(bytes=data), (node_id,), directory_id)
         names = files.list(path)
-        snapshots = _load_snapshot(path, names, shard, files)
+        snapshots = _load_snapshot(path, names, replay, files)
         snapshot_end = snapshots[-1].end_offset if snapshots else 0
         mark = _read_mark(data_dir, files)
         checked = check_log(path, files)
@@ -212,15 +138,14 @@ class Catalog:
             path, config, now_ms(), clean=clean, files=files, recovery_point=point, snapshot_end=snapshot_end
         )
         own = MetadataMark(log.log_end_offset, str(node_id), cluster_id, metadata_mark.encode_id(directory_id))
-        catalog = cls(log, shard, now_ms, files, config, mark=own)
-        catalog._snapshots = [snapshot for snapshot in snapshots if snapshot.end_offset >= log.log_start_offset]
-        catalog._read_log(snapshot_end)
-        catalog._begin_mark(mark)
-        return catalog
+        opened = cls(log, now_ms, files, config, mark=own)
+        opened._snapshots = [snapshot for snapshot in snapshots if snapshot.end_offset >= log.log_start_offset]
+        opened._read_log(snapshot_end, replay)
+        opened._begin_mark(mark)
+        return opened
 
-    def _read_log(self, offset: int) -> None:
-        """Replays the log from ``offset`` on."""
-        topics = self._shard.topics_by_id
+    def _read_log(self, offset: int, replay: Replay) -> None:
+        """Passes the records of the log from ``offset`` on to ``replay``."""
         while offset < self._log.log_end_offset:
             data = self._log.read(offset, _READ_BYTES).bytes()
             self._new_bytes += len(data)
@@ -228,37 +153,26 @@ class Catalog:
                 if row.is_control:
                     raise ValueError(_KAFKAS)
                 if row.offset >= offset:
-                    value = row.value or b""
-                    removed = records.removed_topic(value)
-                    if removed is not None and (topic := topics.get(UUID(bytes=removed))) is not None:
-                        self._removed[topic.id] = topic.name
                     try:
-                        self._shard.replay(row.offset, value)
+                        replay(row.offset, row.value or b"")
                     except ValueError as error:
                         raise damaged(MetadataFault(self._log.path, row.offset, -1, str(error)), self._files) from error
                     offset = row.offset + 1
                     self._written_ms = row.timestamp
 
-    def removed_topic(self, topic_id: UUID) -> str | None:
-        """Returns the name of a topic that a record of the log has removed. Only for the time of a start.
-
-        The log before the newest snapshot is read at the first call for another topic. Raises OSError."""
-        if topic_id not in self._removed and not self._has_read_all:
-            self._has_read_all = True
-            self._read_removed()
-        return self._removed.get(topic_id)
-
-    def _read_removed(self) -> None:
-        """Collects the removed topics of the whole log. Its batches were checked."""
+    def read_removed(self) -> dict[TopicId, str]:
+        """Returns the removed topics of the whole log. Its batches were checked. Raises OSError."""
         names: dict[TopicId, str] = {}
+        found: dict[TopicId, str] = {}
         for segment in self._log.segments:
             for row in iter_records(bytes(self._files.view(segment.path(LOG_SUFFIX)))):
                 match records.decode(row.value or b"", lambda data: UUID(bytes=data)):
                     case TopicRecord(name, topic_id):
                         names[topic_id] = name
-                        self._removed.pop(topic_id, None)
+                        found.pop(topic_id, None)
                     case RemoveTopicRecord(topic_id) if topic_id in names:
-                        self._removed[topic_id] = names[topic_id]
+                        found[topic_id] = names[topic_id]
+        return found
 
     def newest_topics(self) -> set[TopicId]:
         """Returns the topics that the newest change has made or extended. Only for the time of a start.
@@ -327,7 +241,7 @@ class Catalog:
         if self._new_bytes >= config.bytes_between_snapshots or 0 < config.snapshot_interval_ms <= age_ms:
             self.on_snapshot_due()
 
-    def begin_snapshot(self, in_thread: InThread) -> Steps[None]:
+    def begin_snapshot(self, shard: CatalogShard, in_thread: InThread) -> Steps[None]:
         """Returns the steps of a snapshot of the present catalogue. No change may be in progress at the call.
 
         Raises KafkaError if the log is offline.
@@ -336,7 +250,7 @@ class Catalog:
 
         if self._log.active.size >= ROLL_BYTES:
             self._log.roll(self._now_ms())  # so that the segments before the snapshot can be deleted
-        image, end_offset, timestamp_ms = Image.of(self._shard), self._log.log_end_offset, self._written_ms
+        image, end_offset, timestamp_ms = Image.of(shard), self._log.log_end_offset, self._written_ms
         self._new_bytes = 0
         self._snapshot_ms = self._now_ms()
         return self._snapshot(image, end_offset, timestamp_ms, in_thread)
@@ -382,42 +296,10 @@ class Catalog:
             self._log.retain(now_ms)
             self._files.remove(self._snapshots.pop(0).path)
 
-    # --- the image ----------------------------------------------------------------------------------------------
-
-    def topic(self, name: str) -> Topic | None:
-        return self._shard.topics.get(name)
-
-    def topic_by_id(self, topic_id: UUID) -> Topic | None:
-        return self._shard.topics_by_id.get(topic_id)
-
-    def topics(self) -> Iterable[Topic]:
-        return self._shard.topics.values()
-
-    def topic_configs(self, name: str) -> Mapping[str, str]:
-        """Returns the settings of a topic, without the broker's defaults."""
-        return self._shard.topic_configs(name)
-
-    def configs(self, resource_type: int, resource_name: str) -> Mapping[str, str]:
-        return self._shard.configs.get((resource_type, resource_name), {})
-
-    def configured_resources(self, resource_type: int) -> list[str]:
-        """Returns the names of the resources of a type that have settings."""
-        return sorted(name for kind, name in self._shard.configs if kind == resource_type)
-
-    def quotas(self) -> Mapping[Entity, Mapping[str, float]]:
-        """Returns all client quotas by entity."""
-        return self._shard.quotas
-
-    def users(self) -> Mapping[str, Mapping[int, Credential]]:
-        """Returns the SCRAM credentials: user → mechanism → credential."""
-        return self._shard.users
-
-    def features(self) -> Mapping[str, int]:
-        """Returns feature → level. Features at level 0 are absent."""
-        return self._shard.features
+    # --- appends ------------------------------------------------------------------------------------------------
 
     @property
-    def log_end_offset(self) -> int:
+    def end_offset(self) -> int:
         return self._log.log_end_offset
 
     @property
@@ -425,55 +307,10 @@ class Catalog:
         """The offset before which all records are synced."""
         return 0 if self._mark is None else self._mark.end_offset
 
-    def check_replicas(self, replicas: tuple[int, ...]) -> None:
-        """Raises KafkaError (INVALID_REPLICA_ASSIGNMENT) if these brokers cannot be the replicas of a partition."""
-        self._shard.check_replicas(replicas, len(replicas))
+    def append(self, packed: list[bytes], count: int) -> int:
+        """Appends one batch without a sync. Returns its first offset. Raises KafkaError.
 
-    # --- changes ------------------------------------------------------------------------------------------------
-
-    def apply(self, request: CatalogRequest) -> None:
-        """Writes and syncs the records of a request, then replays them. Raises KafkaError if the request is refused.
-
-        Only a start calls this, before it opens the logs of topics. The records may be several batches. After a crash,
-        each batch is complete or missing.
-        """
-        generated = result_of(self._shard.generate(request))
-        if not generated:
-            return
-        offset = self._log.log_end_offset
-        for start in range(0, len(generated), MAX_CHANGE_RECORDS):
-            some = generated[start : start + MAX_CHANGE_RECORDS]
-            packed = [part for number, record in enumerate(some) for part in _packed(record, number)]
-            self._append(packed, len(some))
-        self._log.flush()
-        self._move_mark()
-        for step, record in enumerate(generated):
-            self._shard.apply(offset + step, record)
-        self.check_snapshot()
-
-    def change(self, *, max_records: int | None = MAX_CHANGE_RECORDS) -> Change:
-        """Returns a new change for one request. Only one change may be in progress (``broker/metadata/controller``)."""
-        return Change(self._shard, self._write, max_records)
-
-    def _write(self, packed: list[bytes], count: int) -> int:
-        """Appends and syncs one batch. Returns its first offset. Raises KafkaError."""
-        offset = self._append(packed, count)
-        try:
-            self._log.flush()
-        except KafkaError:
-            if self._log.offline is None:  # the change is refused, so the next start must not find its records
-                self._log.truncate_to(offset, self._now_ms())
-            raise
-        self._move_mark()
-        self.check_snapshot()
-        return offset
-
-    def report_failures_to(self, failures: WriteFailures) -> None:
-        """Sets the owner of failed writes, which tries them again."""
-        self._failures = self._log.failures = failures
-
-    def _append(self, packed: list[bytes], count: int) -> int:
-        """Appends one batch. Nothing else writes to the log."""
+        Nothing else writes to the log."""
         now_ms = self._now_ms()
         batch = seal_batch(packed, count, now_ms=now_ms)
         info = self._log.append(batch, now_ms=now_ms, leader_epoch=0, origin="coordinator")
@@ -481,17 +318,24 @@ class Catalog:
         self._written_ms = now_ms
         return info.base_offset
 
-    def initial_delta(self) -> Delta:
-        """Returns the delta from an empty catalogue to the whole image."""
-        return Delta.of(self._shard)
+    def sync(self) -> None:
+        """Syncs the whole log. A thread may call it. Raises KafkaError."""
+        self._log.flush_closed(self._log.log_end_offset)
 
-    def on_metadata_update(self, delta: Delta, image: CatalogImage) -> Steps[None]:
-        """Shows the new topics and partitions to requests. All other changes are visible since their replay."""
-        if delta.is_initial:
-            return
-        for topic in delta.new_topics:
-            self._shard.publish(topic)
-            yield None
+    def note_synced(self) -> None:
+        """Moves the mark after a sync, and makes a snapshot due if it is time."""
+        self._move_mark()
+        self.check_snapshot()
+
+    def cancel(self, offset: int) -> None:
+        """Removes the records from ``offset`` on after a failed sync: the change is refused, so the next start must not
+        find them. Raises KafkaError."""
+        if self._log.offline is None:
+            self._log.truncate_to(offset, self._now_ms())
+
+    def report_failures_to(self, failures: WriteFailures) -> None:
+        """Sets the owner of failed writes, which tries them again."""
+        self._failures = self._log.failures = failures
 
     def close(self) -> None:
         self._log.close()
@@ -510,12 +354,7 @@ def damaged(fault: MetadataFault, files: Files) -> DamagedMetadata:
     return DamagedMetadata(f"{fault}; {affected(data_dir, files)}; {REMEDY.format(data_dir)}", fault)
 
 
-def _packed(record: MetadataRecord, number: int) -> list[bytes]:
-    """Packs a record. ``number`` is its number in the batch."""
-    return pack_record(KeylessRecord(records.encode(record)), number)
-
-
-def _load_snapshot(path: Path, names: list[str], shard: CatalogShard, files: Files) -> list[MetadataSnapshot]:
+def _load_snapshot(path: Path, names: list[str], replay: Replay, files: Files) -> list[MetadataSnapshot]:
     """Replays the newest complete snapshot. Returns it and the earlier ones by ascending offset."""
     rows = metadata_snapshot.find(path, names)
     if any(epoch != metadata_snapshot.EPOCH for _, epoch, _ in rows):
@@ -529,7 +368,7 @@ def _load_snapshot(path: Path, names: list[str], shard: CatalogShard, files: Fil
         elif (read := metadata_snapshot.read(file, files)) is not None:
             timestamp_ms, values = read
             for value in values:
-                shard.replay(-1, value)
+                replay(-1, value)
         else:
             _logger.error(
                 "the snapshot %s is damaged and is not used; `odradek metadata repair --data-dir %s` replaces it",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from odradek.broker.metadata.log import Catalog
+from odradek.broker.metadata.catalog import Catalog
+from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.settings import protection as config_protection
 from odradek.broker.settings.keys import UnknownConfig, find_broker_key
 from odradek.catalog.shard import BROKER, AlterConfigs
@@ -14,22 +15,22 @@ from odradek.core.errors import ConfigError
 log = logging.getLogger("odradek.broker")
 
 
-def delete(catalog: Catalog, node_id: int, names: Sequence[str]) -> None:
+def delete(stored: StoredCatalog, node_id: int, names: Sequence[str]) -> None:
     """Resets settings, as AlterConfigs would. Raises ConfigError for an unknown name, and KafkaError.
 
     This helps if a setting keeps all clients out, for example ``max.connections.per.ip.overrides``.
     """
-    stored = {resource: catalog.configs(BROKER, resource) for resource in (str(node_id), "")}
+    texts_of = {resource: stored.image.configs(BROKER, resource) for resource in (str(node_id), "")}
     for name in names:
         try:
-            if not any(name in texts for texts in stored.values()):
+            if not any(name in texts for texts in texts_of.values()):
                 find_broker_key(name)
         except UnknownConfig as error:
             raise ConfigError(error.with_hint()) from None
-    for resource, texts in stored.items():
+    for resource, texts in texts_of.items():
         changes = dict.fromkeys(name for name in names if name in texts)
         if changes:
-            catalog.apply(AlterConfigs(BROKER, resource, changes))
+            stored.apply(AlterConfigs(BROKER, resource, changes))
             log.warning("deleted dynamic settings of %s: %s", _owner(resource), ", ".join(changes))
 
 

@@ -19,7 +19,8 @@ from uuid import UUID
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.metadata.check import METADATA_PARTITION, has_content
 from odradek.broker.metadata.log import DIRECTORY as METADATA_DIRECTORY
-from odradek.broker.metadata.log import Catalog, DamagedMetadata, MetadataConfig
+from odradek.broker.metadata.log import DamagedMetadata, MetadataConfig, MetadataLog
+from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata.stray_logs import (
     DELETE_SUFFIX,
     PARTITION_DIRECTORY,
@@ -89,7 +90,7 @@ class LogDirectory:
         self.on_opened: Callable[[Partition], object] = lambda partition: None  # after a first failure
         self._lock: Lock | None = None
         self._offsets = OffsetCheckpoints(path, self._files)
-        self._catalog: Catalog | None = None
+        self._metadata_log: MetadataLog | None = None
 
     @property
     def files(self) -> Files:
@@ -164,10 +165,10 @@ class LogDirectory:
 
     # --- start --------------------------------------------------------------------------------------------------
 
-    def open_catalog(self, config: MetadataConfig | None = None) -> Catalog:
+    def open_catalog(self, config: MetadataConfig | None = None) -> StoredCatalog:
         """Reads the catalogue. Raises StorageError."""
         try:
-            catalog = Catalog.open(
+            catalog = StoredCatalog.open(
                 self.path,
                 clean=self.clean,
                 node_id=self.node_id,
@@ -181,8 +182,8 @@ class LogDirectory:
             raise
         except (KafkaError, StorageError, OSError, ValueError) as error:
             raise StorageError(f"{self.path / METADATA_DIRECTORY} cannot be read: {error}") from error
-        catalog.report_failures_to(self.failures)
-        self._catalog = catalog
+        catalog.log.report_failures_to(self.failures)
+        self._metadata_log = catalog.log
         return catalog
 
     def begin_recovery(self, image: CatalogImage) -> dict[str, UUID | None]:
@@ -300,8 +301,8 @@ class LogDirectory:
         if is_there or self._is_missed(name) or (self.clean and name in self._offsets.points):
             return
         # The logs of a topic are made in order. So a later one, or a later change, shows that this one was made.
-        catalog = None if self.clean or has_later else self._catalog
-        if catalog is not None and topic.id in catalog.newest_topics():
+        metadata = None if self.clean or has_later else self._metadata_log
+        if metadata is not None and topic.id in metadata.newest_topics():
             log.warning("%s: its directory is missing, and is made now: a crash has probably interrupted that", name)
             return
         log.error(
@@ -517,8 +518,8 @@ class LogDirectory:
         start needs them as witnesses."""
         noted = self._offsets.points
         points = {name: noted[name] for name in self._offline() if name in noted}
-        if self._catalog is not None:
-            points[METADATA_PARTITION] = self._catalog.synced_end
+        if self._metadata_log is not None:
+            points[METADATA_PARTITION] = self._metadata_log.synced_end
         return points
 
     def close(self, *, whole: bool = True) -> None:

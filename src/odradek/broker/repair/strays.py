@@ -12,8 +12,9 @@ from uuid import UUID
 
 from odradek.batches.header import scan
 from odradek.broker.metadata import mark as metadata_mark
+from odradek.broker.metadata.change import Change
 from odradek.broker.metadata.check import METADATA_PARTITION
-from odradek.broker.metadata.log import Catalog
+from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata.stray_logs import (
     METADATA_DIRECTORY,
     STRAY_DIRECTORY,
@@ -131,9 +132,10 @@ def _chosen(strays: list[StrayLog], name: str) -> list[StrayLog]:
 class _TopicRestore:
     """The return of the directories of one topic."""
 
-    def __init__(self, directory: LogDirectory, catalog: Catalog, strays: list[StrayLog], name: str) -> None:
+    def __init__(self, directory: LogDirectory, catalog: StoredCatalog, strays: list[StrayLog], name: str) -> None:
         self._directory = directory
-        self._catalog = catalog
+        self._stored = catalog
+        self._catalog = catalog.image
         self._strays = strays
         self._name = name
         self._files = directory.files
@@ -159,13 +161,13 @@ class _TopicRestore:
         count = max(stray.partition for stray in self._strays) + 1
         request = CreateTopic(self._name, topic_id, count, 1, configs=self._configs())
         if present is None:
-            self._catalog.change().check(request)
+            Change(self._catalog.shard).check(request)
         # A start after a crash recovers all logs, and so those that nothing has recovered since they were set aside.
         checkpoints.remove_clean_shutdown(self._data_dir, self._files)
         if present is not None:
             lines.append(self._replace(present))
         self._move_back()
-        self._catalog.apply(request)
+        self._stored.apply(request)
         for stray in self._strays:  # until now, this file shows a start that a crash has interrupted the restoration
             self._files.remove(self._data_dir / f"{self._name}-{stray.partition}" / checkpoints.LOG_START)
         missing = count - len(self._strays)
@@ -189,7 +191,7 @@ class _TopicRestore:
         names = [f"{present.name}-{index}" for index in range(present.partition_count)]
         existing = [name for name in names if self._files.exists(self._data_dir / name)]
         moved = list(set_aside(self._data_dir, self._files, existing, starts))
-        self._catalog.apply(DeleteTopic(present.id))
+        self._stored.apply(DeleteTopic(present.id))
         return f"the topic {present.name} that was there is set aside: {', '.join(moved) or 'it had no directory'}"
 
     def _move_back(self) -> None:

@@ -1,0 +1,129 @@
+"""The catalogue as requests read it: the image of the committed and published records.
+
+The loader applies committed records to it (``metadata/loader``). Nothing else changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from odradek.broker.loop.scheduler import Steps
+from odradek.catalog import records
+from odradek.catalog.delta import Delta
+from odradek.catalog.records import MetadataRecord, TopicId
+from odradek.catalog.shard import CatalogShard, Entity, Topic
+from odradek.core.credential import Credential
+
+if TYPE_CHECKING:
+    from odradek.broker.metadata.image import CatalogImage
+
+
+class Catalog:
+    """The state machine's committed state. Readers see it as ``CatalogImage``, without the methods that change it."""
+
+    def __init__(self, shard: CatalogShard) -> None:
+        self.shard = shard
+        self._end = 0
+        self._removed: dict[TopicId, str] = {}
+        self._read_removed: Callable[[], dict[TopicId, str]] | None = None
+
+    # --- committed records --------------------------------------------------------------------------------------
+
+    def replay(self, offset: int, value: bytes) -> None:
+        """Applies a record of the log, or with offset -1 of a snapshot, before the first publication.
+
+        Raises ValueError."""
+        removed = records.removed_topic(value)
+        if removed is not None and (topic := self.shard.topics_by_id.get(UUID(bytes=removed))) is not None:
+            self._removed[topic.id] = topic.name
+        self.shard.replay(offset, value)
+        self._end = max(self._end, offset + 1)
+
+    def begin_at(self, end_offset: int, read_removed: Callable[[], dict[TopicId, str]]) -> None:
+        """Ends the replay. ``end_offset``: the end of the log. ``read_removed``: reads the names of the removed topics
+        in the whole log, by id; raises OSError."""
+        self._end, self._read_removed = end_offset, read_removed
+
+    def apply(self, offset: int, changes: Sequence[MetadataRecord]) -> None:
+        """Applies committed records at once, before the first publication. Raises ValueError."""
+        for step, record in enumerate(changes):
+            self.shard.apply(offset + step, record)
+        self._end = offset + len(changes)
+
+    def commit(self, offset: int, changes: Sequence[MetadataRecord]) -> Steps[Delta]:
+        """Applies committed records, one by one. Returns their changes.
+
+        Requests see new topics and partitions only after they are published.
+        """
+        delta = Delta(self.shard)
+        for step, record in enumerate(changes):
+            delta.replay(offset + step, record)
+            yield None
+        self._end = offset + len(changes)
+        return delta
+
+    def initial_delta(self) -> Delta:
+        """Returns the delta from an empty catalogue to the whole image."""
+        return Delta.of(self.shard)
+
+    def on_metadata_update(self, delta: Delta, image: CatalogImage) -> Steps[None]:
+        """Shows the new topics and partitions to requests. All other changes are visible since their replay."""
+        if delta.is_initial:
+            return
+        for topic in delta.new_topics:
+            self.shard.publish(topic)
+            yield None
+
+    # --- the image ----------------------------------------------------------------------------------------------
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset after the newest committed record. It grows with each change."""
+        return self._end
+
+    def removed_topic(self, topic_id: UUID) -> str | None:
+        """Returns the name of a topic that a record of the log has removed. Only for the time of a start.
+
+        The log before the newest snapshot is read at the first call for another topic. Raises OSError."""
+        if topic_id not in self._removed and self._read_removed is not None:
+            read, self._read_removed = self._read_removed, None
+            self._removed = read()
+        return self._removed.get(topic_id)
+
+    def topic(self, name: str) -> Topic | None:
+        return self.shard.topics.get(name)
+
+    def topic_by_id(self, topic_id: UUID) -> Topic | None:
+        return self.shard.topics_by_id.get(topic_id)
+
+    def topics(self) -> Iterable[Topic]:
+        return self.shard.topics.values()
+
+    def topic_configs(self, name: str) -> Mapping[str, str]:
+        """Returns the settings of a topic, without the broker's defaults."""
+        return self.shard.topic_configs(name)
+
+    def configs(self, resource_type: int, resource_name: str) -> Mapping[str, str]:
+        return self.shard.configs.get((resource_type, resource_name), {})
+
+    def configured_resources(self, resource_type: int) -> list[str]:
+        """Returns the names of the resources of a type that have settings."""
+        return sorted(name for kind, name in self.shard.configs if kind == resource_type)
+
+    def quotas(self) -> Mapping[Entity, Mapping[str, float]]:
+        """Returns all client quotas by entity."""
+        return self.shard.quotas
+
+    def users(self) -> Mapping[str, Mapping[int, Credential]]:
+        """Returns the SCRAM credentials: user → mechanism → credential."""
+        return self.shard.users
+
+    def features(self) -> Mapping[str, int]:
+        """Returns feature → level. Features at level 0 are absent."""
+        return self.shard.features
+
+    def check_replicas(self, replicas: tuple[int, ...]) -> None:
+        """Raises KafkaError (INVALID_REPLICA_ASSIGNMENT) if these brokers cannot be the replicas of a partition."""
+        self.shard.check_replicas(replicas, len(replicas))

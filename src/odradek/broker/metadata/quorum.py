@@ -1,0 +1,104 @@
+"""The quorum of the metadata log: it commits the records that the controller generates.
+
+A write has two steps: the records are appended, then they are committed. Nothing applies them before. A lone broker
+commits when its log is synced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from odradek.core.deferred import Deferred
+from odradek.core.errors import KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.metadata.log import MetadataLog
+
+InThread = Callable[[Callable[[], None]], Deferred[BaseException | None]]
+
+
+class MetadataQuorum(Protocol):
+    """Commits batches of records, one at a time: the controller appends no batch before the former one is committed."""
+
+    @property
+    def committed_offset(self) -> int:
+        """The offset after the newest committed record."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the leader of the log."""
+
+    @property
+    def leader(self) -> int:
+        """The node that may append, or -1."""
+
+    def append(self, packed: list[bytes], count: int) -> Deferred[int | KafkaError]:
+        """Appends a batch. The promise has its first offset when it is committed, or the error of a refused batch."""
+
+
+class LoneQuorum:
+    """The quorum of a broker that is alone: a batch is committed when the log is synced.
+
+    The sync runs in a thread, so that the loop serves clients meanwhile; inside ``at_once`` it runs in the call.
+    """
+
+    def __init__(self, log: MetadataLog, node_id: int, in_thread: InThread) -> None:
+        self._log = log
+        self._in_thread = in_thread
+        self._is_at_once = False
+        self.leader = node_id
+        self.epoch = 0
+        self.is_syncing = False
+
+    @property
+    def committed_offset(self) -> int:
+        return self._log.synced_end
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """For the start, and for the program that owns the broker: appends are committed in the call."""
+        before, self._is_at_once = self._is_at_once, True
+        try:
+            yield
+        finally:
+            self._is_at_once = before
+
+    def append(self, packed: list[bytes], count: int) -> Deferred[int | KafkaError]:
+        """Raises RuntimeError if another batch is not committed yet."""
+        if self.is_syncing:
+            raise RuntimeError("the former batch of the metadata log is not committed yet")
+        try:
+            offset = self._log.append(packed, count)
+        except KafkaError as error:
+            return Deferred.of(error)
+        promise: Deferred[int | KafkaError] = Deferred()
+        self.is_syncing = True
+        if self._is_at_once:
+            self._end_sync(promise, offset, _failure_of(self._log.sync))
+        else:
+            self._in_thread(self._log.sync).then(lambda failure: self._end_sync(promise, offset, failure))
+        return promise
+
+    def _end_sync(self, promise: Deferred[int | KafkaError], offset: int, failure: BaseException | None) -> None:
+        self.is_syncing = False
+        if failure is None:
+            self._log.note_synced()
+            promise.resolve(offset)
+            return
+        if not isinstance(failure, KafkaError):
+            raise failure
+        try:
+            self._log.cancel(offset)
+        except KafkaError as error:
+            failure = error
+        promise.resolve(failure)
+
+
+def _failure_of(job: Callable[[], None]) -> BaseException | None:
+    try:
+        job()
+    except KafkaError as error:
+        return error
+    return None

@@ -1,0 +1,70 @@
+"""The catalogue of a data directory while no request is served: at the start of a broker, and in tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+from odradek.broker.metadata.catalog import Catalog
+from odradek.broker.metadata.change import MAX_CHANGE_RECORDS, packed
+from odradek.broker.metadata.log import MetadataConfig, MetadataLog
+from odradek.catalog.shard import CatalogRequest, CatalogShard
+from odradek.core.effects import result_of
+from odradek.storage.files import Files
+
+
+class StoredCatalog:
+    """The log of a catalogue, and the image of its records."""
+
+    def __init__(self, log: MetadataLog, image: Catalog) -> None:
+        self.log = log
+        self.image = image
+
+    @classmethod
+    def open(
+        cls,
+        data_dir: Path,
+        *,
+        clean: bool,
+        node_id: int,
+        directory_id: UUID,
+        now_ms: Callable[[], int],
+        files: Files,
+        config: MetadataConfig | None = None,
+        cluster_id: str = "",
+    ) -> StoredCatalog:
+        """Reads the catalogue. Raises the errors of ``MetadataLog.open``."""
+        image = Catalog(CatalogShard(lambda data: UUID(bytes=data), (node_id,), directory_id))
+        log = MetadataLog.open(
+            data_dir,
+            image.replay,
+            clean=clean,
+            node_id=node_id,
+            directory_id=directory_id,
+            now_ms=now_ms,
+            files=files,
+            config=config,
+            cluster_id=cluster_id,
+        )
+        image.begin_at(log.end_offset, log.read_removed)
+        return cls(log, image)
+
+    def apply(self, request: CatalogRequest) -> None:
+        """Writes and syncs the records of a request, then applies them. Raises KafkaError if the request is refused.
+
+        The records may be several batches. After a crash, each batch is complete or missing.
+        """
+        generated = result_of(self.image.shard.generate(request))
+        if not generated:
+            return
+        offset = self.log.end_offset
+        for start in range(0, len(generated), MAX_CHANGE_RECORDS):
+            some = generated[start : start + MAX_CHANGE_RECORDS]
+            self.log.append([part for number, record in enumerate(some) for part in packed(record, number)], len(some))
+        self.log.sync()
+        self.image.apply(offset, generated)
+        self.log.note_synced()
+
+    def close(self) -> None:
+        self.log.close()
