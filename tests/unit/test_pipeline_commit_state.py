@@ -35,8 +35,8 @@ def _checkpoint(tmp_path: Path) -> Any:
         (
             {},
             False,
-            "group g is not committed: GROUP_AUTHORIZATION_FAILED. Remove the cause: the output is complete, and the"
-            " next run commits.",
+            "group g is not committed: GROUP_AUTHORIZATION_FAILED: the user may not use group g. Allow the user Read on"
+            " group g: the output is complete, and the next run commits.",
             1,
         ),
         (

@@ -106,16 +106,16 @@ class MetadataLog:
         cls,
         data_dir: Path,
         replay: Replay,
+        owner: MetadataMark,
         *,
         clean: bool,
-        node_id: int,
-        directory_id: UUID,
         now_ms: Callable[[], int],
         files: Files,
         config: MetadataConfig | None = None,
-        cluster_id: str = "",
     ) -> MetadataLog:
         """Checks the log, then reads the newest complete snapshot and the log after it, and passes their records on.
+
+        ``owner``: the mark of this directory at any offset.
 
         An end that a crash has cut off is removed if it is behind the last synced record. Raises DamagedMetadata for
         any other fault; StorageError, KafkaError or ValueError if the log is not readable. Nothing is changed then.
@@ -137,7 +137,7 @@ class MetadataLog:
         log = _open_log(
             path, config, now_ms(), clean=clean, files=files, recovery_point=point, snapshot_end=snapshot_end
         )
-        own = MetadataMark(log.log_end_offset, str(node_id), cluster_id, metadata_mark.encode_id(directory_id))
+        own = owner._replace(end_offset=log.log_end_offset)
         opened = cls(log, now_ms, files, config, mark=own)
         opened._snapshots = [snapshot for snapshot in snapshots if snapshot.end_offset >= log.log_start_offset]
         opened._read_log(snapshot_end, replay)

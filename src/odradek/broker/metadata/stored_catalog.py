@@ -9,6 +9,7 @@ from uuid import UUID
 from odradek.broker.metadata.catalog import Catalog
 from odradek.broker.metadata.change import MAX_CHANGE_RECORDS, packed
 from odradek.broker.metadata.log import MetadataConfig, MetadataLog
+from odradek.broker.metadata.mark import MetadataMark, encode_id
 from odradek.catalog.shard import CatalogRequest, CatalogShard
 from odradek.core.effects import result_of
 from odradek.storage.files import Files
@@ -39,13 +40,11 @@ class StoredCatalog:
         log = MetadataLog.open(
             data_dir,
             image.replay,
+            MetadataMark(0, str(node_id), cluster_id, encode_id(directory_id)),
             clean=clean,
-            node_id=node_id,
-            directory_id=directory_id,
             now_ms=now_ms,
             files=files,
             config=config,
-            cluster_id=cluster_id,
         )
         image.begin_at(log.end_offset, log.read_removed)
         return cls(log, image)
