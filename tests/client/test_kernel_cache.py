@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 from support.caches import KERNELS
+from support.forks import odradek_command
 from support.programs import run_python
 
 import odradek
@@ -78,10 +81,17 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 
 def run_kernels(files: dict[str, Path]) -> list[str]:
-    """The lines of a process: the log, then the result and how many kernels of the highest file were compiled."""
+    """The lines of a process: the log, then the result and how many kernels of the highest file were compiled.
+
+    The process is a fork that has loaded numba, and none of the files."""
     folder = files["highest"].parent
-    program = f"import sys; sys.path.insert(0, {str(folder)!r})\n{PROGRAM}"
-    return run_python(program, NUMBA_CACHE_DIR="", PYTHONDONTWRITEBYTECODE="1").splitlines()
+    (folder / "program.py").write_text(f"import sys; sys.dont_write_bytecode = True\n{PROGRAM}")
+    line = [odradek_command()[0], "-m", "program"]
+    done = subprocess.run(
+        line, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": str(folder)}
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
 
 
 def test_a_kernel_is_compiled_again_when_another_file_changes(files: dict[str, Path]) -> None:
@@ -103,8 +113,9 @@ def test_every_kernel_is_found_by_the_next_process() -> None:
     program = "import logging; logging.basicConfig(level=logging.INFO)\n" + "\n".join(
         f"import {name}" for name in KERNELS
     )
-    run_python(program)
-    assert run_python(f"import sys; sys.stderr = sys.stdout\n{program}") == ""
+    program = f"import sys; sys.stderr = sys.stdout\n{program}"
+    if run_python(program) != "":  # nothing has compiled them before
+        assert run_python(program) == ""
 
 
 def test_numbas_own_cache_is_used_for_no_kernel() -> None:

@@ -208,7 +208,10 @@ def test_a_finite_run_whose_processes_get_a_signal_says_one_line(
     assert committed(admin, group) == ends(admin, topic)
 
 
-@pytest.mark.parametrize(("command", "sent"), [("ingest", signal.SIGINT), ("replay", signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("command", "sent"),
+    [pytest.param("ingest", signal.SIGINT, marks=pytest.mark.slow), ("replay", signal.SIGTERM)],  # each starts a Java
+)
 def test_a_finite_run_is_stopped_at_once(
     command: str, sent: signal.Signals, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:

@@ -174,6 +174,40 @@ def play(rounds: Rounds, spark: Any, seed: int, count: int) -> list[str]:
     return killed
 
 
+BEGUN = """
+import os, signal, sys
+from odradek.pipelines.table_state import begin_table
+from odradek.pipelines.tables import Table, Target, Values
+from odradek.pipelines.values import ValueFormat
+target = Target(sys.argv[1], values=Values(ValueFormat.JSON, "idd bigint"))
+table = Table(target, None)
+table._id = begin_table(table.location, target.shape(), table._has_records)
+if sys.argv[2] == "bound":
+    table.bind()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+"""What a run does to its table before its query starts. It needs no Spark."""
+
+
+@pytest.mark.parametrize("last", ["begun", "bound"])
+def test_the_schema_of_a_run_that_was_killed_before_its_query_may_be_corrected(
+    last: str, spark: Any, bootstrap: str, admin: Admin, topic: str, group: str, tmp_path: Path
+) -> None:
+    """The killed run leaves its record, its lock, and the description of an empty table."""
+    output = tmp_path / "table"
+    create_topic(bootstrap, topic, 1)
+    publish(bootstrap, topic, [b'{"id":1}'] * BATCH_RECORDS, partition=0)
+    killed = subprocess.run([sys.executable, "-c", BEGUN, str(output), last], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert "idd" in (output / "_odradek" / "table.json").read_text()
+    given: dict[str, Any] = {"topics": topic, "group": group, "output": output, "value_format": "json"}
+    ingest(bootstrap, **given, schema="id bigint", spark=spark)
+    assert record_ids(parquet(output)) == expected(admin, topic)
+    assert committed(admin, group) == ends(admin, topic) == checkpoint_end(output / "_odradek" / "checkpoint")
+    assert [field.name for field in parquet(output).schema.field("value").type] == ["id"]
+
+
+@pytest.mark.slow  # a Java of its own; the test above has the states of the table without it
 def test_after_a_killed_first_run_the_schema_may_be_corrected(
     own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path
 ) -> None:

@@ -83,7 +83,7 @@ class IdleGroup:
 
 @pytest.mark.claim(54, 88, 89, part=True)
 @pytest.mark.behaviour(14, 15, part=True)
-@pytest.mark.parametrize("days", [120, pytest.param(365, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("days", [60, pytest.param(365, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_an_idle_group_leaves_a_log_bounded_by_compaction(protocol: str, days: int) -> None:
     idle = IdleGroup(protocol)
