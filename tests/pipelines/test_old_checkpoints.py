@@ -20,7 +20,9 @@ from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.pipelines import adopt, ingest
 from odradek.pipelines.commit import logs
+from odradek.pipelines.filesystems import LocalLocation
 from odradek.pipelines.queries import QueryFailed
+from odradek.pipelines.table_state import check_checkpoint
 
 GOLDEN = Path(__file__).resolve().parent.parent / "data" / "golden_tables"
 READ = {"parquet": parquet, "delta": delta}
@@ -270,3 +272,16 @@ def test_a_second_table_of_a_group_names_its_start_and_the_first_table(
     again = ingest(bootstrap, topics=topic, group=group, output=tmp_path / "second", spark=spark)
     assert again.start is None
     assert committed(admin, group) == {tp: 25}
+
+
+def test_a_table_that_has_lost_its_description_says_so(tmp_path: Path) -> None:
+    """Before, the message said that the checkpoint belongs to another query."""
+    checkpoint = tmp_path / "t" / "_odradek" / "checkpoint"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "odradek-table").write_text("an id")
+    table = LocalLocation(tmp_path / "t")
+    with pytest.raises(ConfigError, match=r"has lost _odradek/table\.json, with which its checkpoint began: restore"):
+        check_checkpoint(LocalLocation(checkpoint), table, None, has_batches=False)
+    for id, place in (("another id", tmp_path / "t"), (None, tmp_path / "new")):
+        with pytest.raises(ConfigError, match="belongs to another query than the one for"):
+            check_checkpoint(LocalLocation(checkpoint), LocalLocation(place), id, has_batches=False)

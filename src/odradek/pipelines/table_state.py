@@ -124,6 +124,11 @@ def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None
     mark = checkpoint.read_text(_MARK)
     if mark is not None and mark.strip() == table_id:
         return
+    if mark is not None and table_id is None and checkpoint.uri.startswith(f"{table.uri.rstrip('/')}/"):
+        raise ConfigError(
+            f"{table.uri} has lost {STATE}/{_FILE}, with which its checkpoint began: restore this file, or read into "
+            "a new --output"
+        )
     if mark is not None or {"offsets", "metadata"} & set(checkpoint.children()):
         raise ConfigError(f"the checkpoint {checkpoint.uri} belongs to another query than the one for {table.uri}")
     if has_batches:
