@@ -174,6 +174,13 @@ def test_an_empty_or_invisible_text_is_named(more: tuple[str, str], says: str, c
     assert capsys.readouterr().err.startswith(f"odradek: {says}")
 
 
+def test_a_file_in_place_of_a_topic_is_named(bootstrap: str, capsys: Capture) -> None:
+    for command in (("consume", "./orders"), ("produce", "a b", "--file", __file__)):
+        assert run([*command, "-b", bootstrap]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"topic {command[1]}: a name has only letters" in line
+
+
 def test_a_table_is_adopted_from_named_brokers(capsys: Capture) -> None:
     assert run(["pipeline", "adopt", *VALID["pipeline adopt"], "-b", ""]) == 2
     assert "-b" in capsys.readouterr().err
@@ -184,6 +191,16 @@ def test_a_table_is_adopted_from_named_brokers(capsys: Capture) -> None:
     [
         (("consume", "t", *KAFKA, "--tail", "x"), "--tail 'x': expected a whole number (see odradek consume --help)"),
         (("consume", "t", *KAFKA, "--tail=0"), "--tail '0': expected a number of at least 1"),
+        (
+            ("consume", "t", *KAFKA, "--tail", "1.000"),
+            "--tail '1.000': expected a whole number (see odradek consume --help)",
+        ),
+        (
+            ("groups", "reset", "g", "--topic", "t", "--to-offset=1_000", *KAFKA),
+            "--to-offset '1_000': expected a whole number (see odradek groups reset --help)",
+        ),
+        (("topics", *KAFKA), "no such option -b: a command is missing before it: "),
+        (("groups", "describe", "--state", "--group", "g", *KAFKA), "--state: here, odradek groups state"),
         (("topics", "create", "t", *KAFKA, "--partitions", "0"), "--partitions '0': expected a number of at least 1"),
         (
             ("topics", "list", "-b", "http://localhost:9092"),

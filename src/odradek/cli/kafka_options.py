@@ -9,6 +9,7 @@ _FORMS = {
     "--reset-offsets": "odradek groups reset",
     "--offsets": "odradek groups describe shows the offsets",
     "--members": "odradek groups members",
+    "--state": "odradek groups state",
     "--bootstrap-servers": "-b HOST:PORT",
     "--broker-list": "-b HOST:PORT",
     "--consumer.config": "--command-config FILE",

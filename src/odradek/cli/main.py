@@ -7,7 +7,6 @@ import errno
 import importlib
 import logging
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -270,7 +269,10 @@ def _end_of_command(given: list[str]) -> _End:
 
         prepare()
     try:
-        code = typer.main.get_command(app).main(args=given, prog_name="odradek", standalone_mode=False)
+        command = typer.main.get_command(app)
+        if any("." in word or "_" in word for word in given) and (refused := _odd_number(command, given)):
+            return _End(refused, at_once=False)
+        code = command.main(args=given, prog_name="odradek", standalone_mode=False)
         print(end="", flush=True)  # flushed here, where a closed pipe is handled
     except (Exception, KeyboardInterrupt) as error:
         code = _report(error, given)
@@ -281,6 +283,17 @@ def _end_of_command(given: list[str]) -> _End:
         return _End(error.code, at_once=True)
     code = code if isinstance(code, int) else 0
     return _End(code, at_once=code == EXIT_INTERRUPTED)
+
+
+def _odd_number(command: object, given: Sequence[str]) -> int:
+    """Prints a line for a whole number that the parser would misread, and returns the exit code; 0 without one."""
+    from odradek.cli import terminal
+    from odradek.cli.usage_errors import odd_number
+
+    line = odd_number(command, given)
+    if line:
+        terminal.error_line(line)
+    return terminal.EXIT_BAD_INPUT if line else 0
 
 
 def _report(error: BaseException, given: Sequence[str]) -> int:
@@ -307,7 +320,7 @@ def _report(error: BaseException, given: Sequence[str]) -> int:
             terminal.error_line(f"{where}{error.strerror}")
             return terminal.EXIT_FAILED
         case OdradekError():
-            terminal.error_line(re.sub(r"check bootstrap_servers$", "check -b", str(error)))
+            terminal.error_line(terminal.with_remedy(error))
             return terminal.exit_code_of(error)
         case ModuleNotFoundError() if extra := extra_of(error.name or ""):
             terminal.error_line(f"this command needs {error.name}: pip install 'odradek[{extra}]'")

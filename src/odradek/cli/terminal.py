@@ -12,6 +12,7 @@ show them as escapes (``core.printable``), except in data for a file or a pipe.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -68,6 +69,14 @@ def exit_code_of(error: OdradekError) -> int:
 def error_line(message: str) -> None:
     """Prints ``odradek: message`` to stderr as one line."""
     print("odradek: " + printable(" ".join(message.split())), file=sys.stderr, flush=True)
+
+
+def with_remedy(error: OdradekError) -> str:
+    """Returns an error's text, and for an invalid topic name of a broker without a reason what a name may have."""
+    text = re.sub(r"check bootstrap_servers$", "check -b", str(error))
+    if isinstance(error, KafkaError) and error.code is ErrorCode.invalid_topic_exception and text.count(":") < 2:
+        text += ": a name has only letters, digits, '.', '_' and '-'; a file is given with an option"
+    return text
 
 
 @contextmanager

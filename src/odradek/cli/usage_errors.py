@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from typer import Context
+
 _INPUT = "Input should be "
 _EXPECTED = (
     (re.compile(r"a valid integer"), "a whole number"),
@@ -17,6 +19,7 @@ _EXPECTED = (
 )
 """Texts of a failed check of a value, and what was expected in plain words."""
 _HELP = "--help"
+_ODD_NUMBER = re.compile(r"[+-]?\d+[._][\d._]*")
 
 
 def usage_line(error: Any, given: Sequence[str]) -> str:
@@ -29,7 +32,10 @@ def usage_line(error: Any, given: Sequence[str]) -> str:
 
         known = [option for param in context.command.params for option in param.opts] if context else []
         commands = context.command.list_commands(context) if hasattr(context.command, "list_commands") else ()
-        return f"no such option {name}{other_form(name, commands) or nearest(name, [*known, _HELP])}"
+        form = other_form(name, commands) or nearest(name, [*known, _HELP])
+        if not form and commands:
+            form = f": a command is missing before it: {', '.join(commands)}"
+        return f"no such option {name}{form}"
     where = f" (see {context.command_path} --help)" if context else ""
     message = str(getattr(error, "message", ""))
     param = getattr(error, "param", None)
@@ -38,6 +44,24 @@ def usage_line(error: Any, given: Sequence[str]) -> str:
         return f"{option}{value}: expected {_expected(message.removeprefix(_INPUT))}{where}"
     text = str(error.format_message()).rstrip(".")
     return text[:1].lower() + text[1:] + where
+
+
+def odd_number(command: Any, given: Sequence[str]) -> str:
+    """Returns the error line of a whole number with a point or a line below, such as ``1.000``; empty without one.
+
+    typer's parser takes ``1.000`` for 1, where half of Europe writes a thousand."""
+    path = ["odradek"]
+    for word in given:
+        if not hasattr(command, "get_command") or (found := command.get_command(Context(command), word)) is None:
+            break
+        command, path = found, [*path, word]
+    for param in command.params:
+        if getattr(getattr(param, "type_descriptor", None), "annotation", None) is not int:
+            continue
+        option, value = _option(param.opts, given)
+        if _ODD_NUMBER.fullmatch(value.strip().strip("'")):
+            return f"{option}{value}: expected a whole number (see {' '.join(path)} --help)"
+    return ""
 
 
 def _option(names: Sequence[str], given: Sequence[str]) -> tuple[str, str]:
