@@ -13,10 +13,11 @@ from odradek.broker.loop.scheduler import finish
 from odradek.broker.metadata.change import Change
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.log import DIRECTORY, DamagedMetadata
+from odradek.broker.metadata.lone_broker import BeginEpochs
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.publishers import PartitionLogs
 from odradek.broker.settings.config import BrokerConfig
-from odradek.catalog.shard import BeginEpochs, CreateTopic
+from odradek.catalog.shard import CreateTopic
 from odradek.cli.main import run
 from odradek.core.errors import StorageError
 

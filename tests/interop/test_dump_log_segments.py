@@ -19,6 +19,7 @@ from odradek.batches.encode import encode_batch
 from odradek.batches.rows import iter_records
 from odradek.broker.loop.scheduler import finish
 from odradek.broker.metadata.log import DIRECTORY
+from odradek.broker.metadata.lone_broker import BeginEpochs
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential
 from odradek.catalog.shard import (
@@ -26,7 +27,6 @@ from odradek.catalog.shard import (
     AllocateProducerIds,
     AlterClientQuotas,
     AlterConfigs,
-    BeginEpochs,
     CreateTopic,
     DeleteTopic,
 )

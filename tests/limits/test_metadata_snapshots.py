@@ -30,6 +30,7 @@ from odradek.broker.loop.scheduler import Steps, finish
 from odradek.broker.metadata import log as metadata_log
 from odradek.broker.metadata import snapshot as metadata_snapshot
 from odradek.broker.metadata.log import DIRECTORY, MetadataConfig
+from odradek.broker.metadata.lone_broker import BeginEpochs, RaiseEpochs
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.server import BrokerServer
 from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential
@@ -40,13 +41,11 @@ from odradek.catalog.shard import (
     AllocateProducerIds,
     AlterClientQuotas,
     AlterConfigs,
-    BeginEpochs,
     CatalogRequest,
     CatalogShard,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
-    RaiseEpochs,
 )
 from odradek.core.credential import Credential
 from odradek.core.deferred import Deferred

@@ -13,7 +13,9 @@ from unittest.mock import patch
 from odradek.coordinator.driver import Driver
 from odradek.coordinator.loader import Loader
 from odradek.coordinator.replies import resolve
-from odradek.core.effects import Result, SetTimer
+from odradek.coordinator.runtime import Runtime
+from odradek.coordinator.unreplicated import UnreplicatedWrites
+from odradek.core.effects import Result, SetTimer, SimpleRecord
 from odradek.core.errors import ErrorCode
 from odradek.groups import assignors, kip848_protocol, offsets
 from odradek.groups.classic import ClassicGroup
@@ -117,12 +119,69 @@ def _old_assignments_kept(real: Any) -> Any:
 
 
 def _replies_before_replicas_have_it(real: Any) -> Any:
-    def release(self: Any) -> bool:
-        while self._uncommitted:
-            resolve(self._uncommitted.pop(0)[1])
-        return True
+    return lambda self, end_offset, entries, replies: resolve(replies)
 
-    return release
+
+def _writes_wait_for_ever(real: Any) -> Any:
+    return lambda self: None
+
+
+def _success_after_the_timeout(real: Any) -> Any:
+    """A write that was not replicated in time counts as written."""
+
+    def time_out(self: UnreplicatedWrites) -> None:
+        for write in self._writes:
+            resolve(write.replies)
+            write.replies = []
+        real(self)
+
+    return time_out
+
+
+def _reads_show_what_is_not_replicated(real: Any) -> Any:
+    return lambda self, request: ()
+
+
+def _heartbeats_wait_for_writes(real: Any) -> Any:
+    return lambda self, request: None
+
+
+def _refused_records_leave_changes(real: Any) -> Any:
+    return lambda self, now_ms, entries, error: Result()
+
+
+def _refused_records_are_replayed(real: Any) -> Any:
+    """The shard has the state of records that the log has refused."""
+
+    def append(self: Any, append: Any, replies: Any, undone: Any) -> Any:
+        offset = real(self, append, replies, undone)
+        if offset is None and undone is not None and self.error is ErrorCode.none:
+            for record in undone:
+                if isinstance(record, SimpleRecord):
+                    self.shard.replay(self._partition.log_end_offset, record)
+        return offset
+
+    return append
+
+
+def _late_loads_count(real: Any) -> Any:
+    def load(self: Any, index: int, partition: Any, leader_epoch: int) -> None:
+        real(self, index, partition, max(leader_epoch, self.epoch(index) + (index not in self._drivers)))
+
+    return load
+
+
+def _late_unloads_count(real: Any) -> Any:
+    return lambda self, index, leader_epoch=None: self._end_term(index)
+
+
+def _a_new_term_begins_with_an_empty_shard(real: Any) -> Any:
+    def load(self: Any, index: int, partition: Any, leader_epoch: int) -> None:
+        if leader_epoch > self.epoch(index):
+            self._end_term(index)
+        real(self, index, partition, leader_epoch)
+
+    return load
 
 
 def _replies_before_the_append(real: Any) -> Any:
@@ -259,7 +318,16 @@ BUGS: dict[str, Bug] = {
     "a share for two": _replacing(Membership, "handle_sync", _old_assignments_kept),
     "partitions of others are free": _replacing(Reconciliation, "step", _partitions_of_others_count_as_free),
     "no revocation is waited for": _replacing(Reconciliation, "_owns_any", _waits_for_no_revocation),
-    "replies before replication": _replacing(Driver, "release", _replies_before_replicas_have_it),
+    "replies before replication": _replacing(UnreplicatedWrites, "send", _replies_before_replicas_have_it),
+    "writes wait for ever": _replacing(UnreplicatedWrites, "time_out", _writes_wait_for_ever),
+    "success after the timeout": _replacing(UnreplicatedWrites, "time_out", _success_after_the_timeout),
+    "reads show what is not replicated": _replacing(GroupShard, "shown_to", _reads_show_what_is_not_replicated),
+    "heartbeats wait for writes": _replacing(GroupShard, "shown_to", _heartbeats_wait_for_writes),
+    "refused records leave changes": _replacing(GroupShard, "on_refused", _refused_records_leave_changes),
+    "refused records are replayed": _replacing(Driver, "_append", _refused_records_are_replayed),
+    "late loads count": _replacing(Runtime, "load", _late_loads_count),
+    "late unloads count": _replacing(Runtime, "unload", _late_unloads_count),
+    "a new term begins with an empty shard": _replacing(Runtime, "load", _a_new_term_begins_with_an_empty_shard),
     "replies before the append": _replacing(Driver, "_take", _replies_before_the_append),
     "subscribed topics expire": _replacing(ClassicGroup, "reads", _subscribed_topics_expire),
     "subscribed topics of 848 expire": _replacing(ConsumerGroup, "reads", _subscribed_topics_expire),

@@ -36,6 +36,7 @@ from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_group import MetadataImage
 from odradek.groups.messages import (
     DeleteGroups,
+    Heartbeat,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
@@ -261,6 +262,10 @@ class Coordinator:
         self.runtime: GroupRuntime | None = None
         self._process = Process(world)
         self._dirty: set[int] = set()
+        self._stuck: set[int] = set()
+        self._open: dict[int, tuple[Any, int]] = {}
+        """The unanswered requests with a limited time, by the number of their submission, and their times."""
+        self._submitted = 0
         self._errors = _Errors()
         world.checks.append(self.check)
 
@@ -305,6 +310,7 @@ class Coordinator:
         """kill -9. With ``loses_tail``, unreplicated records are lost."""
         self._process.kill()
         self.runtime = None
+        self._open.clear()
         self.world.note("broker", "crashes")
         for log in self.logs:
             log.crash()
@@ -326,6 +332,55 @@ class Coordinator:
             self.logs[index].replicate()
             self.epochs[index] += 1
             self.runtime.load(index, self.logs[index], self.epochs[index])
+
+    def send_late_news(self, index: int) -> None:
+        """Repeats loads and unloads of the present and earlier terms. They change nothing."""
+        runtime = self.runtime
+        if runtime is None:
+            return
+        driver, epoch = runtime._drivers.get(index), self.world.rng.randint(-1, self.epochs[index])
+        state, shard = (None, None) if driver is None else (driver.state, driver.shard)
+        self.world.note("broker", "gets late news of term {} of {}", epoch, index)
+        for _ in range(2):
+            runtime.load(index, self.logs[index], epoch)
+            runtime.unload(index, epoch)
+        same = runtime._drivers.get(index)
+        if same is not driver or (same is not None and (same.state, same.shard) != (state, shard)):
+            raise SimulationFailure(f"late news of term {epoch} changes partition {index}")
+
+    def elect_again(self, index: int) -> None:
+        """The broker leads the partition in a newer term, too. A loaded shard continues."""
+        runtime = self.runtime
+        if runtime is None or index not in runtime.partitions():
+            return
+        shard = runtime.shard(index)
+        self.epochs[index] += 1
+        self.world.note("broker", "leads {} in term {}, too", index, self.epochs[index])
+        runtime.load(index, self.logs[index], self.epochs[index])
+        if shard is not None and runtime.shard(index) is not shard:
+            raise SimulationFailure(f"the shard of partition {index} does not continue")
+
+    def refuse_appends(self, index: int, for_ms: int) -> None:
+        """The partition has too few replicas for some time."""
+        log = self.logs[index]
+        self.world.note("log", "{} refuses appends for {} ms", index, for_ms)
+        log.refuses_with = KafkaError(ErrorCode.not_enough_replicas, "a fault of the simulation")
+
+        def accept() -> None:
+            log.refuses_with = None
+
+        self.world.after(for_ms, accept)
+
+    def stop_replication(self, index: int, for_ms: int) -> None:
+        """The replicas of a partition get no records for some time."""
+        self.world.note("log", "{} is not replicated for {} ms", index, for_ms)
+        self._stuck.add(index)
+
+        def catch_up() -> None:
+            self._stuck.discard(index)
+            self._replicated(self.logs[index], self.logs[index].log_end_offset)
+
+        self.world.after(for_ms, catch_up)
 
     def compact(self, index: int) -> None:
         log = self.logs[index]
@@ -353,8 +408,13 @@ class Coordinator:
         settle = self._expect(index, request)
         shard = runtime.shard(index)
         promise: Deferred[Any] = Deferred()
+        self._submitted += 1
+        number = self._submitted
+        if isinstance(request, PlannedCommits | OffsetCommit | OffsetDelete | OffsetFetch | Heartbeat):
+            self._open[number] = request, self.world.now_ms
 
         def answered(reply: Any) -> None:
+            self._open.pop(number, None)
             if shard is not None:
                 shard.watch.on_answer(request, reply, self.logs[index].high_watermark)  # type: ignore[attr-defined]
             settle(reply)
@@ -410,7 +470,10 @@ class Coordinator:
         if self.runtime is not None:
             self.runtime.on_topics_changed([name])
             for log in self.logs:
-                certain = self.runtime.shard(log.index) is not None and log.fail_with is None and log.held_back is None
+                certain = (
+                    self.runtime.shard(log.index) is not None
+                    and log.fail_with is log.refuses_with is log.held_back is None
+                )
                 self.ledger.topic_deleted(log.index, name, certain=certain)
             self.runtime.on_topics_deleted([name])
 
@@ -438,7 +501,7 @@ class Coordinator:
             self.emptied_ms[group_id] = None if record.value.members else record.value.current_state_timestamp_ms
 
     def _replicated(self, log: WorldLog, end: int) -> None:
-        if log.high_watermark < end <= log.log_end_offset:
+        if log.index not in self._stuck and log.high_watermark < end <= log.log_end_offset:
             log.held_back = end
             if self.runtime is not None:
                 self.runtime.on_high_watermark(log.index)
@@ -465,7 +528,7 @@ class Coordinator:
 
     def on_topics_known(self, shard: WatchedShard) -> None:
         log = self.logs[self._index_of(shard)]
-        self.ledger.topics_known(log.index, self.topics.id_of, certain=log.fail_with is None and log.held_back is None)
+        self.ledger.topics_known(log.index, self.topics.id_of, certain=log.writes_surely)
 
     def on_expiry(self, shard: WatchedShard, now_ms: int, records: list[SimpleRecord]) -> None:
         """Checks that the offsets for which the shard writes tombstones are due."""
@@ -508,6 +571,10 @@ class Coordinator:
             record = self._errors.seen[0]
             error = None if record.exc_info is None else record.exc_info[1]
             raise SimulationFailure(f"logged: {record.getMessage()}: {error!r}") from error
+        for request, since_ms in self._open.values():
+            waited_ms = self.world.now_ms - since_ms
+            if waited_ms > (0 if isinstance(request, Heartbeat) else self.config.offsets_commit_timeout_ms):
+                raise SimulationFailure(f"{type(request).__name__} has waited for {waited_ms} ms")
         if not self._dirty or self.runtime is None:
             return
         for index in tuple(self._dirty):
@@ -536,6 +603,8 @@ class Coordinator:
                     raise SimulationFailure(text, key if isinstance(key, str) else key[0])
 
     def fail_next_append(self, index: int) -> None:
-        code = self.world.rng.choice([ErrorCode.kafka_storage_error, ErrorCode.not_enough_replicas])
+        code = self.world.rng.choice(
+            [ErrorCode.kafka_storage_error, ErrorCode.not_enough_replicas, ErrorCode.message_too_large]
+        )
         self.logs[index].fail_with = KafkaError(code, "a fault of the simulation")
         self.world.note("log", "{} fails its next append", index)

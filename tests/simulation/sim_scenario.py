@@ -53,6 +53,7 @@ FAULTS = (
     "admin",
     "lag",
     "jump",
+    "terms",
 )
 STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 RETENTION = ((20_000, 5_000), (60_000, 5_000), (60_000, 30_000), (HOUR_MS, 30_000), (168 * HOUR_MS, HOUR_MS))
@@ -91,6 +92,7 @@ class Scenario:
             consumer_session_timeout_ms=rng.choice([6_000, 12_000]),
             consumer_assignment_interval_ms=rng.choice([0, 1_000]),
             new_member_join_timeout_ms=rng.choice([10_000, 30_000]),
+            offsets_commit_timeout_ms=rng.choice([500, 5_000]),
         )
         self.network_faults = NetworkFaults()
         if "loss" in self.faults:
@@ -152,6 +154,8 @@ class Scenario:
             ("topics", self._change_topics, 3_000, 25_000),
             ("admin", self._administrate, 1_000, 10_000),
             ("jump", self._jump, 10_000, 60_000),
+            ("lag", self._stop_replication, 10_000, 40_000),
+            ("terms", self._send_news, 2_000, 15_000),
         ):
             if fault in self.faults:
                 self._often(what, low, high)
@@ -172,7 +176,7 @@ class Scenario:
                         # other is a topic change while a static leader was absent.
                         process.nudge()
         for log in self.coordinator.logs:
-            log.fail_with = None
+            log.fail_with = log.refuses_with = None
         world.note("world", "has no more faults")
         if self.coordinator.topics.topic("t0") is None:
             self.coordinator.put_topic("t0", 2)
@@ -343,8 +347,23 @@ class Scenario:
         self.coordinator.hand_over(index)
         self.world.after(self.world.between(1, 3_000), lambda: self.coordinator.take_over(index))
 
+    def _stop_replication(self) -> None:
+        index = self.world.rng.randrange(len(self.coordinator.logs))
+        self.coordinator.stop_replication(index, self.world.rng.choice([300, 2_000, 8_000]))
+
+    def _send_news(self) -> None:
+        index = self.world.rng.randrange(len(self.coordinator.logs))
+        if self.world.chance(0.7):
+            self.coordinator.send_late_news(index)
+        else:
+            self.coordinator.elect_again(index)
+
     def _fail_write(self) -> None:
-        self.coordinator.fail_next_append(self.world.rng.randrange(len(self.coordinator.logs)))
+        index = self.world.rng.randrange(len(self.coordinator.logs))
+        if self.world.chance(0.5):
+            self.coordinator.fail_next_append(index)
+        else:
+            self.coordinator.refuse_appends(index, self.world.rng.choice([100, 3_000, 15_000]))
 
     def _jump(self) -> None:
         """Sets the system time forward or back."""

@@ -27,8 +27,10 @@ from support.world import World
 
 
 class WorldLog(Partition):
-    """``fail_with`` is the error of the next append; ``files`` may be full. ``on_append(log, rows)`` is called with the
-    appended rows."""
+    """``fail_with`` is the error of the next append, ``refuses_with`` that of all appends; ``files`` may be full.
+
+    ``on_append(log, rows)`` is called with the appended rows.
+    """
 
     def __init__(
         self,
@@ -42,6 +44,7 @@ class WorldLog(Partition):
         self.world = world
         self.files = FullDisk()
         self.fail_with: KafkaError | None = None
+        self.refuses_with: KafkaError | None = None
         self._path = Path(f"/{topic}-{index}")
         self._settings = LogConfig(cleanup_policy=frozenset({"compact"}), delete_retention_ms=delete_retention_ms)
         self._on_append = on_append
@@ -65,6 +68,8 @@ class WorldLog(Partition):
         if self.fail_with is not None:
             error, self.fail_with = self.fail_with, None
             raise error
+        if self.refuses_with is not None:
+            raise self.refuses_with
 
     def append_marker(self, marker: EndTransactionMarker) -> Any:
         self._fail()
@@ -114,6 +119,11 @@ class WorldLog(Partition):
     @held_back.setter
     def held_back(self, value: int | None) -> None:
         self._held_back = self.log.high_watermark = value  # type: ignore[assignment]
+
+    @property
+    def writes_surely(self) -> bool:
+        """Whether the next records are appended and replicated at once, unless the disk is full."""
+        return self.fail_with is None and self.refuses_with is None and self.held_back is None
 
     def replicate(self) -> None:
         """The replicas have all records now."""

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from odradek.broker.metadata.lone_broker import BeginEpochs, RaiseEpochs
 from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential
 from odradek.catalog.delta import Delta
 from odradek.catalog.features import GROUP as GROUP_FEATURE
@@ -26,13 +27,11 @@ from odradek.catalog.shard import (
     AllocateProducerIds,
     AlterClientQuotas,
     AlterConfigs,
-    BeginEpochs,
     CatalogRequest,
     CatalogShard,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
-    RaiseEpochs,
 )
 from odradek.core.credential import Credential
 from odradek.core.effects import result_of

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.broker.metadata.lone_broker import BeginEpochs, RaiseEpochs
 from odradek.catalog import records
 from odradek.catalog.records import PartitionChangeRecord
 from odradek.catalog.shard import (
@@ -17,12 +18,10 @@ from odradek.catalog.shard import (
     AllocateProducerIds,
     AlterClientQuotas,
     AlterConfigs,
-    BeginEpochs,
     CatalogShard,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
-    RaiseEpochs,
     check_topic_name,
 )
 from odradek.core.effects import result_of

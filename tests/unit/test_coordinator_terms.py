@@ -9,7 +9,7 @@ import pytest
 from support.group_harness import GroupHarness, Pending
 from support.ledger import Await, Deposit, Ledger, Open, Total
 from support.world import Process, World
-from support.world_log import WorldLog
+from support.world_log import WorldLog, reload
 
 from odradek.coordinator.runtime import Runtime
 from odradek.coordinator.states import ERRORS, NEXT, CoordinatorState, next_state
@@ -247,6 +247,20 @@ def test_heartbeats_and_reads_do_not_wait_for_the_writes_of_other_groups(harness
     assert _fetch(harness, "g").reply.topics[0].partitions[0].committed_offset == 7
     described = harness.start(15, 5, groups=["g"], include_authorized_operations=False)
     assert described.reply.groups[0].group_state == "Stable"
+
+
+def test_after_a_load_reads_wait_for_the_loaded_records_and_heartbeats_do_not(harness: GroupHarness) -> None:
+    (member,) = harness.stable("g")
+    log = _hold_back(harness)
+    _commit(harness, "h", 1)
+    reload(harness.runtime, log)
+    harness.world.settle()
+    assert harness.heartbeat("g", member, 1) is OK
+    read = _fetch(harness, "g")
+    assert not read.answered
+    log.replicate()
+    harness.runtime.on_high_watermark(0)
+    assert read.answered
 
 
 def test_a_read_of_a_group_waits_for_the_commit_that_it_shows(harness: GroupHarness) -> None:

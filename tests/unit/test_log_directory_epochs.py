@@ -20,13 +20,14 @@ from odradek.broker.metadata.change import Change
 from odradek.broker.metadata.diagnosis import Diagnosis
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.log import DIRECTORY, DamagedMetadata
+from odradek.broker.metadata.lone_broker import BeginEpochs, RaiseEpochs
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.publishers import PartitionLogs
 from odradek.broker.repair.catalog import RepairPlan
 from odradek.broker.settings.config import BrokerConfig
-from odradek.catalog.shard import BeginEpochs, CatalogRequest, CreateTopic, RaiseEpochs
+from odradek.catalog.shard import CatalogRequest, CreateTopic
 from odradek.core.effects import SimpleRecord
 from odradek.storage.files import OsFiles
 

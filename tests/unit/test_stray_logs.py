@@ -15,6 +15,7 @@ from odradek.broker.metadata.check import METADATA_PARTITION
 from odradek.broker.metadata.diagnosis import Diagnosis
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.log import DIRECTORY, DamagedMetadata
+from odradek.broker.metadata.lone_broker import BeginEpochs
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata.stray_logs import STRAY_DIRECTORY, renamed
 from odradek.broker.partitions.log_directory import LogDirectory
@@ -22,7 +23,7 @@ from odradek.broker.publishers import PartitionLogs
 from odradek.broker.repair import strays as stray_restore
 from odradek.broker.repair.catalog import RepairPlan
 from odradek.broker.settings.config import BrokerConfig
-from odradek.catalog.shard import BeginEpochs, CatalogRequest, CreateTopic, DeleteTopic
+from odradek.catalog.shard import CatalogRequest, CreateTopic, DeleteTopic
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError, StorageError

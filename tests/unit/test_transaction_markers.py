@@ -15,6 +15,7 @@ from odradek.batches.encode import encode_batch
 from odradek.batches.rows import iter_records
 from odradek.broker.coordinators.transaction_markers import MAX_RETRY_MS, REFUSED_RETRY_MS, RETRY_MS, MarkerWriter
 from odradek.broker.coordinators.transaction_runtime import TransactionRuntime
+from odradek.broker.metadata.lone_broker import LocalOverdueMarkers
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
@@ -35,7 +36,8 @@ A, B, GROUP = ("a", 0), ("b", 0), (OFFSETS_TOPIC, 3)
 class Broker:
     """The parts of a broker that get markers, and a runtime with one partition of ``__transaction_state``."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_lone: bool = True) -> None:
+        self.is_lone = is_lone
         self.world = World()
         self.state_log = WorldLog(self.world, 0, topic=TRANSACTION_TOPIC)
         self.logs = {name: WorldLog(self.world, 0, topic=name) for name in ("a", "b")}
@@ -55,6 +57,7 @@ class Broker:
             new_producer_id=lambda: next(self._ids),
             version=lambda: 2,
             markers=MarkerWriter(self.catalog, self.partition, self.write_marker, lambda index: self.group_load),
+            overdue=LocalOverdueMarkers(self.partition) if self.is_lone else None,
         )
         self.runtime.partition_count = 1
         self.runtime.load(0, self.state_log, self.state_log.leader_epoch)
@@ -383,3 +386,13 @@ def test_a_transaction_without_a_decision_is_not_ended_by_a_refused_marker() -> 
     broker.logs["a"].append_marker(NEWER._replace(producer_epoch=1, coordinator_epoch=8))
     broker.world.advance(REFUSED_RETRY_MS)
     assert broker.state == "CompleteCommit"
+
+
+def test_without_the_rules_of_a_lone_broker_a_refused_marker_waits_for_ever_as_in_kafka() -> None:
+    broker = Broker(is_lone=False)
+    producer = broker.begun(A, B)
+    broker.logs["a"].append_marker(NEWER)
+    broker.send("a", ProducerIdentity(1000, 1))
+    broker.end(producer)
+    broker.world.advance(10 * TransactionConfig().max_timeout_ms)
+    assert (broker.state, len(broker.markers("a"))) == ("PrepareCommit", 1)

@@ -39,7 +39,7 @@ from odradek.broker.partitions.purgatory import Purgatory
 from odradek.broker.publishers import in_order
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.features import AT_FIRST, TRANSACTION
-from odradek.catalog.shard import BROKER, BeginEpochs, Topic
+from odradek.catalog.shard import BROKER, Topic
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError, StorageError
 from odradek.storage.descriptors import SHARED
@@ -82,6 +82,8 @@ class BrokerServer:
     ``listen`` is (host, port). Port 0 selects a free port, which ``address`` has after ``start``.
     ``delete_configs``: broker settings whose dynamic values ``start`` deletes.
     """
+
+    is_lone = True
 
     def __init__(
         self,
@@ -297,6 +299,8 @@ class BrokerServer:
 
     def begin_epochs(self) -> None:
         """Begins a new leader epoch for every partition, after an unclean stop. Raises StorageError."""
+        from odradek.broker.metadata.lone_broker import BeginEpochs
+
         with self._metadata_log_errors():
             self.stored_catalog.apply(BeginEpochs())
 

@@ -127,14 +127,12 @@ class AllocateProducerIds(NamedTuple):
     broker_id: int
 
 
-class BeginEpochs:
-    """Starts a new leader epoch in every partition and keeps the leader: a log may have lost records."""
+class OwnRecords:
+    """A request that makes its records itself: those of ``broker/metadata/lone_broker``."""
 
-
-class RaiseEpochs(NamedTuple):
-    """Sets the leader epochs of some partitions, by topic and index."""
-
-    epochs: Mapping[tuple[str, int], int]
+    def records(self, catalog: CatalogShard) -> list[MetadataRecord]:
+        """Returns the records, from the present state. Raises KafkaError."""
+        raise NotImplementedError
 
 
 CatalogRequest = (
@@ -146,8 +144,7 @@ CatalogRequest = (
     | AlterCredential
     | UpdateFeatures
     | AllocateProducerIds
-    | BeginEpochs
-    | RaiseEpochs
+    | OwnRecords
 )
 
 
@@ -230,14 +227,8 @@ class CatalogShard:
                 ]
             case AllocateProducerIds(broker_id):
                 generated = [ProducerIdsRecord(broker_id, -1, self.next_producer_id + PRODUCER_ID_BLOCK)]
-            case BeginEpochs():
-                generated = [
-                    PartitionChangeRecord(partition.partition_id, topic.id, partition.leader)
-                    for topic in self.topics.values()
-                    for partition in topic.partitions
-                ]
-            case RaiseEpochs(epochs):
-                generated = [self._raised(name, index, epoch) for (name, index), epoch in epochs.items()]
+            case OwnRecords():
+                generated = request.records(self)
         return generated
 
     def _create_topic(self, request: CreateTopic) -> RecordSteps:
@@ -246,7 +237,7 @@ class CatalogShard:
         generated: list[MetadataRecord] = [TopicRecord(request.name, request.topic_id)]
         generated += [ConfigRecord(TOPIC, request.name, name, value) for name, value in request.configs.items()]
         for index, assigned in enumerate(replicas):
-            generated.append(self._partition_record(request.topic_id, index, assigned))
+            generated.append(self.partition_record(request.topic_id, index, assigned))
             yield
         return generated
 
@@ -346,18 +337,11 @@ class CatalogShard:
         assigned = request.assignments or (self._placed(count + step, factor) for step in range(added))
         generated: list[MetadataRecord] = []
         for step, replicas in enumerate(assigned):
-            generated.append(self._partition_record(topic.id, count + step, replicas))
+            generated.append(self.partition_record(topic.id, count + step, replicas))
             yield
         return generated
 
-    def _raised(self, name: str, index: int, leader_epoch: int) -> PartitionRecord:
-        topic = self.topics.get(name)
-        if topic is None or not 0 <= index < topic.partition_count:
-            raise KafkaError(ErrorCode.unknown_topic_or_partition)
-        record = self._partition_record(topic.id, index, topic.partitions[index].replicas)
-        return record._replace(leader_epoch=leader_epoch)
-
-    def _partition_record(self, topic_id: TopicId, index: int, replicas: tuple[int, ...]) -> PartitionRecord:
+    def partition_record(self, topic_id: TopicId, index: int, replicas: tuple[int, ...]) -> PartitionRecord:
         directories = (self.directory,) * len(replicas)
         return PartitionRecord(index, topic_id, replicas, replicas, replicas[0], directories=directories)
 

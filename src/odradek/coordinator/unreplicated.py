@@ -33,10 +33,10 @@ class UnreplicatedWrite:
 
     def concerns(self, shard: CoordinatorShard, read: Collection[Hashable] | None) -> bool:
         """Returns whether the records change something that a reply shows."""
+        if read is not None and not read:
+            return False
         if self.entries is None or read is None:
             return True
-        if not read:
-            return False
         if self._changes is None:
             self._changes = frozenset(change for entry in self.entries for change in shard.changes_of(entry))
         return not self._changes.isdisjoint(read)

@@ -24,6 +24,8 @@ class CoordinatorBroker(Protocol):
     config: BrokerConfig
     clock: Clock
     producer_ids: ProducerIds
+    is_lone: bool
+    """Whether this broker is the only one, and so leads every partition for ever."""
 
     @property
     def catalog(self) -> CatalogImage: ...

@@ -1,4 +1,4 @@
-"""Writes the markers that end a transaction in its partitions.
+"""The markers that end a transaction in its partitions: their writer, and those of one decision that are missing.
 
 A partition of ``__consumer_offsets`` gets its marker through the group coordinator: only the group coordinator writes
 that log, and it has to make the offsets of the transaction visible. A partition that does not exist needs no marker.
@@ -9,16 +9,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
-from odradek.core.ids import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from odradek.core.ids import OFFSETS_TOPIC
 from odradek.core.pace import sorted_in_steps
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.transactions.messages import Markers, Partition
 
 if TYPE_CHECKING:
+    from odradek.broker.coordinators.remote_calls import WriteMarkers
     from odradek.broker.metadata.image import CatalogImage
     from odradek.broker.partitions.partition import Partition as LocalPartition
 
@@ -46,7 +47,8 @@ _NOT_LOADED = (
 
 
 class MarkerWriter:
-    """Writes single markers. ``write_offsets_marker`` writes one into a partition of ``__consumer_offsets``.
+    """The ``WriteMarkers`` of a broker that leads all partitions. ``write_offsets_marker`` writes a marker into a
+    partition of ``__consumer_offsets``.
 
     ``load_of_groups`` returns a promise that is resolved when such a partition is loaded, or None if no load is in
     progress.
@@ -67,29 +69,10 @@ class MarkerWriter:
         self._write_offsets_marker = write_offsets_marker
         self._load_of_groups = load_of_groups
 
-    def coordinator_epoch(self, index: int) -> int:
-        """Returns the leader epoch of a partition of ``__transaction_state``."""
-        partition = self._partition(TRANSACTION_TOPIC, index)
-        return -1 if partition is None else partition.leader_epoch
-
     def exists(self, partition: Partition) -> bool:
         topic, index = partition
         found = self._catalog.topic(topic)
         return found is not None and index < found.partition_count
-
-    def needs_marker(self, partition: Partition, marker: EndTransactionMarker) -> bool:
-        """Returns whether the transaction may be open in the partition. True for a missing or offline partition."""
-        found = self._partition(*partition)
-        if found is None or found.log.offline is not None:
-            return True
-        state = found.log.producers.get(marker.producer_id)
-        return state is not None and state.transaction_start >= 0 and state.epoch <= marker.producer_epoch
-
-    def known_coordinator_epoch(self, partition: Partition, producer_id: int) -> int:
-        """Returns the newest coordinator epoch of the producer's markers in the partition; -1 if it is unknown."""
-        found = self._partition(*partition)
-        state = None if found is None else found.log.producers.get(producer_id)
-        return -1 if state is None else state.coordinator_epoch
 
     def load_end(self, partition: Partition) -> Deferred[None] | None:
         """Returns a promise that is resolved when the partition is loaded, or None if the marker need not wait."""
@@ -126,22 +109,33 @@ def _is_offline(partition: Partition, code: ErrorCode) -> bool:
     return code in (ErrorCode.kafka_storage_error, ErrorCode.unknown_topic_or_partition)
 
 
+class OverdueMarkers(Protocol):
+    """What happens to a partition that has refused the marker of an overdue transaction."""
+
+    def needs_marker(self, partition: Partition, marker: EndTransactionMarker) -> bool:
+        """Returns whether the transaction may be open in the partition. True for a missing or offline partition."""
+
+    def marker(self, partition: Partition, marker: EndTransactionMarker) -> EndTransactionMarker:
+        """Returns the marker of the next attempt."""
+
+
 class PendingMarkers:
     """The markers of one decision. ``left``: the partitions without their marker.
 
     ``is_delayed``: the coordinator knows that markers are late.
 
     A partition that knows newer epochs refuses this marker, and the transaction stays prepared. In Kafka it stays so
-    for ever. Here the transaction is overdue from ``overdue_ms`` on. Then the partition counts as done if the
-    transaction is not open there. If the transaction is open there, the marker gets the coordinator epoch that the
-    partition knows.
-
-    In Kafka, this epoch protects a transaction from an old coordinator after a new one has decided for the same id.
-    This broker is the only coordinator, and the decision is in its log. So a larger epoch comes from a tool or from the
-    cluster that had the directory before.
+    for ever. From ``overdue_ms`` on, ``overdue`` may decide otherwise; without it, as in Kafka.
     """
 
-    def __init__(self, writer: MarkerWriter, markers: Markers, coordinator_epoch: int, overdue_ms: int) -> None:
+    def __init__(
+        self,
+        writer: WriteMarkers,
+        markers: Markers,
+        coordinator_epoch: int,
+        overdue_ms: int,
+        overdue: OverdueMarkers | None,
+    ) -> None:
         self.markers = markers
         self.left = set(markers.partitions)
         self.is_delayed = False
@@ -150,6 +144,7 @@ class PendingMarkers:
         self._offline: set[Partition] = set()
         self._refused_again_ms = 0
         self._overdue_ms = overdue_ms
+        self._overdue = overdue
         self._writer = writer
         self._attempts = 0
         self._left_before = len(self.left)
@@ -220,21 +215,17 @@ class PendingMarkers:
         self._refused_again_ms = now_ms + self._writer.refused_retry_ms
         return frozenset()
 
-    def _is_overdue(self, now_ms: int, partition: Partition) -> bool:
-        return partition in self._refused and now_ms >= self._overdue_ms
+    def _overdue_of(self, now_ms: int, partition: Partition) -> OverdueMarkers | None:
+        """Returns the rules for a partition that has refused the marker of an overdue transaction, otherwise None."""
+        return self._overdue if partition in self._refused and now_ms >= self._overdue_ms else None
 
     def _is_ended(self, now_ms: int, partition: Partition) -> bool:
-        return self._is_overdue(now_ms, partition) and not self._writer.needs_marker(partition, self._marker)
+        overdue = self._overdue_of(now_ms, partition)
+        return overdue is not None and not overdue.needs_marker(partition, self._marker)
 
     def _marker_for(self, now_ms: int, partition: Partition) -> EndTransactionMarker:
-        """Returns the marker of a partition. In an overdue transaction, it has the coordinator epoch of the partition.
-
-        A refusal because of the producer's epoch stays: the marker would end a transaction that has no decision.
-        """
-        if not self._is_overdue(now_ms, partition):
-            return self._marker
-        known = self._writer.known_coordinator_epoch(partition, self._marker.producer_id)
-        return self._marker._replace(coordinator_epoch=max(known, self._marker.coordinator_epoch))
+        overdue = self._overdue_of(now_ms, partition)
+        return self._marker if overdue is None else overdue.marker(partition, self._marker)
 
     def _note(self, partition: Partition, code: ErrorCode) -> None:
         if _is_offline(partition, code):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from odradek.broker.coordinators.transaction_markers import MarkerWriter, PendingMarkers
+from odradek.broker.coordinators.remote_calls import LocalPartitions, PartitionsOfTransactions, WriteMarkers
+from odradek.broker.coordinators.transaction_markers import OverdueMarkers, PendingMarkers
 from odradek.broker.coordinators.transaction_runs import TransactionRuns
 from odradek.coordinator.runtime import Environment, Runtime
 from odradek.core.deferred import Deferred
@@ -18,7 +19,10 @@ from odradek.transactions.shard import TransactionShard
 
 
 class TransactionRuntime(Runtime[TransactionShard]):
-    """The runtime of transactional ids. ``markers`` writes the markers of each decision that a shard announces."""
+    """The runtime of transactional ids. ``markers`` writes the markers of each decision that a shard announces.
+
+    ``overdue``: the rules of a lone broker for markers that are refused for long.
+    """
 
     def __init__(
         self,
@@ -27,7 +31,8 @@ class TransactionRuntime(Runtime[TransactionShard]):
         *,
         new_producer_id: Callable[[], int],
         version: Callable[[], int],
-        markers: MarkerWriter,
+        markers: WriteMarkers,
+        overdue: OverdueMarkers | None = None,
     ) -> None:
         self.config = config
         super().__init__(
@@ -37,6 +42,8 @@ class TransactionRuntime(Runtime[TransactionShard]):
             TransactionRuns,
         )
         self.markers = markers
+        self.partitions_of_transactions: PartitionsOfTransactions = LocalPartitions(self)
+        self._overdue = overdue
         self._call_at = environment.call_at
         self._pending: dict[tuple[int, str], PendingMarkers] = {}
 
@@ -49,7 +56,7 @@ class TransactionRuntime(Runtime[TransactionShard]):
     def on_announced(self, index: int, value: Markers) -> None:
         """Writes the markers of a decision. A load may announce the same decision again."""
         overdue_ms = value.decided_ms + self.config.max_timeout_ms
-        pending = PendingMarkers(self.markers, value, self.epoch(index), overdue_ms)
+        pending = PendingMarkers(self.markers, value, self.epoch(index), overdue_ms, self._overdue)
         key = index, value.transactional_id
         self._forget(key)
         self._pending[key] = pending

@@ -17,7 +17,7 @@ from odradek.core.transaction_marker import EndTransactionMarker
 if TYPE_CHECKING:
     from kio.schema.write_txn_markers.v2.request import WritableTxnMarker, WriteTxnMarkersRequest
 
-    from odradek.broker.coordinators.transaction_markers import MarkerWriter
+    from odradek.broker.coordinators.remote_calls import WriteMarkers
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.loop.scheduler import Steps
     from odradek.transactions.messages import Partition
@@ -55,7 +55,7 @@ def handle(broker: BrokerServices, context: Context, message: WriteTxnMarkersReq
     return reply(context, {"markers": rows})
 
 
-def _write(writer: MarkerWriter, context: Context, row: WritableTxnMarker, partition: Partition) -> Steps[ErrorCode]:
+def _write(writer: WriteMarkers, context: Context, row: WritableTxnMarker, partition: Partition) -> Steps[ErrorCode]:
     if not writer.exists(partition):
         return ErrorCode.unknown_topic_or_partition
     version = row.transaction_version if context.version >= 2 else 0

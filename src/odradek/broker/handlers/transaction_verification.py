@@ -8,8 +8,9 @@
 * The broker asks once for all partitions of a request, as in Kafka: for each question that adds partitions, the
   coordinator writes a record with all partitions of the transaction.
 
-The coordinator is in this process, so its reply is usually there at once. A request to a busy shard waits, and its
-connection serves no other request: otherwise the producer's next batch would overtake this one.
+The coordinator of a lone broker is in this process, so its reply is usually there at once. A reply may also come later:
+from a busy shard, or from another broker (``coordinators/remote_calls``). Then the connection serves no other request:
+otherwise the producer's next batch would overtake this one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import ProducerIdentity
 from odradek.core.pace import Pace
-from odradek.transactions.messages import AddPartitions, VerifyPartitions
 
 if TYPE_CHECKING:
     from odradek.broker.handlers.api import BrokerServices
@@ -82,12 +82,9 @@ class PartitionVerification:
         self, producer: ProducerIdentity, asked: Collection[PartitionKey]
     ) -> Deferred[Callable[[PartitionKey], ErrorCode]]:
         """Returns the promise of a function from a partition to the coordinator's error."""
-        runtime, transactional_id = self._broker.coordinators.runtime(TRANSACTIONS), self._transactional_id
-        if self._adds:
-            added = runtime.ask(transactional_id, AddPartitions(transactional_id, producer, asked, 2))
-            return added.map(_same_for_all)
-        errors = runtime.ask(transactional_id, VerifyPartitions(transactional_id, producer, asked))
-        return errors.map(lambda found: found.__getitem__)
+        calls = self._broker.coordinators.runtime(TRANSACTIONS).partitions_of_transactions
+        call = calls.add if self._adds else calls.verify
+        return call(self._transactional_id, producer, asked).map(lambda found: found.__getitem__)
 
     def error(self, partition: Partition, producer: ProducerIdentity, guard: Guard, code: ErrorCode) -> ErrorCode:
         """Returns the error for the client that follows from the coordinator's error ``code``.
@@ -101,10 +98,6 @@ class PartitionVerification:
         if code is ErrorCode.transaction_abortable and not self._knows_transaction_abortable:
             return ErrorCode.invalid_txn_state
         return code
-
-
-def _same_for_all(code: ErrorCode) -> Callable[[PartitionKey], ErrorCode]:
-    return lambda partition: code
 
 
 class BatchVerification:

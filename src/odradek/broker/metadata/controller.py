@@ -24,7 +24,6 @@ from odradek.catalog.shard import (
     AlterConfigs,
     CatalogRequest,
     CreateTopic,
-    RaiseEpochs,
     Topic,
     check_partition_count,
 )
@@ -339,6 +338,8 @@ class Controller:
 
     def raise_epochs(self, epochs: Iterable[tuple[tuple[str, int], int]]) -> Steps[None]:
         """Begins new leader epochs for partitions that may have lost records. Raises KafkaError."""
+        from odradek.broker.metadata.lone_broker import RaiseEpochs
+
         rest = list(epochs)
         while rest:
             batch, rest = rest[:MAX_CHANGE_RECORDS], rest[MAX_CHANGE_RECORDS:]

@@ -1,0 +1,73 @@
+"""The calls of a transaction that a broker makes to other brokers in a cluster.
+
+A lone broker leads every partition and every transactional id, so its implementations call its own coordinators:
+``transaction_markers.MarkerWriter`` and ``LocalPartitions``. An answer may come at once or later. A caller has to keep
+the order of a producer's batches until then: Produce serves no later request of its connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from odradek.transactions.messages import AddPartitions, Partition, VerifyPartitions
+
+if TYPE_CHECKING:
+    from odradek.broker.coordinators.transaction_runtime import TransactionRuntime
+    from odradek.core.deferred import Deferred
+    from odradek.core.errors import ErrorCode
+    from odradek.core.ids import ProducerIdentity
+    from odradek.core.transaction_marker import EndTransactionMarker
+
+PARTITIONS_VERSION = 2
+"""The client's version of a transaction to which the broker adds partitions itself."""
+
+
+class WriteMarkers(Protocol):
+    """Writes markers at the leaders of their partitions. The times are in milliseconds."""
+
+    retry_ms: int
+    refused_retry_ms: int
+
+    def exists(self, partition: Partition) -> bool: ...
+
+    def load_end(self, partition: Partition) -> Deferred[None] | None:
+        """Returns a promise that is resolved when the partition is loaded, or None if the marker need not wait."""
+
+    def write_marker(self, partition: Partition, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
+        """Writes a marker. The promise holds NONE once the high watermark has passed the marker, or an error code."""
+
+
+class PartitionsOfTransactions(Protocol):
+    """Adds partitions to transactions, or verifies them, at the coordinators of the transactional ids.
+
+    Every promise holds an error code for each asked partition, and is resolved once. It never raises.
+    """
+
+    def add(
+        self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[Partition]
+    ) -> Deferred[Mapping[Partition, ErrorCode]]:
+        """Adds partitions to the transaction of a producer."""
+
+    def verify(
+        self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[Partition]
+    ) -> Deferred[Mapping[Partition, ErrorCode]]:
+        """Checks that the transaction of a producer has these partitions."""
+
+
+class LocalPartitions:
+    """The ``PartitionsOfTransactions`` of a broker that is the coordinator of all transactional ids."""
+
+    def __init__(self, runtime: TransactionRuntime) -> None:
+        self._runtime = runtime
+
+    def add(
+        self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[Partition]
+    ) -> Deferred[Mapping[Partition, ErrorCode]]:
+        request = AddPartitions(transactional_id, producer, partitions, PARTITIONS_VERSION)
+        return self._runtime.ask(transactional_id, request).map(lambda error: dict.fromkeys(partitions, error))
+
+    def verify(
+        self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[Partition]
+    ) -> Deferred[Mapping[Partition, ErrorCode]]:
+        return self._runtime.ask(transactional_id, VerifyPartitions(transactional_id, producer, partitions))
