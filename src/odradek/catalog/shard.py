@@ -18,6 +18,7 @@ numbers and has no table of settings.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -127,12 +128,12 @@ class AllocateProducerIds(NamedTuple):
     broker_id: int
 
 
-class OwnRecords:
+class OwnRecords(ABC):
     """A request that makes its records itself: those of ``broker/metadata/lone_broker``."""
 
+    @abstractmethod
     def records(self, catalog: CatalogShard) -> list[MetadataRecord]:
         """Returns the records, from the present state. Raises KafkaError."""
-        raise NotImplementedError
 
 
 CatalogRequest = (

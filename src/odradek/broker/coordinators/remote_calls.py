@@ -7,14 +7,14 @@ the order of a producer's batches until then: Produce serves no later request of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from odradek.transactions.messages import AddPartitions, Partition, VerifyPartitions
 
 if TYPE_CHECKING:
-    from odradek.broker.coordinators.transaction_runtime import TransactionRuntime
     from odradek.core.deferred import Deferred
+    from odradek.core.effects import Request
     from odradek.core.errors import ErrorCode
     from odradek.core.ids import ProducerIdentity
     from odradek.core.transaction_marker import EndTransactionMarker
@@ -56,18 +56,21 @@ class PartitionsOfTransactions(Protocol):
 
 
 class LocalPartitions:
-    """The ``PartitionsOfTransactions`` of a broker that is the coordinator of all transactional ids."""
+    """The ``PartitionsOfTransactions`` of a broker that is the coordinator of all transactional ids.
 
-    def __init__(self, runtime: TransactionRuntime) -> None:
-        self._runtime = runtime
+    ``ask`` passes a request to the shard of a transactional id.
+    """
+
+    def __init__(self, ask: Callable[[str, Request], Deferred[Any]]) -> None:
+        self._ask = ask
 
     def add(
         self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[Partition]
     ) -> Deferred[Mapping[Partition, ErrorCode]]:
         request = AddPartitions(transactional_id, producer, partitions, PARTITIONS_VERSION)
-        return self._runtime.ask(transactional_id, request).map(lambda error: dict.fromkeys(partitions, error))
+        return self._ask(transactional_id, request).map(lambda error: dict.fromkeys(partitions, error))
 
     def verify(
         self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[Partition]
     ) -> Deferred[Mapping[Partition, ErrorCode]]:
-        return self._runtime.ask(transactional_id, VerifyPartitions(transactional_id, producer, partitions))
+        return self._ask(transactional_id, VerifyPartitions(transactional_id, producer, partitions))

@@ -42,7 +42,7 @@ class TransactionRuntime(Runtime[TransactionShard]):
             TransactionRuns,
         )
         self.markers = markers
-        self.partitions_of_transactions: PartitionsOfTransactions = LocalPartitions(self)
+        self.partitions_of_transactions: PartitionsOfTransactions = LocalPartitions(self.ask)
         self._overdue = overdue
         self._call_at = environment.call_at
         self._pending: dict[tuple[int, str], PendingMarkers] = {}
