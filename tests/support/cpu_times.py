@@ -2,6 +2,8 @@
 
 Other work on the machine changes how long a test takes, but hardly its CPU time. The time of a file is what this
 process and all processes below it have used: brokers, Java, forks, and the processes that have ended. On Linux only.
+A process whose parent has ended leaves this tree and takes its time along, so a file may have a few tenths less than
+nothing.
 Each process that runs tests appends lines ``seconds<TAB>file`` to the file that ODRADEK_CPU_TIMES names.
 """
 
