@@ -130,7 +130,7 @@ def test_failed_commits_give_one_warning_and_a_reset_is_followed_when_it_can_be_
         third = query.next(second, ReadMaxRows(1))
         assert query.read(second, third) == span(6, 7)
         (warning,) = warnings_of(caplog)
-        assert "this user may not commit" in warning
+        assert f"the user may not use group {query.group}. Allow the user Read on group {query.group}" in warning
     fourth = query.next(third)
     assert query.read(third, fourth) == span(2, 10)
     assert query.next(fourth) == fourth, "the reset is followed once"
