@@ -384,6 +384,21 @@ def test_a_truncated_log_ends_at_a_batch_boundary(path: Path) -> None:
     assert again.epoch_end_offset(1) == (1, 35)
 
 
+def test_a_truncation_without_producers_reads_one_index_interval(path: Path, reads: list[int]) -> None:
+    """Before, it read all batches since the last snapshot of the producers: 0.2 s and more on the loop."""
+    log = open_log(path)
+    for number in range(2000):
+        put(log, batch(1, at_ms=T0 + number))
+    reads.clear()
+    log.truncate_to(1990, T0)
+    assert log.log_end_offset == 1990
+    assert sum(reads) <= 3 * log.config.index_interval_bytes
+    put(log, sequenced(1990))
+    put(log, batch(1))
+    log.truncate_to(log.log_end_offset - 1, T0)
+    assert [state.producer_id for state in log.producers] == [state.producer_id for state in open_log(path).producers]
+
+
 def test_a_truncation_below_the_log_start_moves_the_log_start(path: Path) -> None:
     log = open_log(path, log_start_offset=50)
     put(log, batch(5))

@@ -462,7 +462,12 @@ class Log(LogTransactions):
             self._high_watermark = min(self._high_watermark, end)
         self.epochs.truncate_from_end(end)
         self.producers.remove_snapshots_from(end + 1)
-        LoadedLog.rebuild_producers(self.producers, self._segments, self.config, now_ms)
+        if not len(
+            self.producers
+        ):  # a producer that is unknown now was unknown, or had expired, at each earlier offset
+            self.producers.end_offset = end
+        else:
+            LoadedLog.rebuild_producers(self.producers, self._segments, self.config, now_ms)
 
     # compaction
 
