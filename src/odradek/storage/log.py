@@ -462,12 +462,9 @@ class Log(LogTransactions):
             self._high_watermark = min(self._high_watermark, end)
         self.epochs.truncate_from_end(end)
         self.producers.remove_snapshots_from(end + 1)
-        if not len(
-            self.producers
-        ):  # a producer that is unknown now was unknown, or had expired, at each earlier offset
-            self.producers.end_offset = end
-        else:
+        if len(self.producers):  # one that is unknown now was unknown, or has expired, at each earlier offset
             LoadedLog.rebuild_producers(self.producers, self._segments, self.config, now_ms)
+        self.producers.end_offset = end
 
     # compaction
 
@@ -531,8 +528,7 @@ class Log(LogTransactions):
         self._unflushed_records = 0
 
     def flush_if_due(self, now_ms: int) -> bool:
-        """Syncs if there are unsynced records and the last sync by this method is at least ``flush.ms`` ago. Returns
-        whether it has synced."""
+        """Syncs unsynced records at most once in ``flush.ms``. Returns whether it has synced."""
         if not self._unflushed_records or now_ms - self._flushed_ms < self.config.flush_ms:
             return False
         self.flush()
