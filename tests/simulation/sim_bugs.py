@@ -130,7 +130,7 @@ def _success_after_the_timeout(real: Any) -> Any:
     """A write that was not replicated in time counts as written."""
 
     def time_out(self: UnreplicatedWrites) -> None:
-        for write in self._writes:
+        for write in self.writes:
             resolve(write.replies)
             write.replies = []
         real(self)

@@ -296,7 +296,7 @@ class Driver(Generic[S]):
             elif not self._flush_due:
                 self._flush_due = True
                 self._runtime.call_soon(self._on_tick)
-        elif self._unreplicated:
+        elif self._unreplicated.writes:
             for reply in replies:
                 self._unreplicated.add_read(self.shard, reply)
         else:

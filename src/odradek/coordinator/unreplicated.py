@@ -50,7 +50,7 @@ class UnreplicatedWrites:
     steady time (ms) of the next call of ``time_out``.
     """
 
-    __slots__ = ("_deadlines", "_log", "_outgoing", "_set_alarm", "_steady", "_timeout_ms", "_writes")
+    __slots__ = ("_deadlines", "_log", "_outgoing", "_set_alarm", "_steady", "_timeout_ms", "writes")
 
     def __init__(
         self,
@@ -65,11 +65,8 @@ class UnreplicatedWrites:
         self._steady = steady
         self._timeout_ms = timeout_ms
         self._set_alarm = set_alarm
-        self._writes: deque[UnreplicatedWrite] = deque()
+        self.writes: deque[UnreplicatedWrite] = deque()
         self._deadlines: deque[tuple[int, UnreplicatedWrite, list[PendingReply]]] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._writes)
 
     def send(self, end_offset: int, entries: Sequence[LogEntry] | None, replies: list[PendingReply]) -> None:
         """Sends the replies to a write now or when the high watermark is at ``end_offset``.
@@ -77,20 +74,20 @@ class UnreplicatedWrites:
         Raises KafkaError or StorageError if the high watermark cannot be read.
         """
         high_watermark = self._log.high_watermark
-        if self._writes:
+        if self.writes:
             self._release(high_watermark)
         if end_offset <= high_watermark:
             self._outgoing.send(replies)
         else:
             write = UnreplicatedWrite(end_offset, entries, replies)
-            self._writes.append(write)
+            self.writes.append(write)
             self._limit(write, replies[:])
 
     def add_read(self, shard: CoordinatorShard, reply: PendingReply) -> None:
         """Sends a reply without records now, or when the last earlier write that it shows is replicated."""
         request = reply[0]
         read = None if is_announcement(reply) else shard.shown_to(request)
-        for write in reversed(self._writes):
+        for write in reversed(self.writes):
             if write.concerns(shard, read):
                 write.replies.append(reply)
                 self._limit(write, [reply])
@@ -106,11 +103,11 @@ class UnreplicatedWrites:
 
     def release(self) -> None:
         """Sends the replies whose records are below the high watermark. Raises KafkaError or StorageError."""
-        if self._writes:
+        if self.writes:
             self._release(self._log.high_watermark)
 
     def _release(self, high_watermark: int) -> None:
-        writes = self._writes
+        writes = self.writes
         while writes and writes[0].end_offset <= high_watermark:
             write = writes.popleft()
             replies, write.replies = write.replies, []
@@ -132,7 +129,7 @@ class UnreplicatedWrites:
 
     def take_all(self) -> list[PendingReply]:
         """Forgets all writes and returns their replies."""
-        replies = [reply for write in self._writes for reply in write.replies]
-        self._writes.clear()
+        replies = [reply for write in self.writes for reply in write.replies]
+        self.writes.clear()
         self._deadlines.clear()
         return replies

@@ -1,5 +1,8 @@
 """The state table of a transactional id: pure functions from a transaction and an event to the next transaction.
 
+Each function raises IllegalTransition for a state that ``FROM`` does not allow. The handlers refuse such requests
+before.
+
 | state | InitProducerId | AddPartitions | EndTxn | markers written | timeout |
 |---|---|---|---|---|---|
 | (none) | Empty | error | error | – | – |
@@ -22,9 +25,24 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from odradek.core.effects import IllegalTransition
 from odradek.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 from odradek.core.transaction_records import Transaction, TransactionState
 from odradek.transactions.messages import Partition
+
+_EMPTY, _ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
+_PREPARE_COMMIT, _PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT
+_COMPLETE_COMMIT, _COMPLETE_ABORT = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
+
+FROM: dict[TransactionState, frozenset[TransactionState]] = {
+    _EMPTY: frozenset({_EMPTY, _COMPLETE_COMMIT, _COMPLETE_ABORT}),
+    _ONGOING: frozenset({_EMPTY, _ONGOING, _COMPLETE_COMMIT, _COMPLETE_ABORT}),
+    _PREPARE_COMMIT: frozenset({_ONGOING}),
+    _PREPARE_ABORT: frozenset({_EMPTY, _ONGOING, _COMPLETE_COMMIT, _COMPLETE_ABORT}),
+    _COMPLETE_COMMIT: frozenset({_PREPARE_COMMIT}),
+    _COMPLETE_ABORT: frozenset({_PREPARE_ABORT}),
+}
+"""The valid previous states of each state that the coordinator writes."""
 
 MAX_EPOCH = 32_767
 LAST_CLIENT_EPOCH = MAX_EPOCH - 1
@@ -32,6 +50,13 @@ EPOCH_PER_TRANSACTION = 2
 """From this version on every transaction has its own epoch."""
 PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 CAN_EXPIRE = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+
+
+def _next(current: Transaction, state: TransactionState) -> TransactionState:
+    """Returns ``state``. Raises IllegalTransition if the table does not allow it after the current state."""
+    if current.state not in FROM[state]:
+        raise IllegalTransition(f"producer {current.producer_id}: {current.state.title} → {state.title}")
+    return state
 
 
 def is_exhausted(epoch: int) -> bool:
@@ -54,7 +79,7 @@ def initialized(current: Transaction, producer_id: int, epoch: int, timeout_ms: 
         previous_producer_id=current.producer_id,
         producer_epoch=epoch,
         timeout_ms=timeout_ms,
-        state=TransactionState.EMPTY,
+        state=_next(current, _EMPTY),
         partitions=frozenset(),
         start_ms=NO_TIMESTAMP,
         last_update_ms=now_ms,
@@ -67,7 +92,7 @@ def with_partitions(
     """Returns the state after partitions were added. The first ones begin the transaction."""
     return current._replace(
         previous_producer_id=current.producer_id,
-        state=TransactionState.ONGOING,
+        state=_next(current, _ONGOING),
         partitions=current.partitions.union(partitions),
         start_ms=current.start_ms if current.state is TransactionState.ONGOING else now_ms,
         last_update_ms=now_ms,
@@ -83,7 +108,7 @@ def prepared(
         previous_producer_id=current.producer_id,
         next_producer_id=next_producer_id,
         producer_epoch=epoch,
-        state=TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
+        state=_next(current, _PREPARE_COMMIT if commit else _PREPARE_ABORT),
         start_ms=current.start_ms if current.state is TransactionState.ONGOING else now_ms,
         last_update_ms=now_ms,
         client_version=client_version,
@@ -99,7 +124,7 @@ def completed(current: Transaction, now_ms: int) -> Transaction:
         previous_producer_id=current.producer_id,
         next_producer_id=NO_PRODUCER_ID,
         producer_epoch=0 if is_rotated else current.producer_epoch,
-        state=TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT,
+        state=_next(current, _COMPLETE_COMMIT if is_commit else _COMPLETE_ABORT),
         partitions=frozenset(),
         last_update_ms=now_ms,
     )
