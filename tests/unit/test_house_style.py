@@ -78,7 +78,7 @@ MACHINES = (
     "core", "catalog", "groups", "transactions", "client/group/sticky_assignor.py", "lag/describe.py",
     "storage/clean_rules.py", "pipelines/commit",
     "coordinator/replies.py", "coordinator/driver.py", "coordinator/loader.py", "coordinator/shard.py",
-    "coordinator/shard_log.py", "coordinator/timers.py",
+    "coordinator/shard_log.py", "coordinator/states.py", "coordinator/timers.py", "coordinator/unreplicated.py",
 )  # fmt: skip
 """Packages and modules without a clock, in addition to those whose docstring says so."""
 CALLS_ITSELF_PURE = re.compile(r"\b[Pp]ure\b(?! Python)|\b[Nn]o (?:clock|socket|I/O)\b")
