@@ -151,3 +151,13 @@ def test_the_client_waits_for_a_broker_that_starts_late() -> None:
         )
         with Admin(cluster.bootstrap, retry_backoff_ms=1, retry_backoff_max_ms=5) as admin:
             assert admin.topics() == ["t"]
+
+
+def test_a_first_contact_without_an_answer_is_logged_before_it_fails(caplog: pytest.LogCaptureFixture) -> None:
+    """A port may accept connections although no broker is behind it. Once, nothing was said until the error."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        settings = {"socket_connection_setup_timeout_ms": 1_500, "bootstrap_timeout_ms": 0}
+        with Admin(address, **settings) as admin, pytest.raises(BrokerUnreachable):
+            admin.list_groups()
+    assert f"{address}: no answer yet; waiting up to 2 s" in caplog.text

@@ -3,6 +3,7 @@ deletion."""
 
 from __future__ import annotations
 
+import socket
 import threading
 
 import pytest
@@ -178,6 +179,15 @@ def test_an_expired_session_is_an_error_of_one_line(zookeeper: odradek.ZooKeeper
             eventually(lambda: store.connection.client.connected, within_s=30)
     assert found == {A: 5}
     assert "\n" not in reason
+
+
+def test_a_node_that_does_not_answer_is_logged_before_the_error(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        config = config_of(address, {"zookeeper.connection.timeout.ms": "1500"}, {})
+        with pytest.raises(ZooKeeperUnreachable):
+            ZooKeeperConnection(config).open()
+    assert f"{address}: no answer yet; waiting up to 2 s" in caplog.text
 
 
 def test_without_a_node_the_error_names_the_address(zookeeper: odradek.ZooKeeper) -> None:

@@ -36,6 +36,7 @@ T = TypeVar("T")
 logger = logging.getLogger("odradek.client")
 
 _NOTE_EVERY_S = 10.0
+_PATIENCE_S = 1.0
 """The seconds between two log lines about a first connection that does not open."""
 TOPIC_IDS_FROM = 12
 # The types of keys that have a coordinator.
@@ -204,9 +205,20 @@ class Cluster:
         async with self._bootstrap_lock:
             if self._any is None or self._any.closed:
                 known = [Address(node.host, node.port) for node in self._metadata.nodes.values()]
-                self._any = await self._first_of(list(dict.fromkeys([*known, *self.config.addresses])))
+                addresses = list(dict.fromkeys([*known, *self.config.addresses]))
+                note = asyncio.get_running_loop().call_later(_PATIENCE_S, self._note_silence, addresses)
+                try:
+                    self._any = await self._first_of(addresses)
+                finally:
+                    note.cancel()
                 self._bootstrapped = True
             return self._any
+
+    def _note_silence(self, addresses: list[Address]) -> None:
+        """Logs that a first connection has no answer yet: a listener that is no broker may accept it and be silent."""
+        if not self._bootstrapped:
+            limit_s = self.config.socket_connection_setup_timeout_ms / 1000
+            logger.warning("%s: no answer yet; waiting up to %.0f s", ", ".join(map(str, addresses)), limit_s)
 
     async def _first_of(self, addresses: list[Address]) -> BrokerConnection:
         """Connects to the addresses in order and returns the first connection that opens.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 MAX_REQUEST_BYTES = 0xFFFFF
 """ZooKeeper's limit for a request (``jute.maxbuffer``)."""
 _OPERATION_BYTES = 80
+_PATIENCE_S = 1.0
+logger = logging.getLogger("odradek.zookeeper")
 """An upper bound for the bytes of an operation besides its path and value: header, lengths, access list, version."""
 _IN_FLIGHT = 500
 
@@ -109,6 +112,12 @@ class ZooKeeperConnection:
         """Connects. Raises ZooKeeperUnreachable, and ConfigError for a chroot that does not exist."""
         from kazoo.handlers.threading import KazooTimeoutError
 
+        limit_s = self.config.timeout_ms / 1000
+        note = threading.Timer(
+            _PATIENCE_S, logger.warning, ("%s: no answer yet; waiting up to %.0f s", self.config.hosts, limit_s)
+        )
+        note.daemon = True
+        note.start()
         try:
             with warnings.catch_warnings():  # a missing chroot is an error below
                 warnings.simplefilter("ignore")
@@ -120,6 +129,8 @@ class ZooKeeperConnection:
             self.close()
             with self._errors(""):
                 raise error
+        finally:
+            note.cancel()
         if self.config.chroot and not self.exists("/"):
             self.close()
             raise ConfigError(
