@@ -27,6 +27,7 @@ from odradek.client.metadata_wire import Metadata, TopicMetadata
 from odradek.client.model import Node, PartitionDescription, TopicDescription
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
+from odradek.core.log_lines import PATIENCE_S
 from odradek.net.connection import Access, BrokerConnection
 from odradek.net.endpoint import Address
 from odradek.security.client_security import PLAINTEXT
@@ -36,7 +37,6 @@ T = TypeVar("T")
 logger = logging.getLogger("odradek.client")
 
 _NOTE_EVERY_S = 10.0
-_PATIENCE_S = 1.0
 """The seconds between two log lines about a first connection that does not open."""
 TOPIC_IDS_FROM = 12
 # The types of keys that have a coordinator.
@@ -206,7 +206,7 @@ class Cluster:
             if self._any is None or self._any.closed:
                 known = [Address(node.host, node.port) for node in self._metadata.nodes.values()]
                 addresses = list(dict.fromkeys([*known, *self.config.addresses]))
-                note = asyncio.get_running_loop().call_later(_PATIENCE_S, self._note_silence, addresses)
+                note = asyncio.get_running_loop().call_later(PATIENCE_S, self._note_silence, addresses)
                 try:
                     self._any = await self._first_of(addresses)
                 finally:

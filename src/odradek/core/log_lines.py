@@ -14,6 +14,9 @@ _Error = tuple[type[BaseException], BaseException, TracebackType | None] | tuple
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
+PATIENCE_S = 1.0
+"""A first contact without an answer is logged after this time."""
+
 
 class LineFormatter(logging.Formatter):
     """A formatter that escapes control characters. A client's id with a line feed could otherwise forge a line.

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from odradek.core.errors import ConfigError
+from odradek.core.log_lines import PATIENCE_S
 from odradek.zookeeper.config import ZooKeeperConfig
 from odradek.zookeeper.errors import (
     NoPermission,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 MAX_REQUEST_BYTES = 0xFFFFF
 """ZooKeeper's limit for a request (``jute.maxbuffer``)."""
 _OPERATION_BYTES = 80
-_PATIENCE_S = 1.0
 logger = logging.getLogger("odradek.zookeeper")
 """An upper bound for the bytes of an operation besides its path and value: header, lengths, access list, version."""
 _IN_FLIGHT = 500
@@ -114,7 +114,7 @@ class ZooKeeperConnection:
 
         limit_s = self.config.timeout_ms / 1000
         note = threading.Timer(
-            _PATIENCE_S, logger.warning, ("%s: no answer yet; waiting up to %.0f s", self.config.hosts, limit_s)
+            PATIENCE_S, logger.warning, ("%s: no answer yet; waiting up to %.0f s", self.config.hosts, limit_s)
         )
         note.daemon = True
         note.start()
