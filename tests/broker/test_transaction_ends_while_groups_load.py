@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from support.brokers import Wire, eventually
 from support.transactions import RawProducer, create_topic, state_of
 
 import odradek
-from odradek.coordinator.driver import Driver
+from odradek.broker.partitions.partition import Partition
+from odradek.coordinator.loader import ShardLoad
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.wire.api_keys import END_TXN, FIND_COORDINATOR, OFFSET_FETCH, TXN_OFFSET_COMMIT
 
@@ -26,13 +27,13 @@ class HeldLoads:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self._released = threading.Event()
-        load_step = Driver.load_step
+        load_step = ShardLoad.load_step
 
-        def held(driver: Driver[Any]) -> bool:
-            is_held = str(driver).startswith(OFFSETS_TOPIC) and not self._released.is_set()
-            return True if is_held else load_step(driver)
+        def held(load: ShardLoad[Any]) -> bool:
+            is_held = cast(Partition, load._log).topic == OFFSETS_TOPIC and not self._released.is_set()
+            return True if is_held else load_step(load)
 
-        patch.setattr(Driver, "load_step", held)
+        patch.setattr(ShardLoad, "load_step", held)
 
     def release(self) -> None:
         self._released.set()
