@@ -18,7 +18,7 @@ from odradek.broker.coordinators.transaction_runtime import TransactionRuntime
 from odradek.broker.metadata.lone_broker import LocalOverdueMarkers
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
-from odradek.core.errors import ErrorCode
+from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import OFFSETS_TOPIC, TRANSACTION_TOPIC, ProducerIdentity
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.transactions.config import TransactionConfig
@@ -29,6 +29,7 @@ from odradek.transactions.messages import (
     InitProducerId,
     ProducerReply,
 )
+from odradek.transactions.shard import AGAIN_MS
 
 A, B, GROUP = ("a", 0), ("b", 0), (OFFSETS_TOPIC, 3)
 
@@ -396,3 +397,34 @@ def test_without_the_rules_of_a_lone_broker_a_refused_marker_waits_for_ever_as_i
     broker.end(producer)
     broker.world.advance(10 * TransactionConfig().max_timeout_ms)
     assert (broker.state, len(broker.markers("a"))) == ("PrepareCommit", 1)
+
+
+def test_a_refused_decision_answers_its_request_and_leaves_the_transaction_open() -> None:
+    broker = Broker()
+    producer = broker.begun(A)
+    broker.state_log.fail_with = KafkaError(ErrorCode.not_enough_replicas)
+    assert broker.end(producer).value.error is ErrorCode.coordinator_not_available
+    assert (broker.state, broker.markers("a")) == ("Ongoing", [])
+    assert broker.end(producer).value.error is ErrorCode.none
+    assert broker.state == "CompleteCommit"
+
+
+def test_the_markers_of_a_refused_completion_are_reported_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker()
+    producer = broker.begun(A)
+    write = MarkerWriter.write_marker
+
+    def refused_afterwards(writer: MarkerWriter, *given: Any) -> Deferred[ErrorCode]:
+        broker.state_log.refuses_with = KafkaError(ErrorCode.not_enough_replicas)
+        return write(writer, *given)
+
+    monkeypatch.setattr(MarkerWriter, "write_marker", refused_afterwards)
+    ended = broker.end(producer)
+    monkeypatch.undo()
+    assert ended.value.error is ErrorCode.coordinator_not_available
+    assert broker.state == "PrepareCommit"
+    broker.world.advance(AGAIN_MS)
+    assert broker.state == "PrepareCommit"
+    broker.state_log.refuses_with = None
+    broker.world.advance(AGAIN_MS)
+    assert broker.state == "CompleteCommit"
