@@ -37,7 +37,7 @@ from pyspark.sql.streaming.listener import (
 
 from bench.apache import ApacheBroker, spark_connector
 from bench.sides import cpu_seconds, with_descendants
-from odradek.pipelines.ingest_job import ingest
+from odradek.pipelines.ingestion.job import ingest
 from odradek.spark.session import session
 
 CONNECTOR, WORKERS, SPARK, DELTA = "connector", "workers", "spark", "delta"

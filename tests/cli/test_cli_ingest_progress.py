@@ -15,8 +15,8 @@ from odradek.cli.pipeline_options import IngestLine
 from odradek.cli.terminal import CommandError, note
 from odradek.pipelines.checkpoint import CommitState
 from odradek.pipelines.commit.state import Added
-from odradek.pipelines.ingest_job import Ingested
-from odradek.pipelines.run_progress import RunProgress
+from odradek.pipelines.ingestion.job import Ingested
+from odradek.pipelines.tables.run_progress import RunProgress
 
 Captured = pytest.CaptureFixture[str]
 FIELDS = ["batch", "records", "rows_per_s", "lag", "eta_s", "files", "bytes", "unreadable", "seconds", "committed"]

@@ -20,9 +20,9 @@ from demo_runs import log_bytes
 from support.processes import kill_tree
 
 from odradek.cli import main
-from odradek.pipelines import lake
-from odradek.pipelines.demo import publisher, single_reset
-from odradek.pipelines.demo.flights import Event, Flights
+from odradek.demo import publisher, single_reset
+from odradek.demo.flights import Event, Flights
+from odradek.pipelines.tables import lake
 
 
 def die() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from demo_runs import Table, read_table, run_demo
 
-from odradek.pipelines.demo.flights import Feed, Flights
+from odradek.demo.flights import Feed, Flights
 
 ROWS = 336_776
 

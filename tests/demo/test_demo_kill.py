@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from demo_runs import Run, Table, read_table, run_demo, run_until, signal_demo_when, table_files
 
-from odradek.pipelines.demo.flights import Flights
+from odradek.demo.flights import Flights
 
 EVENTS = 4_000
 SMALL = ["--events", str(EVENTS), "--batch-events", "1500"]

@@ -14,8 +14,8 @@ import pytest
 from demo_runs import command, read_table, run_demo
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.demo.checks import count_with_spark
-from odradek.pipelines.lake import Lake, check_spark_sees
+from odradek.demo.checks import count_with_spark
+from odradek.pipelines.tables.lake import Lake, check_spark_sees
 
 NAMES = [
     "a b",

@@ -13,9 +13,9 @@ import pytest
 from odradek.client.config import ClientConfig
 from odradek.client.reader import PartitionReader
 from odradek.core.ids import TopicPartition
-from odradek.pipelines.demo import publisher
-from odradek.pipelines.demo.flights import Feed, Flights
-from odradek.pipelines.demo.publisher import PublishError, event_number, find_published, prepare_topic, publish
+from odradek.demo import publisher
+from odradek.demo.flights import Feed, Flights
+from odradek.demo.publisher import PublishError, event_number, find_published, prepare_topic, publish
 
 EVENTS = 30_000
 

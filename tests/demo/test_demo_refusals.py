@@ -22,10 +22,10 @@ from odradek.cli.demo_broker import DemoBroker
 from odradek.cli.main import run
 from odradek.cli.terminal import CommandError
 from odradek.core.errors import StorageError
-from odradek.pipelines.demo import checks
-from odradek.pipelines.demo.checks import CheckError
-from odradek.pipelines.demo.flights import Feed, Flights
-from odradek.pipelines.lake import Lake
+from odradek.demo import checks
+from odradek.demo.checks import CheckError
+from odradek.demo.flights import Feed, Flights
+from odradek.pipelines.tables.lake import Lake
 
 pytestmark = pytest.mark.usefixtures("forked_commands")
 

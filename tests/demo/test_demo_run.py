@@ -14,7 +14,7 @@ import pytest
 from demo_runs import read_table
 
 from odradek.cli.main import run
-from odradek.pipelines.demo.flights import Feed, Flights
+from odradek.demo.flights import Feed, Flights
 
 EVENTS = 6_000
 MORE = 500

@@ -126,7 +126,7 @@ def test_a_pattern_that_python_cannot_compile_is_a_value_error(pattern: str) -> 
 
 
 def read_demo_state(place: Path, text: str) -> object:
-    from odradek.pipelines.demo.state import _FILE, DemoState
+    from odradek.demo.state import _FILE, DemoState
 
     (place / _FILE).write_text(text)
     return DemoState.load(place)
@@ -140,7 +140,7 @@ def read_checkpoint(place: Path, text: str) -> object:
 
 def read_query_id(place: Path, text: str) -> object:
     from odradek.pipelines.filesystems import LocalLocation
-    from odradek.pipelines.lake import query_id
+    from odradek.pipelines.tables.lake import query_id
 
     (place / "metadata").write_text(text)
     return query_id(LocalLocation(place))
@@ -154,7 +154,7 @@ def read_entry(place: Path, text: str) -> object:
 
 def read_manifest(place: Path, text: str) -> object:
     from odradek.pipelines.filesystems import LocalLocation
-    from odradek.pipelines.manifests import Manifests
+    from odradek.pipelines.tables.manifests import Manifests
 
     (place / "0.json").write_text(text)
     return Manifests(LocalLocation(place))._read("0.json")
@@ -162,7 +162,7 @@ def read_manifest(place: Path, text: str) -> object:
 
 def read_table_state(place: Path, text: str) -> object:
     from odradek.pipelines.filesystems import LocalLocation
-    from odradek.pipelines.table_state import _parse
+    from odradek.pipelines.tables.table_state import _parse
 
     return _parse(LocalLocation(place), text)
 
@@ -181,7 +181,7 @@ def test_deep_files_of_tables_checkpoints_and_the_demo_are_treated_as_invalid(
 
 
 def test_deep_progress_reports_and_events_are_ignored() -> None:
-    from odradek.pipelines.demo.publisher import event_number
+    from odradek.demo.publisher import event_number
     from odradek.spark.lag import progress_of
     from odradek.spark.progress import _parse
 
@@ -194,7 +194,7 @@ def test_deep_progress_reports_and_events_are_ignored() -> None:
 
 
 def decoder(schema: Any, writer: Any = None) -> Any:
-    from odradek.pipelines.avro import AvroDecoder
+    from odradek.pipelines.values.avro import AvroDecoder
 
     text = schema if isinstance(schema, str) else json.dumps(schema)
     return AvroDecoder(text) if writer is None else AvroDecoder(text, "confluent", {1: json.dumps(writer)})
@@ -275,7 +275,7 @@ MAPS = record("N", "int", {"type": "map", "values": "N"})
 DECODE = """
 import json, sys
 import pyarrow as pa
-from odradek.pipelines.avro import AvroDecoder
+from odradek.pipelines.values.avro import AvroDecoder
 reader, writer, rows = json.loads(sys.stdin.read())
 decoder = AvroDecoder(json.dumps(reader), "confluent", {1: json.dumps(writer)})
 values, errors = decoder.decode(pa.array([b"\\0\\0\\0\\0\\1" + bytes.fromhex(row) for row in rows]))

@@ -44,8 +44,8 @@ def last_line(program: str, **environment: str) -> str:
          "odradek.history.analysis needs pyarrow: pip install 'odradek[arrow]'"),
         ("pyarrow", "from odradek.pipelines import ingest",
          "odradek.pipelines.ingest needs pyarrow: pip install 'odradek[spark]'"),
-        ("numpy", "from odradek.pipelines.history import offset_history",
-         "odradek.pipelines.history needs numpy: pip install 'odradek[spark]'"),
+        ("numpy", "from odradek.pipelines.history.frames import offset_history",
+         "odradek.pipelines.history.frames needs numpy: pip install 'odradek[spark]'"),
     ],
 )  # fmt: skip
 def test_a_missing_package_is_named_with_its_extra(missing: str, line: str, expected: str) -> None:

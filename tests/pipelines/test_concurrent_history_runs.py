@@ -11,11 +11,11 @@ from typing import Any, cast
 import pytest
 
 from odradek.core.errors import StorageError
-from odradek.pipelines import history_report
 from odradek.pipelines.filesystems import LocalLocation, Location
-from odradek.pipelines.history import HistoryFrames
-from odradek.pipelines.history_report import write_tables
-from odradek.pipelines.runs import Run
+from odradek.pipelines.history import report as history_report
+from odradek.pipelines.history.frames import HistoryFrames
+from odradek.pipelines.history.report import write_tables
+from odradek.pipelines.tables.runs import Run
 
 STAGED = ".history-"
 

@@ -21,13 +21,13 @@ from table_rows import KINDS, QUERY, Rows, begun_table, delta_table, files, log_
 
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
-from odradek.pipelines import runs
 from odradek.pipelines.commit.state import Added, RunFenced, TableRefused, covers_of
-from odradek.pipelines.delta import DeltaTable
 from odradek.pipelines.filesystems import LocalLocation, Location
-from odradek.pipelines.lake import ParquetTable
-from odradek.pipelines.runs import Run
-from odradek.pipelines.staging import StagedFile
+from odradek.pipelines.tables import runs
+from odradek.pipelines.tables.delta import DeltaTable
+from odradek.pipelines.tables.lake import ParquetTable
+from odradek.pipelines.tables.runs import Run
+from odradek.pipelines.tables.staging import StagedFile
 from odradek.spark.offset_ranges import Range
 
 

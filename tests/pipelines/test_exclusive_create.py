@@ -21,8 +21,8 @@ from support.hadoop import hadoop, hdfs
 from support.object_store import PASSWORD, USER, ObjectStore, object_store
 
 from odradek.pipelines.filesystems import HadoopLocation, remove_unfinished
-from odradek.pipelines.runs import RunRecord
-from odradek.pipelines.tables import Table, Target
+from odradek.pipelines.tables.runs import RunRecord
+from odradek.pipelines.tables.table import Table, Target
 
 CALLERS = 6
 CONDITIONAL = "fs.option.create.conditional.overwrite"

@@ -18,11 +18,11 @@ from odradek.client.admin import Admin
 from odradek.core.errors import ConfigError, KafkaError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.pipelines.checkpoint import PlannedBatch
-from odradek.pipelines.fenced_commits import FencedCommits
-from odradek.pipelines.ingest_job import Ingest
+from odradek.pipelines.ingestion.job import Ingest
 from odradek.pipelines.options import IngestOptions
 from odradek.pipelines.sources import Source
-from odradek.pipelines.table_group import OVERTAKEN, TableGroup
+from odradek.pipelines.tables.fenced_commits import FencedCommits
+from odradek.pipelines.tables.table_group import OVERTAKEN, TableGroup
 from odradek.spark.options import parse_options
 from odradek.spark.source_offset import SourceOffset
 

@@ -28,7 +28,7 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition, partition_for_gr
 from odradek.core.records import OffsetCommitValue, offset_key, offset_value
 from odradek.history import report
 from odradek.pipelines import report_history
-from odradek.pipelines.history_options import ReportOptions
+from odradek.pipelines.history.options import ReportOptions
 from odradek.pipelines.options import declared_options
 from odradek.wire.api_keys import PRODUCE
 
@@ -283,7 +283,7 @@ def test_the_function_starts_spark_like_the_command(monkeypatch: pytest.MonkeyPa
         started.append(given)
         raise Started
 
-    monkeypatch.setattr("odradek.pipelines.history_report.start_spark", start)
+    monkeypatch.setattr("odradek.pipelines.history.report.start_spark", start)
     conf = {"spark.executor.memory": "4g"}
     for more in ({}, {"master": "spark://127.0.0.1:7077", "conf": conf}):
         with pytest.raises(Started):

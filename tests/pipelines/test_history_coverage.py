@@ -15,7 +15,7 @@ from odradek.batches.arrow import BatchSpans
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
 from odradek.history.coverage import SCHEMA, Coverage, CoverageRow
-from odradek.pipelines import history
+from odradek.pipelines.history import frames as history
 from odradek.spark.offset_ranges import Range
 
 DATA, CONTROL, ROLLED_BACK, GONE = "data", "control", "rolled back", "gone"

@@ -18,7 +18,7 @@ from odradek.history import read_offset_history
 from odradek.history.analysis import Analysis, analyse_offset_history
 from odradek.history.findings import FindingRules
 from odradek.history.report import render
-from odradek.pipelines.history import analyse_on_spark
+from odradek.pipelines.history.frames import analyse_on_spark
 
 
 def findings_of(analysis: Analysis, prefix: str) -> list[ExpectedFinding]:

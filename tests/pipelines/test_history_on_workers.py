@@ -11,8 +11,8 @@ import pytest
 
 from odradek.history import stream_offset_history
 from odradek.history.coverage import Coverage
-from odradek.pipelines.history import offset_coverage
-from odradek.pipelines.quantiles import at_ranks
+from odradek.pipelines.history.frames import offset_coverage
+from odradek.pipelines.history.quantiles import at_ranks
 
 
 @pytest.mark.parametrize("parts", [256, 1 << 16])

@@ -21,7 +21,7 @@ from support.publish import commit, create_topic, numbers, publish
 from odradek.cli.main import run
 from odradek.cli.termination import Terminated, terminable
 from odradek.client.admin import Admin
-from odradek.pipelines.tables import Table, Target
+from odradek.pipelines.tables.table import Table, Target
 
 Captured = pytest.CaptureFixture[str]
 

@@ -13,8 +13,9 @@ from support.publish import create_topic, numbers, publish
 
 from odradek.client.admin import Admin
 from odradek.core.ids import TopicPartition
-from odradek.pipelines import Ingested, ingest, ingest_job
+from odradek.pipelines import Ingested, ingest
 from odradek.pipelines.commit.state import Added
+from odradek.pipelines.ingestion import job as ingest_job
 from odradek.pipelines.options import WRITERS
 from odradek.pipelines.queries import QueryFailed
 

@@ -33,13 +33,13 @@ from odradek.pipelines import Ingested, ingest
 from odradek.pipelines.checkpoint import CommitState, commit_group, idle_state
 from odradek.pipelines.commit.state import Added
 from odradek.pipelines.filesystems import location_of
-from odradek.pipelines.ingest_job import Ingest, parse_trigger, run_ingest
+from odradek.pipelines.ingestion.job import Ingest, parse_trigger, run_ingest
 from odradek.pipelines.queries import QueryFailed
 from odradek.pipelines.sources import Source
-from odradek.pipelines.table_state import begin_table, bind
-from odradek.pipelines.tables import Table, Target
-from odradek.pipelines.value_formats import ValueFormat
-from odradek.pipelines.values import Values
+from odradek.pipelines.tables.table import Table, Target
+from odradek.pipelines.tables.table_state import begin_table, bind
+from odradek.pipelines.values.formats import ValueFormat
+from odradek.pipelines.values.record_values import Values
 from odradek.spark import micro_batch_commits
 
 SCHEMA = "id bigint, name string"

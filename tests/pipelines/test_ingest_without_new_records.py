@@ -23,11 +23,12 @@ from odradek.client.admin import Admin
 from odradek.core.errors import StorageError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.lag import reset
-from odradek.pipelines import Ingested, ingest, ingest_job, runs
+from odradek.pipelines import Ingested, ingest
 from odradek.pipelines.checkpoint import planned_batch
 from odradek.pipelines.filesystems import location_of
-from odradek.pipelines.table_state import begin_table
-from odradek.pipelines.tables import Table, Target
+from odradek.pipelines.ingestion import job as ingest_job
+from odradek.pipelines.tables.table import Table, Target, runs
+from odradek.pipelines.tables.table_state import begin_table
 from odradek.spark.source_offset import SourceOffset
 
 Run = Callable[..., Ingested]

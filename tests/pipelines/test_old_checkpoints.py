@@ -22,7 +22,7 @@ from odradek.pipelines import adopt, ingest
 from odradek.pipelines.commit import logs
 from odradek.pipelines.filesystems import LocalLocation
 from odradek.pipelines.queries import QueryFailed
-from odradek.pipelines.table_state import check_checkpoint
+from odradek.pipelines.tables.table_state import check_checkpoint
 
 GOLDEN = Path(__file__).resolve().parent.parent / "data" / "golden_tables"
 READ = {"parquet": parquet, "delta": delta}

@@ -37,11 +37,11 @@ from odradek.pipelines.ranges import (
     parse_ranges,
     read_between,
 )
-from odradek.pipelines.replay_job import run_replay
-from odradek.pipelines.replay_ranges import Replay, ReplayRanges, Selection, find
-from odradek.pipelines.replay_topic import ReplayTopic
-from odradek.pipelines.tables import Target
-from odradek.pipelines.values import BadRecords
+from odradek.pipelines.replays.input import Replay, ReplayRanges, Selection, find
+from odradek.pipelines.replays.job import run_replay
+from odradek.pipelines.replays.topic import ReplayTopic
+from odradek.pipelines.tables.table import Target
+from odradek.pipelines.values.record_values import BadRecords
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -23,11 +23,11 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.pipelines import Replayed, replay
 from odradek.pipelines.options import ReplayOptions
 from odradek.pipelines.ranges import RangeGone
-from odradek.pipelines.replay_job import destination as into
-from odradek.pipelines.replay_job import find_ranges, replay_of, run_replay
-from odradek.pipelines.replay_progress import ReplayRefused
-from odradek.pipelines.replay_ranges import Replay
-from odradek.pipelines.replay_transactions import ReplayFenced, _start_run
+from odradek.pipelines.replays.input import Replay
+from odradek.pipelines.replays.job import destination as into
+from odradek.pipelines.replays.job import find_ranges, replay_of, run_replay
+from odradek.pipelines.replays.progress import ReplayRefused
+from odradek.pipelines.replays.transactions import ReplayFenced, _start_run
 from odradek.spark.micro_batch_number import MicroBatchRefused
 
 SMALL = "250"

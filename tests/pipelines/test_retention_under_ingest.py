@@ -16,7 +16,8 @@ from support.publish import create_topic, publish
 import odradek
 from odradek.client.admin import Admin
 from odradek.core.ids import EARLIEST, TopicPartition
-from odradek.pipelines import ingest, ingest_job
+from odradek.pipelines import ingest
+from odradek.pipelines.ingestion import job as ingest_job
 from odradek.pipelines.queries import QueryFailed
 
 

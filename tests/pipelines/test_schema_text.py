@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.schema_text import field_names
-from odradek.pipelines.values import json_fields
+from odradek.pipelines.values.record_values import json_fields
+from odradek.pipelines.values.schema_text import field_names
 
 SCHEMAS = [
     "id bigint, name string",

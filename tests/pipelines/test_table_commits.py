@@ -34,10 +34,10 @@ from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit import logs
 from odradek.pipelines.commit.operations import CommitVersion, CreateEntry
 from odradek.pipelines.commit.state import QueryState, RunFenced, TableRefused
-from odradek.pipelines.delta import DeltaTable
 from odradek.pipelines.filesystems import LocalLocation
-from odradek.pipelines.lake import ParquetTable
-from odradek.pipelines.runs import Run
+from odradek.pipelines.tables.delta import DeltaTable
+from odradek.pipelines.tables.lake import ParquetTable
+from odradek.pipelines.tables.runs import Run
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from odradek.client.admin import Admin
 from odradek.client.model import NewTopic
 from odradek.history.decode import decode_batch
 from odradek.pipelines import ingest, replay
-from odradek.pipelines.decoders import decoder_for
 from odradek.pipelines.queries import QueryFailed
-from odradek.pipelines.value_formats import ValueFormat
-from odradek.pipelines.values import Values
+from odradek.pipelines.values.decoders import decoder_for
+from odradek.pipelines.values.formats import ValueFormat
+from odradek.pipelines.values.record_values import Values
 
 FAR = 1_790_000_000_000_000_000
 AVRO = {"type": "record", "name": "R", "fields": [{"name": "i", "type": "int"}]}

@@ -26,7 +26,7 @@ from odradek.core.errors import ConfigError
 from odradek.pipelines import transform
 from odradek.pipelines.options import TransformOptions
 from odradek.pipelines.queries import QueryFailed
-from odradek.pipelines.transform_job import Transform
+from odradek.pipelines.transforms.job import Transform
 
 Capture = pytest.CaptureFixture[str]
 COPY = "SELECT key, value FROM records"

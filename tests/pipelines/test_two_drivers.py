@@ -25,7 +25,8 @@ from two_drivers import (
 )
 
 from odradek.client.admin import Admin
-from odradek.pipelines import runs, tables
+from odradek.pipelines.tables import runs
+from odradek.pipelines.tables import table as tables
 
 SCHEMAS = {"json": "id bigint", "avro": '{"type":"record","name":"R","fields":[{"name":"id","type":"long"}]}'}
 PATIENT = {"spark.python.authenticate.socketTimeout": "300s"}

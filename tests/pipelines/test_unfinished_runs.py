@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from odradek.pipelines.staging import has_other_attempts, tagged_jobs
-from odradek.pipelines.tables import Target, open_table
+from odradek.pipelines.tables.staging import has_other_attempts, tagged_jobs
+from odradek.pipelines.tables.table import Target, open_table
 
 
 def records(output: Path) -> list[dict[str, Any]]:

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.avro import AvroDecoder, in_micros
-from odradek.pipelines.value_formats import Framing, ValueFormat
-from odradek.pipelines.values import Values, read_schema
+from odradek.pipelines.values.avro import AvroDecoder, in_micros
+from odradek.pipelines.values.formats import Framing, ValueFormat
+from odradek.pipelines.values.record_values import Values, read_schema
 
 USER = {
     "type": "record",

@@ -22,11 +22,11 @@ _TASK = """
 import json, pickle, sys
 from pathlib import Path
 from odradek.core.ids import TopicPartition
-from odradek.pipelines.decoders import decoder_for
+from odradek.pipelines.values.decoders import decoder_for
 from odradek.pipelines.filesystems import LocalLocation
-from odradek.pipelines.table_folders import folder_of
-from odradek.pipelines.table_writer import TableWriter
-from odradek.pipelines.values import Values
+from odradek.pipelines.tables.table_folders import folder_of
+from odradek.pipelines.tables.table_writer import TableWriter
+from odradek.pipelines.values.record_values import Values
 from odradek.spark.options import parse_options
 from odradek.spark.offset_ranges import Piece
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.avro import AvroDecoder, _parse
-from odradek.pipelines.avro_defaults import with_values
+from odradek.pipelines.values.avro import AvroDecoder, _parse
+from odradek.pipelines.values.avro_defaults import with_values
 
 ROWS = (Path(__file__).parent / "avro_defaults.jsonl").read_text().splitlines()
 EMPTY = '{"type": "record", "name": "R", "fields": []}'

@@ -21,8 +21,8 @@ from py4j.protocol import Py4JJavaError
 from test_avro_defaults import EMPTY, ROWS, is_same
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.avro import _parse
-from odradek.pipelines.avro_defaults import with_values
+from odradek.pipelines.values.avro import _parse
+from odradek.pipelines.values.avro_defaults import with_values
 
 pyspark = pytest.importorskip("pyspark")
 JARS = Path(pyspark.__file__).parent / "jars"

@@ -19,7 +19,7 @@ from odradek.history import read_offset_history
 from odradek.history.analysis import analyse_offset_history
 from odradek.history.findings import FindingRules
 from odradek.history.views import SCHEMAS, view
-from odradek.pipelines.history import analyse_on_spark, offset_history, stream_offset_history, table_of
+from odradek.pipelines.history.frames import analyse_on_spark, offset_history, stream_offset_history, table_of
 from odradek.spark.offsets_source import parse_history_options
 
 BROKER = {"kafka.bootstrap.servers": "h:1"}

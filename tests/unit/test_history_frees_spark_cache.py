@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odradek.pipelines import history
+from odradek.pipelines.history import frames as history
 
 
 class Frame:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from odradek.core.errors import ConfigError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.pipelines.ranges import merge
-from odradek.pipelines.replay_progress import (
+from odradek.pipelines.replays.progress import (
     ReplayProgress,
     ReplayRefused,
     first_offsets,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.ingest_job import start_spark
-from odradek.pipelines.tables import Target
+from odradek.pipelines.ingestion.job import start_spark
+from odradek.pipelines.tables.table import Target
 from odradek.spark import session as spark_session
 
 

@@ -17,7 +17,7 @@ from odradek.core.look_alikes import oddity
 from odradek.core.printable import printable, printable_json
 from odradek.core.properties_file import read_properties_file
 from odradek.lag import reset_csv
-from odradek.pipelines.values import read_schema
+from odradek.pipelines.values.record_values import read_schema
 from odradek.zookeeper.export_file import parse_offsets
 from odradek.zookeeper.layout import OffsetLayout
 

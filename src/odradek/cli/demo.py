@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from odradek.client.admin import Admin
-    from odradek.pipelines.demo.checks import CheckReport
-    from odradek.pipelines.demo.flights import Feed, Flights
-    from odradek.pipelines.demo.state import DemoState
+    from odradek.demo.checks import CheckReport
+    from odradek.demo.flights import Feed, Flights
+    from odradek.demo.state import DemoState
 
 
 # Packages of the extra [demo], by their import names.
@@ -78,7 +78,7 @@ def run_demo(options: DemoOptions) -> int:
     Raises OdradekError for any error that ends the demo early.
     """
     _check_extras()
-    from odradek.pipelines.demo.rewind import parse_rewind
+    from odradek.demo.rewind import parse_rewind
 
     if options.rewind is not None:
         parse_rewind(options.rewind)  # refuses a wrong value before anything starts
@@ -125,7 +125,7 @@ class _DemoJob:
     """The steps of one run. Its broker has the data directory for itself."""
 
     def __init__(self, options: DemoOptions, data_dir: Path, bootstrap: str, admin: Admin, timing: _Timing) -> None:
-        from odradek.pipelines.lake import Lake
+        from odradek.pipelines.tables.lake import Lake
 
         self._options = options
         self._data_dir = data_dir
@@ -140,8 +140,8 @@ class _DemoJob:
 
     def run(self) -> int:
         """Runs all steps; returns the exit code."""
-        from odradek.pipelines.demo.flights import Flights
-        from odradek.pipelines.demo.state import DemoState
+        from odradek.demo.flights import Flights
+        from odradek.demo.state import DemoState
 
         heading("1. Broker")
         took = self._timing.steps["start the broker"]
@@ -166,7 +166,7 @@ class _DemoJob:
         return self._conclude(report, processed, lag)
 
     def _start_spark(self) -> SparkSession:
-        from odradek.pipelines.lake import check_spark_sees
+        from odradek.pipelines.tables.lake import check_spark_sees
         from odradek.spark.session import LOG_FILE, session
 
         try:
@@ -181,8 +181,8 @@ class _DemoJob:
 
     def _publish(self, flights: Flights, state: DemoState, rerun: bool) -> Feed:
         """Publishes events until the topic has the target number of events."""
-        from odradek.pipelines.demo.flights import Feed
-        from odradek.pipelines.demo.publisher import prepare_topic, publish
+        from odradek.demo.flights import Feed
+        from odradek.demo.publisher import prepare_topic, publish
 
         promised = state.target if rerun else 0
         more = self._options.more or 0
@@ -209,9 +209,9 @@ class _DemoJob:
 
     def _rewind(self, state: DemoState) -> None:
         """Resets the group as requested, or completes the reset of a killed run."""
-        from odradek.pipelines.demo.flight_lake import GROUP
-        from odradek.pipelines.demo.flights import TOPIC
-        from odradek.pipelines.demo.single_reset import Query, reset_once
+        from odradek.demo.flight_lake import GROUP
+        from odradek.demo.flights import TOPIC
+        from odradek.demo.single_reset import Query, reset_once
 
         asked = self._options.rewind
         if asked is None and state.pending is None:
@@ -238,7 +238,7 @@ class _DemoJob:
 
     def _ingest(self, starting: Future[SparkSession], feed: Feed) -> int:
         """Runs the Spark query to the end of the topic; returns the number of processed events."""
-        from odradek.pipelines.demo.flight_lake import GROUP, MAX_OFFSETS_PER_TRIGGER, fill, flight_source
+        from odradek.demo.flight_lake import GROUP, MAX_OFFSETS_PER_TRIGGER, fill, flight_source
         from odradek.pipelines.queries import QueryFailed
         from odradek.pipelines.sources import unread_offsets
 
@@ -262,7 +262,7 @@ class _DemoJob:
         return done.rows
 
     def _check(self, spark: SparkSession, feed: Feed, state: DemoState) -> CheckReport:
-        from odradek.pipelines.demo.checks import check
+        from odradek.demo.checks import check
 
         heading("4. Check against the input file")
         with self._timing.step("check"), spinner("counting with pyarrow and with Spark"):
@@ -292,8 +292,8 @@ class _DemoJob:
         from odradek import lag
         from odradek.client.admin.offsets_topic import partitions
         from odradek.core.records import format_json, format_line
-        from odradek.pipelines.demo.flight_lake import GROUP
-        from odradek.pipelines.demo.newest_commits import newest_commits
+        from odradek.demo.flight_lake import GROUP
+        from odradek.demo.newest_commits import newest_commits
 
         heading(f"5. Offsets of group {GROUP}")
         with self._timing.step("offsets"):

@@ -16,7 +16,7 @@ from odradek.cli.terminal import CommandError, bar_columns, error_console, json_
 if TYPE_CHECKING:
     from odradek.pipelines.checkpoint import CommitState
     from odradek.pipelines.commit.state import Added
-    from odradek.pipelines.run_progress import RunProgress, RunSnapshot, Watch
+    from odradek.pipelines.tables.run_progress import RunProgress, RunSnapshot, Watch
 
 KINDS = ("auto", "json", "none")
 _EVERY_S = 1.0
@@ -33,7 +33,7 @@ def check_kind(kind: str) -> None:
 def shown(kind: str, unread: int, *, has_end: bool, with_files: bool = True) -> Iterator[Watch | None]:
     """Yields the receiver of a run's progress; None if nothing is shown. ``unread``: the number of unread offsets.
     ``with_files``: whether the run writes files, so that JSON lines have their counts."""
-    from odradek.pipelines.run_progress import RunProgress
+    from odradek.pipelines.tables.run_progress import RunProgress
 
     progress = RunProgress(unread, has_end=has_end)
     if kind == "json":

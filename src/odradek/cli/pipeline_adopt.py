@@ -10,7 +10,7 @@ from odradek.cli.pipeline_options import AdoptLine, check_pyspark
 from odradek.cli.terminal import EXIT_OK, note, note_table, print_json, spinner
 
 if TYPE_CHECKING:
-    from odradek.pipelines.adoption import Adoption
+    from odradek.pipelines.ingestion.adoption import Adoption
 
 
 def run_adopt_command(request: AdoptLine) -> int:
@@ -18,7 +18,7 @@ def run_adopt_command(request: AdoptLine) -> int:
     check_bootstrap(request.bootstrap_servers)
     check_visible(request.group, "--group")
     check_pyspark()
-    from odradek.pipelines.adoption import adopt
+    from odradek.pipelines.ingestion.adoption import adopt
     from odradek.pipelines.options import AdoptOptions
 
     given = {field.name: getattr(request, field.name) for field in dataclasses.fields(AdoptOptions)}

@@ -39,8 +39,8 @@ def run_history_on_spark(line: HistoryLine, config: ClientConfig) -> None:
 
 def _begin(line: HistoryLine, advance: Callable[[int], None]) -> Callable[[], Analysis]:
     """Reads the records into Spark; returns the function that finishes the analysis and writes the tables."""
-    from odradek.pipelines.history import analyse_on_spark
-    from odradek.pipelines.history_report import check_group, location_for_tables, session_of, write_tables
+    from odradek.pipelines.history.frames import analyse_on_spark
+    from odradek.pipelines.history.report import check_group, location_for_tables, session_of, write_tables
     from odradek.pipelines.queries import spark_failures
 
     session = session_of(line)

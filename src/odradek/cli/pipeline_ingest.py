@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from odradek.pipelines.commit.state import Added
-    from odradek.pipelines.ingest_job import Ingest, Ingested
-    from odradek.pipelines.run_progress import PartitionTime
+    from odradek.pipelines.ingestion.job import Ingest, Ingested
+    from odradek.pipelines.tables.run_progress import PartitionTime
 
 
 def run_ingest_command(request: IngestLine) -> int:
@@ -26,7 +26,7 @@ def run_ingest_command(request: IngestLine) -> int:
     check_bootstrap(request.bootstrap_servers)
     check_visible(request.group, "--group")
     check_pyspark()
-    from odradek.pipelines.ingest_job import run_ingest, start_spark
+    from odradek.pipelines.ingestion.job import run_ingest, start_spark
 
     check_kind(request.progress)
     job = _job(request)
@@ -52,7 +52,7 @@ def run_ingest_command(request: IngestLine) -> int:
 
 
 def _job(request: IngestLine) -> Ingest:
-    from odradek.pipelines.ingest_job import Ingest
+    from odradek.pipelines.ingestion.job import Ingest
 
     check_end(request.trigger, available_now=request.available_now)
     return Ingest.of(dataclasses.replace(request, options=request.source_options()))

@@ -14,7 +14,7 @@ from odradek.cli.command_config import client_settings
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout
 from odradek.cli.terminal import CommandError
 from odradek.pipelines.given_options import OF_A_LINE, check_options
-from odradek.pipelines.history_options import ReportOptions
+from odradek.pipelines.history.options import ReportOptions
 from odradek.pipelines.options import AdoptOptions, IngestOptions, PipelineOptions, ReplayOptions, TransformOptions
 
 AvailableNow = Annotated[

@@ -13,16 +13,16 @@ from odradek.cli.pipeline_options import ReplayLine, check_pyspark
 from odradek.cli.terminal import EXIT_OK, counted, note, note_table, print_json, progress, spinner
 
 if TYPE_CHECKING:
-    from odradek.pipelines.replay_ranges import Replayed, ReplayRanges
+    from odradek.pipelines.replays.input import Replayed, ReplayRanges
 
 
 def run_replay_command(request: ReplayLine) -> int:
     """Runs the command; returns the exit code. Raises OdradekError."""
     check_bootstrap(request.bootstrap_servers)
     check_pyspark()
-    from odradek.pipelines.ingest_job import start_spark
-    from odradek.pipelines.replay_job import destination, find_ranges, replay_of, run_replay
-    from odradek.pipelines.tables import Target
+    from odradek.pipelines.ingestion.job import start_spark
+    from odradek.pipelines.replays.job import destination, find_ranges, replay_of, run_replay
+    from odradek.pipelines.tables.table import Target
 
     request = dataclasses.replace(request, options=request.source_options())
     into = destination(request, partial(flag, ReplayLine))

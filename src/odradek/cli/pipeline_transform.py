@@ -16,7 +16,7 @@ from odradek.cli.terminal import EXIT_OK, counted, error_line, note, print_json,
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from odradek.pipelines.transform_job import Transformed
+    from odradek.pipelines.transforms.job import Transformed
 
 
 def run_transform_command(request: TransformLine) -> int:
@@ -24,8 +24,8 @@ def run_transform_command(request: TransformLine) -> int:
     check_bootstrap(request.bootstrap_servers)
     check_visible(request.group, "--group")
     check_pyspark()
-    from odradek.pipelines.ingest_job import start_spark
-    from odradek.pipelines.transform_job import Transform, run_transform
+    from odradek.pipelines.ingestion.job import start_spark
+    from odradek.pipelines.transforms.job import Transform, run_transform
 
     check_kind(request.progress)
     check_end(request.trigger, available_now=request.available_now)

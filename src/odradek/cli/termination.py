@@ -61,7 +61,7 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 
 def _mark_runs_ended() -> None:
-    runs = sys.modules.get("odradek.pipelines.runs")  # if the module is not loaded, nothing was written
+    runs = sys.modules.get("odradek.pipelines.tables.runs")  # if the module is not loaded, nothing was written
     if runs is not None:
         marking = threading.Thread(target=runs.mark_all_ended, name="odradek-leave", daemon=True)
         marking.start()

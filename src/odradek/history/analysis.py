@@ -4,7 +4,7 @@ The analysis uses Arrow and numpy, not Spark. It compares each commit with the p
 partition, in log order. Commits are read in log order and take about sixty bytes each in flat columns. One stable sort
 arranges ten million commits within seconds. Spark needs longer to start, shuffle and spill. Groups are independent of
 each other, so on a Spark cluster the same functions run on the rows of each group separately
-(``odradek.pipelines.history``).
+(``odradek.pipelines.history.frames``).
 """
 
 from __future__ import annotations

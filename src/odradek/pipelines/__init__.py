@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from odradek.core.lazy_import import loader
 
 if TYPE_CHECKING:
-    from odradek.pipelines.adoption import Adoption, adopt
-    from odradek.pipelines.history_report import report_history
-    from odradek.pipelines.ingest_job import Ingested, ingest
-    from odradek.pipelines.replay_job import replay
-    from odradek.pipelines.replay_ranges import Replayed
-    from odradek.pipelines.transform_job import Transformed, transform
+    from odradek.pipelines.history.report import report_history
+    from odradek.pipelines.ingestion.adoption import Adoption, adopt
+    from odradek.pipelines.ingestion.job import Ingested, ingest
+    from odradek.pipelines.replays.input import Replayed
+    from odradek.pipelines.replays.job import replay
+    from odradek.pipelines.transforms.job import Transformed, transform
 
 __all__ = [
     "Adoption",
@@ -32,14 +32,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Adoption": "odradek.pipelines.adoption",
-    "adopt": "odradek.pipelines.adoption",
-    "Ingested": "odradek.pipelines.ingest_job",
-    "Replayed": "odradek.pipelines.replay_ranges",
-    "Transformed": "odradek.pipelines.transform_job",
-    "ingest": "odradek.pipelines.ingest_job",
-    "replay": "odradek.pipelines.replay_job",
-    "report_history": "odradek.pipelines.history_report",
-    "transform": "odradek.pipelines.transform_job",
+    "Adoption": "odradek.pipelines.ingestion.adoption",
+    "adopt": "odradek.pipelines.ingestion.adoption",
+    "Ingested": "odradek.pipelines.ingestion.job",
+    "Replayed": "odradek.pipelines.replays.input",
+    "Transformed": "odradek.pipelines.transforms.job",
+    "ingest": "odradek.pipelines.ingestion.job",
+    "replay": "odradek.pipelines.replays.job",
+    "report_history": "odradek.pipelines.history.report",
+    "transform": "odradek.pipelines.transforms.job",
 }
 __getattr__ = loader(__name__, _HOMES, extra="spark")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_orig
 
 from odradek.core.errors import ConfigError
 from odradek.pipelines.given_options import check_type
-from odradek.pipelines.value_formats import Framing, ValueFormat
+from odradek.pipelines.values.formats import Framing, ValueFormat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,0 +1,62 @@
+"""Fills the demo's table from the topic of flights, as a consumer group. The events' fields become columns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek.demo.flights import EVENT_SCHEMA
+from odradek.pipelines.filesystems import LocalLocation
+from odradek.pipelines.queries import run_query
+from odradek.pipelines.sources import Source
+from odradek.pipelines.tables.lake import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+GROUP = "flight-lake"
+MAX_OFFSETS_PER_TRIGGER = 60_000
+
+
+@dataclass(frozen=True)
+class FillResult:
+    """``rows``: rows added to the table in ``batches`` micro-batches. ``seconds``: the duration."""
+
+    rows: int
+    batches: int
+    seconds: float
+
+
+def flight_source(bootstrap: str, topic: str, max_offsets_per_trigger: int = MAX_OFFSETS_PER_TRIGGER) -> Source:
+    """Returns the topic as the source of the demo's group. The query follows resets of the group."""
+    options = {"onGroupReset": "follow", "maxOffsetsPerTrigger": str(max_offsets_per_trigger)}
+    return Source(bootstrap, GROUP, topics=(topic,), options=options)
+
+
+def parse_events(records: DataFrame) -> DataFrame:
+    """Returns the event's fields with their types, then the record's key, partition, offset and timestamp."""
+    from pyspark.sql import functions as f
+
+    event = f.from_json(f.col("value").cast("string"), EVENT_SCHEMA).alias("e")
+    parsed = records.select(event, f.col("key").cast("string"), "partition", "offset", "timestamp")
+    return parsed.select("e.*", "key", "partition", "offset", "timestamp")
+
+
+def fill(spark: SparkSession, source: Source, lake: Lake, advance: Callable[[int], None]) -> FillResult:
+    """Reads all unread records of the group into the table; calls ``advance`` with each micro-batch's row count.
+
+    Raises QueryFailed.
+    """
+    lake.prepare()
+    batches: list[int] = []
+
+    def add(batch: DataFrame, batch_id: int) -> None:
+        rows = lake.add(parse_events(batch).coalesce(2), batch_id)
+        batches.append(rows)
+        advance(rows)
+
+    started = time.monotonic()
+    run_query(source.stream(spark), add, LocalLocation(lake.checkpoint).spark_uri)
+    return FillResult(rows=sum(batches), batches=len(batches), seconds=time.monotonic() - started)

@@ -1,0 +1,226 @@
+"""Adoption: a new checkpoint begins at the offsets of a table, if the old one does not agree with the table.
+
+The plan shows what is done. Then, in this order: an entry of the table's log ends all earlier runs and queries, and has
+the table's offsets; the old checkpoint gets another name; the new one is marked as the table's; the group is committed.
+The first micro-batch of the new checkpoint must begin at these offsets (``commit/state``), so a killed adoption is
+simply repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from odradek.client.admin import Admin
+from odradek.core.errors import ConfigError, StorageError
+from odradek.core.ids import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
+from odradek.core.keyword_options import with_keywords
+from odradek.pipelines.commit.state import BatchPlan, ends_of, replaced_topics, topic_of
+from odradek.pipelines.filesystems import is_uri, location_of
+from odradek.pipelines.ingestion.job import start_spark
+from odradek.pipelines.options import AdoptOptions
+from odradek.pipelines.sources import with_short_timeouts
+from odradek.pipelines.tables.fenced_commits import FenceLost
+from odradek.pipelines.tables.table import Table, Target, open_table
+from odradek.pipelines.tables.table_folders import folder_of, log_options
+from odradek.pipelines.tables.table_state import stored_layout
+from odradek.pipelines.values.formats import Framing, ValueFormat
+from odradek.pipelines.values.record_values import Values
+from odradek.spark.options import parse_options
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
+    from pyspark.sql import SparkSession
+
+    from odradek.client.config import ClientConfig
+    from odradek.spark.plan import Commits
+
+_MOST_FENCES = 5
+NOTES, ROWS = "the notes of the table", "the rows of the table"
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """What an adoption does. ``offsets``: where the new checkpoint begins. ``known_by``: how these are known.
+    ``committed``: the group's offsets before. ``checkpoint``: the old checkpoint, and ``kept_as``: its new name; both
+    are None if there is none. ``replaced``: topics that were deleted and created again since the table read them: they
+    begin at their start. ``unknown``: topics of which that is not known. ``is_done``: whether it was done."""
+
+    offsets: Mapping[TopicPartition, int]
+    known_by: str
+    committed: Mapping[TopicPartition, int]
+    checkpoint: str | None
+    kept_as: str | None
+    replaced: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    is_done: bool = False
+
+
+@with_keywords(AdoptOptions)
+def adopt(options: AdoptOptions) -> Adoption:
+    """Lets a new checkpoint begin at the offsets of a table; returns what is done, or would be done.
+
+    Raises ConfigError, StorageError, GroupNotEmpty, BrokerUnreachable.
+    """
+    given = {"kafka.bootstrap.servers": options.bootstrap_servers, "subscribe": "any", **(options.options or {})}
+    client = with_short_timeouts(parse_options(given, streaming=False).client)
+
+    def get_spark() -> SparkSession:
+        return options.spark or start_spark(options.master, options.conf)
+
+    target = _target(options, get_spark)
+    with open_table(target, get_spark) as (table, _), Admin(client) as admin:
+        noted, known_by, topics = _offsets_of(table, admin, options.group)
+        if not noted:
+            raise ConfigError(
+                f"{options.output} has no rows, and no notes of a topic that is there: there is nothing to adopt. Read "
+                "into it with its own --checkpoint, or into a new --output"
+            )
+        offsets, present, replaced = _of_present_topics(admin, noted, topics, str(options.output))
+        unknown = tuple(sorted(present.keys() - topics.keys()))
+        held = {tp: one.offset for tp, one in admin.list_group_offsets(options.group, offsets).items()}
+        old = table.checkpoint if table.checkpoint.children() else None
+        kept_as = None if old is None else f"{old.uri.rstrip('/')}.before-{uuid.uuid4().hex[:8]}"
+        old_uri = None if old is None else old.uri
+        found = Adoption(offsets, known_by, held, old_uri, kept_as, replaced, unknown)
+        if not options.execute:
+            return found
+        table.adopt(_plan(offsets, present))
+        if old is not None and kept_as is not None:
+            old.rename(kept_as)
+        table.bind_anew()
+        _set_group(table, admin, client, options.group, {tp: OffsetAndMetadata(at) for tp, at in offsets.items()})
+    return replace(found, is_done=True)
+
+
+def _set_group(table: Table, admin: Admin, client: ClientConfig, group: str, commits: Commits) -> None:
+    """Commits the offsets, which the table's log has. Raises StorageError, KafkaError."""
+    fenced = table.fenced_commits(client)
+    if fenced is None:
+        admin.alter_group_offsets(group, commits)
+        return
+    with contextlib.closing(fenced):
+        for _ in range(_MOST_FENCES):  # a run that is about to end may fence this one
+            fenced.fence()
+            with contextlib.suppress(FenceLost):
+                fenced.commit(admin, group, commits)
+                return
+    raise StorageError(f"group {group}: other runs of the table commit, too: stop them, and repeat the command")
+
+
+def _target(options: AdoptOptions, get_spark: Callable[[], SparkSession]) -> Target:
+    """Returns the table with the layout that it was begun with. Raises ConfigError."""
+    output = str(options.output)
+    held = stored_layout(location_of(output, get_spark() if is_uri(output) else None))
+    values = Values(
+        ValueFormat(held.value_format), held.schema, Framing(held.framing),
+        flat=held.flat, headers=held.headers, keep_raw=held.keep_raw,
+    )  # fmt: skip
+    checkpoint = None if options.checkpoint is None else str(options.checkpoint)
+    given = options.storage_options or {}
+    return Target(
+        output, held.table_format, values, held.partition_by, checkpoint,
+        storage_options=given, fence_commits=options.fence_commits,
+    )  # fmt: skip
+
+
+def _plan(offsets: Mapping[TopicPartition, int], topics: Mapping[str, str]) -> BatchPlan:
+    """Returns a micro-batch without rows that ends at the offsets, of a query that no checkpoint has."""
+    query = f"adopted-{uuid.uuid4().hex}"
+    return BatchPlan(query, 0, ends_of({}), ends_of(offsets), offsets=offsets, topics=topics)
+
+
+def _offsets_of(table: Table, admin: Admin, group: str) -> tuple[dict[TopicPartition, int], str, Mapping[str, str]]:
+    """Returns the table's offsets, those of its notes or the ones after its rows; how they are known; and the digests
+    of the ids of their topics, as far as they are known.
+
+    Delta's log can only be asked for the offset of a named partition, and a partition that was read may have no rows.
+    So all partitions are asked for of the topics that have rows or commits of the group; if none of them has notes, all
+    partitions of the cluster.
+    """
+    rows = _after_rows(table)
+    newest = None
+    known = {tp.topic for tp in (*rows, *admin.list_group_offsets(group))}
+    for names in (known, None):
+        newest = table.newest_query({*rows, *_partitions(admin, names)})
+        if newest is not None and newest.offsets:
+            break
+    if newest is not None and newest.offsets and newest.offsets.keys() >= rows.keys():
+        return dict(newest.offsets), NOTES, newest.topics
+    return rows, ROWS, {}
+
+
+def _partitions(admin: Admin, topics: set[str] | None) -> list[TopicPartition]:
+    """Returns the partitions of those topics that exist; None: of all topics."""
+    found = admin.describe_topics(topics, missing_ok=True)
+    return [TopicPartition(name, part.partition) for name, one in found.items() for part in one.partitions]
+
+
+def _of_present_topics(
+    admin: Admin, offsets: Mapping[TopicPartition, int], topics: Mapping[str, str], table: str
+) -> tuple[dict[TopicPartition, int], dict[str, str], tuple[str, ...]]:
+    """Returns where each partition continues, the digests of the topics' present ids, and the replaced topics.
+
+    A topic that was deleted and created again has other records at the same offsets. All of them are new to the table,
+    so such a topic begins at its start. Raises ConfigError if that is not known, but the offsets cannot be the topic's.
+    """
+    described = admin.describe_topics({tp.topic for tp in offsets}, missing_ok=True)
+    present = {name: topic_of(str(one.topic_id)) for name, one in described.items() if one.topic_id is not None}
+    replaced = replaced_topics(topics, present)
+    found = {tp: at for tp, at in offsets.items() if tp.topic not in replaced}
+    existing = {TopicPartition(name, part.partition) for name, one in described.items() for part in one.partitions}
+    ends = admin.list_offsets(dict.fromkeys(found.keys() & existing, LATEST))
+    for tp in sorted(found):
+        if tp.topic in described and (end := ends[tp].offset if tp in ends else 0) < found[tp]:
+            raise ConfigError(
+                f"{table} has records of {tp} before offset {found[tp]}, and this partition ends at {end}: its topic "
+                "was deleted and created again, or has lost records; read it into a new --output"
+            )
+    new = sorted(tp for tp in existing if tp.topic in replaced)
+    starts = {tp: start.offset for tp, start in admin.list_offsets(dict.fromkeys(new, EARLIEST)).items()}
+    return dict(sorted((found | starts).items())), present, tuple(replaced)
+
+
+def _after_rows(table: Table) -> dict[TopicPartition, int]:
+    """Returns the offset after the last row of each partition. Raises StorageError."""
+    import pyarrow as pa
+
+    with _reading(table):
+        found: dict[TopicPartition, int] = {}
+        dataset = _dataset(table)
+        for batch in () if dataset is None else dataset.to_batches(columns=["topic", "partition", "offset"]):
+            rows = pa.Table.from_batches([batch]).group_by(["topic", "partition"]).aggregate([("offset", "max")])
+            columns = (rows[name].to_pylist() for name in ("topic", "partition", "offset_max"))
+            for topic, partition, last in zip(*columns, strict=True):
+                tp = TopicPartition(topic, int(partition))
+                found[tp] = max(found.get(tp, 0), last + 1)
+        return dict(sorted(found.items()))
+
+
+def _dataset(table: Table) -> ds.Dataset | None:
+    """Returns the table's rows; None if a Parquet table has no file."""
+    import pyarrow.dataset as ds
+
+    if table.target.table_format == "delta":
+        from deltalake import DeltaTable
+
+        options = log_options(table.location, table.target.storage_options)
+        return DeltaTable(table.log_uri, storage_options=options).to_pyarrow_dataset()
+    folder = folder_of(table.location)
+    names = [folder.path(file.name) for file in table.location.data_files()]
+    if not names:
+        return None
+    return ds.dataset(
+        names, format="parquet", filesystem=folder.filesystem, partitioning=ds.partitioning(flavor="hive")
+    )
+
+
+@contextlib.contextmanager
+def _reading(table: Table) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{table.location.uri} cannot be read: {error}") from error

@@ -1,0 +1,1 @@
+"""Replays of ranges of topics into tables and topics."""

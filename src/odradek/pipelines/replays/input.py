@@ -1,0 +1,336 @@
+"""The input of a replay: the selection, the ranges that were looked up for it, and the reads of their records."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from odradek.client.admin import Admin
+from odradek.client.config import ClientConfig
+from odradek.core.errors import ConfigError
+from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, TopicPartition
+from odradek.pipelines.checkpoint import PlannedBatch
+from odradek.pipelines.ranges import (
+    RangeGone,
+    ReadByGroup,
+    batch_reads,
+    commits_of,
+    merge,
+    parse_ranges,
+    read_between,
+    time_ms,
+)
+from odradek.pipelines.sources import check_topics, with_short_timeouts
+from odradek.spark import data_loss
+from odradek.spark.lookups import Lookups
+from odradek.spark.offset_ranges import Range
+from odradek.spark.options import ReadOptions, parse_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from odradek.pipelines.replays.topic import ReplayTopic
+    from odradek.pipelines.tables.table import Target
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The records to read, selected in one of three ways:
+
+    * ``offsets``;
+    * ``topics``, from ``start`` to ``end`` (earliest, latest, an offset or a time);
+    * ``read_by``: the records that this group has read between its commits at ``since`` and ``until``. Without
+    ``topics``, all topics of the group are read.
+    """
+
+    topics: tuple[str, ...] = ()
+    offsets: str | None = None
+    start: str = "earliest"
+    end: str = "latest"
+    read_by: str | None = None
+    since: str | None = None
+    until: str | None = None
+    allow_missing: bool = False
+
+    def check(self) -> None:
+        """Checks the selection. Raises ConfigError."""
+        by_place = (self.start, self.end) != ("earliest", "latest")
+        ways = [self.offsets is not None, self.read_by is not None, by_place]
+        if sum(ways) > 1:
+            raise ConfigError("choose one way to say what to read: offsets, from and to, or what a group read")
+        if self.read_by is None and (self.since is not None or self.until is not None):
+            raise ConfigError("since and until are times of a group's commits: name the group, too (read by)")
+        if self.offsets is not None:
+            if self.topics:
+                raise ConfigError("offsets contain the names of the topics: omit topics")
+            parse_ranges(self.offsets)
+        elif self.read_by is None and not self.topics:
+            raise ConfigError("say what to read: topics, offsets, or what a group read")
+        if self.read_by == "":
+            raise ConfigError("read by: a group's name cannot be empty")
+        since, until = self.times()
+        if since is not None and until is not None and since > until:
+            raise ConfigError(f"since {self.since} is after until {self.until}")
+        start, end = _parse_target(self.start, "from"), _parse_target(self.end, "to")
+        if start is None and end is None:
+            start, end = time_ms(self.start, "from"), time_ms(self.end, "to")
+        if isinstance(start, int) and isinstance(end, int) and start > end:
+            raise ConfigError(f"the start {self.start} is after the end {self.end}")
+
+    def words(self) -> list[object]:
+        """Returns the selection in a form that is equal for equal selections. ``allow_missing`` is no part of it, so
+        that a run can be repeated with this option."""
+        ranges = None if self.offsets is None else parse_ranges(self.offsets)
+        places = [_parse_target(self.start, "from"), _parse_target(self.end, "to")]
+        texts = [
+            time_ms(text, "place") if found is None else found
+            for text, found in zip((self.start, self.end), places, strict=True)
+        ]
+        return [sorted(self.topics), ranges, *texts, self.read_by, *self.times()]
+
+    def times(self) -> tuple[int | None, int | None]:
+        """Returns ``since`` and ``until`` in milliseconds since 1970. Raises ConfigError."""
+        since = None if self.since is None else time_ms(self.since, "since")
+        return since, None if self.until is None else time_ms(self.until, "until")
+
+
+@dataclass(frozen=True)
+class ReplayRanges:
+    """The ranges of a replay. ``gone``: a line for each missing range, if the options allow missing ranges. ``read``:
+    the ranges that the group has read, by partition. ``ids``: the topic ids, if the cluster has ids.
+    """
+
+    ranges: tuple[Range, ...]
+    gone: tuple[str, ...] = ()
+    read: Mapping[TopicPartition, ReadByGroup] = field(default_factory=dict)
+    ids: Mapping[str, UUID] = field(default_factory=dict)
+
+    @property
+    def offsets(self) -> int:
+        """The number of offsets in the ranges. Compacted topics and topics with transactions have fewer records."""
+        return sum(piece.size for piece in self.ranges)
+
+    def digest(self, salt: str = "") -> str:
+        """Returns an id of the ranges and topic ids. A topic created again has another id, so the digest differs.
+        Without topic ids, the digest is ``digest_of_names``."""
+        if not self.ids:
+            return self.digest_of_names(salt)
+        return self.digest_of_names(json.dumps({name: str(found) for name, found in sorted(self.ids.items())}) + salt)
+
+    def digest_of_names(self, salt: str = "") -> str:
+        """Returns the id by which earlier versions identified a replay."""
+        text = json.dumps([[*piece.partition, piece.start, piece.end] for piece in self.ranges]) + salt
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The result of a replay. ``offsets``: the size of its ranges. ``rows``: the written rows. ``bad``: the rows among
+    them with an unreadable value. ``already``: whether an earlier run had already done this replay. ``by_names``:
+    whether that run's version identified topics only by name, so the topics may have been created again since then.
+    ``transactions``: the number of transactions of this run. ``earlier``: how many of the ``offsets`` were already
+    done by earlier runs. Both are None unless the replay writes into a topic exactly once.
+    """
+
+    offsets: int
+    rows: int
+    bad: int
+    already: bool
+    seconds: float
+    by_names: bool = False
+    transactions: int | None = None
+    earlier: int | None = None
+
+
+def find(config: ClientConfig, chosen: Selection, isolation_level: str = "read_uncommitted") -> ReplayRanges:
+    """Looks up the ranges. With read_committed, they end before the first record of an open transaction. Raises
+    ConfigError, UnknownTopic, RangeGone, BrokerUnreachable."""
+    chosen.check()
+    with Admin(with_short_timeouts(config)) as admin:
+        # The ids are looked up before the offsets: if a topic is created again after this, reading its ranges fails.
+        ids = {name: topic.topic_id for name, topic in admin.describe_topics().items() if topic.topic_id}
+        read: dict[TopicPartition, ReadByGroup] = {}
+        missing: list[str] = []
+        if chosen.read_by is not None:
+            read, missing = _read_by(admin, config, chosen)
+            wanted = merge(piece for found in read.values() for piece in found.ranges)
+        elif chosen.offsets is not None:
+            wanted = parse_ranges(chosen.offsets)
+            check_topics(admin, sorted({piece.partition.topic for piece in wanted}))
+        else:
+            wanted = _between_targets(admin, chosen, isolation_level)
+        held, gone = available(admin, config, wanted, isolation_level)
+    missing += gone
+    if missing and not chosen.allow_missing:
+        raise RangeGone("; ".join(missing))
+    names = {piece.partition.topic for piece in held}
+    return ReplayRanges(tuple(held), tuple(missing), read, {name: ids[name] for name in sorted(names & ids.keys())})
+
+
+def _read_by(
+    admin: Admin, config: ClientConfig, chosen: Selection
+) -> tuple[dict[TopicPartition, ReadByGroup], list[str]]:
+    from odradek.history import read_offset_history
+
+    assert chosen.read_by is not None
+    described = admin.describe_topics()
+    check_topics(admin, chosen.topics)
+    ids = {name: topic.topic_id.bytes if topic.topic_id else None for name, topic in described.items()}
+    commits = commits_of(read_offset_history(config, group=chosen.read_by), ids)
+    wanted = {tp: found for tp, found in commits.items() if not chosen.topics or tp.topic in chosen.topics}
+    if not wanted:
+        of = f" for {', '.join(chosen.topics)}" if chosen.topics else ""
+        raise RangeGone(f"__consumer_offsets holds no commit of group {chosen.read_by}{of}")
+    since, until = chosen.times()
+    read: dict[TopicPartition, ReadByGroup] = {}
+    missing: list[str] = []
+    for tp, found in sorted(wanted.items()):
+        try:
+            one = read_between(tp, found, since, until)
+        except RangeGone as error:
+            missing.append(str(error))
+            one = read_between(tp, found, None, until)
+        if one is not None:
+            read[tp] = one
+    return read, missing
+
+
+def _parse_target(text: str, option: str) -> str | int | None:
+    """Returns ``earliest``, ``latest``, an offset as int, or None for a time. Raises ConfigError."""
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return word
+    if word.isascii() and word.isdigit() and len(word) < 19:
+        return int(word)
+    try:
+        time_ms(text, option)
+    except ConfigError:
+        example = "for example 2026-01-31T12:00:00"
+        raise ConfigError(f"{option} {text!r} is neither earliest, latest, an offset nor a time, {example}") from None
+    return None
+
+
+def _between_targets(admin: Admin, chosen: Selection, isolation_level: str) -> list[Range]:
+    partitions = [tp for name in check_topics(admin, chosen.topics) for tp in admin.partitions(name)]
+    starts = _resolve(admin, partitions, (chosen.start, "from"), isolation_level)
+    ends = _resolve(admin, partitions, (chosen.end, "to"), isolation_level)
+    return [Range(tp, starts[tp], ends[tp]) for tp in partitions if starts[tp] < ends[tp]]
+
+
+def _resolve(
+    admin: Admin, partitions: Sequence[TopicPartition], target: tuple[str, str], level: str
+) -> dict[TopicPartition, int]:
+    """Returns the offset of a target in each partition. ``target``: the text, and the name of its option."""
+    limit = _parse_target(*target)
+    if isinstance(limit, int):
+        return dict.fromkeys(partitions, limit)
+    if limit is not None:
+        wanted = dict.fromkeys(partitions, EARLIEST if limit == "earliest" else LATEST)
+        found = admin.list_offsets(wanted, isolation_level=level)
+        return {tp: found[tp].offset for tp in partitions}
+    found = admin.list_offsets(dict.fromkeys(partitions, time_ms(*target)), isolation_level=level)
+    ends = admin.list_offsets(dict.fromkeys(partitions, LATEST), isolation_level=level)
+    return {tp: ends[tp].offset if found[tp].offset == NO_OFFSET else found[tp].offset for tp in partitions}
+
+
+def available(
+    admin: Admin, config: ClientConfig, wanted: Sequence[Range], isolation_level: str
+) -> tuple[list[Range], list[str]]:
+    """Returns the parts of the ranges that the logs still have, and a line for each missing part."""
+    there = {tp for name in {piece.partition.topic for piece in wanted} for tp in _partitions(admin, name)}
+    asked = sorted({piece.partition for piece in wanted} & there)
+    starts = admin.list_offsets(dict.fromkeys(asked, EARLIEST))
+    ends = admin.list_offsets(dict.fromkeys(asked, LATEST), isolation_level=isolation_level)
+    what = "the log ends" if isolation_level == "read_uncommitted" else "its committed records end"
+    causes = Lookups(_options(config, asked)) if asked else None
+    held: list[Range] = []
+    gone: list[str] = []
+    try:
+        for tp, low, high in wanted:
+            if tp not in there:
+                gone.append(f"{tp} does not exist: it was deleted, or it never existed")
+                continue
+            start, end = starts[tp].offset, ends[tp].offset
+            if low < start:
+                assert causes is not None
+                gone.append(data_loss.removed_message(tp, low, start, causes, end=high))
+            if high > end:
+                gone.append(f"{tp}: offsets {max(low, end)} to {high - 1} do not exist ({what} at {end})")
+            held.append(Range(tp, max(low, start), min(high, end)))
+    finally:
+        if causes is not None:
+            causes.close()
+    return merge(held), gone
+
+
+def _partitions(admin: Admin, topic: str) -> Sequence[TopicPartition]:
+    return admin.partitions(topic) if topic in admin.describe_topics([topic], missing_ok=True) else ()
+
+
+def _options(config: ClientConfig, asked: Sequence[TopicPartition]) -> ReadOptions:
+    assigned = {name: [tp.partition for tp in asked if tp.topic == name] for name in {tp.topic for tp in asked}}
+    given = {"kafka.bootstrap.servers": config.bootstrap_servers, "assign": json.dumps(assigned)}
+    return dataclasses.replace(parse_options(given, streaming=False), client=config)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A replay to run. ``options``: for ``format("odradek")``, without those that select the records. ``again``: run it
+    even if the destination already has it. ``chosen``: the selection from which the ranges come; it identifies a replay
+    into a topic.
+    """
+
+    bootstrap: str
+    found: ReplayRanges
+    into: Target | ReplayTopic
+    options: Mapping[str, str] = field(default_factory=dict)
+    again: bool = False
+    chosen: Selection = field(default_factory=Selection)
+
+    def frame(self, spark: SparkSession, headers: bool, more: Mapping[str, str]) -> DataFrame:
+        """Returns the records of the ranges, read with the ``more`` options. If a partition has several ranges,
+        several tasks read them, in no particular order."""
+        from odradek.spark.registration import register
+
+        register(spark)
+        reads = [self._read_options(ranges, headers, more) for ranges in batch_reads(self.found.ranges)]
+        frames = [spark.read.format("odradek").options(**options).load() for options in reads]
+        return reduce(lambda one, other: one.unionByName(other), frames)
+
+    def planned(self, headers: bool, more: Mapping[str, str]) -> tuple[ReadOptions, PlannedBatch]:
+        """Returns the read options, and the ranges as one micro-batch. Raises the errors of lookups."""
+        options = parse_options(self._read_options(batch_reads(self.found.ranges)[0], headers, more), streaming=False)
+        wanted = {piece.partition for piece in self.found.ranges}
+        lookups = Lookups(options)
+        try:
+            lookups.ends(wanted)
+            ids = lookups.topic_ids({tp.topic for tp in wanted}) | dict(self.found.ids)
+            epochs = {tp: lookups.leader_epoch(tp) for tp in wanted}
+        finally:
+            lookups.close()
+        return options, PlannedBatch(self.found.ranges, ids, epochs)
+
+    def _read_options(self, ranges: Sequence[Range], headers: bool, more: Mapping[str, str]) -> dict[str, str]:
+        """Returns the options of a batch query that reads at most one range of each partition."""
+        names = sorted({piece.partition.topic for piece in ranges})
+        starts, ends = (
+            {name: {str(p.partition.partition): p[at] for p in ranges if p.partition.topic == name} for name in names}
+            for at in (1, 2)
+        )
+        assigned = {name: [int(number) for number in starts[name]] for name in names}
+        return {
+            "kafka.bootstrap.servers": self.bootstrap,
+            **self.options,
+            **more,
+            "assign": json.dumps(assigned),
+            "startingOffsets": json.dumps(starts),
+            "endingOffsets": json.dumps(ends),
+            "includeHeaders": str(headers).lower(),
+            "topicIds": json.dumps({name: str(found) for name, found in self.found.ids.items()}),
+        }

@@ -1,0 +1,216 @@
+"""Replay reads ranges of topics a second time, into a table or into a topic.
+
+A table gets each replay once. A topic gets each record at least once, or exactly once in transactions
+(``replay_transactions``). The command can show the ranges without reading records. A replay into a table is one
+micro-batch that is identified by its ranges. The same replay adds nothing the second time, so a killed run can simply
+be repeated.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from odradek.core.errors import ConfigError
+from odradek.core.keyword_options import with_keywords
+from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
+from odradek.pipelines.given_options import OF_A_REPLAY, check_options
+from odradek.pipelines.ingestion.job import make_target, start_spark
+from odradek.pipelines.options import ReplayOptions, check_values, names
+from odradek.pipelines.queries import plain_timestamps, spark_failures
+from odradek.pipelines.replays.input import Replay, Replayed, ReplayRanges, Selection, find
+from odradek.pipelines.replays.topic import ORIGIN_COLUMNS, ReplayTopic, find_target, records_to_send
+from odradek.pipelines.replays.transactions import into_topic_once
+from odradek.pipelines.tables.table import Target, open_table
+from odradek.spark.options import parse_options, parse_size
+from odradek.spark.progress import progress_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ISOLATION = "kafka.isolation.level"
+
+
+def run_replay(
+    job: Replay, get_spark: Callable[[], SparkSession], advance: Callable[[int], None] = lambda offsets: None
+) -> Replayed:
+    """Runs a replay. ``advance`` is called with the number of offsets read since its last call, also from another
+    thread. At the end the sum of these numbers is ``job.found.offsets``.
+
+    Raises ConfigError, StorageError, UnknownTopic, BadRecords, QueryFailed. If a topic gets each record exactly
+    once, also ReplayRefused, ReplayFenced.
+    """
+    if not job.found.ranges:
+        return Replayed(0, 0, 0, already=False, seconds=0.0)
+    count = _Count(advance)
+    if isinstance(job.into, ReplayTopic) and job.into.exactly_once:
+        done = into_topic_once(job, job.into, get_spark, count)
+    elif isinstance(job.into, ReplayTopic):
+        done = _into_topic(job, job.into, get_spark, count)
+    else:
+        done = _into_table(job, job.into, get_spark, count)
+    count(job.found.offsets - count.done)
+    return done
+
+
+class _Count:
+    """Passes counts on to a function and adds them up."""
+
+    def __init__(self, advance: Callable[[int], None]) -> None:
+        self._advance = advance
+        self.done = 0
+
+    def __call__(self, more: int) -> None:
+        if more > 0:
+            self.done += more
+            self._advance(more)
+
+
+def _into_table(
+    job: Replay, into: Target, get_spark: Callable[[], SparkSession], advance: Callable[[int], None]
+) -> Replayed:
+    into.check()
+    salt = uuid.uuid4().hex if job.again else ""
+    query, by_names = (f"replay-{digest(salt)}" for digest in (job.found.digest, job.found.digest_of_names))
+    started = time.monotonic()
+    with open_table(into, get_spark) as (table, started_spark):
+        for known_as in dict.fromkeys((query, by_names)):
+            before = table.find_added(_plan(job, known_as))
+            if before is not None:
+                seconds, is_older = time.monotonic() - started, known_as != query
+                return Replayed(job.found.offsets, before.rows, before.bad, True, seconds, is_older)
+        spark = started_spark()
+        started = time.monotonic()
+        progress = progress_options(spark, advance)
+        with spark_failures("the replay stopped"), plain_timestamps(spark), progress as task_options:
+            task_options = dict(task_options) | into.values.source_options(job.options)
+            records = job.frame(spark, into.values.headers, task_options)
+            table.begin(records)
+            if into.writer == "workers":
+                options, planned = job.planned(into.values.headers, task_options)
+                added = table.add_ranges(spark, options, planned, _plan(job, query))
+            else:
+                added = table.add(records, _plan(job, query))
+        return Replayed(job.found.offsets, added.rows, added.bad, already=False, seconds=time.monotonic() - started)
+
+
+def _plan(job: Replay, query: str) -> BatchPlan:
+    """Returns a replay as the one micro-batch of a query."""
+    return BatchPlan(query, 0, covers_of(job.found.ranges), ends_of({}))
+
+
+def _into_topic(
+    job: Replay, into: ReplayTopic, get_spark: Callable[[], SparkSession], advance: Callable[[int], None]
+) -> Replayed:
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    given = {"kafka.bootstrap.servers": job.bootstrap, **job.options}
+    config = parse_options({"subscribe": into.name, **given}, streaming=False).client
+    writing = into.options(given)
+    find_target(into, config, max(piece.partition.partition for piece in job.found.ranges))
+    spark = get_spark()
+    started = time.monotonic()
+    sent = Observation()
+    with progress_options(spark, advance) as task_options, spark_failures("the replay stopped"):
+        more = into.source_options(job.options) | dict(task_options)
+        records = records_to_send(job.frame(spark, headers=True, more=more), into)
+        frame = records.drop(*ORIGIN_COLUMNS).observe(sent, f.count("*").alias("rows"))
+        frame.write.format("odradek").mode("append").options(**writing).save()
+        rows = int(sent.get["rows"])
+    return Replayed(job.found.offsets, rows, 0, already=False, seconds=time.monotonic() - started)
+
+
+@with_keywords(ReplayOptions)
+def replay(options: ReplayOptions) -> ReplayRanges | Replayed:
+    """Reads ranges of topics a second time, into the table ``output`` or the topic ``to_topic``.
+
+    The options of the table are those of ``ingest``. For an existing table they must be the same as before. The other
+    options are those of ``odradek pipeline replay``; its ``--help`` explains them, and ``ReplayOptions`` describes the
+    differences. ``dry_run`` returns the ranges and reads no records.
+
+    Raises ConfigError, StorageError, UnknownTopic, RangeGone, BadRecords, BrokerUnreachable, QueryFailed. With
+    ``exactly_once`` also ReplayRefused, ReplayFenced.
+    """
+    into = destination(options)
+    found = find_ranges(options)
+    if options.dry_run or into is None:
+        return found
+    table = into if isinstance(into, Target) else None
+    return run_replay(
+        replay_of(options, found, into), lambda: options.spark or start_spark(options.master, options.conf, table)
+    )
+
+
+def replay_of(options: ReplayOptions, found: ReplayRanges, into: Target | ReplayTopic) -> Replay:
+    """Returns the replay to run."""
+    return Replay(options.bootstrap_servers, found, into, read_options(options), options.again, _selection(options))
+
+
+def read_options(options: ReplayOptions) -> dict[str, str]:
+    """Returns the options of the source. With ``exactly_once``, only committed records are read by default."""
+    given = dict(options.options or {})
+    said = {"kafka.bootstrap.servers": options.bootstrap_servers, "includeheaders": str(options.headers).lower()}
+    check_options(given, OF_A_REPLAY, said)
+    if options.exactly_once and _ISOLATION not in {name.lower() for name in given}:
+        given[_ISOLATION] = "read_committed"
+    return given
+
+
+def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Target | ReplayTopic | None:
+    """Returns the checked table or topic to replay into; None for a dry run without one. ``shown``: returns an option's
+    name in the form that the caller uses. Raises ConfigError.
+    """
+    check_values(options)
+    output, to_topic = shown("output"), shown("to_topic")
+    if options.output is not None and options.to_topic is not None:
+        raise ConfigError(f"choose the destination: either {output} (a table) or {to_topic}")
+    if options.batch_size != ReplayOptions.batch_size and not options.exactly_once:
+        raise ConfigError(f"{shown('batch_size')} is for {shown('exactly_once')}")
+    if options.to_topic is not None:
+        topic = ReplayTopic(
+            options.to_topic,
+            options.keep_partitions,
+            options.keep_timestamps,
+            producer=options.producer_options or {},
+            exactly_once=options.exactly_once,
+            batch_bytes=parse_size("batch size", options.batch_size),
+        )
+        topic.options({"kafka.bootstrap.servers": options.bootstrap_servers, **read_options(options)})
+        return topic
+    if options.keep_partitions or options.keep_timestamps:
+        raise ConfigError(f"{shown('keep_partitions')} and {shown('keep_timestamps')} are for {to_topic}")
+    if options.exactly_once:
+        raise ConfigError(f"{shown('exactly_once')} is for {to_topic}: a table has each record of a replay once")
+    if options.producer_options:
+        raise ConfigError(f"{shown('producer_options')} is for {to_topic}")
+    if options.output is not None:
+        target = make_target(options, options.output)
+        target.check()
+        return target
+    if not options.dry_run:
+        what = f"{output} (a table) or {to_topic}; or {shown('dry_run')} to only show the ranges"
+        raise ConfigError(f"choose the destination: {what}")
+    return None
+
+
+def find_ranges(options: ReplayOptions) -> ReplayRanges:
+    """Returns the ranges that the options select. Raises the errors of ``find``."""
+    given = {"kafka.bootstrap.servers": options.bootstrap_servers, "subscribe": "any", **read_options(options)}
+    parsed = parse_options(given, streaming=False)
+    return find(parsed.client, _selection(options), parsed.isolation_level)
+
+
+def _selection(options: ReplayOptions) -> Selection:
+    return Selection(
+        names(options.topics),
+        options.offsets,
+        options.start,
+        options.end,
+        options.read_by,
+        options.since,
+        options.until,
+        options.allow_missing,
+    )

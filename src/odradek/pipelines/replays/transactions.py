@@ -1,0 +1,241 @@
+"""A replay into a topic, exactly once: writes ranges of the source in one transaction after another.
+
+A replay has its own group. Each transaction has the records of some ranges, and offsets of this group that say which
+ranges are done (``replay_progress``). So after any crash the group shows where the replay continues. The group and the
+transactional id have the same name. The name depends only on the selection, the target and the two ``keep`` options, so
+a repeated command continues the same replay.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from odradek.client.admin import Admin
+from odradek.client.producer import Producer
+from odradek.client.producer.errors import ProducerFenced
+from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
+from odradek.core.ids import ConsumerGroupMetadata, TopicPartition
+from odradek.pipelines.queries import spark_failures
+from odradek.pipelines.ranges import RangeGone, merge
+from odradek.pipelines.replays.input import Replay, Replayed, available
+from odradek.pipelines.replays.progress import ReplayProgress, ReplayRefused, first_offsets, progress_of, subtract
+from odradek.pipelines.replays.topic import (
+    ORIGIN_COLUMNS,
+    REPLAYED_FROM,
+    FoundTopic,
+    ReplayTopic,
+    find_sent,
+    find_target,
+    records_to_send,
+)
+from odradek.spark.lookups import Lookups
+from odradek.spark.micro_batch_groups import check_members
+from odradek.spark.offset_ranges import Range, share_bytes
+from odradek.spark.options import ReadOptions, parse_options
+from odradek.spark.progress import progress_options
+from odradek.spark.write_options import WriteOptions, parse_write_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class ReplayFenced(OdradekError):
+    """Another run of the same replay has taken it over, or an administrator has fenced its transactional id."""
+
+
+@dataclass(frozen=True)
+class _ReplayRun:
+    """One run of a replay. ``name``: the transactional id, and the group that keeps the progress."""
+
+    job: Replay
+    into: ReplayTopic
+    name: str
+    target: FoundTopic
+    reading: ReadOptions
+    writing: WriteOptions
+    admin: Admin
+    producer: Producer
+
+
+def into_topic_once(
+    job: Replay, into: ReplayTopic, get_spark: Callable[[], SparkSession], advance: Callable[[int], None]
+) -> Replayed:
+    """Continues after the last committed transaction of the replay. Starts Spark only if something is left.
+
+    Raises ReplayRefused, ReplayFenced, ConfigError, UnknownTopic, RangeGone, QueryFailed, OdradekError.
+    """
+    started = time.monotonic()
+    with _start_run(job, into) as run:
+        progress, ids = _progress(run)
+        left = _readable(run, progress)
+        earlier = sum(piece.size for piece in job.found.ranges) - _size(_within(left, job.found.ranges))
+        if not left:
+            return Replayed(job.found.offsets, 0, 0, True, time.monotonic() - started, transactions=0, earlier=earlier)
+        advance(earlier)
+        spark = get_spark()
+        _check_version()
+        started = time.monotonic()
+        rows = transactions = 0
+        with progress_options(spark, advance) as task_options:
+            while left:
+                some = _next_ranges(run, left)
+                progress = progress.with_done(some)
+                rows += _replay(run, spark, some, (progress, ids), task_options)
+                transactions += 1
+                left = subtract(left, some)
+    seconds = time.monotonic() - started
+    return Replayed(job.found.offsets, rows, 0, False, seconds, transactions=transactions, earlier=earlier)
+
+
+def _check_version() -> None:
+    from odradek.spark import compatibility  # here, since it loads PySpark
+
+    compatibility.require("a replay in transactions", compatibility.TRANSACTIONS)
+
+
+@contextmanager
+def _start_run(job: Replay, into: ReplayTopic) -> Iterator[_ReplayRun]:
+    """Yields a run whose producer has fenced earlier runs and aborted their open transactions."""
+    given = {"kafka.bootstrap.servers": job.bootstrap, **job.options}
+    reading = parse_options({"subscribe": into.name, **given}, streaming=False)
+    writing = parse_write_options(into.options(given))
+    target = find_target(into, reading.client, max(piece.partition.partition for piece in job.found.ranges))
+    name = _name(job, into, target)
+    own = {item.name: getattr(writing.producer, item.name) for item in dataclasses.fields(writing.producer)}
+    producer = Producer(writing.client, **(own | {"transactional_id": name}))
+    try:
+        with Admin(writing.client) as admin:
+            run = _ReplayRun(job, into, name, target, reading, writing, admin, producer)
+            _init_transactions(run)
+            yield run
+    finally:
+        producer.close(timeout=0)
+
+
+def _name(job: Replay, into: ReplayTopic, target: FoundTopic) -> str:
+    words = [*job.chosen.words(), into.name, str(target.topic_id), into.keep_partitions, into.keep_timestamps]
+    return f"odradek-replay-{hashlib.sha256(json.dumps(words).encode()).hexdigest()[:16]}"
+
+
+def _init_transactions(run: _ReplayRun) -> None:
+    check_members(run.admin, run.name, "keeps the progress of this replay")
+    try:
+        run.producer.init_transactions()
+    except KafkaError as error:
+        if getattr(error.__cause__, "code", None) is ErrorCode.invalid_transaction_timeout:
+            raise ConfigError(
+                f"transaction.timeout.ms={run.writing.producer.transaction_timeout_ms} is above the broker's "
+                "transaction.max.timeout.ms: set a smaller transaction.timeout.ms for the producer, or raise the "
+                "broker's limit"
+            ) from error
+        raise
+
+
+def _progress(run: _ReplayRun) -> tuple[ReplayProgress, Mapping[str, UUID]]:
+    """Returns the progress and the topic ids. The progress has the ranges of this run in its plan."""
+    commits = run.admin.list_group_offsets(run.name, require_stable=True)
+    if not commits and not run.job.again:
+        _check_unsent(run)
+    topics = {tp.topic for tp in commits} - run.job.found.ids.keys()
+    described = run.admin.describe_topics(sorted(topics), missing_ok=True) if topics else {}
+    ids = dict(run.job.found.ids) | {name: one.topic_id for name, one in described.items() if one.topic_id is not None}
+    progress = progress_of(commits, ids, run.name)
+    if run.job.again and progress.planned and not progress.left:
+        progress = ReplayProgress()
+    progress = progress.with_plan(run.job.found.ranges)
+    progress.commits(ids)  # before anything is sent: the plan has to fit into commits
+    return progress, ids
+
+
+def _check_unsent(run: _ReplayRun) -> None:
+    """Raises ReplayRefused if the target has records of this replay although its progress is gone."""
+    sent = find_sent(run.admin, run.reading.client, run.target, run.name)
+    if sent is not None:
+        tp, offset = sent
+        raise ReplayRefused(
+            f"group {run.name}, which keeps the progress of this replay, has expired (offsets.retention.minutes after "
+            f"the last transaction) or was deleted, and the target has records of this replay, for example {tp} at "
+            f"offset {offset}: this run would send them twice. Replay what is missing by other ranges (the records' "
+            f"headers {REPLAYED_FROM} name what is there), or use 'again' to send all of it once more"
+        )
+
+
+def _readable(run: _ReplayRun, progress: ReplayProgress) -> list[Range]:
+    """Returns the ranges that are left. If this run's selection no longer has some ranges that an earlier run planned,
+    the logs are checked for those ranges again. Raises RangeGone."""
+    left = progress.left
+    only_planned = subtract(left, run.job.found.ranges)
+    if not only_planned:
+        return left
+    held, gone = available(run.admin, run.reading.client, only_planned, run.reading.isolation_level)
+    if gone and not run.job.chosen.allow_missing:
+        raise RangeGone("; ".join(gone))
+    return merge([*_within(left, run.job.found.ranges), *held])
+
+
+def _next_ranges(run: _ReplayRun, left: Sequence[Range]) -> list[Range]:
+    """Returns the ranges of the next transaction: a share of the bytes from each partition, in the order of the
+    offsets."""
+    firsts: dict[TopicPartition, Range] = {}
+    for piece in left:
+        known = firsts.get(piece.partition)
+        firsts[piece.partition] = piece if known is None else known._replace(end=known.end + piece.size)
+    with closing(Lookups(run.reading)) as lookups:
+        sizes = lookups.bytes_per_offset(firsts.values(), run.into.batch_bytes)
+    return first_offsets(left, share_bytes(firsts.values(), sizes, run.into.batch_bytes))
+
+
+def _replay(
+    run: _ReplayRun,
+    spark: SparkSession,
+    ranges: Sequence[Range],
+    state: tuple[ReplayProgress, Mapping[str, UUID]],
+    task_options: Mapping[str, str],
+) -> int:
+    """Writes the records of the ranges and the progress in one transaction. Returns the number of records."""
+    from odradek.spark.transaction_attempts import TransactionTimedOut, place, write_once
+
+    progress, ids = state
+    found = dataclasses.replace(run.job.found, ranges=tuple(ranges), ids=ids)
+    partitions = list(run.target.partitions)
+
+    def add_offsets() -> None:
+        run.producer.send_offsets_to_transaction(progress.commits(ids), ConsumerGroupMetadata(run.name))
+
+    try:
+        with spark_failures("the replay stopped"):
+            records = dataclasses.replace(run.job, found=found).frame(
+                spark, headers=True, more=run.into.source_options(run.job.options) | dict(task_options)
+            )
+            # The rows are sorted: records of a source partition that go to one target partition keep their order.
+            placed = place(records_to_send(records, run.into, run.name), run.writing, len(partitions), ORIGIN_COLUMNS)
+            return write_once(run.producer, run.writing, placed, partitions, add_offsets)
+    except TransactionTimedOut as error:
+        raise ReplayRefused(
+            "a transaction took longer than transaction.timeout.ms="
+            f"{run.writing.producer.transaction_timeout_ms}, so the broker has aborted it: set a larger timeout (the "
+            "broker allows transaction.max.timeout.ms), or a smaller batch size"
+        ) from error
+    except ProducerFenced as error:
+        raise ReplayFenced(
+            f"another run of this replay has taken it over, or an administrator has fenced its transactional id "
+            f"{run.name}, for example by odradek transactions force-terminate. What this run has committed remains in "
+            "the topic. If another run is active, leave it alone; if not, run the same command again"
+        ) from error
+
+
+def _within(ranges: Sequence[Range], limits: Sequence[Range]) -> list[Range]:
+    """Returns the parts of the ranges that are within the limits."""
+    return subtract(ranges, subtract(ranges, limits))
+
+
+def _size(ranges: Sequence[Range]) -> int:
+    return sum(piece.size for piece in ranges)

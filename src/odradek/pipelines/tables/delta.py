@@ -1,0 +1,363 @@
+"""A Delta table that gets each micro-batch exactly once, without a jar.
+
+If the workers write a micro-batch (``RangeRows``), they write its Parquet files directly into the table's folder. If
+Spark writes it (``SparkRows``), the files are first written beside the table, as for ``lake``, and then moved into the
+table's folder. One table commit by the ``deltalake`` package adds the files to the table's log, together with the
+table's state as ``txn`` actions (``delta_state``). ``commit/machine`` has the order and the rules. The files of a
+micro-batch that was killed before its table commit belong to no version of the table. The names of these files have the
+number and the id of the run, and a later run removes the files.
+
+The alternative, ``delta-spark``, needs another jar for each version of Spark. The newest, 4.4.0 for Spark 4.2, fails on
+Spark 4.3 with a ``NoSuchMethodError``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from odradek.core.errors import ConfigError, StorageError
+from odradek.core.ids import TopicPartition
+from odradek.pipelines.commit.logs import VersionLog
+from odradek.pipelines.commit.machine import TableRun
+from odradek.pipelines.commit.operations import (
+    CommitVersion,
+    DiscardFiles,
+    FinishEntry,
+    HasLeftovers,
+    LogPosition,
+    NewFiles,
+    ReadVersion,
+    RemoveLeftovers,
+    TableChange,
+    WriteRows,
+)
+from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableState
+from odradek.pipelines.filesystems import FileStatus, LocalLocation, Location
+from odradek.pipelines.tables import delta_state
+from odradek.pipelines.tables.commit_driver import CommitDriver
+from odradek.pipelines.tables.delta_leftovers import DeltaLeftovers
+from odradek.pipelines.tables.lake import prefix_of, table_file_name
+from odradek.pipelines.tables.partition_folders import NULL
+from odradek.pipelines.tables.staging import StagedFile, Staging
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable as Log
+    from deltalake import Schema
+    from deltalake.transaction import AddAction
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from odradek.pipelines.tables.batch_rows import BatchRows
+
+_NO_LOG = LogPosition(-1, TableState())
+
+
+class DeltaTable(CommitDriver):
+    """The Delta table at a location. ``options``: deltalake's options for its storage. ``run``: the id of the run."""
+
+    _NO_FILES = NewFiles([], Added(0, 0, 0, 0))
+
+    def __init__(
+        self,
+        table: Location,
+        staging: Location,
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        run: str | None = None,
+    ) -> None:
+        super().__init__()
+        check_installed()
+        self._table = table
+        self._staging = Staging(staging)
+        self._id = run or uuid.uuid4().hex
+        self._partition_by = list(partition_by)
+        self._options = dict(options or {})
+        self._leftovers = DeltaLeftovers(table, self._open_log)
+        self._adding = threading.Lock()
+        self._rows: BatchRows | None = None
+        self._has_written = False
+        self._dead: Collection[str] | None = None
+        self._gone: Collection[str] = ()
+
+    @property
+    def uri(self) -> str:
+        """The table's URI for deltalake, which knows only the scheme ``s3`` for S3."""
+        if isinstance(self._table, LocalLocation):
+            return self._table.path.as_uri()
+        scheme, _, rest = self._table.uri.partition("://")
+        return f"s3://{rest}" if scheme in ("s3a", "s3n") else self._table.uri
+
+    # --- the run
+
+    def prepare(
+        self,
+        dead: Collection[str] | None = None,
+        take_number: Callable[[int], int] = lambda least: least + 1,
+        gone: Collection[str] = (),
+    ) -> None:
+        """Begins the run, and removes files of earlier runs. Raises StorageError, RunFenced.
+
+        ``take_number`` and ``dead``: as for ``ParquetTable``. ``gone``: the runs that may have left files.
+        """
+        self._table.make()
+        self._dead, self._gone = dead, {*gone, *(dead or ())}
+        self._begun(take_number)
+        with self._reading():
+            state: TableState = self._drive(self._machine.begin())
+            self._leftovers.remove_old(state.may_publish)
+        self._staging.root.make()
+
+    def _begun(self, take_number: Callable[[int], int] = lambda least: least + 1) -> None:
+        with self._reading():
+            number = take_number(self._newest(None).state.run.number)
+        tag = RunTag(number, self._id[:8])
+        self._staging.run = tag
+        self._run = TableRun(tag, VersionLog(self._table.uri), self._table.uri)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        from deltalake.exceptions import DeltaError
+
+        try:
+            yield
+        except (DeltaError, OSError) as error:
+            raise StorageError(f"the Delta table {self._table.uri} cannot be read: {error}") from error
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        from deltalake.exceptions import DeltaError
+
+        try:
+            yield
+        except DeltaError as error:
+            raise StorageError(str(error)) from error
+
+    def close(self) -> None:
+        """Removes files of this run and of ended runs in and beside the table. Keeps files that this run has committed
+        or may have committed. A task of a dead run may have written more files since ``prepare``.
+        """
+        if self._run is None or not self._adding.acquire(blocking=False):
+            return  # another thread is about to commit: a later run removes the files
+        try:
+            with contextlib.suppress(StorageError, OSError):  # a later run removes them
+                self._drive(self._run.end())
+        finally:
+            self._adding.release()
+
+    def has_batches(self, *, is_begun: bool = True) -> bool:
+        """Returns whether a query has added a micro-batch, or may have: the commits of earlier versions may be removed
+        from the log. (The table may also have rows of other writers.) ``is_begun``: whether the table was begun as
+        ours. Raises StorageError."""
+        with self._reading():
+            log = self._open_log()
+            return log is not None and delta_state.has_query(log, is_begun=is_begun)
+
+    def has_records(self) -> bool:
+        """Returns whether a query or a replay has added anything. True if the start of the log was removed: then it is
+        unknown. Raises StorageError."""
+        with self._reading():
+            log = self._open_log()
+            return log is not None and delta_state.has_records(log)
+
+    def check(self, batch: DataFrame) -> None:
+        """Raises ConfigError if an existing table lacks a column, or has other types or other partition columns.
+
+        Raises StorageError if the table cannot be read.
+        """
+        from deltalake.exceptions import DeltaError
+
+        try:
+            self._log(self._schema_of(batch.schema))
+        except (DeltaError, OSError) as error:
+            raise StorageError(f"the Delta table {self._table.uri} cannot be read: {error}") from error
+
+    def add(self, rows: BatchRows, plan: BatchPlan) -> Added:
+        """Adds a micro-batch in one table commit, unless the table already has it; returns its counts.
+
+        Raises TableRefused, RunFenced, StorageError, and the errors of ``BatchRows.write``.
+        """
+        from deltalake.exceptions import DeltaError
+
+        with self._adding:
+            self._rows = rows
+            try:
+                self._log(self._schema_of(rows.schema))
+                added: Added = self._drive(self._machine.add(plan)).added
+            except (DeltaError, OSError) as error:
+                raise StorageError(f"the Delta table {self._table.uri} cannot be written: {error}") from error
+            finally:
+                self._rows = None
+        return added
+
+    def offsets(self, query: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Returns the query's offsets after its newest micro-batch, of those partitions that the table has noted."""
+        with self._reading():
+            log = self._open_log()
+            return {} if log is None else delta_state.offsets_in(log, query, partitions)
+
+    # --- the machine's operations
+
+    def _perform(self, operation: object) -> object:
+        match operation:
+            case ReadVersion(plan):
+                with self._reading():
+                    return self._newest(plan)
+            case CommitVersion(base, change):
+                with self._writing():
+                    return self._commit_version(base, change)
+            case WriteRows(plan):
+                files = self._write_files(plan)
+                return NewFiles(files, Added.of(files))
+            case DiscardFiles(files):
+                self._leftovers.remove(FileStatus(file.name, file.size, time.time()) for file in files.content)
+            case HasLeftovers():
+                return self._has_leftovers()
+            case RemoveLeftovers(can_publish):
+                self._remove_leftovers(can_publish)
+            case FinishEntry():  # a reader sees the files as soon as the log has them
+                return None
+            case _:
+                return super()._perform(operation)
+        return None
+
+    def _newest(self, plan: BatchPlan | None) -> LogPosition:
+        """Returns the newest version. Raises the errors of deltalake."""
+        log = self._open_log()
+        return _NO_LOG if log is None else LogPosition(log.version(), delta_state.read(log, plan), content=log)
+
+    def _has_leftovers(self) -> bool:
+        """Returns whether an entry of this run is needed before files of other runs can be removed."""
+        log = self._open_log()
+        if log is None:
+            return False
+        if self._staging.has_other_runs():
+            return True
+        may_publish = delta_state.read(log, None).may_publish
+        return bool(self._gone) and self._leftovers.has_any_of(may_publish, self._dead or (), log)
+
+    def _remove_leftovers(self, can_publish: Callable[[RunTag], bool]) -> None:
+        self._staging.remove_runs(can_publish, self._dead)
+        if self._has_written or self._gone:
+            self._leftovers.remove_ended(can_publish, self._dead or ())
+
+    def _write_files(self, plan: BatchPlan) -> list[StagedFile]:
+        """Writes the files of a micro-batch into the table's folder; no version of the table has them yet. Their names
+        have the run, so two runs never write the same file."""
+        rows = self._rows
+        assert rows is not None
+        prefix = f"{prefix_of(plan.batch, plan.query)}-{self._machine.run.text}"
+        self._has_written = True
+        if rows.in_place:
+            return rows.write(self._table, prefix, self._partition_by)
+        staged = self._staging.stage(rows, plan.batch, prefix, self._partition_by)
+        named = [replace(file, name=table_file_name(file.name, prefix, number)) for number, file in enumerate(staged)]
+        moves = [(file.name, to.name) for file, to in zip(staged, named, strict=True)]
+        folder = self._staging.root.child(self._staging.batch(plan.batch))
+        self._table.move_here(folder, moves)
+        folder.remove()
+        return named
+
+    def _commit_version(self, base: LogPosition, change: TableChange) -> bool:
+        """Makes the version after ``base``; returns False if it exists already.
+
+        If the log was loaded after a commit of a transaction id, deltalake accepts a second commit of that id. So the
+        machine looks at the state of exactly the version that it builds on, and this fails if that version is not the
+        newest.
+        """
+        from deltalake import CommitProperties
+        from deltalake.exceptions import CommitFailedError
+
+        log = base.content
+        if log is None:
+            assert self._rows is not None
+            log = self._create_log(self._schema_of(self._rows.schema))
+            if log.version() > 0:  # another writer has created it and written to it
+                return False
+        files = [] if change.files is None else [self._add_action(file) for file in change.files.content]
+        properties = CommitProperties(
+            custom_metadata=delta_state.texts(change),
+            max_commit_retries=0,
+            app_transactions=delta_state.transactions(change),
+        )
+        schema, columns = log.schema(), log.metadata().partition_columns
+        try:
+            log.create_write_transaction(files, "append", schema, columns, commit_properties=properties)
+        except CommitFailedError:
+            newest = self._open_log()
+            if newest is not None and newest.version() > log.version():
+                return False
+            raise
+        return True
+
+    def _schema_of(self, columns: StructType) -> Schema:
+        from deltalake import Schema
+        from pyspark.sql.types import StructField, StructType
+
+        # Delta's log has schemas in Spark's JSON format. Every column is nullable, as in the files that Spark writes.
+        fields = [StructField(field.name, field.dataType) for field in columns.fields]
+        return Schema.from_json(StructType(fields).json())
+
+    def _create_log(self, schema: Schema) -> Log:
+        """Creates the log of a new table. Its caller has already written the first micro-batch's files: if that write
+        fails, no log is created."""
+        from deltalake import DeltaTable as Log
+
+        return Log.create(self.uri, schema, "ignore", self._partition_by or None, storage_options=self._options)
+
+    def _open_log(self) -> Log | None:
+        """Returns the log in its newest version; None if there is none."""
+        from deltalake import DeltaTable as Log
+
+        if not Log.is_deltatable(self.uri, self._options):
+            return None
+        return Log(self.uri, storage_options=self._options)
+
+    def _log(self, wanted: Schema) -> Log | None:
+        """Returns the table's log; None if there is none yet. Raises ConfigError if the table lacks a wanted
+        column, or has another type for it or other partition columns."""
+        log = self._open_log()
+        if log is None:
+            return None
+        held = {field.name: field.type for field in log.schema().fields}
+        for field in wanted.fields:
+            found, needed = held.get(field.name), _type_name(field.type)
+            if found is None:
+                raise ConfigError(f"the Delta table {self._table.uri} has no column {field.name} ({needed})")
+            if found != field.type:
+                what = f"column {field.name} is {_type_name(found)}, not {needed}"
+                raise ConfigError(f"the Delta table {self._table.uri}: {what}")
+        if log.metadata().partition_columns != self._partition_by:
+            found = ", ".join(log.metadata().partition_columns) or "nothing"
+            raise ConfigError(f"the Delta table {self._table.uri} is partitioned by {found}")
+        return log
+
+    def _add_action(self, file: StagedFile) -> AddAction:
+        from deltalake.transaction import AddAction
+
+        values: dict[str, str | None] = {}
+        for part in file.name.split("/")[:-1]:
+            column, _, value = part.partition("=")
+            values[unquote(column)] = None if value == NULL else unquote(value)
+        statistics = json.dumps({"numRecords": file.rows, **file.statistics})
+        return AddAction(file.name, file.size, values, int(time.time() * 1000), True, statistics)
+
+
+def _type_name(kind: Any) -> str:
+    """Returns the name of a simple type, or the kind of any other type."""
+    return str(getattr(kind, "type", kind))
+
+
+def check_installed() -> None:
+    """Raises ConfigError if the package deltalake is missing."""
+    import importlib.util
+
+    if importlib.util.find_spec("deltalake") is None:
+        raise ConfigError("table format delta needs deltalake: pip install 'odradek[lake]'")

@@ -1,0 +1,291 @@
+"""A table of Parquet files. It gets each micro-batch exactly once; its readers need not know Spark.
+
+How a micro-batch is added (``commit/machine`` has the order and the rules):
+
+1. The micro-batch is written beside the table (``staging``), and its files are synced.
+2. An entry of the table's log, ``batches/log-00000000000000000012.json``, lists these files and their names in the
+   table, and has the table's state. The entry appears atomically. From then on the micro-batch is in the table, even if
+   a process dies.
+3. The files are moved into the table, as ``month=7/batch-000012-1a2b3c4d-000003.0a1b2c3d-part-00001.parquet``: the
+   number of the micro-batch, the start of the query's id, and the run.
+
+A micro-batch is repeated if the process died before Spark noted it as done. If the log has it, it is not computed
+again: only the remaining files are moved. Otherwise no file of it is in the table. So the table has each micro-batch
+once, only complete files are visible in it, and a visible row never disappears. pyarrow and DuckDB count the same rows
+as Spark. Micro-batches are staged outside of the table's folder if possible, because DuckDB's ``**`` also finds the
+files that Spark and pyarrow skip.
+
+Earlier versions of odradek wrote a manifest for each micro-batch, ``batches/batch-000012-1a2b3c4d.json``. The first
+entry of the log takes their state over.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from odradek.core.errors import ConfigError, StorageError
+from odradek.core.ids import TopicPartition
+from odradek.core.json_depth import parse_json
+from odradek.pipelines.checkpoint import plan_of, planned_batch
+from odradek.pipelines.commit.logs import FileLog
+from odradek.pipelines.commit.machine import TableRun, drive
+from odradek.pipelines.commit.operations import (
+    CreateEntry,
+    DeleteEntry,
+    DiscardFiles,
+    FinishEntry,
+    HasLeftovers,
+    IsMarked,
+    ListEntries,
+    LogPosition,
+    MarkForgotten,
+    NewFiles,
+    ReadEarlier,
+    ReadEntry,
+    RemoveLeftovers,
+    TableChange,
+    WriteRows,
+)
+from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableRefused, TableState
+from odradek.pipelines.filesystems import LocalLocation, Location
+from odradek.pipelines.tables.batch_rows import BatchRows, SparkRows
+from odradek.pipelines.tables.commit_driver import CommitDriver
+from odradek.pipelines.tables.manifests import Manifests
+from odradek.pipelines.tables.staging import Staging
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ENTRY, _MARK = "log-", "log-forgotten"
+
+
+class ParquetTable(CommitDriver):
+    """A table of Parquet files. Readers use ``table``; only the writer uses ``notes`` (the log) and ``staging``.
+
+    ``run``: the id of the writer's run.
+    """
+
+    _NO_FILES = NewFiles(("", []), Added(0, 0, 0, 0))
+
+    def __init__(
+        self,
+        table: Location,
+        notes: Location,
+        staging: Location,
+        partition_by: Sequence[str] = (),
+        run: str | None = None,
+    ) -> None:
+        super().__init__()
+        self._table = table
+        self._notes = notes
+        self._earlier = Manifests(notes)
+        self._staging = Staging(staging)
+        self._partition_by = tuple(partition_by)
+        self._id = run or uuid.uuid4().hex
+        self._log = FileLog(table.uri, self._described)
+        self._rows: BatchRows | None = None
+        self._dead: Collection[str] | None = None
+
+    # --- the run
+
+    def prepare(
+        self,
+        dead: Collection[str] | None = None,
+        take_number: Callable[[int], int] = lambda least: least + 1,
+        gone: Collection[str] = (),
+    ) -> None:
+        """Begins the run: finishes the newest micro-batch of a killed writer, and removes files of earlier runs.
+
+        ``take_number``: returns the run's number, which is higher than the given one. ``dead``: runs of earlier
+        versions that are dead; None: all. Raises StorageError, RunFenced.
+        """
+        self._table.make()
+        self._dead = dead
+        self._begun(take_number)
+        self._drive(self._machine.begin())
+        self._staging.root.make()
+
+    def _begun(self, take_number: Callable[[int], int] = lambda least: least + 1) -> None:
+        newest = drive(self._log.newest(None), self._perform)
+        tag = RunTag(take_number(newest.state.run.number), self._id[:8])
+        self._staging.run = tag
+        self._run = TableRun(tag, self._log, self._table.uri)
+
+    def close(self) -> None:
+        """Removes the files of this run, and of runs that can publish no more, beside the table."""
+        if self._run is not None:
+            self._drive(self._run.end())
+
+    def has_batches(self, *, is_begun: bool = True) -> bool:
+        """Returns whether a query has added a micro-batch. Raises StorageError."""
+        return self.state().newest_query is not None
+
+    def has_records(self) -> bool:
+        """Returns whether the table has anything. Raises StorageError."""
+        return bool(self.state().queries)
+
+    def offsets(self, query: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Returns the query's offsets after its newest micro-batch, of those partitions that the table has noted."""
+        known = self.state().of(query)
+        held = {} if known is None or known.offsets is None else known.offsets
+        return {tp: held[tp] for tp in partitions if tp in held}
+
+    def check(self, batch: DataFrame) -> None:
+        """Accepts every micro-batch: each Parquet file has its own columns."""
+
+    def add(self, rows: BatchRows, plan: BatchPlan) -> Added:
+        """Adds a micro-batch, unless the table already has it; returns its counts.
+
+        Raises TableRefused, RunFenced, StorageError, and what ``BatchRows.write`` raises.
+        """
+        self._rows = rows
+        try:
+            added: Added = self._drive(self._machine.add(plan)).added
+        finally:
+            self._rows = None
+        return added
+
+    # --- the machine's operations
+
+    def _perform(self, operation: object) -> object:
+        match operation:
+            case ReadEntry(number):
+                return self._notes.read_text(_name_of(number))
+            case CreateEntry(number, text):
+                return self._notes.create(_name_of(number), text)
+            case ListEntries():
+                return [int(name[len(_ENTRY) : -5]) for name in self._notes.children() if _is_entry(name)]
+            case DeleteEntry(number):
+                self._notes.delete(_name_of(number))
+            case IsMarked():
+                return self._notes.read_text(_MARK) is not None
+            case MarkForgotten():
+                self._notes.create(_MARK, "")
+            case ReadEarlier():
+                return self._earlier_state()
+            case WriteRows(plan):
+                return self._write(plan)
+            case FinishEntry(position):
+                self._finish(position)
+            case DiscardFiles(files):
+                self._staging.root.child(files.content[0]).remove()
+            case HasLeftovers():
+                return self._staging.has_other_runs()
+            case RemoveLeftovers(can_publish):
+                self._staging.remove_runs(can_publish, self._dead)
+            case _:
+                return super()._perform(operation)
+        return None
+
+    def _earlier_state(self) -> TableState:
+        """Returns the state that an earlier version has noted, for a table without a log."""
+        state = self._earlier.state()
+        if not state.queries and self._table.data_files():
+            raise TableRefused(
+                f"{self._table.uri} has files and no notes of their micro-batches ({self._notes.uri}): records could "
+                "be missing or be added twice. Restore the notes, or ingest into another table with another group"
+            )
+        return state
+
+    def _write(self, plan: BatchPlan) -> NewFiles:
+        assert self._rows is not None
+        folder = self._staging.batch(plan.batch)
+        prefix = prefix_of(plan.batch, plan.query)
+        staged = self._staging.stage(self._rows, plan.batch, prefix, self._partition_by)
+        return NewFiles((folder, staged), Added.of(staged))
+
+    def _described(self, change: TableChange) -> dict[str, Any]:
+        """Returns where the files of a change are, and their names in the table."""
+        if change.files is None or change.plan is None:
+            return {}
+        folder, staged = change.files.content
+        prefix = f"{prefix_of(change.plan.batch, change.plan.query)}-{change.run.text}"
+        moves = [(file.name, table_file_name(file.name, prefix, number)) for number, file in enumerate(staged)]
+        return {"query": change.plan.query, "batch": change.plan.batch, "staged": folder, "moves": moves}
+
+    def _finish(self, position: LogPosition) -> None:
+        if position.number == 0:  # the micro-batches of an earlier version
+            for folder, moves in self._earlier.unfinished(self._staging.root):
+                self._move_in(folder, moves)
+        elif "moves" in position.content:
+            self._move_in(position.content["staged"], position.content["moves"])
+
+    def _move_in(self, folder: str, moves: Sequence[Sequence[str]]) -> None:
+        staged = self._staging.root.child(folder)
+        is_ours = folder.startswith(f"{self._staging.run.text}/")
+        if moves and (is_ours or staged.children()):  # another run has moved all files, or has died before
+            self._table.move_here(staged, [(name, target) for name, target in moves])
+        staged.remove()
+
+
+def _name_of(number: int) -> str:
+    return f"{_ENTRY}{number:020d}.json"
+
+
+def _is_entry(name: str) -> bool:
+    return name.startswith(_ENTRY) and name.endswith(".json") and name[len(_ENTRY) : -5].isdecimal()
+
+
+class Lake:
+    """The demo's table under ``root``. Readers use ``table/``; only the writer uses the other folders."""
+
+    def __init__(self, root: Path, partition_by: str) -> None:
+        self.table = root / "table"
+        self.checkpoint = root / "checkpoint"
+        table, batches, staging = (LocalLocation(root / name) for name in ("table", "batches", "staging"))
+        self._table = ParquetTable(table, batches, staging, (partition_by,))
+
+    def prepare(self) -> None:
+        """Creates missing folders and completes micro-batches of killed writers. Raises StorageError."""
+        self._table.prepare()
+
+    def add(self, batch: DataFrame, batch_id: int) -> int:
+        """Adds a micro-batch, unless the table already has it; returns the number of its rows."""
+        checkpoint = LocalLocation(self.checkpoint)
+        planned = planned_batch(checkpoint, batch_id)
+        plan = plan_of(checkpoint, planned, query_id(checkpoint), batch_id)
+        return self._table.add(SparkRows(batch), plan).rows
+
+    def files(self) -> Iterable[Path]:
+        """Returns the table's data files."""
+        return [self.table / file.name for file in LocalLocation(self.table).data_files()]
+
+
+def query_id(checkpoint: Location) -> str:
+    """Returns the id that Spark gave the query of this checkpoint. Each query numbers its micro-batches from 0.
+
+    Raises StorageError.
+    """
+    try:
+        return str(parse_json(checkpoint.read_text("metadata") or "")["id"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"{checkpoint.uri} is not a checkpoint of a query: {error}") from error
+
+
+def check_spark_sees(spark: SparkSession, directory: Path) -> None:
+    """Raises ConfigError if Java does not find a directory under our name for it.
+
+    Hadoop decodes no ``%20`` in a path, so a ``file:`` URI made by Python would be another directory. So Spark gets
+    unquoted paths. The remaining problem is Java itself: under an ASCII locale it cannot represent a name with ``ü``.
+    """
+    jvm = spark._jvm
+    assert jvm is not None
+    if not jvm.java.io.File(str(directory)).isDirectory():
+        raise ConfigError(
+            f"Spark's Java does not find {directory} under this locale: set LC_ALL=C.UTF-8 or use another directory"
+        )
+
+
+def prefix_of(batch_id: int, query_id: str) -> str:
+    """Returns the prefix of a micro-batch's file names. A query's micro-batch has its number in the prefix. A replay is
+    a single micro-batch, and its prefix is the start of its id."""
+    return query_id[:23] if query_id.startswith("replay-") else f"batch-{batch_id:06d}-{query_id[:8]}"
+
+
+def table_file_name(name: str, prefix: str, number: int) -> str:
+    """Returns the name of a staged file in the table: in the same folder, with the micro-batch in its name."""
+    folder, _, _ = name.rpartition("/")
+    return f"{folder}/{prefix}-part-{number:05d}.parquet".lstrip("/")

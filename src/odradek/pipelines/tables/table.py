@@ -1,0 +1,432 @@
+"""An open table of a pipeline: its location, its checkpoint, its writer and its run."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from odradek.core.errors import ConfigError, StorageError
+from odradek.core.ids import TopicPartition
+from odradek.pipelines.checkpoint import (
+    CommitState,
+    GroupStart,
+    PlannedBatch,
+    group_start,
+    newest_done,
+    newest_number,
+    plan_of,
+    planned_batch,
+)
+from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, held_batch
+from odradek.pipelines.filesystems import LocalLocation, Location, is_uri, location_of, remove_unfinished
+from odradek.pipelines.given_options import check_local_folder
+from odradek.pipelines.options import PipelineOptions
+from odradek.pipelines.sources import Source
+from odradek.pipelines.tables.batch_rows import RangeRows, SparkRows, check_decoder
+from odradek.pipelines.tables.delta import DeltaTable, check_installed
+from odradek.pipelines.tables.fenced_commits import FencedCommits, FenceLost
+from odradek.pipelines.tables.lake import ParquetTable, check_spark_sees, query_id
+from odradek.pipelines.tables.partition_folders import check_partition_columns
+from odradek.pipelines.tables.partition_values import usable_frame
+from odradek.pipelines.tables.runs import RUNS, Run
+from odradek.pipelines.tables.staging import DAY_S, has_other_attempts, tagged_jobs
+from odradek.pipelines.tables.table_folders import folder_of, log_options
+from odradek.pipelines.tables.table_group import OVERTAKEN, TableGroup
+from odradek.pipelines.tables.table_state import (
+    BATCHES,
+    STATE,
+    TableLayout,
+    begin_table,
+    bind,
+    check_checkpoint,
+    check_not_foreign,
+    check_table,
+    mark,
+)
+from odradek.pipelines.tables.task_reports import TaskReport
+from odradek.pipelines.values.decoders import Decoder, decoder_for
+from odradek.pipelines.values.reader import ERROR
+from odradek.pipelines.values.record_values import RECORD_COLUMNS, BadRecords, Values
+from odradek.spark.lookups import Lookups
+from odradek.spark.options import ReadOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from odradek.client.config import ClientConfig
+
+log = logging.getLogger("odradek.pipelines")
+_BYTES = "_odradek_bytes"
+
+
+@dataclass(frozen=True)
+class Target:
+    """The location and the format of the table. ``on_bad``: ``keep`` puts unreadable values into ``raw``, ``fail`` ends
+    the query. ``task_bytes``: the most data, as stored in a topic, that one task of the workers reads.
+    ``single_driver``: the user states that no other pipeline writes to a table without an exclusive create.
+    ``fence_commits``: the group's offsets are committed by a transactional producer, one for each table.
+    """
+
+    output: str
+    table_format: str = "parquet"
+    values: Values = field(default_factory=Values)
+    partition_by: tuple[str, ...] = ()
+    checkpoint: str | None = None
+    on_bad: str = "keep"
+    files_per_batch: int | None = None
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+    writer: str = PipelineOptions.writer
+    task_bytes: int = 256 << 20
+    single_driver: bool = False
+    fence_commits: bool = False
+
+    def check(self) -> None:
+        """Checks the options. Raises ConfigError."""
+        if self.table_format == "delta":
+            check_installed()
+        if not self.output.strip():
+            raise ConfigError("the output is empty: give a directory, or a URI that Spark can write to")
+        self.values.check()
+        self._check_partition_columns()
+        for what, given in (("the output", self.output), ("the checkpoint", self.checkpoint)):
+            if given is not None and not is_uri(given):
+                location = location_of(given, None)
+                assert isinstance(location, LocalLocation)
+                check_local_folder(what, location.path)
+
+    def _check_partition_columns(self) -> None:
+        known, values = self.values.columns(), self.values
+        for name in self.partition_by:
+            if known is not None and name not in known:
+                raise ConfigError(f"partition by {name}: the table's columns are {', '.join(known)}")
+            if (name == "headers" and values.headers) or (name == "value" and values.fields() and not values.flat):
+                raise ConfigError(f"partition by {name}: a column of type struct cannot name folders")
+        if known is not None and len(self.partition_by) == len(known):
+            raise ConfigError("partition by: a table cannot have all its columns in folders")
+
+    def shape(self) -> TableLayout:
+        values = self.values
+        return TableLayout(
+            table_format=self.table_format,
+            value_format=str(values.format),
+            schema=values.schema,
+            framing=str(values.framing),
+            flat=values.flat,
+            headers=values.headers,
+            keep_raw=values.keep_raw,
+            partition_by=self.partition_by,
+        )
+
+
+class Table:
+    """An open table: its location, its checkpoint and its writer. Only one run at a time can open it.
+
+    ``begin`` writes the table's own description (``table_state``), unless the table already has one.
+    """
+
+    def __init__(self, target: Target, spark: SparkSession | None) -> None:
+        self.target = target
+        self._decoder: Decoder | None = None
+        self._columns: StructType | None = None
+        self.location = location_of(target.output, spark)
+        self.location.make()
+        check_not_foreign(self.location, target.shape())  # before anything is written to this location
+        self._locked = contextlib.ExitStack()
+        with contextlib.ExitStack() as locked:
+            state = self.location.child(STATE)
+            check_exclusive(state, target)
+            run = self._run = Run(state.child(RUNS))
+            run.begin()  # before ``_lock``: the error of ``begin`` names the other run
+            locked.callback(run.end)
+            locked.callback(_lock(self.location).close)
+            staging = self.location.sibling(".", ".staging") or state.child("staging")
+            self._batches = state.child(BATCHES)
+            self.checkpoint: Location = state.child("checkpoint")
+            if target.checkpoint is not None:
+                self.checkpoint = location_of(target.checkpoint, spark)
+            self._writer: ParquetTable | DeltaTable
+            if target.table_format == "delta":
+                options = log_options(self.location, target.storage_options)
+                self._writer = DeltaTable(self.location, staging, target.partition_by, options, run.id)
+            else:
+                self._writer = ParquetTable(self.location, self._batches, staging, target.partition_by, run.id)
+            locked.callback(self._writer.close)
+            self._id = check_table(self.location, target.shape(), self._has_records)
+            self._writer.prepare(run.dead, run.take_number, run.gone)
+            run.forget_dead()
+            if run.gone:
+                for folder in (state, state.child(RUNS), self._batches):
+                    remove_unfinished(folder, DAY_S)
+            self._locked = locked.pop_all()
+
+    def _has_records(self) -> bool:
+        return self._writer.has_records()
+
+    @property
+    def _has_batches(self) -> bool:
+        return self._writer.has_batches(is_begun=self._id is not None)
+
+    def check_checkpoint(self) -> None:
+        """Raises ConfigError if the checkpoint belongs to another table, and TableRefused if the checkpoint and the
+        table do not agree on the newest micro-batch."""
+        check_checkpoint(self.checkpoint, self.location, self._id, has_batches=self._has_batches)
+        newest = newest_number(self.checkpoint)
+        if newest is not None:
+            plan = self.plan(planned_batch(self.checkpoint, newest), newest)
+            held_batch(self._writer.state(plan), plan, self.location.uri)
+
+    def plan(self, planned: PlannedBatch, batch_id: int) -> BatchPlan:
+        """Returns a planned micro-batch for the commit to the table. Raises StorageError."""
+        return plan_of(self.checkpoint, planned, query_id(self.checkpoint), batch_id)
+
+    def begin(self, records: DataFrame) -> None:
+        """Makes the last checks before rows are written. Then writes the table's description, if it has none.
+        Raises ConfigError, StorageError.
+        """
+        frame = self.frame(records)
+        self._writer.check(frame)
+        if self.target.writer == "workers":
+            zone = records.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
+            self._decoder, self._columns = decoder_for(self.target.values, zone), frame.schema
+            check_decoder(self._decoder, self._columns)
+            check_partition_columns(self._decoder.schema, self.target.partition_by)
+            folder_of(self.location)
+        self._id = begin_table(self.location, self.target.shape(), self._has_records)
+
+    def bind(self) -> None:
+        """Marks the checkpoint as that of this table. ``begin`` must have run before. Raises ConfigError."""
+        assert self._id is not None
+        bind(self.checkpoint, self.location, self._id, has_batches=self._has_batches)
+
+    def group(self, options: ReadOptions) -> TableGroup:
+        """Returns the group of a run with these options of the source."""
+        return TableGroup(options, self._writer, self.location.uri, self.fenced_commits(options.client))
+
+    def fenced_commits(self, client: ClientConfig) -> FencedCommits | None:
+        """Returns the fenced commits of this run; None if its commits are not fenced."""
+        return FencedCommits(client, self._table_id) if self.target.fence_commits else None
+
+    def _table_id(self) -> str:
+        assert self._id is not None  # ``begin`` has run
+        return self._id
+
+    def start_of_query(self, source: Source) -> GroupStart | None:
+        """Returns where the query begins; None if it has begun. Logs a warning if another table has the same group."""
+        if newest_number(self.checkpoint) is not None:
+            return None
+        start = group_start(source, self.location.uri)
+        if start.outputs:
+            log.warning(
+                "group %s is also the group of the table %s: this table begins at its offsets, and the pipelines of "
+                "both tables overwrite each other's commits. Give each table a group of its own",
+                source.group,
+                ", ".join(start.outputs),
+            )
+        return start
+
+    def guard(self, commit: Callable[[], CommitState], lookups: Lookups | None) -> CommitState:
+        """Calls the commit of the offsets of the checkpoint's newest micro-batch, if no newer run has published.
+        Otherwise returns the state that says so. ``lookups`` send the commit; None: there is nothing to commit.
+        ``check_checkpoint`` must have run before. Raises the errors of the commit."""
+        number = newest_number(self.checkpoint)
+        assert number is not None
+        plan = self.plan(planned_batch(self.checkpoint, number), number)
+        state = OVERTAKEN
+
+        fenced = None if lookups is None else self.fenced_commits(lookups.options.client)
+        if lookups is not None and fenced is not None:
+            lookups.commit_with = fenced.commit
+
+        def fence() -> bool:
+            if fenced is not None:
+                fenced.fence()
+            return fenced is not None
+
+        def commit_ours(batch: QueryState) -> bool:
+            nonlocal state
+            try:
+                state = commit() if plan.is_in(batch) else OVERTAKEN
+            except FenceLost:
+                return False
+            return True
+
+        try:
+            self._writer.commit_group(plan, commit_ours, fence)
+        finally:
+            if fenced is not None:
+                fenced.close()
+        return state
+
+    def final_state(self, group: TableGroup) -> CommitState:
+        """Returns the state of the group at the end of a run; first commits what is not committed yet."""
+        if group.state is None and (done := newest_done(self.checkpoint)) is not None:
+            planned = planned_batch(self.checkpoint, done)
+            group.commit(planned, self.plan(planned, done))
+        group.retry(at_once=True)
+        return group.state or CommitState(False, "no micro-batch is finished yet", "The next run commits it")
+
+    @property
+    def log_uri(self) -> str:
+        """The URI of a Delta table for deltalake."""
+        assert isinstance(self._writer, DeltaTable)
+        return self._writer.uri
+
+    def newest_query(self, partitions: Iterable[TopicPartition]) -> QueryState | None:
+        """Returns the newest query of the table's notes, with its offsets in these partitions; None without notes."""
+        offsets = dict.fromkeys(partitions, 0)
+        return self._writer.state(BatchPlan("", 0, "", "", offsets=offsets)).newest_query
+
+    def adopt(self, plan: BatchPlan) -> None:
+        """Notes these offsets as the table's, and ends all earlier runs and queries. Raises RunFenced, StorageError."""
+        self._writer.adopt(plan)
+
+    def bind_anew(self) -> None:
+        """Marks a new checkpoint as that of this table."""
+        assert self._id is not None
+        mark(self.checkpoint, self._id)
+
+    def frame(self, records: DataFrame) -> DataFrame:
+        """Returns the records with the table's columns. Raises ConfigError."""
+        if not self.target.partition_by:
+            return self.target.values.table(records)
+        frame = self.target.values.table(records, bytes_as=_BYTES)
+        known = [name for name in frame.columns if name != _BYTES]
+        missing = [name for name in self.target.partition_by if name not in known]
+        if missing:
+            raise ConfigError(f"partition by {missing[0]}: the table's columns are {', '.join(known)}")
+        return usable_frame(frame, self.target.partition_by, _BYTES)
+
+    def add(self, batch: DataFrame, plan: BatchPlan) -> Added:
+        """Adds a micro-batch to the table; Spark writes its records. Raises ConfigError, StorageError, BadRecords,
+        FilesNotSeen.
+        """
+        frame = self.frame(batch)
+        if self.target.files_per_batch is not None:
+            frame = frame.coalesce(self.target.files_per_batch)
+        check = _refuse_bad if self.target.on_bad == "fail" else None
+        with self._note_other_attempts(batch.sparkSession):
+            return self._writer.add(SparkRows(frame, check), plan)
+
+    def add_ranges(
+        self,
+        spark: SparkSession,
+        options: ReadOptions,
+        planned: PlannedBatch,
+        plan: BatchPlan,
+        on_reports: Callable[[Sequence[TaskReport]], None] = lambda reports: None,
+    ) -> Added:
+        """Adds a micro-batch to the table; Spark's workers read its ranges and write the rows. ``on_reports`` is called
+        with the reports of the tasks. Raises the errors of ``add``, and RangesNotRead.
+        """
+        assert self._decoder is not None
+        assert self._columns is not None
+        rows = RangeRows(
+            spark,
+            options,
+            self._decoder,
+            self._columns,
+            planned.ranges,
+            planned.ids,
+            planned.epochs,
+            task_bytes=self.target.task_bytes,
+            most=self.target.files_per_batch,
+            fail_on_bad=self.target.on_bad == "fail",
+            on_reports=on_reports,
+        )
+        with self._note_other_attempts(spark):
+            return self._writer.add(rows, plan)
+
+    @contextlib.contextmanager
+    def _note_other_attempts(self, spark: SparkSession) -> Iterator[None]:
+        """Marks this run if a task may still write after the run, so that later runs look for the run's leftover files.
+
+        Such a task belongs to a failed micro-batch, or is another attempt of a task that succeeded.
+        """
+        had_leftovers, self._run.may_have_leftovers = self._run.may_have_leftovers, True
+        with tagged_jobs(spark) as tag:
+            yield
+            self._run.may_have_leftovers = had_leftovers or has_other_attempts(spark, tag)
+
+    def find_added(self, plan: BatchPlan) -> Added | None:
+        """Returns the counts of a replay; None if the table does not have it."""
+        held = held_batch(self._writer.state(plan), plan, self.location.uri)
+        return None if held is None else held.added
+
+    def close(self) -> None:
+        self._locked.close()
+
+
+@contextlib.contextmanager
+def open_table(
+    target: Target, get_spark: Callable[[], SparkSession]
+) -> Iterator[tuple[Table, Callable[[], SparkSession]]]:
+    """Yields the table and a function that returns a Spark session which sees the table; closes the table at the end.
+    Starts Spark only when that function is called, or at once if the table or the checkpoint has a URI.
+    """
+    far = is_uri(target.output) or (target.checkpoint is not None and is_uri(target.checkpoint))
+    spark = get_spark() if far else None
+    table = Table(target, spark)
+
+    def seeing() -> SparkSession:
+        running = spark or get_spark()
+        if isinstance(table.location, LocalLocation):
+            check_spark_sees(running, table.location.path)
+        return running
+
+    try:
+        yield table, seeing
+    finally:
+        table.close()
+
+
+def check_exclusive(state: Location, target: Target) -> None:
+    """Raises ConfigError if two pipelines could publish one entry of a Parquet table's log, and the user has not stated
+    that there is only one. Delta's log has an exclusive create of its own."""
+    if target.table_format == "delta" or target.single_driver or state.can_create():
+        return
+    raise ConfigError(
+        f"{target.output}: this store has no exclusive create (S3 needs Hadoop 3.4.2 or newer, and a store that knows "
+        "If-None-Match), so two pipelines at once could damage the table. Use --table-format delta, or give "
+        "--single-driver if no other pipeline writes to the table"
+    )
+
+
+def _refuse_bad(staged: DataFrame) -> None:
+    """Raises BadRecords with the first value that could not be read."""
+    if ERROR not in staged.columns:
+        return
+    bad = staged.where(staged[ERROR].isNotNull()).select(*RECORD_COLUMNS[:3], ERROR)
+    first = bad.orderBy(*RECORD_COLUMNS[:3]).first()
+    if first is not None:
+        raise BadRecords(
+            f"{first.topic}-{first.partition}, offset {first.offset}: its value cannot be read: {first.error}"
+            " (to keep such values in the column raw, set on bad to 'keep')"
+        )
+
+
+def _lock(location: Location) -> Any:
+    """Locks a local table for one writer on this machine. The lock ends with the process. Raises StorageError.
+
+    There is no lock for a table with a URI, and none on Windows.
+    """
+    if not isinstance(location, LocalLocation):
+        return contextlib.ExitStack()
+    if sys.platform == "win32":
+        return contextlib.ExitStack()
+    import fcntl
+
+    path = location.path / STATE / "lock"
+    try:
+        path.parent.mkdir(exist_ok=True)
+        held = path.open("a+")
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise StorageError(f"another pipeline is writing to {location.uri}") from error
+    except OSError as error:
+        raise StorageError(f"{location.uri} cannot be used: {error.strerror}") from error
+    return held

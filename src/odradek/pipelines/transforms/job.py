@@ -1,0 +1,209 @@
+"""Transform: topics to a topic, exactly once, through a SQL query or a Python function.
+
+It is a streaming query: each micro-batch is one transaction with the rows, the offsets of the source's group and the
+number of the micro-batch (``odradek.spark.micro_batch_transactions``). Spark's checkpoint says which offsets belong to
+which micro-batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek.client.admin import Admin
+from odradek.core.errors import ConfigError
+from odradek.core.keyword_options import with_keywords
+from odradek.pipelines.checkpoint import COMMITTED, CommitState, commit_group, idle_state, planned_batch
+from odradek.pipelines.commit.state import Added
+from odradek.pipelines.filesystems import LocalLocation, Location, is_uri, location_of
+from odradek.pipelines.given_options import OF_A_QUERY, check_local_folder, check_options
+from odradek.pipelines.ingestion.job import LIMIT, parse_trigger, start_spark
+from odradek.pipelines.options import TransformOptions, check_values, names, said_by_query
+from odradek.pipelines.queries import run_query
+from odradek.pipelines.sources import Source, TopicLag, check_topics, with_short_timeouts
+from odradek.pipelines.tables.run_progress import Watch
+from odradek.pipelines.topic_writer import sending_options
+from odradek.pipelines.transforms.step import TransformStep, check_rows, step_of
+from odradek.pipelines.values.formats import Framing, ValueFormat
+from odradek.pipelines.values.record_values import Values, read_schema, read_writer_schemas
+from odradek.spark.options import parse_options, parse_size
+from odradek.spark.progress import progress_options
+from odradek.spark.write_options import parse_write_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_OURS = {"commitOffsets": "transaction", "kafka.isolation.level": "read_committed", "includeHeaders": "true"}
+"""Options of the source. Records of aborted transactions are read only if the user sets another isolation level."""
+
+
+@dataclass(frozen=True)
+class Transformed:
+    """The result of a run: ``rows`` written in ``batches`` transactions. ``seconds``: without the start of Spark.
+    ``group``: whether the group's offsets are those of the written rows."""
+
+    rows: int
+    batches: int
+    seconds: float
+    group: CommitState = COMMITTED
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A transform to run. ``writing`` and ``first_batch``: the options of ``transactional_writer``. ``trigger`` None:
+    one run to the present end of the topics."""
+
+    source: Source
+    step: TransformStep
+    topic: str
+    writing: Mapping[str, str]
+    checkpoint: str
+    trigger: str | None = None
+    first_batch: int | None = None
+
+    @classmethod
+    def of(cls, options: TransformOptions) -> Transform:
+        """Returns the job of the options. Raises ConfigError."""
+        check_values(options)
+        values = Values(
+            format=ValueFormat(options.value_format),
+            schema=None if options.schema is None else read_schema(options.schema),
+            framing=Framing(options.framing),
+            writer_schemas=read_writer_schemas(options.writer_schemas or {}),
+            flat=options.flat,
+            headers=True,
+        )
+        values.check()
+        step = step_of(values, options.on_bad, options.sql, options.function)
+        reading = _source_options(options)
+        reading |= values.source_options(reading)
+        source = Source(
+            options.bootstrap_servers, options.group, names(options.topics), options.subscribe_pattern, reading
+        )
+        writing = sending_options(
+            options.to_topic,
+            source.all_options(),
+            options.producer_options or {},
+            with_times=options.keep_timestamps,
+            in_transactions=True,
+        )
+        if not str(options.checkpoint).strip():
+            raise ConfigError("the checkpoint is empty: give a directory, or a URI that Spark can write to")
+        checkpoint = str(options.checkpoint)
+        return cls(source, step, options.to_topic, writing, checkpoint, options.trigger, options.first_batch)
+
+    def check(self) -> int:
+        """Checks all that needs no Spark; returns the number of unread offsets. Raises the errors of ``transform``."""
+        if self.trigger is not None:
+            parse_trigger(self.trigger)
+        if not is_uri(self.checkpoint):
+            checkpoint = location_of(self.checkpoint, None)
+            assert isinstance(checkpoint, LocalLocation)
+            check_local_folder("the checkpoint", checkpoint.path)
+        config = parse_write_options(self.writing).client
+        with Admin(with_short_timeouts(config)) as admin:
+            check_topics(admin, [self.topic])
+            read = check_topics(admin, self.source.topics, self.source.pattern)
+        if self.topic in read:
+            raise ConfigError(f"topic {self.topic} is read and written: each run would read its own rows again")
+        return self.source.check()
+
+
+def _source_options(options: TransformOptions) -> dict[str, str]:
+    """Returns the user's options of the source, with our defaults for options that are not set. Raises ConfigError."""
+    given = dict(options.options or {})
+    check_options(given, OF_A_QUERY, said_by_query(options, headers=True))
+    lowered = {name.lower(): value for name, value in given.items()}
+    if lowered.get("commitoffsets", "transaction").lower() != "transaction":
+        raise ConfigError(
+            "commitOffsets: a transform commits the group's offsets in the transactions of its rows: leave the option "
+            "out"
+        )
+    parse_size("batch size", options.batch_size)
+    ours = _OURS | {LIMIT: options.batch_size}
+    return {name: value for name, value in ours.items() if name.lower() not in lowered} | given
+
+
+@with_keywords(TransformOptions)
+def transform(options: TransformOptions) -> Transformed:
+    """Reads the topics' records that the group has not read yet, and makes rows of them with a SQL query or a function.
+
+    The rows are written to a topic, each exactly once for consumers with read_committed.
+
+    The options are those of ``odradek pipeline transform``; its ``--help`` explains them, and ``TransformOptions``
+    describes the differences. Raises ConfigError, StorageError, UnknownTopic, GroupNotEmpty, BrokerUnreachable, and
+    QueryFailed after Spark has started.
+    """
+    job = Transform.of(options)
+
+    def get_spark() -> SparkSession:
+        return options.spark or start_spark(options.master, options.conf)
+
+    return run_transform(job, get_spark, options.stop, options.advance)
+
+
+def run_transform(
+    job: Transform,
+    get_spark: Callable[[], SparkSession],
+    stop: threading.Event | None = None,
+    advance: Callable[[int], None] = lambda rows: None,
+    watch: Watch | None = None,
+) -> Transformed:
+    """Does the work of ``transform``. ``watch`` gets the progress of the run.
+
+    ``get_spark`` is called after the checks that need no Spark. It is not called if the checkpoint is a local path and
+    a run to the present end has nothing to read.
+    """
+    job.check()
+    spark = get_spark() if is_uri(job.checkpoint) else None
+    started = time.monotonic()
+    checkpoint = location_of(job.checkpoint, spark)
+    group = idle_state(job.source, checkpoint) if job.trigger is None else None
+    if group is None:
+        done = _run_query(job, checkpoint, spark or get_spark(), stop, (advance, watch))
+    else:
+        done = Transformed(0, 0, time.monotonic() - started, group)
+    if watch is not None:
+        watch.on_end(done.group)
+    return done
+
+
+def _run_query(
+    job: Transform,
+    checkpoint: Location,
+    spark: SparkSession,
+    stop: threading.Event | None,
+    listeners: tuple[Callable[[int], None], Watch | None],
+) -> Transformed:
+    from odradek.spark.micro_batch_transactions import TransactionalWriter
+
+    advance, watch = listeners
+    seen: list[int] = []
+    write = TransactionalWriter(parse_write_options(job.writing), job.first_batch)
+
+    def add(batch: DataFrame, batch_id: int) -> None:
+        write(batch, batch_id)
+        rows = write.last_rows
+        seen.append(rows)
+        advance(rows)
+        if watch is not None:
+            planned = planned_batch(checkpoint, batch_id)
+            watch.on_micro_batch(Added(rows, 0), sum(item.size for item in planned.ranges), lag.after(planned.ends))
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(write.close)
+        task_options = {} if watch is None else stack.enter_context(progress_options(spark, watch.on_read))
+        source = dataclasses.replace(job.source, options=dict(job.source.options) | task_options)
+        lag = stack.enter_context(contextlib.closing(TopicLag(parse_options(source.all_options(), streaming=True))))
+        trigger = None if job.trigger is None else parse_trigger(job.trigger)
+        started = time.monotonic()
+        rows = job.step.rows(source.stream(spark))
+        check_rows(rows, write.options)
+        run_query(rows, add, checkpoint.spark_uri, trigger=trigger, stop=stop)
+        group = commit_group(source, checkpoint)
+    return Transformed(sum(seen), len(seen), time.monotonic() - started, group)
