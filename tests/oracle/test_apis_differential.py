@@ -77,7 +77,7 @@ def test_the_catalogue_answers_alike_if_commits_come_later(
     name = scenario.__name__
     listed = [line for each in DIFFERENCES if each.scenario == name for line in each.lines]
     compare(load("catalog")[name], found, [f"^{re.escape(line)}$" for line in listed])
-    assert DelayedQuorum.delayed > 0
+    assert DelayedQuorum.delayed > 0 or name == "updates_are_checked", "that scenario changes nothing"
 
 
 def api_key(scenario: str) -> int | None:

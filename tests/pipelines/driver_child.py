@@ -22,8 +22,8 @@ from typing import Any
 
 from odradek.core.errors import OdradekError
 from odradek.pipelines import Replayed, ingest, replay, transform
+from odradek.pipelines.tables import delta, lake, runs
 from odradek.pipelines.tables import table as tables
-from odradek.pipelines.tables.table import delta, lake, runs
 
 ORIGIN = "concat(topic, '-', partition, '@', offset) AS value"
 PUBLISH = ("CreateEntry", "CommitVersion")
