@@ -100,6 +100,28 @@ def test_a_restored_checkpoint_neither_loses_nor_repeats_rows(
         run()
 
 
+def test_older_notes_of_a_parquet_table_neither_lose_nor_repeat_rows(
+    spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    """The folder with notes and checkpoint comes from a copy, and the files do not. Before, rows came twice."""
+    output = tmp_path / "t"
+    given = {"group": group, "topics": topic, "output": output, "spark": spark}
+    assert ingest(bootstrap, **given).rows == 20
+    shutil.copytree(output / "_odradek", tmp_path / "copy")
+    publish(bootstrap, topic, numbers(10))
+    assert ingest(bootstrap, **given).rows == 10
+    shutil.rmtree(output / "_odradek")
+    shutil.copytree(tmp_path / "copy", output / "_odradek")
+    publish(bootstrap, topic, numbers(5))
+    says = "has files of micro-batch 1, and its notes end at micro-batch 0: notes were removed, or are an older copy"
+    with pytest.raises((StorageError, QueryFailed), match=says):
+        ingest(bootstrap, **given)
+    with pytest.raises(StorageError, match=says):
+        adopt(bootstrap, group=group, output=output, execute=True)
+    assert parquet(output).num_rows == 30
+    assert committed(admin, group) == {TopicPartition(topic, 0): 30}
+
+
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
 def test_a_new_topic_of_the_same_name_is_read_from_its_start(
     kind: str, spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path

@@ -73,6 +73,7 @@ def adopt(options: AdoptOptions) -> Adoption:
 
     target = _target(options, get_spark)
     with open_table(target, get_spark) as (table, _), Admin(client) as admin:
+        table.check_notes()
         noted, known_by, topics = _offsets_of(table, admin, options.group)
         if not noted:
             raise ConfigError(

@@ -56,6 +56,10 @@ class CommitDriver(ABC):
             found: TableState = self._drive(self._machine.look(plan))
         return found
 
+    @abstractmethod
+    def check_notes(self, query: str) -> None:
+        """Raises TableRefused if the table has files of this query that its log does not know. Raises StorageError."""
+
     def adopt(self, plan: BatchPlan) -> None:
         """Publishes an entry with the offsets of ``plan``, without rows: it ends all earlier runs and queries. Raises
         RunFenced, StorageError.

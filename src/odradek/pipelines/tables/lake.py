@@ -21,6 +21,7 @@ entry of the log takes their state over.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
@@ -49,7 +50,7 @@ from odradek.pipelines.commit.operations import (
     TableChange,
     WriteRows,
 )
-from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableRefused, TableState
+from odradek.pipelines.commit.state import REPLAY, Added, BatchPlan, RunTag, TableRefused, TableState
 from odradek.pipelines.filesystems import LocalLocation, Location
 from odradek.pipelines.tables.batch_rows import BatchRows, SparkRows
 from odradek.pipelines.tables.commit_driver import CommitDriver
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ENTRY, _MARK = "log-", "log-forgotten"
+_FILE = re.compile(r"batch-(\d+)-([0-9a-f]{8})-[^/]*\.parquet")
 
 
 class ParquetTable(CommitDriver):
@@ -88,6 +90,7 @@ class ParquetTable(CommitDriver):
         self._log = FileLog(table.uri, self._described)
         self._rows: BatchRows | None = None
         self._dead: Collection[str] | None = None
+        self._has_checked_notes = False
 
     # --- the run
 
@@ -133,6 +136,22 @@ class ParquetTable(CommitDriver):
         held = {} if known is None or known.offsets is None else known.offsets
         return {tp: held[tp] for tp in partitions if tp in held}
 
+    def check_notes(self, query: str) -> None:
+        """A file is in the table only after its entry. So a file of a later micro-batch than the noted one shows that
+        notes were removed, or that an older copy of them was put back."""
+        if query.startswith(REPLAY):
+            return
+        numbers = (_batch_of(file.name, query) for file in self._table.data_files())
+        last = max((number for number in numbers if number is not None), default=None)
+        known = self.state().of(query)  # read after the list: another run may publish meanwhile
+        if last is not None and (known is None or last > known.batch):
+            raise TableRefused(
+                f"{self._table.uri} has files of micro-batch {last}, and its notes "
+                + ("do not have this query" if known is None else f"end at micro-batch {known.batch}")
+                + ": notes were removed, or are an older copy. Nothing was added, and the group was not committed. "
+                "Restore the notes and the checkpoint that belong to the table, or read into a new --output"
+            )
+
     def check(self, batch: DataFrame) -> None:
         """Accepts every micro-batch: each Parquet file has its own columns."""
 
@@ -141,6 +160,9 @@ class ParquetTable(CommitDriver):
 
         Raises TableRefused, RunFenced, StorageError, and what ``BatchRows.write`` raises.
         """
+        if not self._has_checked_notes:
+            self.check_notes(plan.query)
+            self._has_checked_notes = True
         self._rows = rows
         try:
             added: Added = self._drive(self._machine.add(plan)).added
@@ -289,3 +311,9 @@ def table_file_name(name: str, prefix: str, number: int) -> str:
     """Returns the name of a staged file in the table: in the same folder, with the micro-batch in its name."""
     folder, _, _ = name.rpartition("/")
     return f"{folder}/{prefix}-part-{number:05d}.parquet".lstrip("/")
+
+
+def _batch_of(name: str, query: str) -> int | None:
+    """Returns the micro-batch of a file in the table; None for a file of another query, or of another program."""
+    match = _FILE.fullmatch(name.rpartition("/")[2])
+    return int(match[1]) if match and match[2] == query[:8] else None

@@ -276,6 +276,11 @@ class Table:
         assert isinstance(self._writer, DeltaTable)
         return self._writer.uri
 
+    def check_notes(self) -> None:
+        """Raises TableRefused if the table has files that its notes do not know. Raises StorageError."""
+        for query in self._writer.state().queries:
+            self._writer.check_notes(query)
+
     def newest_query(self, partitions: Iterable[TopicPartition]) -> QueryState | None:
         """Returns the newest query of the table's notes, with its offsets in these partitions; None without notes."""
         offsets = dict.fromkeys(partitions, 0)
