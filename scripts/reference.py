@@ -65,7 +65,7 @@ PUBLIC: dict[str, tuple[str, ...] | None] = {
     "odradek.spark": None,
     "odradek.spark.session": ("session",),
     "odradek.pipelines": None,
-    "odradek.pipelines.history.frames": ("analyse_on_spark", "offset_history", "stream_offset_history"),
+    "odradek.pipelines.history": ("analyse_on_spark", "offset_history", "stream_offset_history"),
     "odradek.history": None,
     "odradek.history.analysis": ("Analysis", "analyse_offset_history"),
     "odradek.cli.main": ("run",),

@@ -276,7 +276,8 @@ def test_behaviour_37_the_offsets_topic_is_read_while_it_is_compacted(
                 commit(partition.log, f"group-{number}", None)
             partition.log.roll(T0)
             steps = 0
-            broker.groups.load(0, partition)
+            broker.groups.unload(0, None)
+            broker.groups.load(0, partition, 1)
             broker.log_cleaner.start()
             while broker.groups.shard(0) is None:
                 steps += 1  # the test counts iterations of the loop, and not time
@@ -290,7 +291,8 @@ def test_behaviour_37_the_offsets_topic_is_read_while_it_is_compacted(
                     newest_commit = max(n for n in range(600) if n * 7 % 40 == number)
                     found = shard.committed(f"group-{number}", "t", 0)
                     assert (found.offset if found else None) == (None if number % 3 == 0 else newest_commit)
-                broker.groups.load(0, partition)  # the load is repeated from the compacted log
+                broker.groups.unload(0, None)
+                broker.groups.load(0, partition, 2)  # the load is repeated from the compacted log
                 await until(lambda: broker.groups.shard(0))
 
     run(test)

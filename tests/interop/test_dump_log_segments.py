@@ -206,7 +206,7 @@ def test_kafkas_tool_reads_a_snapshot_of_the_metadata_log(tmp_path: Path, kafka_
         job()
         return Deferred.of(None)
 
-    finish(catalog.log.begin_snapshot(at_once))
+    finish(catalog.log.begin_snapshot(catalog.image.shard, at_once))
     (snapshot,) = catalog.log.snapshots
     assert snapshot.path.name == f"{catalog.image.log_end_offset:020d}-0000000000.checkpoint"
     printed = dump(kafka_tools, [snapshot.path], "--cluster-metadata-decoder")

@@ -547,7 +547,8 @@ def test_a_dense_batch_of_commits_is_loaded_in_steps_and_unpacked_in_a_thread(tm
             batch = sealed(compress(CODES["zstd"], body), 20_000, "zstd")
             partition.log.append(batch, now_ms=T0, leader_epoch=0, origin="coordinator")
             with unpacking(seen):
-                broker.groups.load(0, partition)
+                broker.groups.unload(0, None)
+                broker.groups.load(0, partition, 1)
                 await until(lambda: broker.groups.shard(0) is not None)
             shard = broker.groups.shard(0)
             assert shard is not None

@@ -173,7 +173,7 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("line", COMMANDS, ids=" ".join)
-@pytest.mark.parametrize("setting", ["request.timeout.ms", "check.crcs", "sasl.jaas.config", "hunter.two"])
+@pytest.mark.parametrize("setting", ["request.timeout.ms", "check.crcs", "sasl.jaas.config"])
 def test_no_command_shows_a_value_of_the_file(line: list[str], setting: str, tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "client.properties"
     file.write_text(f"# settings\nclient.id=tool\n{setting} = hunter2-s3cr3t\n")
@@ -183,6 +183,18 @@ def test_no_command_shows_a_value_of_the_file(line: list[str], setting: str, tmp
     assert f"--command-config {file}, line 3: " in said.err
     assert setting in said.err.replace("_", ".")
     assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("line", COMMANDS, ids=" ".join)
+def test_a_setting_of_another_program_is_named_without_its_value(
+    line: list[str], tmp_path: Path, capsys: Capture
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("# settings\nclient.id=tool\nhunter.two = hunter2-s3cr3t\n")
+    assert run([*line, "-b", "127.0.0.1:1", "--command-config", str(file)]) in (1, 2)
+    said = capsys.readouterr()
+    assert "s3cr3t" not in said.out + said.err
+    assert f"--command-config {file}: not used here: hunter.two\n" in said.err
 
 
 @pytest.mark.parametrize(
