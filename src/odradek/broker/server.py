@@ -267,10 +267,10 @@ class BrokerServer:
         if not self.directory.is_new:  # a directory without a level, from an earlier release, has level 0
             self._log_transaction_version(catalog.features().get(TRANSACTION, 0))
         if self._delete_configs or catalog.configs(BROKER, str(self.node_id)) or catalog.configs(BROKER, ""):
-            from odradek.broker.metadata import stored_settings as config_stored
+            from odradek.broker.metadata import stored_settings
 
-            config_stored.delete(stored, self.node_id, self._delete_configs)
-            config_stored.check(catalog, self.node_id)
+            stored_settings.delete(stored, self.node_id, self._delete_configs)
+            stored_settings.check(catalog, self.node_id)
 
     @staticmethod
     def _log_transaction_version(level: int) -> None:

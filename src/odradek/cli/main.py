@@ -7,6 +7,7 @@ import errno
 import importlib
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ from odradek.cli.termination import EXIT_INTERRUPTED, Terminated
 from odradek.core.extras import extra_of
 from odradek.core.log_lines import set_last_resort
 
+_ODD_NUMBER = re.compile(r"[+-]?\d+[._][\d._]*")
+"""A whole number with a point or a line below; few command lines have one."""
 # The base class of all usage errors; typer keeps click's classes in a private module.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
@@ -270,7 +273,9 @@ def _end_of_command(given: list[str]) -> _End:
         prepare()
     try:
         command = typer.main.get_command(app)
-        if any("." in word or "_" in word for word in given) and (refused := _odd_number(command, given)):
+        if any(_ODD_NUMBER.fullmatch(word.rpartition("=")[2]) for word in given) and (
+            refused := _odd_number(command, given)
+        ):
             return _End(refused, at_once=False)
         code = command.main(args=given, prog_name="odradek", standalone_mode=False)
         print(end="", flush=True)  # flushed here, where a closed pipe is handled
@@ -290,7 +295,7 @@ def _odd_number(command: object, given: Sequence[str]) -> int:
     from odradek.cli import terminal
     from odradek.cli.usage_errors import odd_number
 
-    line = odd_number(command, given)
+    line = odd_number(command, given, _ODD_NUMBER)
     if line:
         terminal.error_line(line)
     return terminal.EXIT_BAD_INPUT if line else 0

@@ -19,7 +19,6 @@ _EXPECTED = (
 )
 """Texts of a failed check of a value, and what was expected in plain words."""
 _HELP = "--help"
-_ODD_NUMBER = re.compile(r"[+-]?\d+[._][\d._]*")
 
 
 def usage_line(error: Any, given: Sequence[str]) -> str:
@@ -46,8 +45,8 @@ def usage_line(error: Any, given: Sequence[str]) -> str:
     return text[:1].lower() + text[1:] + where
 
 
-def odd_number(command: Any, given: Sequence[str]) -> str:
-    """Returns the error line of a whole number with a point or a line below, such as ``1.000``; empty without one.
+def odd_number(command: Any, given: Sequence[str], odd: re.Pattern[str]) -> str:
+    """Returns the error line of a whole number in the form ``odd``, such as ``1.000``; empty without one.
 
     typer's parser takes ``1.000`` for 1, where half of Europe writes a thousand."""
     path = ["odradek"]
@@ -59,7 +58,7 @@ def odd_number(command: Any, given: Sequence[str]) -> str:
         if getattr(getattr(param, "type_descriptor", None), "annotation", None) is not int:
             continue
         option, value = _option(param.opts, given)
-        if _ODD_NUMBER.fullmatch(value.strip().strip("'")):
+        if odd.fullmatch(value.strip().strip("'")):
             return f"{option}{value}: expected a whole number (see {' '.join(path)} --help)"
     return ""
 

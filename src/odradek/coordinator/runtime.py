@@ -27,8 +27,8 @@ Rules
   high watermark has passed these records. A reply without records waits only for the earlier records of the things
   that it shows (``CoordinatorShard.shown_to``).
 * A reply waits at most ``write_timeout_ms``. Then its request gets the error for REQUEST_TIMED_OUT. The records stay.
-* If an append fails, its requests get the error by Kafka's mapping, and the shard is rebuilt from its log. If the disk
-  has no room, commits leave the shard as it is, and other records cause at most one load in each second (``reloads``).
+* If the log refuses an append, its requests get the error by Kafka's mapping, and the shard stays. If the disk fails,
+  commits leave the shard as it is, and other records cause at most one load in each second (``reloads``).
 * A record that cannot be replayed is skipped, counted and logged as a warning. It does not stop a load.
 * Between two steps of a shard, other shards serve requests. Requests to the same shard wait and are handled in order.
 """

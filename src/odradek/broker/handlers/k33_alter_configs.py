@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.handlers import setting_changes as config_changes
+from odradek.broker.handlers import setting_changes
 from odradek.broker.settings.resources import LOGGER
 from odradek.catalog.shard import BROKER
 from odradek.core.errors import ErrorCode, KafkaError
@@ -41,8 +41,8 @@ def handle(broker: BrokerServices, context: Context, message: AlterConfigsReques
             # Also reset the cluster-wide settings that the catalogue lacks, because the broker itself has set them.
             replaced |= dict.fromkeys(broker.config.cluster_wide)
         changes = {**replaced, **given}
-        return config_changes.alter(broker, kind, name, changes, validate_only=message.validate_only)
+        return setting_changes.alter(broker, kind, name, changes, validate_only=message.validate_only)
 
-    return config_changes.alter_resources(
+    return setting_changes.alter_resources(
         broker, context, message.resources, replace, validate_only=message.validate_only
     )

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.handlers import setting_changes as config_changes
-from odradek.broker.settings import resources as config_resources
+from odradek.broker.handlers import setting_changes
+from odradek.broker.settings import resources
 from odradek.broker.settings.config import topic_text
 from odradek.broker.settings.keys import ConfigKey, ConfigType, find_broker_key, find_topic_key
 from odradek.broker.settings.resources import LOGGER
@@ -38,11 +38,11 @@ def handle(broker: BrokerServices, context: Context, message: IncrementalAlterCo
         nulls = [config.name for config in rows if config.value is None and config.config_operation != DELETE]
         if nulls:
             raise KafkaError(ErrorCode.invalid_request, f"Null value not supported for : {', '.join(nulls)}")
-        config_changes.check_resource(broker, kind, name)
+        setting_changes.check_resource(broker, kind, name)
         changes = {config.name: _new_value(broker, kind, name, config) for config in rows}
-        return config_changes.alter(broker, kind, name, changes, validate_only=message.validate_only)
+        return setting_changes.alter(broker, kind, name, changes, validate_only=message.validate_only)
 
-    return config_changes.alter_resources(
+    return setting_changes.alter_resources(
         broker, context, message.resources, change, validate_only=message.validate_only
     )
 
@@ -81,5 +81,5 @@ def _current(broker: BrokerServices, kind: int, name: str, key_name: str) -> tup
         return find_topic_key(key_name), topic_text(broker.config, own, key_name) or ""
     if kind == BROKER:
         return find_broker_key(key_name), broker.config.text(key_name) or ""
-    key = config_resources.find_key(kind, key_name)
+    key = resources.find_key(kind, key_name)
     return key, own.get(key_name, key.default or "")

@@ -13,7 +13,7 @@ from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.loop.long_lists import count_in_steps, list_in_steps
 from odradek.broker.loop.scheduler import value_of
 from odradek.broker.metadata.change import ChangeTooLarge
-from odradek.broker.settings import protection as config_protection
+from odradek.broker.settings import protection
 from odradek.broker.settings import resources as config_resources
 from odradek.broker.settings.config import MIN_ISR, BrokerConfig, check_topic_configs
 from odradek.broker.settings.ignored import DYNAMIC
@@ -169,7 +169,7 @@ _PER_LISTENER = ("ssl.keystore.", "ssl.key.", "ssl.truststore.")
 def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes) -> None:
     set_to = {key: value for key, value in changes.items() if value is not None}  # any setting may be reset
     try:
-        config_protection.check(set_to)
+        protection.check(set_to)
     except ConfigError as error:
         raise KafkaError(ErrorCode.invalid_request, str(error)) from None
     if config.eligible_leaders and MIN_ISR in changes and (broker_id or changes[MIN_ISR] is None):

@@ -39,7 +39,6 @@ class Catalog:
         if removed is not None and (topic := self.shard.topics_by_id.get(UUID(bytes=removed))) is not None:
             self._removed[topic.id] = topic.name
         self.shard.replay(offset, value)
-        self._end = max(self._end, offset + 1)
 
     def begin_at(self, end_offset: int, read_removed: Callable[[], dict[TopicId, str]]) -> None:
         """Ends the replay. ``end_offset``: the end of the log. ``read_removed``: reads the names of the removed topics

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class CatalogImage(Protocol):
-    """The committed and published catalogue: ``metadata_log.Catalog`` without the methods that change it."""
+    """The committed and published catalogue: ``metadata/catalog.Catalog`` without the methods that change it."""
 
     @property
     def log_end_offset(self) -> int:

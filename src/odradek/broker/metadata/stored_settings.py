@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from odradek.broker.metadata.catalog import Catalog
 from odradek.broker.metadata.stored_catalog import StoredCatalog
-from odradek.broker.settings import protection as config_protection
+from odradek.broker.settings import protection
 from odradek.broker.settings.keys import UnknownConfig, find_broker_key
 from odradek.catalog.shard import BROKER, AlterConfigs
 from odradek.core.errors import ConfigError
@@ -35,13 +35,13 @@ def delete(stored: StoredCatalog, node_id: int, names: Sequence[str]) -> None:
 
 
 def check(catalog: Catalog, node_id: int) -> None:
-    """Raises ConfigError if a stored setting needs a protection that this broker lacks (``config_protection``).
+    """Raises ConfigError if a stored setting needs a protection that this broker lacks (``settings/protection``).
 
     Earlier versions of the broker accepted such settings.
     """
     for resource in (str(node_id), ""):
         try:
-            config_protection.check(catalog.configs(BROKER, resource))
+            protection.check(catalog.configs(BROKER, resource))
         except ConfigError as error:
             raise ConfigError(
                 f"dynamic setting of {_owner(resource)}: {error} (odradek serve --delete-config NAME removes it)"

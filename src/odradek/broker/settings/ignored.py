@@ -1,6 +1,6 @@
 """Kafka's settings without effect in this broker, by reason: ``name | type | Kafka's default | limits``.
 
-The broker accepts them, except for those that ``config_protection`` refuses.
+The broker accepts them, except for those that ``protection`` refuses.
 """
 
 from odradek.broker.settings.table import NO_SUCH_GROUPS

@@ -1,7 +1,7 @@
 """Kafka's settings by name: type, default and limits of each, and the parser of their values.
 
-The tables are ``config_table``, ``groups/config``, ``transactions/config`` and ``config_ignored``. The settings
-in ``config_ignored`` and ``config_table.TOPIC_INERT`` have no effect.
+The tables are ``table``, ``groups/config``, ``transactions/config`` and ``ignored``. The settings
+in ``ignored`` and ``table.TOPIC_INERT`` have no effect.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _BITS = {ConfigType.SHORT: 15, ConfigType.INT: 31, ConfigType.LONG: 63}
 
 
 class ConfigKey(NamedTuple):
-    """One setting. ``limits``: see ``config_table``. ``inert``: why it has no effect; "" if it has an effect.
+    """One setting. ``limits``: see ``table``. ``inert``: why it has no effect; "" if it has an effect.
 
     ``falls_back``: the broker settings that give the value if a topic or group does not set it.
     """
@@ -182,7 +182,7 @@ def topic_keys() -> dict[str, ConfigKey]:
 def inert_broker_keys() -> dict[str, ConfigKey]:
     """Returns Kafka's other broker settings. They have no effect; the broker checks only their values.
 
-    ``config_protection`` refuses some of them.
+    ``protection`` refuses some of them.
     """
     from odradek.broker.settings.ignored import INERT
 

@@ -4,7 +4,7 @@ The broker must not accept and ignore such a setting: an operator would rely on 
 AlterConfigs and IncrementalAlterConfigs refuse it. They accept Kafka's default, and values that protect nothing in
 Kafka either: an empty value of a setting without a default, listeners that are all PLAINTEXT, and the times, sizes and
 switches of a mechanism, which another setting would have to select. The other settings of
-``config_ignored`` concern speed, sizes or missing features; a broker without them is as safe.
+``ignored`` concern speed, sizes or missing features; a broker without them is as safe.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ _MECHANISMS = (
     "allow.everyone.if.no.acl.found",
 )  # fmt: skip
 _MEASURES = (ConfigType.INT, ConfigType.LONG, ConfigType.SHORT, ConfigType.DOUBLE, ConfigType.BOOLEAN)
-# Kafka's defaults of settings whose default in ``config_ignored`` is empty, because this broker has no such classes.
+# Kafka's defaults of settings whose default in ``ignored`` is empty, because this broker has no such classes.
 _CLASSES = {
     "principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
     "sasl.oauthbearer.jwt.retriever.class": "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",

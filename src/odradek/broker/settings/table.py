@@ -14,7 +14,7 @@ also starts with values outside these limits, but then its controller refuses to
 coordinator.
 
 ``BROKER`` has only settings with an effect; rows of the same form are in ``groups/config`` and ``transactions/config``.
-Settings without an effect are in ``config_ignored`` and ``TOPIC_INERT``, with the reason.
+Settings without an effect are in ``ignored`` and ``TOPIC_INERT``, with the reason.
 """
 
 NO_SUCH_GROUPS = "The broker has no groups of this kind yet."
