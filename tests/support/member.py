@@ -40,6 +40,9 @@ class Member:
             else:
                 self.records.append((event["record"][1], event["record"][2]))
 
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
     def kill(self) -> None:
         """kill -9: the group notices nothing before the session timeout."""
         self._process.kill()
@@ -65,8 +68,13 @@ def settled(members: list[Member], partitions: int, *, within_s: float = 30) -> 
         sets = [member.assigned for member in members]
         return all(sets) and sum(map(len, sets)) == partitions and set().union(*sets) == set(range(partitions))
 
-    what = f"{partitions} partitions over {len(members)} members"
-    eventually(shared, within_s=within_s, what=what)
+    try:
+        eventually(shared, within_s=within_s)
+    except AssertionError as error:
+        seen = [sorted(member.assigned) if member.is_alive() else "has ended" for member in members]
+        raise AssertionError(
+            f"not within {within_s} s: {partitions} partitions over the members; last {seen}"
+        ) from error
 
 
 # --- the program ------------------------------------------------------------------------------------------------
@@ -156,6 +164,12 @@ def _run_kafka_python(options: dict[str, Any]) -> None:
     # The consumer joins without waiting for metadata. If the metadata arrive while the leader makes
     # the assignment, the assignment stays empty for minutes.
     eventually(lambda: consumer.partitions_for_topic(options["topic"]))
+    # kafka-python 3.0.12: a leader that joins because of new partitions forgets this when it makes the assignment. If a
+    # poll ends before the reply to SyncGroup arrives, the next poll does not wait for it, and the member never has
+    # partitions again.
+    coordinator = consumer._coordinator
+    needs_rejoin = coordinator.need_rejoin
+    coordinator.need_rejoin = lambda: coordinator.rejoining or needs_rejoin()
     while not stop_signal.received:
         polled = consumer.poll(timeout_ms=int(POLL_S * 1000))
         output.assigned(consumer.assignment())
