@@ -20,6 +20,7 @@ from odradek.broker.front_end.transport import REFUSALS, FileSender, takes_spare
 from odradek.broker.limits.reply_memory import Hangup
 from odradek.broker.limits.request_memory import SMALL_REQUEST_BYTES
 from odradek.core.deferred import Deferred
+from odradek.security.principal import ANONYMOUS
 from odradek.storage.slice import Slice
 from odradek.wire.chunks import FILE_FROM_BYTES, Chunk, joined
 from odradek.wire.frames import FrameError, FrameReader
@@ -138,6 +139,7 @@ class Connection(asyncio.Protocol):
         "local_host",
         "parked",
         "parked_partitions",
+        "principal",
         "sends_files",
     )  # fmt: skip
 
@@ -177,6 +179,7 @@ class Connection(asyncio.Protocol):
         self.parked_partitions = 0
         self.client_host = ""
         self.local_host = ""
+        self.principal = ANONYMOUS
 
     # --- callbacks of asyncio -----------------------------------------------------------------------------------
 

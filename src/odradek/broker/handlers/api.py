@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.purgatory import Purgatory
     from odradek.broker.settings.config import BrokerConfig
     from odradek.core.deferred import Deferred
+    from odradek.security.principal import Principal
     from odradek.wire.chunks import Chunk
     from odradek.wire.frames import RequestHead
 
 Reply = Mapping[str, Any] | bytes | list["Chunk"] | None
 Handle = Callable[[Any, "Context", Any], "Reply | Deferred[Reply] | Steps[Reply]"]
-ANONYMOUS = "ANONYMOUS"
-"""Kafka's user name for a client that has not authenticated."""
 
 
 class Context:
-    """A request's header and connection. ``client_host`` has Kafka's format, an address after a slash.
+    """A request's header and connection. ``client_host`` has Kafka's format, an address after a slash. ``principal``
+    is that of the connection when the request arrived; a later login does not change it.
 
     ``throttle_ms`` is the throttle time in the reply (broker/limits/quotas). A handler that works in shares
     (broker/loop/scheduler) sets ``must_finish`` while it has to continue even if its client disconnects.
@@ -45,7 +45,7 @@ class Context:
 
     __slots__ = (
         "_is_reply_long", "api_key", "client_host", "client_id", "connection", "elements", "must_finish",
-        "request_bytes", "throttle_ms", "user", "version",
+        "principal", "request_bytes", "throttle_ms", "version",
     )  # fmt: skip
 
     def __init__(self, head: RequestHead, connection: Client, request_bytes: int = 0) -> None:
@@ -55,11 +55,16 @@ class Context:
         self.client_host = connection.client_host
         self.connection = connection
         self.request_bytes = request_bytes
-        self.user = ANONYMOUS
+        self.principal = connection.principal
         self.throttle_ms = 0
         self.must_finish = False
         self.elements = 0
         self._is_reply_long = False
+
+    @property
+    def user(self) -> str:
+        """The name that quotas apply to."""
+        return self.principal.name
 
     def grow_reply(self, size: int) -> None:
         """Counts ``size`` more bytes of a long reply while a handler makes it.
@@ -96,6 +101,7 @@ if TYPE_CHECKING:
 
         client_host: str
         local_host: str
+        principal: Principal
         sends_files: bool
         parked: set[Abandonable]
         parked_partitions: int

@@ -66,8 +66,10 @@ if TYPE_CHECKING:
     class ControllerRequestContext(Protocol):
         """The client and connection of a request."""
 
-        user: str
         client_id: str | None
+
+        @property
+        def user(self) -> str: ...
 
         @property
         def connection(self) -> RequestConnection: ...
