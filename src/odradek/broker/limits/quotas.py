@@ -42,8 +42,10 @@ if TYPE_CHECKING:
     class QuotaClient(Protocol):
         """A client whose use counts towards quotas."""
 
-        user: str
         client_id: str | None
+
+        @property
+        def user(self) -> str: ...
 
         def throttle(self, duration_ms: int) -> None:
             """Throttles the client for this time."""
