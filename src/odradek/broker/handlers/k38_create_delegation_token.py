@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ErrorCode
+from odradek.security.principal import Principal
 
 if TYPE_CHECKING:
     from kio.schema.create_delegation_token.v3.request import CreateDelegationTokenRequest
@@ -17,19 +18,18 @@ if TYPE_CHECKING:
 
 VERSIONS = (1, 3)
 NEVER = -1
-_USER = "User"
 
 
 def handle(broker: BrokerServices, context: Context, message: CreateDelegationTokenRequest) -> dict[str, Any]:
-    owner = _USER, context.user
+    owner = requester = context.principal
     if context.version >= 3 and message.owner_principal_name:
-        owner = message.owner_principal_type or "", message.owner_principal_name
+        owner = Principal(message.owner_principal_type or "", message.owner_principal_name)
     return {
         "error_code": ErrorCode.delegation_token_request_not_allowed,
-        "principal_type": owner[0],
-        "principal_name": owner[1],
-        "token_requester_principal_type": _USER,
-        "token_requester_principal_name": context.user,
+        "principal_type": owner.kind,
+        "principal_name": owner.name,
+        "token_requester_principal_type": requester.kind,
+        "token_requester_principal_name": requester.name,
         "issue_timestamp": NEVER,
         "expiry_timestamp": NEVER,
         "max_timestamp": NEVER,
