@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from support.catalogs import written
+from support.catalogs import lone_quorum, written
 
 from odradek.broker.loop.scheduler import finish
 from odradek.broker.metadata.change import Change
@@ -30,7 +30,7 @@ def served(data_dir: Path, *create: str) -> list[str]:
     try:
         directory.acquire(BrokerConfig())
         catalog = directory.open_catalog()
-        logs = PartitionLogs(directory, BrokerConfig(), lambda: catalog.apply(BeginEpochs()))
+        logs = PartitionLogs(directory, BrokerConfig(), lambda: catalog.apply(BeginEpochs()), lone_quorum(catalog))
         loader = MetadataLoader(catalog.image, [logs, catalog.image])
         loader.load()
         for number, name in enumerate(create, 1):

@@ -30,12 +30,17 @@ def commit(catalog: StoredCatalog, change: Change) -> None:
 
 def written(catalog: StoredCatalog, change: Change) -> int:
     """Commits the records of a change by the quorum of a lone broker. Returns their first offset. Raises KafkaError."""
-    quorum = LoneQuorum(catalog.log, 1, _no_thread)
+    quorum = lone_quorum(catalog)
     with quorum.at_once():
         value = quorum.append(change.packed, len(change.records)).value
     if isinstance(value, KafkaError):
         raise value
     return value
+
+
+def lone_quorum(catalog: StoredCatalog) -> LoneQuorum:
+    """The quorum of a broker that commits in the call."""
+    return LoneQuorum(catalog.log, 1, _no_thread)
 
 
 def _no_thread(job: Callable[[], None]) -> Deferred[BaseException | None]:

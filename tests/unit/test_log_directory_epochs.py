@@ -12,7 +12,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from support.catalogs import written
+from support.catalogs import lone_quorum, written
 
 from odradek.batches.encode import encode_batch
 from odradek.broker.loop.scheduler import finish
@@ -52,7 +52,7 @@ class Broker:
         except DamagedMetadata:
             directory.abandon()
             raise
-        logs = PartitionLogs(directory, BrokerConfig(), lambda: catalog.apply(BeginEpochs()))
+        logs = PartitionLogs(directory, BrokerConfig(), lambda: catalog.apply(BeginEpochs()), lone_quorum(catalog))
         loader = MetadataLoader(catalog.image, [logs, catalog.image])
         loader.load()
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
-from support.catalogs import changed, written
+from support.catalogs import changed, lone_quorum, written
 
 from odradek.batches.encode import encode_batch
 from odradek.broker.loop.scheduler import finish
@@ -17,8 +19,8 @@ from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.log import DIRECTORY, DamagedMetadata
 from odradek.broker.metadata.lone_broker import BeginEpochs
 from odradek.broker.metadata.stored_catalog import StoredCatalog
-from odradek.broker.metadata.stray_logs import STRAY_DIRECTORY, renamed
 from odradek.broker.partitions.log_directory import LogDirectory
+from odradek.broker.partitions.stray_logs import STRAY_DIRECTORY, renamed
 from odradek.broker.publishers import PartitionLogs
 from odradek.broker.repair import strays as stray_restore
 from odradek.broker.repair.catalog import RepairPlan
@@ -39,11 +41,12 @@ FLIGHTS, GONE = UUID(int=1), UUID(int=2)
 class Life:
     """A broker's directory from a start to a stop or a kill."""
 
-    def __init__(self, files: MemoryFiles) -> None:
+    def __init__(self, files: MemoryFiles, quorum: Any = None) -> None:
         self.directory = LogDirectory(HOME, lambda: T0, files)
         self.directory.acquire(BrokerConfig())
         self.catalog: StoredCatalog = self.directory.open_catalog()
-        logs = PartitionLogs(self.directory, BrokerConfig(), lambda: self.catalog.apply(BeginEpochs()))
+        begin_epochs = partial(self.catalog.apply, BeginEpochs())
+        logs = PartitionLogs(self.directory, BrokerConfig(), begin_epochs, quorum or lone_quorum(self.catalog))
         self.loader = MetadataLoader(self.catalog.image, [logs, self.catalog.image])
         self.loader.load()
 

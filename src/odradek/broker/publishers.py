@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.catalog import Catalog
     from odradek.broker.metadata.image import CatalogImage, Publisher
     from odradek.broker.metadata.producer_ids import ProducerIds
+    from odradek.broker.metadata.quorum import MetadataQuorum
     from odradek.broker.partitions.log_cleaner import BrokerLogCleaner
     from odradek.broker.partitions.log_directory import LogDirectory
     from odradek.broker.settings.config import BrokerConfig
     from odradek.catalog.delta import Delta
+    from odradek.catalog.registrations import PartitionRegistration
     from odradek.storage.config import LogConfig
 
     # For type checks only: at run time each Protocol would occupy kilobytes.
@@ -54,6 +56,9 @@ if TYPE_CHECKING:
         def catalog(self) -> Catalog: ...
 
         @property
+        def quorum(self) -> MetadataQuorum: ...
+
+        @property
         def producer_ids(self) -> ProducerIds: ...
 
         @property
@@ -71,14 +76,14 @@ def in_order(broker: PublishedBroker) -> list[Publisher]:
     config, directory = broker.config, broker.directory
     return [
         # Before the logs: a coordinator completes its waiting requests and stops its writes to logs that are deleted.
-        *map(CoordinatorResignations, broker.coordinators),
+        *(CoordinatorResignations(coordinator, broker.node_id) for coordinator in broker.coordinators),
         # Before the logs: the broker's settings are the defaults of topics. Invalid settings end a start before it
         # changes anything on the disk.
         BrokerSettings(config, broker.node_id, broker.host_limits),
         # At any place: no other publisher uses quotas. They apply before the reply to the request that set them.
         broker.quotas,
         # Before the image: requests see a topic only when all of its logs exist.
-        PartitionLogs(directory, config, broker.begin_epochs),
+        PartitionLogs(directory, config, broker.begin_epochs, broker.quorum),
         # The image: from here on, requests see new topics.
         broker.catalog,
         # After the logs: it removes deleted logs from the cleaner's checkpoint before a later log has the same name.
@@ -114,12 +119,15 @@ class BrokerSettings:
 
 
 class PartitionLogs:
-    """The logs of the partitions, with their settings and leader epochs."""
+    """The logs of the partitions that are assigned to this node, with their settings, leader epochs and roles."""
 
-    def __init__(self, directory: LogDirectory, config: BrokerConfig, begin_epochs: Callable[[], None]) -> None:
+    def __init__(
+        self, directory: LogDirectory, config: BrokerConfig, begin_epochs: Callable[[], None], quorum: MetadataQuorum
+    ) -> None:
         self._directory = directory
         self._config = config
         self._begin_epochs = begin_epochs
+        self._quorum = quorum
 
     def on_metadata_update(self, delta: Delta, image: CatalogImage) -> Steps[None]:
         """Opens, deletes and changes logs. Raises StorageError if a start cannot write."""
@@ -137,12 +145,30 @@ class PartitionLogs:
         for topic in delta.new_topics:
             settings = self._settings(image, topic.name, default)
             opened = yield from directory.open_topic(topic, settings, topic_ids)
-            directory.partitions.update(opened)
-        for key, partition in delta.partitions.items():
-            directory.begin_epoch(key, partition.leader_epoch)
-            yield None
+            directory.add(opened)
+        for key, registration in delta.partitions.items():
+            yield from self._change(key, registration, image, default)
         for name in self._reconfigured(delta, image):
-            yield from directory.reconfigure(name, self._settings(image, name, default))
+            changed = image.topic(name)
+            if changed is not None:
+                yield from directory.reconfigure(changed, self._settings(image, name, default))
+        if self._quorum.is_newest(image.log_end_offset):
+            directory.end_recovery(image)
+
+    def _change(
+        self, key: tuple[str, int], registration: PartitionRegistration, image: CatalogImage, default: LogConfig
+    ) -> Steps[None]:
+        """Opens, changes or removes the log of a partition whose registration has changed."""
+        directory = self._directory
+        if not directory.is_assigned(registration):
+            directory.remove_later(directory.drop_unassigned(key), self._config.log_segment_delete_delay_ms)
+        elif key in directory.partitions:
+            directory.begin_epoch(key, registration)
+        else:
+            topic = image.topic(key[0])
+            if topic is not None:
+                directory.add((yield from directory.open_topic(topic, self._settings(image, key[0], default))))
+        yield None
 
     def _drop(self, topics: Collection[Topic]) -> Steps[None]:
         directory = self._directory
@@ -187,10 +213,12 @@ class LogCleaner:
 
 
 class CoordinatorResignations:
-    """Publisher that unloads all shards of a coordinator when its internal topic is deleted."""
+    """Publisher that unloads the shards of a coordinator that this node does not lead any more, and all of them when
+    the internal topic is deleted."""
 
-    def __init__(self, coordinator: Coordinator[Any]) -> None:
+    def __init__(self, coordinator: Coordinator[Any], node_id: int) -> None:
         self._coordinator = coordinator
+        self._node_id = node_id
 
     def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
         runtime = self._coordinator.made_runtime
@@ -201,6 +229,9 @@ class CoordinatorResignations:
                 for index in range(topic.partition_count):
                     runtime.unload(index)
                 runtime.partition_count = None
+        for (name, index), registration in delta.partitions.items():
+            if name == self._coordinator.topic and registration.leader != self._node_id:
+                runtime.unload(index, registration.leader_epoch)
 
 
 class CoordinatorElections:
@@ -219,8 +250,9 @@ class CoordinatorElections:
         runtime = coordinator.made_runtime
         if runtime is not None and runtime.partition_count is not None:
             for (name, index), described in delta.partitions.items():
-                partition = self._directory.partitions.get((name, index))
+                partition = self._directory.led.get((name, index))
                 if name == coordinator.topic and partition is not None and not partition.failure:
+                    partition.on_high_watermark = runtime.on_high_watermark
                     runtime.load(index, partition, described.leader_epoch)
 
     def _elect(self, topic: Topic, *, is_start: bool) -> None:
@@ -237,7 +269,7 @@ class CoordinatorElections:
         runtime = coordinator.runtime
         runtime.partition_count = topic.partition_count
         for described in topic.partitions:
-            partition = self._directory.partitions.get((topic.name, described.partition_id))
+            partition = self._directory.led.get((topic.name, described.partition_id))
             if partition is not None and not partition.failure:
                 partition.on_high_watermark = runtime.on_high_watermark
                 runtime.load(described.partition_id, partition, partition.leader_epoch)

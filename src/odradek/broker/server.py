@@ -216,7 +216,12 @@ class BrokerServer:
         return (context.connection.local_host if host in _WILDCARDS else host), port
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        return self.directory.partitions.get((topic, index))
+        return self.directory.led.get((topic, index))
+
+    def missing_partition(self, topic: str, index: int) -> ErrorCode:
+        known = self.catalog.topic(topic)
+        is_known = known is not None and 0 <= index < known.partition_count
+        return ErrorCode.not_leader_or_follower if is_known else ErrorCode.unknown_topic_or_partition
 
     @property
     def partitions(self) -> Mapping[tuple[str, int], Partition]:
@@ -455,7 +460,7 @@ class BrokerServer:
         """Returns why a log of a new topic could not be created, or an empty text."""
         if not len(self.directory.failures):
             return ""
-        found = (self.partition(topic, index) for index in range(partition_count))
+        found = (self.partitions.get((topic, index)) for index in range(partition_count))
         return next((f"{p.topic}-{p.index}: {p.failure}" for p in found if p is not None and p.failure), "")
 
     def _flush_due(self) -> None:

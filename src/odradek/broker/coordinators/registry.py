@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from odradek.broker.coordinators.group_coordinator import GROUPS
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
+from odradek.broker.partitions.partition import PartitionRole
 
 if TYPE_CHECKING:
     from odradek.broker.coordinators.group_runtime import GroupRuntime
@@ -118,7 +119,8 @@ class Coordinators:
     def load_opened(self, partition: Partition) -> None:
         """Loads a partition of an internal topic whose log could not be opened at first, and now is open."""
         coordinator = self._by_topic.get(partition.topic)
-        runtime = None if coordinator is None else coordinator.made_runtime
+        is_led = partition.role is PartitionRole.LEADER
+        runtime = coordinator.made_runtime if coordinator is not None and is_led else None
         if runtime is not None and runtime.partition_count is not None:
             partition.on_high_watermark = runtime.on_high_watermark
             runtime.load(partition.index, partition, partition.leader_epoch)

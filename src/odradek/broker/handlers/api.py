@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.purgatory import Purgatory
     from odradek.broker.settings.config import BrokerConfig
     from odradek.core.deferred import Deferred
+    from odradek.core.errors import ErrorCode
     from odradek.security.principal import Principal
     from odradek.wire.chunks import Chunk
     from odradek.wire.frames import RequestHead
@@ -195,10 +196,15 @@ if TYPE_CHECKING:
         def advertised_address(self, context: Context) -> tuple[str, int]:
             """Returns the host and port that replies give to this client as the broker's address."""
 
-        def partition(self, topic: str, index: int) -> Partition | None: ...
+        def partition(self, topic: str, index: int) -> Partition | None:
+            """Returns a partition that this broker leads. None for any other: ``missing_partition`` has the error."""
+
+        def missing_partition(self, topic: str, index: int) -> ErrorCode:
+            """Returns NOT_LEADER_OR_FOLLOWER for a partition of the catalogue, else UNKNOWN_TOPIC_OR_PARTITION."""
 
         @property
-        def partitions(self) -> Mapping[tuple[str, int], Partition]: ...
+        def partitions(self) -> Mapping[tuple[str, int], Partition]:
+            """All partitions whose logs this broker has, led or not."""
 
         @property
         def log_dir(self) -> Path:

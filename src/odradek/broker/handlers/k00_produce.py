@@ -324,7 +324,7 @@ class _Produce:
         """Returns the partition and its batch, or the row of the reply if they are refused."""
         partition = self.broker.partition(topic, part.index)
         if partition is None:
-            return ProducedPartition(part.index, ErrorCode.unknown_topic_or_partition)
+            return ProducedPartition(part.index, self.broker.missing_partition(topic, part.index))
         try:
             data = _one_batch(part.records or b"")
         except KafkaError as error:
@@ -341,7 +341,7 @@ class _Produce:
         except KafkaError as error:
             return self._refusal(partition, index, data, error)
         if isinstance(info, AppendInfo):
-            if partition.watermark_waits is not None and self._acks == _ALL_REPLICAS:
+            if partition.is_replicated and self._acks == _ALL_REPLICAS:
                 self._await_replicas(partition, info.last_offset)
             return ProducedPartition(index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
         return self._produce_later(partition, index, data, info)
@@ -410,7 +410,7 @@ class _Produce:
         if refusal is not None:
             return _failed(index, refusal)
         if self.broker.partition(partition.topic, index) is not partition:
-            return ProducedPartition(index, ErrorCode.unknown_topic_or_partition)
+            return ProducedPartition(index, self.broker.missing_partition(partition.topic, index))
         result = self._append(partition, index, data, guard)
         return result if isinstance(result, ProducedPartition) else (yield from result)
 
@@ -427,10 +427,10 @@ class _Produce:
             info = yield from self.broker.workers.run(steps)
         except KafkaError as error:
             if self.broker.partition(partition.topic, index) is not partition:
-                return ProducedPartition(index, ErrorCode.unknown_topic_or_partition)
+                return ProducedPartition(index, self.broker.missing_partition(partition.topic, index))
             refused = self._refusal(partition, index, data, error)
             return refused if isinstance(refused, ProducedPartition) else (yield from refused)
-        if partition.watermark_waits is not None and self._acks == _ALL_REPLICAS:
+        if partition.is_replicated and self._acks == _ALL_REPLICAS:
             self._await_replicas(partition, info.last_offset)
         return ProducedPartition(index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
 

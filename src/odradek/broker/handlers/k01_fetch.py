@@ -247,6 +247,15 @@ class _Fetch:
             return self._broker.partition(known.name, index) if known is not None else None
         return self._broker.partition(topic, index)
 
+    def _missing(self, topic: TopicKey, index: int) -> ErrorCode:
+        """Returns the error of a partition that this broker does not lead."""
+        if isinstance(topic, UUID):
+            known = self._broker.catalog.topic_by_id(topic)
+            if known is None:
+                return ErrorCode.unknown_topic_id
+            topic = known.name
+        return self._broker.missing_partition(topic, index)
+
     def _start_reading(self) -> None:
         self._results = []
         self._slices.clear()
@@ -278,8 +287,7 @@ class _Fetch:
         index = item.partition
         partition = self._partition(item.topic, index)
         if partition is None:
-            unknown_id = isinstance(item.topic, UUID) and self._broker.catalog.topic_by_id(item.topic) is None
-            return ErrorCode.unknown_topic_id if unknown_id else ErrorCode.unknown_topic_or_partition
+            return self._missing(item.topic, index)
         try:
             partition.check_epoch(max(item.current_leader_epoch, -1))  # in Fetch any negative epoch means "no check"
             log = partition.log

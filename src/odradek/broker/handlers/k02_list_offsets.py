@@ -161,7 +161,7 @@ def _look_up(
         raise KafkaError(ErrorCode.unsupported_version, f"timestamp {time} is not supported in version {version}")
     partition = broker.partition(topic, part.partition_index)
     if partition is None:
-        raise KafkaError(ErrorCode.unknown_topic_or_partition)
+        raise KafkaError(broker.missing_partition(topic, part.partition_index))
     partition.check_online()
     partition.check_epoch(part.current_leader_epoch if version >= 4 else -1)
     limit = partition.last_stable_offset if committed else partition.high_watermark

@@ -59,7 +59,7 @@ def _delete(broker: BrokerServices, topic: str, index: int, offset: int) -> dict
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.invalid_topic_exception)
         if partition is None:
-            raise KafkaError(ErrorCode.unknown_topic_or_partition)
+            raise KafkaError(broker.missing_partition(topic, index))
         if "delete" not in partition.log.config.cleanup_policy and partition.log.config.is_compacted:
             raise KafkaError(ErrorCode.policy_violation)
         low_watermark = partition.log.delete_before(offset)

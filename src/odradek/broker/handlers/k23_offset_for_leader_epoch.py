@@ -34,7 +34,7 @@ def _row(broker: BrokerServices, topic: str, part: OffsetForLeaderPartition) -> 
     partition = broker.partition(topic, part.partition)
     try:
         if partition is None:
-            raise KafkaError(ErrorCode.unknown_topic_or_partition)
+            raise KafkaError(broker.missing_partition(topic, part.partition))
         partition.check_online()
         partition.check_epoch(part.current_leader_epoch)
         epoch, end_offset = partition.log.epoch_end_offset(part.leader_epoch)

@@ -35,7 +35,7 @@ def handle(broker: BrokerServices, context: Context, message: AlterReplicaLogDir
             code = ErrorCode.none
             if path != here:
                 code = ErrorCode.log_dir_not_found
-            elif broker.partition(name, index) is None:
+            elif (name, index) not in broker.partitions:
                 code = ErrorCode.unknown_topic_or_partition
             if name not in rows_of:
                 rows_of[name] = elements(context, "results", "partitions")

@@ -64,7 +64,7 @@ def handle(broker: BrokerServices, context: Context, message: DescribeLogDirsReq
 
 def _size(broker: BrokerServices, name: str, index: int) -> int | None:
     """Returns a partition's size in bytes, or None if it does not exist or its files cannot be read."""
-    partition = broker.partition(name, index)
+    partition = broker.partitions.get((name, index))
     try:
         return partition.log.size if partition is not None else None
     except KafkaError:

@@ -60,6 +60,6 @@ def _producers(broker: BrokerServices, name: str, index: int) -> list[ProducerSt
         raise KafkaError(ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
     partition = broker.partition(name, index)
     if partition is None:
-        raise KafkaError(ErrorCode.unknown_topic_or_partition)
+        raise KafkaError(broker.missing_partition(name, index))
     partition.check_online()
     return list(partition.log.producers)

@@ -27,6 +27,7 @@ class Catalog:
         self.shard = shard
         self._end = 0
         self._removed: dict[TopicId, str] = {}
+        self._removed_end = -1
         self._read_removed: Callable[[], dict[TopicId, str]] | None = None
 
     # --- committed records --------------------------------------------------------------------------------------
@@ -85,10 +86,10 @@ class Catalog:
     def removed_topic(self, topic_id: UUID) -> str | None:
         """Returns the name of a topic that a record of the log has removed. Only for the time of a start.
 
-        The log before the newest snapshot is read at the first call for another topic. Raises OSError."""
-        if topic_id not in self._removed and self._read_removed is not None:
-            read, self._read_removed = self._read_removed, None
-            self._removed = read()
+        For another topic the whole log is read, at most once for each of its ends. Raises OSError."""
+        if topic_id not in self._removed and self._read_removed is not None and self._removed_end != self._end:
+            self._removed_end = self._end
+            self._removed = self._read_removed()
         return self._removed.get(topic_id)
 
     def topic(self, name: str) -> Topic | None:

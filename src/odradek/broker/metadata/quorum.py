@@ -26,6 +26,10 @@ class MetadataQuorum(Protocol):
     def committed_offset(self) -> int:
         """The offset after the newest committed record."""
 
+    def is_newest(self, offset: int) -> bool:
+        """Returns whether this node knows of no committed record from ``offset`` on. A node that follows the log says
+        no until the leader has sent it the end."""
+
     @property
     def epoch(self) -> int:
         """The epoch of the leader of the log."""
@@ -55,6 +59,9 @@ class LoneQuorum:
     @property
     def committed_offset(self) -> int:
         return self._log.synced_end
+
+    def is_newest(self, offset: int) -> bool:
+        return offset >= self._log.synced_end
 
     @contextmanager
     def at_once(self) -> Iterator[None]:

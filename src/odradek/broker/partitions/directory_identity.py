@@ -7,7 +7,9 @@ from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from odradek.broker.metadata import mark as metadata_mark
+from odradek.broker.metadata.check import has_content
 from odradek.broker.metadata.mark import MetadataMark
+from odradek.broker.partitions.stray_logs import METADATA_DIRECTORY, PARTITION_DIRECTORY, has_segments, stored_id
 from odradek.broker.settings.config import BrokerConfig
 from odradek.core.errors import ConfigError, StorageError
 from odradek.storage import checkpoints
@@ -47,6 +49,32 @@ def identify(data_dir: Path, files: Files, config: BrokerConfig, *, is_used: boo
     if mark is not None:
         _compare(path, properties, mark, remedy)
     return _complete(data_dir, files, properties, node_id)
+
+
+def check_origin(data_dir: Path, files: Files) -> bool:
+    """Returns whether the directory has a metadata log.
+
+    Raises StorageError if there are logs of topics, but neither a metadata log nor a sign that it was lost. Apache
+    Kafka has such directories with ZooKeeper, and with a metadata log elsewhere (``metadata.log.dir``).
+    """
+    try:
+        has_catalog = has_content(data_dir / METADATA_DIRECTORY, files)
+        mark = mark_of(data_dir, files)
+        is_lost = not has_catalog and (mark is None or not mark.end_offset)
+        for name in files.list(data_dir) if is_lost else ():
+            if name != METADATA_DIRECTORY and PARTITION_DIRECTORY.fullmatch(name) and _has_log(data_dir / name, files):
+                raise StorageError(
+                    f"{data_dir} cannot be used: it has logs of topics, {name} for one, but no metadata log. "
+                    "Another kind of broker has written it: choose another directory. Or the metadata log is lost: "
+                    f"run `odradek metadata repair --data-dir {data_dir}`"
+                )
+    except OSError as error:
+        raise StorageError(f"{data_dir} cannot be read: {error.strerror or error}") from error
+    return has_catalog
+
+
+def _has_log(directory: Path, files: Files) -> bool:
+    return stored_id(directory, files) != (None, True) or has_segments(directory, files)
 
 
 def mark_of(data_dir: Path, files: Files) -> MetadataMark | None:

@@ -1,7 +1,7 @@
 """The data directory of a broker: its lock and identity, the partitions' logs, and the checkpoint files.
 
 ``topic-N`` has a partition's log. ``topic-N.<32 hex digits>-delete`` has a log that is to be deleted, and
-``topic-N.<32 hex digits>-stray`` a log that the catalogue did not know (``broker/metadata/stray_logs``).
+``topic-N.<32 hex digits>-stray`` a log that the catalogue did not know (``broker/partitions/stray_logs``).
 """
 
 from __future__ import annotations
@@ -11,36 +11,29 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
 from odradek.broker.loop.scheduler import Steps
-from odradek.broker.metadata.check import METADATA_PARTITION, has_content
+from odradek.broker.metadata.check import METADATA_PARTITION
 from odradek.broker.metadata.log import DIRECTORY as METADATA_DIRECTORY
 from odradek.broker.metadata.log import DamagedMetadata, MetadataConfig, MetadataLog
 from odradek.broker.metadata.stored_catalog import StoredCatalog
-from odradek.broker.metadata.stray_logs import (
-    DELETE_SUFFIX,
-    PARTITION_DIRECTORY,
-    has_segments,
-    remove_directory,
-    remove_doomed,
-    renamed,
-    set_aside,
-    sort_directories,
-    stored_id,
-)
 from odradek.broker.partitions import directory_identity
 from odradek.broker.partitions.checkpoints import OffsetCheckpoints, starts_of
-from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.partition import Partition, PartitionRole
+from odradek.broker.partitions.stray_logs import (
+    DELETE_SUFFIX,
+    UndecidedDirectories,
+    remove_directory,
+    renamed,
+)
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.shard import Topic
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.storage import checkpoints
-from odradek.storage.checkpoints import PARTITION_METADATA
 from odradek.storage.config import LogConfig
 from odradek.storage.files import Files, Lock, OsFiles
 from odradek.storage.log import Log
@@ -48,6 +41,7 @@ from odradek.storage.write_failures import WriteFailures, is_passing
 
 if TYPE_CHECKING:
     from odradek.broker.metadata.image import CatalogImage
+    from odradek.catalog.registrations import PartitionRegistration
 
 log = logging.getLogger("odradek.broker")
 
@@ -69,6 +63,9 @@ class LogDirectory:
     def __init__(self, path: Path, now_ms: Callable[[], int], files: Files | None = None) -> None:
         self.path = path
         self.partitions: dict[tuple[str, int], Partition] = {}
+        """The partitions whose logs are assigned to this node."""
+        self.led: dict[tuple[str, int], Partition] = {}
+        """Those of them that this node leads: only they serve clients."""
         self.cluster_id = ""
         self.node_id = 1
         self.clean = False
@@ -90,6 +87,8 @@ class LogDirectory:
         self.on_opened: Callable[[Partition], object] = lambda partition: None  # after a first failure
         self._lock: Lock | None = None
         self._offsets = OffsetCheckpoints(path, self._files)
+        self._undecided = UndecidedDirectories(path, self._files)
+        self._has_undecided = False
         self._metadata_log: MetadataLog | None = None
 
     @property
@@ -136,26 +135,9 @@ class LogDirectory:
 
         Apache Kafka has such directories with ZooKeeper, and with a metadata log elsewhere (``metadata.log.dir``).
         """
-        files = self._files
-        try:
-            has_catalog = has_content(self.path / METADATA_DIRECTORY, files)
-            mark = directory_identity.mark_of(self.path, files)
-            is_lost = not has_catalog and (mark is None or not mark.end_offset)
-            for name in files.list(self.path) if is_lost else ():
-                if name != METADATA_DIRECTORY and PARTITION_DIRECTORY.fullmatch(name) and self._has_log(name):
-                    raise StorageError(
-                        f"{self.path} cannot be used: it has logs of topics, {name} for one, but no metadata log. "
-                        "Another kind of broker has written it: choose another directory. Or the metadata log is lost: "
-                        f"run `odradek metadata repair --data-dir {self.path}`"
-                    )
-        except OSError as error:
-            raise StorageError(f"{self.path} cannot be read: {error.strerror or error}") from error
-        identity = directory_identity.identify(self.path, files, config, is_used=has_catalog)
+        has_catalog = directory_identity.check_origin(self.path, self._files)
+        identity = directory_identity.identify(self.path, self._files, config, is_used=has_catalog)
         self.node_id, self.cluster_id, self._directory_id, self.is_new = identity
-
-    def _has_log(self, name: str) -> bool:
-        directory = self.path / name
-        return stored_id(directory, self._files) != (None, True) or has_segments(directory, self._files)
 
     def _owner(self) -> str:
         with suppress(OSError, ValueError):
@@ -187,20 +169,34 @@ class LogDirectory:
         return catalog
 
     def begin_recovery(self, image: CatalogImage) -> dict[str, UUID | None]:
-        """Reads the checkpoints, removes the mark of a clean stop, and deletes or sets aside the directories that the
-        catalogue does not know. Then the logs can be opened.
+        """Reads the checkpoints, removes the mark of a clean stop, and deletes the directories of removed topics. Then
+        the logs can be opened.
 
         Returns the topic's id for each directory of a partition, or None where it is not known. Raises StorageError.
         """
         self._offsets.read(clean=self.clean)
         checkpoints.remove_clean_shutdown(self.path, self._files)
         try:
-            topic_ids = self._sort_directories(image)
+            topic_ids = self._undecided.sort(image)
+        except OSError as error:
+            raise StorageError(f"{self.path} cannot be used: {error}") from error
+        self._has_undecided = True
+        self._names_at_start = set(self._files.list(self.path))
+        return topic_ids
+
+    def end_recovery(self, image: CatalogImage) -> None:
+        """Sets aside the directories that the catalogue does not know, and removes their checkpoints.
+
+        For a node that has applied the newest record that it knows of. Later calls do nothing. Raises StorageError.
+        """
+        if not self._has_undecided:
+            return
+        self._has_undecided = False
+        try:
+            self._undecided.decide(image, self._offsets.starts)
         except OSError as error:
             raise StorageError(f"{self.path} cannot be used: {error}") from error
         self._offsets.keep_known({topic.name for topic in image.topics()})
-        self._names_at_start = set(self._files.list(self.path))
-        return topic_ids
 
     def lost_epochs(self) -> dict[tuple[str, int], int]:
         """Returns the leader epochs to begin for partitions that may have lost records. Call it once, after a recovery.
@@ -223,36 +219,28 @@ class LogDirectory:
                 epochs[key] = max(partition.leader_epoch, opened.epochs.latest) + 1
         return epochs
 
-    def begin_epoch(self, key: tuple[str, int], epoch: int) -> None:
-        """Sets the leader epoch of a partition."""
-        partition = self.partitions.get(key)
-        if partition is None or partition.failure:
-            return
-        partition.leader_epoch = epoch
-        try:
-            partition.log.assign_epoch(epoch)
-        except KafkaError as error:
-            log.error("partition %s-%d is offline: %s", *key, error.message)
+    def is_assigned(self, registration: PartitionRegistration) -> bool:
+        """Returns whether this node has a replica of the partition."""
+        return self.node_id in registration.replicas
 
-    def _sort_directories(self, image: CatalogImage) -> dict[str, UUID | None]:
-        """Deletes directories of removed topics and sets unknown ones aside. Returns the topics' ids of the others."""
-        found = sort_directories(self.path, self._files, image)
-        for name, topic_id in found.misread.items():
-            log.error("the topic id in %s was damaged and is written again", self.path / name / PARTITION_METADATA)
-            checkpoints.write_partition_metadata(self.path / name, topic_id, self._files)
-        for name in found.doomed:
-            log.info("removing the directory %s of a deleted topic", name)
-        remove_doomed(self.path, self._files, found.doomed)
-        strays = list(set_aside(self.path, self._files, found.unknown, self._offsets.starts)) if found.unknown else []
-        if strays:
-            log.warning(
-                "%d directories of partitions that the catalogue does not know were set aside, %s for one: "
-                "`odradek metadata strays --data-dir %s` lists them and takes them back while the broker is stopped",
-                len(strays), strays[0], self.path,
-            )  # fmt: skip
-        elif found.strays:
-            log.info("%d directories with -stray in %s: see `odradek metadata strays`", len(found.strays), self.path)
-        return found.topic_ids
+    def _role_of(self, registration: PartitionRegistration) -> PartitionRole:
+        return PartitionRole.LEADER if registration.leader == self.node_id else PartitionRole.FOLLOWER
+
+    def begin_epoch(self, key: tuple[str, int], registration: PartitionRegistration) -> None:
+        """Begins a leader epoch of an assigned partition, in the role that this node has in it."""
+        partition = self.partitions.get(key)
+        if partition is None:
+            return
+        role = self._role_of(registration)
+        if role is PartitionRole.LEADER:
+            self.led[key] = partition
+        else:
+            self.led.pop(key, None)
+        try:
+            partition.begin_role(role, registration.leader_epoch)
+        except KafkaError as error:
+            if not partition.failure:
+                log.error("partition %s-%d is offline: %s", *key, error.message)
 
     def check_room(self) -> None:
         """Raises KafkaError (KAFKA_STORAGE_ERROR) if no more logs can be created now.
@@ -271,27 +259,37 @@ class LogDirectory:
     def open_topic(
         self, topic: Topic, settings: LogConfig, topic_ids: Mapping[str, UUID | None] | None = None
     ) -> Steps[dict[tuple[str, int], Partition]]:
-        """Opens or creates the logs of a topic's partitions that are not open yet. Returns these partitions.
+        """Opens or creates the logs of a topic's partitions that are assigned to this node and not open yet.
 
-        ``topic_ids``: at a start, for each existing directory, the topic's id in its partition.metadata, or None.
+        Returns these partitions, for ``add``. ``topic_ids``: at a start, for each existing directory, the topic's id in
+        its partition.metadata, or None.
         """
         opened = {}
         last = _last_index(topic, topic_ids) if topic_ids is not None else -1
         for described in topic.partitions:
             key = (topic.name, described.partition_id)
-            if key in self.partitions:
+            if key in self.partitions or not self.is_assigned(described):
                 continue
-            if topic_ids is not None and str(name := TopicPartition(*key)) not in topic_ids:
+            name = TopicPartition(*key)
+            if self._has_undecided and self._undecided.give(topic, str(name), self._offsets.starts):
+                self._names_at_start.discard(str(name))
+            if topic_ids is not None and str(name) not in topic_ids:
                 self._report_missing(topic, name, has_later=last > name.partition)
             partition = opened[key] = Partition(
                 topic.name, described.partition_id, None, self._now_ms, leader_epoch=described.leader_epoch
             )
+            partition.role = self._role_of(described)
             self._open(topic, partition, settings, topic_ids or {})
             self._made += 1
             if self._made % GROWTH_LOGS == 0:
                 self.on_growth()
             yield None
         return opened
+
+    def add(self, opened: Mapping[tuple[str, int], Partition]) -> None:
+        """Adds opened partitions: from here on, those that this node leads serve clients."""
+        self.partitions.update(opened)
+        self.led.update((key, one) for key, one in opened.items() if one.role is PartitionRole.LEADER)
 
     def _report_missing(self, topic: Topic, name: TopicPartition, *, has_later: bool) -> None:
         """Reports a directory that is missing at a start, unless a clean stop knows that its log had no record.
@@ -334,7 +332,7 @@ class LogDirectory:
         path = self.path / str(name)
         if path.name not in topic_ids and not self._files.exists(path) and not self._is_missed(name):
             try:
-                return self._create(path, name, topic, partition.leader_epoch, settings)
+                return self._create(path, name, topic, partition.first_epoch, settings)
             except OSError as error:
                 if is_passing(error):
                     raise
@@ -345,7 +343,8 @@ class LogDirectory:
             self._files.make_dirs(path)
             self._write_metadata(path, topic)
         known = self._offsets.witnesses(name, clean=self.clean, is_guarded=topic.internal)
-        return Log.reopen(path, settings, self._now_ms(), known, leader_epoch=partition.leader_epoch, files=self._files)
+        epoch = partition.first_epoch
+        return Log.reopen(path, settings, self._now_ms(), known, leader_epoch=epoch, files=self._files)
 
     def _open_again(self, topic: Topic, partition: Partition, settings: LogConfig) -> None:
         """Opens a log that could not be opened before, unless its topic was deleted. Raises OSError."""
@@ -391,25 +390,38 @@ class LogDirectory:
 
         The caller has to call ``forget`` afterwards.
         """
-        paths = []
+        paths: list[Path] = []
         for described in topic.partitions:
-            partition = self.partitions.pop((topic.name, described.partition_id), None)
-            if partition is None:
-                continue
-            path = self.path / f"{topic.name}-{described.partition_id}"
-            doomed = self.path / renamed(TopicPartition(topic.name, described.partition_id), DELETE_SUFFIX)
-            try:
-                if partition.failure:
-                    remove_directory(path, self._files)
-                else:
-                    partition.log.path = self._take_away(path, doomed)
-                    partition.log.retire()
-                    paths.append(partition.log.path)
-            except (OSError, KafkaError) as error:
-                log.error("%s could not be removed: %s", path, error)
-            partition.failure = "the topic was deleted"
-            partition.end_waits(ErrorCode.unknown_topic_or_partition)
-            yield None
+            key = (topic.name, described.partition_id)
+            if key in self.partitions:
+                paths += self._drop(key, "the topic was deleted", ErrorCode.unknown_topic_or_partition)
+                yield None
+        return paths
+
+    def drop_unassigned(self, key: tuple[str, int]) -> list[Path]:
+        """Stops serving a partition that is not assigned to this node any more. Returns like ``drop_topic``."""
+        if key not in self.partitions:
+            return []
+        paths = self._drop(key, "other brokers have its replicas now", ErrorCode.not_leader_or_follower)
+        self._offsets.try_remove({TopicPartition(*key)})
+        return paths
+
+    def _drop(self, key: tuple[str, int], reason: str, error_of_waits: ErrorCode) -> list[Path]:
+        partition = self.partitions.pop(key)
+        self.led.pop(key, None)
+        name = TopicPartition(*key)
+        path, paths = self.path / str(name), []
+        try:
+            if partition.failure:
+                remove_directory(path, self._files)
+            else:
+                partition.log.path = self._take_away(path, self.path / renamed(name, DELETE_SUFFIX))
+                partition.log.retire()
+                paths.append(partition.log.path)
+        except (OSError, KafkaError) as error:
+            log.error("%s could not be removed: %s", path, error)
+        partition.failure = reason
+        partition.end_waits(error_of_waits)
         return paths
 
     def _take_away(self, path: Path, doomed: Path) -> Path:
@@ -451,13 +463,11 @@ class LogDirectory:
 
     # --- upkeep -------------------------------------------------------------------------------------------------
 
-    def reconfigure(self, topic: str, settings: LogConfig) -> Steps[None]:
+    def reconfigure(self, topic: Topic, settings: LogConfig) -> Steps[None]:
         """Applies new settings to the open logs of a topic."""
-        for index in count():
-            partition = self.partitions.get((topic, index))
-            if partition is None:
-                break
-            if not partition.failure:
+        for index in range(topic.partition_count):
+            partition = self.partitions.get((topic.name, index))
+            if partition is not None and not partition.failure:
                 self.has_compacted |= settings.is_compacted
                 partition.log.config = settings
                 for segment in partition.log.segments:

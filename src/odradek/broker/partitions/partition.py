@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from odradek.batches.header import LOG_OVERHEAD, size_of_batch
 from odradek.batches.steps import BatchSteps
 from odradek.broker.partitions.watermark_waits import Wait, WatermarkWaits
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import NO_EPOCH
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.append_info import AppendInfo
 from odradek.storage.log import Log
@@ -24,19 +26,27 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.purgatory import ParkedFetch
 
 
+class PartitionRole(Enum):
+    """What this broker does for a partition whose log it has. Only a leader serves requests of clients."""
+
+    LEADER = "leader"
+    FOLLOWER = "follower"
+
+
 class Partition:
-    """A partition that this broker leads.
+    """A partition whose log this broker has.
 
     It gets ``log=None`` if the files of its log could not be opened. Requests that need the log then get
     KAFKA_STORAGE_ERROR. Other partitions are not affected.
 
-    ``watermark_waits`` is ``None`` while the high watermark is the log end offset. ``move_high_watermark`` calls
-    ``on_high_watermark`` with the partition's index. An append does not call it.
+    ``role`` is set by the data directory, which knows the led partitions. ``is_replicated``: other brokers have copies,
+    so that the high watermark is set by ``move_high_watermark``; otherwise it is the log end offset.
+    ``move_high_watermark`` calls ``on_high_watermark`` with the partition's index. An append does not call it.
     """
 
     __slots__ = (
-        "_log", "_now_ms", "_waiters", "failure", "index", "leader_epoch", "on_high_watermark", "topic",
-        "watermark_waits",
+        "_log", "_now_ms", "_waiters", "failure", "index", "is_replicated", "leader_epoch", "on_high_watermark", "role",
+        "topic", "watermark_waits",
     )  # fmt: skip
 
     def __init__(
@@ -54,10 +64,18 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.failure = failure
         self._waiters: set[ParkedFetch] | None = None
+        self.role = PartitionRole.LEADER
+        self.is_replicated = False
         self.watermark_waits: WatermarkWaits | None = None
+        """The requests that wait for the high watermark, made for the first one."""
         self.on_high_watermark: Callable[[int], object] | None = None
         self._log = log
         self._now_ms = now_ms
+
+    @property
+    def first_epoch(self) -> int:
+        """The leader epoch that the log begins when it is opened: a follower's log gets its epochs with its records."""
+        return self.leader_epoch if self.role is PartitionRole.LEADER else NO_EPOCH
 
     @property
     def waiters(self) -> set[ParkedFetch]:
@@ -105,13 +123,13 @@ class Partition:
         info = self.log.begin_append(data, now_ms=self._now_ms, leader_epoch=self.leader_epoch, guard=guard)
         if not isinstance(info, AppendInfo):
             return self._produce_later(info, len(data))
-        if self._waiters and self.watermark_waits is None and not info.duplicate:
+        if self._waiters and not self.is_replicated and not info.duplicate:
             self._wake_produced(len(data))
         return info
 
     def _produce_later(self, steps: BatchSteps[AppendInfo], size: int) -> BatchSteps[AppendInfo]:
         info = yield from steps
-        if self._waiters and self.watermark_waits is None and not info.duplicate:
+        if self._waiters and not self.is_replicated and not info.duplicate:
             self._wake_produced(size)
         return info
 
@@ -124,7 +142,7 @@ class Partition:
         log = self.log
         stable = log.last_stable_offset if self._waiters else -1
         info = log.append(data, now_ms=self._now_ms(), leader_epoch=self.leader_epoch, origin="coordinator")
-        if self._waiters and self.watermark_waits is None:
+        if self._waiters and not self.is_replicated:
             is_stable = stable == info.base_offset and not log.open_transactions
             self._wake_arrived(len(data), len(data) if is_stable else self._stable_bytes_from(stable))
         return info
@@ -134,7 +152,7 @@ class Partition:
         log = self.log
         stable = log.last_stable_offset if self._waiters else -1
         info = log.append_marker(marker, now_ms=self._now_ms(), leader_epoch=self.leader_epoch)
-        if self._waiters and self.watermark_waits is None:
+        if self._waiters and not self.is_replicated:
             self._wake_arrived(
                 self._bytes_between(info.base_offset, log.log_end_offset), self._stable_bytes_from(stable)
             )
@@ -147,18 +165,17 @@ class Partition:
         log = self.log
         before, stable = log.high_watermark, log.last_stable_offset
         log.high_watermark = None if offset is None else min(offset, log.log_end_offset)
-        waits = self.watermark_waits
-        if waits is None:
-            waits = self.watermark_waits = WatermarkWaits()
+        self.is_replicated = offset is not None
         readable_bytes = self._bytes_between(before, log.high_watermark)
-        waits.pass_offset(log.high_watermark)
+        if self.watermark_waits is not None:
+            self.watermark_waits.pass_offset(log.high_watermark)
         if self.on_high_watermark is not None:
             self.on_high_watermark(self.index)
         is_stable = stable == before and log.last_stable_offset == log.high_watermark
         self._wake_arrived(readable_bytes, readable_bytes if is_stable else self._stable_bytes_from(stable))
-        if offset is None:
-            waits.end_all(ErrorCode.not_leader_or_follower)  # these requests wait for records that the log has lost
-            self.watermark_waits = None
+        if offset is None and self.watermark_waits is not None:
+            # These requests wait for records that the log has lost.
+            self.watermark_waits.end_all(ErrorCode.not_leader_or_follower)
 
     def _bytes_between(self, start: int, end: int) -> int:
         if start >= end:
@@ -188,10 +205,24 @@ class Partition:
             end(ErrorCode.unknown_topic_or_partition)
             return None
         reached = self.high_watermark >= offset
-        if reached or self.watermark_waits is None:
+        if reached or not self.is_replicated or self.role is not PartitionRole.LEADER:
             end(ErrorCode.none if reached else ErrorCode.not_leader_or_follower)
             return None
+        if self.watermark_waits is None:
+            self.watermark_waits = WatermarkWaits()
         return self.watermark_waits.add(offset, end)
+
+    def begin_role(self, role: PartitionRole, leader_epoch: int) -> None:
+        """Begins a leader epoch in a role. A broker that stops leading completes the waiting requests.
+
+        Raises KafkaError (KAFKA_STORAGE_ERROR) if the log is not open, or cannot note the epoch.
+        """
+        stops = self.role is PartitionRole.LEADER and role is not PartitionRole.LEADER
+        self.role, self.leader_epoch = role, leader_epoch
+        if stops:
+            self.end_waits(ErrorCode.not_leader_or_follower)
+        if role is PartitionRole.LEADER:  # the epochs of a follower's log come with the records of its leader
+            self.log.assign_epoch(leader_epoch)
 
     def wake_fetches(self) -> None:
         """Completes all waiting fetches, because the partition was deleted or changed."""

@@ -7,6 +7,7 @@ the broker had begun to delete it for such a record. Any other unknown directory
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,8 @@ from odradek.core.errors import StorageError
 from odradek.core.ids import METADATA_TOPIC, TopicPartition
 from odradek.storage import checkpoints
 from odradek.storage.files import Files
+
+_log = logging.getLogger("odradek.broker")
 
 DELETE_SUFFIX, STRAY_SUFFIX = "-delete", "-stray"
 METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
@@ -64,10 +67,12 @@ def renamed(name: TopicPartition, suffix: str) -> str:
     return name.topic[: _MAX_NAME_BYTES - len(end)] + end
 
 
-def sort_directories(data_dir: Path, files: Files, image: TopicImage) -> DirectorySorting:
-    """Decides about each directory in the data directory, and changes nothing. Raises OSError."""
+def sort_directories(
+    data_dir: Path, files: Files, image: TopicImage, names: Iterable[str] | None = None
+) -> DirectorySorting:
+    """Decides about directories, by default all in the data directory, and changes nothing. Raises OSError."""
     found = DirectorySorting({}, [], [], [], {})
-    for name in files.list(data_dir):
+    for name in files.list(data_dir) if names is None else names:
         if name == METADATA_DIRECTORY:
             continue
         if STRAY_DIRECTORY.fullmatch(name):
@@ -172,3 +177,84 @@ def set_aside(
         files.rename(data_dir / name, data_dir / stray)
         yield stray
     files.sync_dir(data_dir)
+
+
+class _OneTopic:
+    """A catalogue with a single topic."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+
+    def topic(self, name: str) -> Topic | None:
+        return self._topic if name == self._topic.name else None
+
+    def topic_by_id(self, topic_id: UUID) -> Topic | None:
+        return self._topic if topic_id == self._topic.id else None
+
+    def removed_topic(self, topic_id: UUID) -> str | None:
+        return None
+
+
+class UndecidedDirectories:
+    """Directories that a start finds and the applied part of the catalogue does not know, until they are decided.
+
+    A record that the node has not applied yet may know them. So they keep their names until the node has applied the
+    newest record that it knows of (KAFKA-14616).
+    """
+
+    def __init__(self, data_dir: Path, files: Files) -> None:
+        self._data_dir = data_dir
+        self._files = files
+        self._names: list[str] = []
+
+    def sort(self, image: TopicImage) -> dict[str, UUID | None]:
+        """Deletes the directories of removed topics and keeps the unknown ones for ``decide``. Raises OSError.
+
+        Returns, for each other directory of a partition, the topic's id, or None where it is not known.
+        """
+        found = self._apply(sort_directories(self._data_dir, self._files, image))
+        self._names = found.unknown
+        if found.strays:
+            _log.info("%d directories with -stray in %s: see `odradek metadata strays`", len(found.strays),
+                      self._data_dir)  # fmt: skip
+        return found.topic_ids
+
+    def _apply(self, found: DirectorySorting) -> DirectorySorting:
+        for name, topic_id in found.misread.items():
+            path = self._data_dir / name / checkpoints.PARTITION_METADATA
+            _log.error("the topic id in %s was damaged and is written again", path)
+            checkpoints.write_partition_metadata(self._data_dir / name, topic_id, self._files)
+        for name in found.doomed:
+            _log.info("removing the directory %s of a deleted topic", name)
+        remove_doomed(self._data_dir, self._files, found.doomed)
+        return found
+
+    def give(self, topic: Topic, name: str, log_starts: Mapping[TopicPartition, int]) -> bool:
+        """Decides about the directory of a partition that is going to be opened, if it is undecided.
+
+        It is the partition's if it is of this topic: a later record has made the topic. That of another topic is set
+        aside. Returns whether it was set aside. Raises OSError.
+        """
+        if name not in self._names:
+            return False
+        self._names.remove(name)
+        found = self._apply(sort_directories(self._data_dir, self._files, _OneTopic(topic), [name]))
+        if found.unknown:
+            self._set_aside(found.unknown, log_starts)
+        return bool(found.unknown)
+
+    def decide(self, image: TopicImage, log_starts: Mapping[TopicPartition, int]) -> None:
+        """Sets the directories aside that the newest catalogue does not know. Raises OSError."""
+        names, self._names = self._names, []
+        if names:
+            found = self._apply(sort_directories(self._data_dir, self._files, image, names))
+            if found.unknown:
+                self._set_aside(found.unknown, log_starts)
+
+    def _set_aside(self, names: Iterable[str], log_starts: Mapping[TopicPartition, int]) -> None:
+        strays = list(set_aside(self._data_dir, self._files, names, log_starts))
+        _log.warning(
+            "%d directories of partitions that the catalogue does not know were set aside, %s for one: "
+            "`odradek metadata strays --data-dir %s` lists them and takes them back while the broker is stopped",
+            len(strays), strays[0], self._data_dir,
+        )  # fmt: skip
