@@ -19,8 +19,8 @@ from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.log import DIRECTORY, DamagedMetadata
 from odradek.broker.metadata.lone_broker import BeginEpochs
 from odradek.broker.metadata.stored_catalog import StoredCatalog
+from odradek.broker.metadata.stray_logs import STRAY_DIRECTORY, renamed
 from odradek.broker.partitions.log_directory import LogDirectory
-from odradek.broker.partitions.stray_logs import STRAY_DIRECTORY, renamed
 from odradek.broker.publishers import PartitionLogs
 from odradek.broker.repair import strays as stray_restore
 from odradek.broker.repair.catalog import RepairPlan

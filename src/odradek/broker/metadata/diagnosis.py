@@ -11,7 +11,7 @@ from odradek.broker.metadata import snapshot as metadata_snapshot
 from odradek.broker.metadata.check import MetadataFault, check_log, noted_end, start_fault, synced_floor
 from odradek.broker.metadata.mark import MetadataMark
 from odradek.broker.metadata.salvage import LostOffsets, Salvage
-from odradek.broker.partitions.stray_logs import (
+from odradek.broker.metadata.stray_logs import (
     METADATA_DIRECTORY,
     PARTITION_DIRECTORY,
     parsed,

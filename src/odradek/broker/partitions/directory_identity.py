@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 from odradek.broker.metadata import mark as metadata_mark
 from odradek.broker.metadata.check import has_content
 from odradek.broker.metadata.mark import MetadataMark
-from odradek.broker.partitions.stray_logs import METADATA_DIRECTORY, PARTITION_DIRECTORY, has_segments, stored_id
+from odradek.broker.metadata.stray_logs import METADATA_DIRECTORY, PARTITION_DIRECTORY, has_segments, stored_id
 from odradek.broker.settings.config import BrokerConfig
 from odradek.core.errors import ConfigError, StorageError
 from odradek.storage import checkpoints

@@ -1,7 +1,7 @@
 """The data directory of a broker: its lock and identity, the partitions' logs, and the checkpoint files.
 
 ``topic-N`` has a partition's log. ``topic-N.<32 hex digits>-delete`` has a log that is to be deleted, and
-``topic-N.<32 hex digits>-stray`` a log that the catalogue did not know (``broker/partitions/stray_logs``).
+``topic-N.<32 hex digits>-stray`` a log that the catalogue did not know (``broker/metadata/stray_logs``).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from odradek.broker.metadata.check import METADATA_PARTITION
 from odradek.broker.metadata.log import DIRECTORY as METADATA_DIRECTORY
 from odradek.broker.metadata.log import DamagedMetadata, MetadataConfig, MetadataLog
 from odradek.broker.metadata.stored_catalog import StoredCatalog
-from odradek.broker.partitions import directory_identity
-from odradek.broker.partitions.checkpoints import OffsetCheckpoints, starts_of
-from odradek.broker.partitions.partition import Partition, PartitionRole
-from odradek.broker.partitions.stray_logs import (
+from odradek.broker.metadata.stray_logs import (
     DELETE_SUFFIX,
     UndecidedDirectories,
     remove_directory,
     renamed,
 )
+from odradek.broker.partitions import directory_identity
+from odradek.broker.partitions.checkpoints import OffsetCheckpoints, starts_of
+from odradek.broker.partitions.partition import Partition, PartitionRole
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.shard import Topic
 from odradek.core.errors import ErrorCode, KafkaError, StorageError

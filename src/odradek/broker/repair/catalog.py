@@ -24,7 +24,7 @@ from odradek.broker.metadata import snapshot as metadata_snapshot
 from odradek.broker.metadata.check import noted_end, synced_floor
 from odradek.broker.metadata.diagnosis import Diagnosis, DirectoryTopic
 from odradek.broker.metadata.mark import MetadataMark
-from odradek.broker.partitions.stray_logs import METADATA_DIRECTORY, STRAY_SUFFIX, renamed
+from odradek.broker.metadata.stray_logs import METADATA_DIRECTORY, STRAY_SUFFIX, renamed
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.image import Image
 from odradek.catalog.records import ConfigRecord, PartitionRecord, ProducerIdsRecord, TopicRecord

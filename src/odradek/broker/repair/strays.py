@@ -1,4 +1,4 @@
-"""The directories that a start set aside (``partitions/stray_logs``), for ``odradek metadata strays``: list, way back.
+"""The directories that a start set aside (``metadata/stray_logs``), for ``odradek metadata strays``: list, way back.
 
 Only while no broker uses the data directory.
 """
@@ -15,8 +15,7 @@ from odradek.broker.metadata import mark as metadata_mark
 from odradek.broker.metadata.change import Change
 from odradek.broker.metadata.check import METADATA_PARTITION
 from odradek.broker.metadata.stored_catalog import StoredCatalog
-from odradek.broker.partitions.log_directory import LogDirectory
-from odradek.broker.partitions.stray_logs import (
+from odradek.broker.metadata.stray_logs import (
     METADATA_DIRECTORY,
     STRAY_DIRECTORY,
     STRAY_SUFFIX,
@@ -25,6 +24,7 @@ from odradek.broker.partitions.stray_logs import (
     set_aside,
     stored_id,
 )
+from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.repair.catalog import copy_catalog, internal_configs
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.shard import CreateTopic, DeleteTopic, Topic
