@@ -6,6 +6,7 @@ Cloud's, Kafdrop's, Strimzi's, MSK's, Connect workers, Streams, librdkafka's pro
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -123,3 +124,39 @@ def test_produce_takes_the_producers_settings(bootstrap: str, filled: str, tmp_p
     file.write_text("compression.type=gzap\n")
     assert run(send) == 2
     assert "line 1: compression" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("acks=seven", "acks"),
+        ("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config=open-sesame", "sasl.jaas.config"),
+    ],
+)
+def test_a_file_from_a_pipe_is_read_once(
+    bootstrap: str, topic: str, text: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("one\n")
+    reader, writer = os.pipe()  # what a shell makes of --command-config <(…): a second read finds nothing
+    os.write(writer, text.encode())
+    os.close(writer)
+    file = f"/dev/fd/{reader}"
+    try:
+        assert run(["produce", topic, "--file", str(lines), "-b", bootstrap, "--command-config", file]) == 2
+    finally:
+        os.close(reader)
+    error = capsys.readouterr().err
+    assert error.startswith(f"odradek: --command-config {file}, line {text.count(chr(10)) + 1}: ")
+    assert named in error
+    assert "seven" not in error
+    assert "sesame" not in error
+
+
+def test_a_file_that_changes_between_two_commands_of_a_process_is_read_again(
+    bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "client.properties"
+    for text, code in (("client.id=a", 0), ("security.protocol=b", 2), ("client.id=c", 0)):
+        file.write_text(text)
+        assert run(["groups", "list", "-b", bootstrap, "--command-config", str(file)]) == code

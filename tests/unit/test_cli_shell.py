@@ -206,7 +206,7 @@ def test_info_without_an_extra_names_it(capsys: Captured, monkeypatch: pytest.Mo
     assert run(["info"]) == 0
     text = capsys.readouterr().out
     assert "not installed" in text
-    assert "pip install 'odradek[spark]'" in text
+    assert extras.command_of("spark") in text
 
 
 def test_an_unknown_log_level_is_reported_in_one_line(
@@ -238,7 +238,7 @@ def test_a_missing_package_of_an_extra_is_reported_in_one_line_with_the_remedy(
     monkeypatch.setattr(info, "run_info", missing)
     assert run(["info"]) == 2
     assert capsys.readouterr().err == (
-        "odradek: this command needs plotly.graph_objects: pip install 'odradek[report]'\n"
+        f"odradek: this command needs plotly.graph_objects: {extras.command_of('report')}\n"
     )
 
 

@@ -22,7 +22,7 @@ from odradek.batches.header import (
 )
 from odradek.batches.rows import Row, batch_rows
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, OdradekError
-from odradek.core.extras import ExtraMissing
+from odradek.core.extras import ExtraMissing, command_of
 
 T = TypeVar("T")
 _LARGEST_OFFSET = 1 << 62
@@ -35,7 +35,7 @@ class ColumnsMissing(ExtraMissing):
     """Records cannot become columns, because a package of the extra ``arrow`` is not installed."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what} needs pyarrow, numpy and numba: pip install 'odradek[arrow]'")
+        super().__init__(f"{what} needs pyarrow, numpy and numba: {command_of('arrow')}")
 
 
 class TimeOutOfRange(OdradekError):

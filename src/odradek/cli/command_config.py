@@ -28,6 +28,12 @@ _SHORT = 4
 """Shorter values occur in messages by chance, and are no secrets."""
 
 
+def forget() -> None:
+    """Forgets the files that the last command of this process has read: they may change before the next command."""
+    _read.cache_clear()
+    _warn.cache_clear()
+
+
 def read_properties(path: Path) -> dict[str, str]:
     """Reads the settings of a Java properties file (``read_properties_file``).
 
@@ -116,7 +122,9 @@ def _about(path: Path, message: str) -> str:
     return where + message
 
 
+@cache
 def _read(path: Path) -> dict[str, Property]:
+    """Reads the file once for each command: it may be a pipe, as in ``--command-config <(vault read …)``."""
     try:
         return read_properties_file(path, "--command-config")
     except ConfigError as error:

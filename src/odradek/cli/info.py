@@ -14,6 +14,7 @@ from typing import Any
 
 from odradek._version import __version__
 from odradek.cli.terminal import EXIT_OK
+from odradek.core.extras import command_of
 from odradek.core.printable import printable, printable_json
 
 PACKAGES = (
@@ -68,7 +69,7 @@ def _version(package: str) -> str | None:
 
 def _java() -> str:
     if _version("pyspark") is None:
-        return "not searched: PySpark is not installed (pip install 'odradek[spark]')"
+        return f"not searched: PySpark is not installed ({command_of('spark')})"
     from odradek.core.errors import OdradekError
     from odradek.spark.session import find_java
 

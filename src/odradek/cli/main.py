@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 from odradek._version import __version__
 from odradek.cli import environment
 from odradek.cli.termination import EXIT_INTERRUPTED, Terminated
-from odradek.core.extras import extra_of
+from odradek.core.extras import command_of, extra_of
 from odradek.core.log_lines import set_last_resort
 
 _ODD_NUMBER = re.compile(r"[+-]?\d+[._][\d._]*")
@@ -246,8 +246,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _end_of(arguments: Sequence[str] | None) -> _End:
     given = list(sys.argv[1:] if arguments is None else arguments)
     set_last_resort()
-    with _quiet_kernels():
-        return _end_of_command(given)
+    try:
+        with _quiet_kernels():
+            return _end_of_command(given)
+    finally:
+        if read := sys.modules.get("odradek.cli.command_config"):  # only commands with clients import it
+            read.forget()
 
 
 @contextlib.contextmanager
@@ -328,7 +332,7 @@ def _report(error: BaseException, given: Sequence[str]) -> int:
             terminal.error_line(terminal.with_remedy(error))
             return terminal.exit_code_of(error)
         case ModuleNotFoundError() if extra := extra_of(error.name or ""):
-            terminal.error_line(f"this command needs {error.name}: pip install 'odradek[{extra}]'")
+            terminal.error_line(f"this command needs {error.name}: {command_of(extra)}")
             return terminal.EXIT_BAD_INPUT
     if not isinstance(error, _UsageError):
         raise error

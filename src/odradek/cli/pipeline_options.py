@@ -13,6 +13,7 @@ import typer
 from odradek.cli.command_config import client_settings
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout
 from odradek.cli.terminal import CommandError
+from odradek.core.extras import command_of
 from odradek.pipelines.given_options import OF_A_LINE, check_options
 from odradek.pipelines.history.options import ReportOptions
 from odradek.pipelines.options import AdoptOptions, IngestOptions, PipelineOptions, ReplayOptions, TransformOptions
@@ -162,5 +163,5 @@ def check_pyspark() -> None:
     import importlib.util
 
     if importlib.util.find_spec("pyspark") is None:
-        raise CommandError("pipelines need PySpark: pip install 'odradek[spark]'")
+        raise CommandError(f"pipelines need PySpark: {command_of('spark')}")
     silence_pandas()

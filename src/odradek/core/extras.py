@@ -28,6 +28,13 @@ def extra_of(module: str) -> str | None:
     return next((extra for extra, names in _MODULES.items() if package in names), None)
 
 
+def command_of(extra: str) -> str:
+    """Returns the shell command that adds an extra to this installation."""
+    from odradek.core.installation import extra_command  # only an error needs it
+
+    return extra_command(extra)
+
+
 @contextmanager
 def extra_in_errors(what: str, needed: str | None = None) -> Iterator[None]:
     """The error of an import that fails in this block names ``what`` and the extra to install.
@@ -42,5 +49,5 @@ def extra_in_errors(what: str, needed: str | None = None) -> Iterator[None]:
         if (extra := extra_of(missing)) is None:
             raise
         named = needed if needed and extra == "arrow" else extra
-        line = f"{what} needs {missing}: pip install 'odradek[{named}]'"
+        line = f"{what} needs {missing}: {command_of(named)}"
         raise ModuleNotFoundError(line, name=missing) from None

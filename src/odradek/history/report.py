@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from odradek.core.errors import StorageError
-from odradek.core.extras import ExtraMissing
+from odradek.core.extras import ExtraMissing, command_of
 from odradek.core.printable import printable
 from odradek.history.analysis import Analysis
 from odradek.history.columns import rows_with_numbers
@@ -73,7 +73,7 @@ class PlotlyMissing(ExtraMissing):
     """The report's plots need plotly, which is not installed; the message names the extra."""
 
     def __init__(self) -> None:
-        super().__init__("a report needs plotly, which is not installed: pip install 'odradek[report]'")
+        super().__init__(f"a report needs plotly, which is not installed: {command_of('report')}")
 
 
 def check_plotly() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.core.errors import ConfigError
+from odradek.core.extras import command_of
 from odradek.security.secret import Secret
 
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
@@ -205,7 +206,7 @@ def _pkcs12(store: Store, data: bytes) -> _Entries:
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
     except ImportError as error:
         raise ConfigError(
-            f"{_where(store)}: PKCS12 needs the package cryptography: `pip install 'odradek[security]'`, or use PEM"
+            f"{_where(store)}: PKCS12 needs the package cryptography: `{command_of('security')}`, or use PEM"
         ) from error
     try:
         found = pkcs12.load_pkcs12(data, store.password.reveal().encode())

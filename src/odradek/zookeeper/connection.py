@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from odradek.core.errors import ConfigError
+from odradek.core.extras import command_of
 from odradek.core.log_lines import PATIENCE_S
 from odradek.zookeeper.config import ZooKeeperConfig
 from odradek.zookeeper.errors import (
@@ -309,7 +310,7 @@ def check_installed() -> None:
     try:
         import kazoo.client  # noqa: F401  only its presence counts
     except ImportError:
-        raise ConfigError("offsets in ZooKeeper need kazoo: pip install 'odradek[zookeeper]'") from None
+        raise ConfigError(f"offsets in ZooKeeper need kazoo: {command_of('zookeeper')}") from None
 
 
 class _LastWarning(logging.Logger):

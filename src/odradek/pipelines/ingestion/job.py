@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.core.errors import ConfigError
+from odradek.core.extras import command_of
 from odradek.core.keyword_options import with_keywords
 from odradek.pipelines.checkpoint import (
     COMMITTED,
@@ -257,7 +258,7 @@ def start_spark(master: str, config: Mapping[str, str] | None = None, target: Ta
     import importlib.util
 
     if importlib.util.find_spec("pyspark") is None:
-        raise ConfigError("pipelines need PySpark: pip install 'odradek[spark]'")
+        raise ConfigError(f"pipelines need PySpark: {command_of('spark')}")
     from odradek.spark.session import session
 
     # If workers write, no row passes through Java.

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from odradek.core.errors import ConfigError, StorageError
+from odradek.core.extras import command_of
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit.logs import VersionLog
 from odradek.pipelines.commit.machine import TableRun
@@ -363,4 +364,4 @@ def check_installed() -> None:
     import importlib.util
 
     if importlib.util.find_spec("deltalake") is None:
-        raise ConfigError("table format delta needs deltalake: pip install 'odradek[lake]'")
+        raise ConfigError(f"table format delta needs deltalake: {command_of('lake')}")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from odradek.core.errors import ConfigError
+from odradek.core.extras import command_of
 from odradek.core.json_depth import NestedTooDeep, parse_json
 from odradek.pipelines.values.avro_bounds import AvroTypes
 from odradek.pipelines.values.avro_defaults import with_values
@@ -166,7 +167,7 @@ def _parse(text: str, *, times: bool = False) -> Any:
         import fastavro
         from fastavro.schema import SchemaParseException, UnknownType
     except ImportError as error:
-        raise ConfigError("value format avro needs fastavro: pip install 'odradek[lake]'") from error
+        raise ConfigError(f"value format avro needs fastavro: {command_of('lake')}") from error
     check_kind(text, "avro")
     try:
         schema = parse_json(text.removeprefix("\ufeff"))
