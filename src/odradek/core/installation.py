@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
+import platform
 import re
 import shlex
 import shutil
@@ -50,7 +50,7 @@ def _command(*what: str) -> str:
 
 
 def _quoted(word: str) -> str:
-    if os.name != "nt":
+    if platform.system() != "Windows":
         return shlex.quote(word)
     return f'"{word}"' if re.search(r"[^\w./\\:=-]", word) else word  # cmd.exe passes single quotes on
 
@@ -59,11 +59,10 @@ def _installer() -> list[str]:
     """Returns the words that install into this environment."""
     python = sys.executable or "python"
     found = shutil.which("pip")
-    if found is not None and os.path.realpath(os.path.dirname(found)) == os.path.realpath(os.path.dirname(python)):
+    if found is not None and Path(found).parent.resolve() == Path(python).parent.resolve():
         return ["pip", "install"]
     if importlib.util.find_spec("pip") is None and shutil.which("uv"):  # uv makes environments without pip
-        is_active = os.path.realpath(os.environ.get("VIRTUAL_ENV", os.devnull)) == os.path.realpath(sys.prefix)
-        return ["uv", "pip", "install", *([] if is_active else ["--python", python])]
+        return ["uv", "pip", "install", "--python", python]
     return [python, "-m", "pip", "install"]
 
 
