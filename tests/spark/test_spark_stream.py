@@ -1,5 +1,5 @@
 """Streams and their group: commits after each micro-batch, followed resets, kills. These tests include Spark, its
-checkpoint and a broker. tests/unit/test_spark_plan.py tests the rules alone."""
+checkpoint and a broker. tests/unit/spark/test_spark_plan.py tests the rules alone."""
 
 from __future__ import annotations
 

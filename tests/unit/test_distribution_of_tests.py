@@ -139,5 +139,5 @@ def test_files_of_the_session_are_known_by_their_text() -> None:
     known = {Path(path).stem for path in SHARING}
     assert {"test_spark_batch", "test_both_writers_agree", "test_spark_stream", "test_spark_commits"} <= known
     assert not {"test_table_writer", "test_schema_text_of_no_file", "test_java_choice"} & known
-    assert not uses_session("tests/unit/test_spark_session.py"), "only files of the first folders"
+    assert not uses_session("tests/unit/spark/test_spark_session.py"), "only files of the first folders"
     assert len(SHARING) > 20

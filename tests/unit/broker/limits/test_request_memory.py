@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from test_broker_clock import Loop
+from support.loops import Loop
 
 from odradek.broker.limits.request_memory import SMALL_REQUEST_BYTES, STALL_S, RequestMemory
 

@@ -15,7 +15,7 @@ from odradek.core.errors import ErrorCode
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.log import Log
 
-KAFKAS = Path(__file__).parent.parent / "data" / "kafka-log-0" / "00000000000000000610.log"
+KAFKAS = Path(__file__).parents[2] / "data" / "kafka-log-0" / "00000000000000000610.log"
 
 
 @pytest.fixture

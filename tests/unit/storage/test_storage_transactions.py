@@ -19,7 +19,7 @@ from odradek.storage.files import MemoryFiles
 from odradek.storage.log import Log
 from odradek.storage.producers import decode_snapshot, encode_snapshot
 
-DATA = Path(__file__).parent.parent / "data"
+DATA = Path(__file__).parents[2] / "data"
 KAFKAS = DATA / "kafka-transactions-0"
 """A log directory of Apache Kafka 4.3.0 after a clean stop, with transaction.version 2 and index.interval.bytes=200.
 Four transactional producers have overlapping transactions in three segments. One transaction is open at the end."""

@@ -2,47 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
-
 import pytest
+from support.loops import Loop
 
 from odradek.broker.loop.clock import Alarms, Clock
-
-
-class Loop:
-    """An event loop whose time in seconds passes only in ``run``."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._due: list = []
-        self._order = itertools.count()
-
-    def call_soon(self, callback):
-        return self.call_later(0, callback)
-
-    def call_later(self, delay, callback):
-        entry = [self.now + delay, next(self._order), callback]
-        heapq.heappush(self._due, entry)
-
-        class Handle:
-            def cancel(self) -> None:
-                entry[2] = None
-
-        return Handle()
-
-    def run(self, seconds: float = 0.0) -> None:
-        end = self.now + seconds
-        while self._due and self._due[0][0] <= end:
-            at, _, callback = heapq.heappop(self._due)
-            self.now = max(self.now, at)
-            if callback is not None:
-                callback()
-        self.now = end
-
-    @property
-    def waiting(self) -> int:
-        return sum(1 for entry in self._due if entry[2] is not None)
 
 
 class LoopClock(Clock):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_broker_clock import Loop
+from support.loops import Loop
 
 from odradek.broker.loop.heap import PATIENCE, PAUSE_S, TRIM_BYTES, Heap, trim
 

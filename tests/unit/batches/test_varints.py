@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from odradek.batches import varint_kernels as kernels
 from odradek.core.varints import OverlongVarint, read_uvarint, read_varint, uvarint, varint
 
-SOURCE = Path(__file__).resolve().parents[2] / "src"
+SOURCE = Path(__file__).resolve().parents[3] / "src"
 VARINT_MODULES = {"odradek/core/varints.py", "odradek/batches/varint_kernels.py"}
 LONG = st.integers(-(1 << 63), (1 << 63) - 1)
 

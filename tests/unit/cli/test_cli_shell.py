@@ -20,7 +20,7 @@ from odradek.cli.main import run
 from odradek.core import extras
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError, StorageError
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 Captured = pytest.CaptureFixture[str]
 
 

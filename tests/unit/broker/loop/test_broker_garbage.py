@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
-from test_broker_clock import Loop
+from support.loops import Loop
 
 from odradek.broker.loop import garbage
 from odradek.broker.loop.garbage import DUE_COLLECTIONS, INTERVAL_S, PATIENCE, Collector

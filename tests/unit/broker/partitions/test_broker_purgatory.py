@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from test_broker_clock import Loop
+from support.loops import Loop
 
 from odradek.broker.partitions.purgatory import ParkedFetch, Purgatory
 

@@ -22,7 +22,7 @@ from odradek.core.deferred import Deferred
 from odradek.core.effects import Request, SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 
-SOURCE = Path(__file__).resolve().parent.parent.parent / "src" / "odradek"
+SOURCE = Path(__file__).resolve().parents[3] / "src" / "odradek"
 ROOM = sorted((SOURCE / "coordinator").glob("*.py"))
 
 

@@ -25,7 +25,7 @@ from odradek.storage.producers import (
     encode_snapshot,
 )
 
-KAFKAS = Path(__file__).parent.parent / "data" / "kafka-log-0"
+KAFKAS = Path(__file__).parents[2] / "data" / "kafka-log-0"
 
 
 @pytest.fixture(params=["os", "memory"])

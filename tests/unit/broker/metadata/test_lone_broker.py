@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parent.parent.parent / "src" / "odradek"
+SOURCE = Path(__file__).resolve().parents[4] / "src" / "odradek"
 MODULE = "odradek.broker.metadata.lone_broker"
 
 
