@@ -75,7 +75,7 @@ CONSTANTS_OF_APIS = {"VERSIONS", "IS_FREQUENT", "ADVERTISED_OLDEST", "REPLIES_TO
 """The router reads these names from each handler."""
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
 MACHINES = (
-    "core", "catalog", "groups", "transactions", "client/group/sticky_assignor.py", "lag/describe.py",
+    "core", "acls", "catalog", "groups", "transactions", "client/group/sticky_assignor.py", "lag/describe.py",
     "storage/clean_rules.py", "pipelines/commit",
     "coordinator/replies.py", "coordinator/driver.py", "coordinator/loader.py", "coordinator/shard.py",
     "coordinator/shard_log.py", "coordinator/states.py", "coordinator/timers.py", "coordinator/unreplicated.py",
@@ -400,7 +400,7 @@ def test_state_machines_import_only_the_core() -> None:
     """The import contract of each state machine forbids every package except its own and ``core``."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     packages = {f"odradek.{path.name}" for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
-    for machine in ("odradek.catalog", "odradek.groups", "odradek.transactions"):
+    for machine in ("odradek.acls", "odradek.catalog", "odradek.groups", "odradek.transactions"):
         (contract,) = [one for one in contracts if one.get("source_modules") == [machine]]
         assert set(contract["forbidden_modules"]) == packages - {machine, "odradek.core"}
 
