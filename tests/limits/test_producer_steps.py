@@ -16,7 +16,7 @@ from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.aborted_index import AbortedEntry, AbortedIndex
 from odradek.storage.files import OsFiles
 from odradek.storage.log import Log
-from odradek.storage.producers import ProducerState, decode_snapshot, encode_snapshot
+from odradek.storage.producer_states import ProducerState, decode_snapshot, encode_snapshot
 from odradek.storage.verification import Verifications
 
 LINES_PER_STEP = 30_000

@@ -34,8 +34,9 @@ from odradek.storage.files import Files, OsFiles
 from odradek.storage.index import IndexCorrupt
 from odradek.storage.log_transactions import LogTransactions
 from odradek.storage.offset_assignment import assign_offsets
+from odradek.storage.producer_rebuild import EndedTransaction, note_batch
 from odradek.storage.producers import Producers
-from odradek.storage.recovery import EndedTransaction, LoadedLog, begin, load, note_batch
+from odradek.storage.recovery import LoadedLog, begin, load
 from odradek.storage.retention import Rule, count_due, rules
 from odradek.storage.segment import FoundOffset, Segment
 from odradek.storage.segment_read import read_slice
@@ -43,7 +44,6 @@ from odradek.storage.segment_swap import discard_cleaned, remove_files, swap
 from odradek.storage.slice import Slice
 from odradek.storage.time_search import NOTHING_FOUND, LastFound, first_at_least, greatest
 from odradek.storage.verification import Guard
-from odradek.storage.write_failures import SyncFailed
 
 _OS_FILES = OsFiles()
 
@@ -200,6 +200,8 @@ class Log(LogTransactions):
     ) -> AppendInfo:
         for _, header in batches:
             if header.producer_id >= 0:
+                if self.producers.rebuild is not None:
+                    self.end_rebuild()
                 seen = self.producers.find_duplicate(header) if client else None
                 if seen is not None:
                     if self._unflushed_records >= self.config.flush_messages:
@@ -224,6 +226,7 @@ class Log(LogTransactions):
         Raises KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED. Nothing is written then.
         """
         self._check_online()
+        self.end_rebuild()
         self.producers.check_marker(marker)
         if not marker.commit:
             try:
@@ -271,16 +274,14 @@ class Log(LogTransactions):
         return AppendInfo(first_offset, offset - 1, -1 if append_time is None else append_time, self.log_start_offset)
 
     def _note_end(self, ended: EndedTransaction) -> None:
-        """Adds an aborted transaction to the index. If the high watermark is set, the transaction stays unstable until
-        the high watermark has passed its marker."""
+        """Adds an aborted transaction to the index, and keeps the transaction unstable until it is replicated."""
         if ended.is_aborted:
             self.has_aborted = True
             try:
                 self._segments[-1].add_aborted(ended.entry)
             except OSError as error:
                 raise self._fail("append to the transaction index", error) from error
-        if self._high_watermark is not None:
-            self.producers.await_replicas(ended.entry.first_offset, ended.entry.last_offset)
+        self._await_replicas(ended)
 
     def assign_epoch(self, leader_epoch: int) -> None:
         """Starts a leader epoch at the log's end."""
@@ -341,10 +342,6 @@ class Log(LogTransactions):
         except OSError as error:
             raise self._fail_read("read", error) from error
 
-    def max_timestamp(self) -> FoundOffset | None:
-        """Finds the first record with the largest timestamp; the first of all if none has one (behaviour 49)."""
-        return finish(self.search_max_timestamp())
-
     def search_timestamp(self, timestamp: int) -> BatchSteps[FoundOffset | None]:
         """Finds the first record with at least that timestamp (ms) in steps, also in compressed batches (behaviour 48).
 
@@ -353,7 +350,7 @@ class Log(LogTransactions):
         return first_at_least(self, timestamp)
 
     def search_max_timestamp(self) -> BatchSteps[FoundOffset | None]:
-        """Does the same as ``max_timestamp``, in steps."""
+        """Finds the first record with the largest timestamp; the first of all if none has one (behaviour 49)."""
         return greatest(self)
 
     def changes_of_segments(self) -> int:
@@ -411,6 +408,7 @@ class Log(LogTransactions):
         due = count_due(self, rule)
         if not due:
             return 0
+        self.end_rebuild()
         if due == len(self._segments):
             try:
                 self.roll(now_ms)
@@ -428,17 +426,23 @@ class Log(LogTransactions):
         return due
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Does the same as ``begin_truncation``, with all its steps."""
+        finish(self.begin_truncation(offset, now_ms))
+
+    def begin_truncation(self, offset: int, now_ms: int) -> BatchSteps[None]:
         """Removes the batch with ``offset`` and all later batches: the log ends at the base offset of that batch.
 
-        With an ``offset`` below the first segment the log becomes empty and starts at ``offset``.
+        With an ``offset`` below the first segment the log becomes empty and starts at ``offset``. The log is cut in
+        this call. The steps that it returns rebuild the states of the producers, if there are any. A change of the log
+        that needs the states ends these steps first. Raises KafkaError, as the steps do.
         """
         self._check_online()
-        if offset >= self._end_offset:
-            return
-        try:
-            self._truncate(offset, now_ms)
-        except OSError as error:  # the end is unknown now, so no error passes
-            raise self._fail("truncate", SyncFailed(error.errno, str(error))) from error
+        if offset < self._end_offset:
+            try:
+                self._truncate(offset, now_ms)
+            except OSError as error:
+                raise self._failed_cut(error) from error
+        return self._rest_of_rebuild()
 
     def _truncate(self, offset: int, now_ms: int) -> None:
         self._changes += 1
@@ -462,9 +466,10 @@ class Log(LogTransactions):
             self._high_watermark = min(self._high_watermark, end)
         self.epochs.truncate_from_end(end)
         self.producers.remove_snapshots_from(end + 1)
-        if len(self.producers):  # one that is unknown now was unknown, or has expired, at each earlier offset
-            LoadedLog.rebuild_producers(self.producers, self._segments, self.config, now_ms)
-        self.producers.end_offset = end
+        if len(self.producers) or self.producers.rebuild is not None:
+            self._begin_rebuild(now_ms)
+        else:  # a producer that is unknown now was unknown, or has expired, at each earlier offset
+            self.producers.end_offset = end
 
     # compaction
 
@@ -475,6 +480,7 @@ class Log(LogTransactions):
         After a crash the next start finishes or undoes the replacement. Open readers keep the old files.
         """
         self._check_online()
+        self.end_rebuild()
         first = self._bases.index(base_offset) if base_offset in self._bases else 0
         last = first + len(replaced)
         try:
@@ -561,6 +567,7 @@ class Log(LogTransactions):
     def close(self) -> None:
         """Writes the indexes and the producer snapshot, syncs all files and closes the log."""
         if not self.closed and self.offline is None:
+            self.end_rebuild()
             self.closed = True
             try:
                 if self.failed_bytes:
@@ -583,16 +590,6 @@ class Log(LogTransactions):
     def retire(self) -> None:
         """Closes a log whose directory the caller removes."""
         self._close_files("was deleted")
-
-    def delete(self) -> None:
-        """Removes all files and the directory."""
-        self.retire()
-        try:
-            for name in self._files.list(self.path):
-                self._files.remove(self.path / name)
-            self._files.remove(self.path)
-        except OSError as error:
-            raise self._fail("delete", error) from error
 
     def _close_files(self, state: str) -> None:
         self.closed = True

@@ -24,7 +24,7 @@ from odradek.storage.evidence import (
 )
 from odradek.storage.files import Files, OsFiles
 from odradek.storage.log import Log
-from odradek.storage.producers import snapshot_offsets
+from odradek.storage.producer_states import snapshot_offsets
 from odradek.storage.recovery import INDEX_SUFFIXES, base_offsets
 from odradek.storage.salvage import BadBytes, Surroundings, known_gaps
 from odradek.storage.segment import LOG_SUFFIX, Segment, file_name

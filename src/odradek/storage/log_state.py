@@ -53,6 +53,7 @@ class LogState:
     def _forget_files(self, state: str) -> None:
         self.offline = state
         self.producers.end_snapshot()
+        self.producers.rebuild = None
         for segment in self._segments:
             segment.forget()
 

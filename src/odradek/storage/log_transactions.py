@@ -7,15 +7,19 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.batches.aborted_transactions import AbortedTransaction
+from odradek.batches.steps import BatchSteps
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.aborted_index import collect_aborted
 from odradek.storage.config import LogConfig
 from odradek.storage.index_digests import IndexDigest, LogDigest, SegmentDigest
 from odradek.storage.log_state import LogState
-from odradek.storage.producers import STATES_AT_ONCE, Producers
+from odradek.storage.producer_rebuild import EndedTransaction, rebuild
+from odradek.storage.producer_states import STATES_AT_ONCE
+from odradek.storage.producers import Producers
 from odradek.storage.segment import Segment
 from odradek.storage.slice import Slice
 from odradek.storage.verification import Guard, Verifications
+from odradek.storage.write_failures import SyncFailed
 
 
 class DescribedProducer(NamedTuple):
@@ -103,6 +107,7 @@ class LogTransactions(LogState):
 
     def describe_producers(self) -> Iterator[DescribedProducer]:
         """Yields the state of each producer."""
+        self.end_rebuild()
         for state in self.producers:
             yield DescribedProducer(
                 state.producer_id,
@@ -133,6 +138,7 @@ class LogTransactions(LogState):
 
         Without the snapshot the next start only reads more batches. So after a passing error the next roll writes one.
         """
+        self.end_rebuild()
         steps = None
         try:
             if self.run_steps is None or len(self.producers) <= STATES_AT_ONCE:
@@ -145,6 +151,45 @@ class LogTransactions(LogState):
                 raise failure from error
         if steps is not None and self.run_steps is not None:
             self.run_steps(self._save_in_steps(steps))
+
+    # --- rebuild after a truncation -----------------------------------------------------------------------------
+
+    def _begin_rebuild(self, now_ms: int) -> None:
+        self.producers.rebuild = rebuild(
+            self.producers, self._segments, self.config, now_ms, on_end=self._await_replicas
+        )
+        next(self.producers.rebuild, None)  # from here on, records with unknown states are unstable
+
+    def _rest_of_rebuild(self) -> BatchSteps[None]:
+        """Runs the steps of the present rebuild. They end early if the log is truncated again or closed."""
+        steps = self.producers.rebuild
+        while steps is not None and self.producers.rebuild is steps and self.offline is None:
+            self._advance_rebuild(steps)
+            yield None
+
+    def end_rebuild(self) -> None:
+        """Runs the steps that are left of a rebuild. Raises KafkaError."""
+        while self.producers.rebuild is not None:
+            self._advance_rebuild(self.producers.rebuild)
+
+    def _advance_rebuild(self, steps: Generator[None, None, None]) -> None:
+        try:
+            next(steps)
+        except StopIteration:
+            self.producers.rebuild = None
+        except OSError as error:
+            self.producers.rebuild = None
+            raise self._failed_cut(error) from error
+
+    def _failed_cut(self, error: OSError) -> KafkaError:
+        """Returns the error of a failed truncation. The log's end or its producers are unknown, so no error passes."""
+        return self._fail("truncate", SyncFailed(error.errno, str(error)))
+
+    def _await_replicas(self, ended: EndedTransaction) -> None:
+        """If the high watermark is set, the transaction stays unstable until the high watermark has passed its
+        marker."""
+        if self._high_watermark is not None and ended.entry.last_offset >= self._high_watermark:
+            self.producers.await_replicas(ended.entry.first_offset, ended.entry.last_offset)
 
     def _save_in_steps(self, steps: Generator[None, None, None]) -> Generator[None, None, None]:
         try:

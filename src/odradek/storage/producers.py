@@ -1,4 +1,4 @@
-"""The state of idempotent and transactional producers in a log, and Kafka's ``.snapshot`` files with this state.
+"""The state of idempotent and transactional producers in a log. ``storage/producer_states`` has their snapshots.
 
 Rules for each producer id:
 * The state has the last five batches. A batch with the epoch, first and last sequence of one of them is a duplicate:
@@ -10,111 +10,40 @@ Rules for each producer id:
   Exception: with transaction.version 2, a transactional producer starts with sequence 0 (``Verifications``).
 * The first offset of an open transaction limits the last stable offset until the transaction's marker. Open
   transactions are in the order of their first offsets, because appends begin them in this order.
-
-A snapshot has the state at an offset. Kafka's format has one batch for each producer. Up to four earlier batches
-of each producer follow the entries: Kafka's reader ignores these bytes, and the CRC covers them. So duplicates are also
-found after a clean restart. At the end are the digests of the indexes of aborted transactions
-(``storage/index_digests``). The snapshot of many producers is written in steps (``SnapshotSteps``). If the broker
-crashes before the last step, the next start only reads more batches.
 """
 
 from __future__ import annotations
 
-import struct
 from bisect import insort
 from collections import OrderedDict
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
 
 from odradek.batches.header import BatchHeader
-from odradek.core.crc import crc32c
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import NO_PRODUCER_EPOCH, NO_SEQUENCE
+from odradek.core.ids import NO_PRODUCER_EPOCH
 from odradek.core.pace import Pace
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.files import Files
-from odradek.storage.index_digests import NO_DIGEST, LogDigest, decode_digests, encode_digests
+from odradek.storage.index_digests import NO_DIGEST, LogDigest, decode_digests
+from odradek.storage.producer_states import (
+    MAX_SEQUENCE,
+    BatchMetadata,
+    ProducerState,
+    SnapshotCorrupt,
+    SnapshotSteps,
+    decode_snapshot_in_steps,
+    encode_snapshot,
+    snapshot_offsets,
+    snapshot_path,
+)
 from odradek.storage.verification import Verifications
 
-SUFFIX = ".snapshot"
-BATCHES_KEPT = 5
 MAX_PRODUCER_EPOCH = 0x7FFF
 STRICT_EPOCHS_VERSION = 2
 """The first transaction.version whose markers have an epoch above the epoch of the transaction."""
-_MAX_INT = 0x7FFFFFFF
-
 _NONE_OPEN: Mapping[int, int] = MappingProxyType({})
-
-_VERSION = 1
-_HEAD = struct.Struct(">hIi")
-_ENTRY = struct.Struct(">qhiqiqiq")
-_OLDER_MAGIC = b"odk1"
-_OLDER = struct.Struct(">qiqiq")
-STATES_AT_ONCE = 100
-"""The states that are encoded in one step. A state with five batches takes up to ten microseconds."""
-
-
-class SnapshotCorrupt(Exception):
-    """A file is not a valid snapshot. The log is read instead."""
-
-
-class BatchMetadata(NamedTuple):
-    """The sequences and offsets of one batch in the log."""
-
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp: int
-
-    @property
-    def first_sequence(self) -> int:
-        return (self.last_sequence - self.offset_delta) & _MAX_INT
-
-    @property
-    def base_offset(self) -> int:
-        return self.last_offset - self.offset_delta
-
-
-class ProducerState:
-    """The state of one producer id in this log."""
-
-    __slots__ = (
-        "batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "snapshot_id", "transaction_start",
-    )  # fmt: skip
-
-    def __init__(self, producer_id: int) -> None:
-        self.producer_id = producer_id
-        self.epoch = NO_PRODUCER_EPOCH
-        self.coordinator_epoch = -1
-        self.last_timestamp = -1
-        self.transaction_start = -1
-        self.snapshot_id: object = None
-        """The id of the last snapshot that does not have to encode this state: it has encoded the state already, or it
-        began before the producer existed."""
-        self.batches: list[BatchMetadata] = []
-
-    @property
-    def last_sequence(self) -> int:
-        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
-
-    def is_in_transaction(self, epoch: int) -> bool:
-        """Returns whether the producer has an open transaction with this epoch."""
-        return self.transaction_start >= 0 and self.epoch == epoch
-
-    def add(self, epoch: int, batch: BatchMetadata) -> None:
-        if epoch != self.epoch:
-            self.batches.clear()
-            self.epoch = epoch
-        elif len(self.batches) == BATCHES_KEPT:
-            del self.batches[0]
-        self.batches.append(batch)
-        self.last_timestamp = batch.timestamp
-
-
-def snapshot_path(directory: Path, offset: int) -> Path:
-    return directory / f"{offset:020d}{SUFFIX}"
 
 
 class Producers:
@@ -124,6 +53,7 @@ class Producers:
         "_files",
         "_last_snapshot",
         "_open_transactions",
+        "_read_to",
         "_snapshot",
         "_states",
         "_unreplicated",
@@ -131,6 +61,7 @@ class Producers:
         "directory",
         "end_offset",
         "first_unstable_offset",
+        "rebuild",
         "verifications",
     )
 
@@ -148,6 +79,9 @@ class Producers:
         self.verifications: Verifications | None = None
         self.first_unstable_offset: int | None = None
         """The first offset of the oldest transaction that is open, or whose marker is not below the high watermark."""
+        self._read_to: int | None = None
+        self.rebuild: Generator[None, None, None] | None = None
+        """The steps that are left of a rebuild of the states, after a truncation of the log."""
 
     def __len__(self) -> int:
         return len(self._states)
@@ -173,7 +107,14 @@ class Producers:
         if self._unreplicated:
             waiting = self._unreplicated[0][0]
             first = waiting if first is None else min(first, waiting)
+        if self._read_to is not None:
+            first = self._read_to if first is None else min(first, self._read_to)
         self.first_unstable_offset = first
+
+    def begin_unstable(self, offset: int | None) -> None:
+        """Makes all records from ``offset`` on unstable, because their states are not known yet. None ends that."""
+        self._read_to = offset
+        self._note_first_unstable()
 
     def await_replicas(self, first_offset: int, last_offset: int) -> None:
         """Keeps an ended transaction unstable until its marker, at ``last_offset``, is below the high watermark."""
@@ -237,7 +178,7 @@ class Producers:
                 )
             return
         last = state.last_sequence
-        if first != last + 1 and not (first == 0 and last == _MAX_INT):
+        if first != last + 1 and not (first == 0 and last == MAX_SEQUENCE):
             raise KafkaError(
                 ErrorCode.out_of_order_sequence_number,
                 f"sequence {first} of producer {header.producer_id} does not follow {last}",
@@ -321,6 +262,13 @@ class Producers:
 
         Also removes expired verifications. Returns the number of removed producers.
         """
+        gone = yield from self.expire_states(now_ms, expiration_ms)
+        if self.verifications is not None:
+            yield from self.verifications.expire(now_ms, expiration_ms)
+        return gone
+
+    def expire_states(self, now_ms: int, expiration_ms: int) -> Generator[None, None, int]:
+        """Does the same as ``expire``, without the verifications."""
         gone = 0
         pace = Pace()
         for state in tuple(self._states.values()):
@@ -330,12 +278,10 @@ class Producers:
                 gone += 1
             if pace.spend():
                 yield
-        if self.verifications is not None:
-            yield from self.verifications.expire(now_ms, expiration_ms)
         return gone
 
     def clear(self, end_offset: int) -> None:
-        self._states.clear()
+        self._states = {}
         self.end_snapshot()
         self._open_transactions = self._unreplicated = None
         self.first_unstable_offset = None
@@ -406,8 +352,8 @@ class Producers:
 
     def load(
         self, first_offset: int, log_end_offset: int, now_ms: int, expiration_ms: int, *, newest: int | None = None
-    ) -> None:
-        """Loads the newest readable snapshot up to the log's end, or up to offset ``newest``.
+    ) -> Generator[None, None, None]:
+        """Loads the newest readable snapshot up to the log's end, or up to offset ``newest``, in steps.
 
         It removes snapshots after the log's end and corrupt snapshots.
 
@@ -415,6 +361,7 @@ class Producers:
         on disk. Unlike in Kafka, a snapshot below the log start is used: its state is still valid.
         """
         self.clear(first_offset)
+        self.begin_unstable(first_offset)
         self.digests = NO_DIGEST
         self._last_snapshot = -1
         for offset in reversed(self.snapshots()):
@@ -426,7 +373,7 @@ class Producers:
                 continue
             try:
                 data = self._files.read(path)
-                states = decode_snapshot(data)
+                states = yield from decode_snapshot_in_steps(data)
             except SnapshotCorrupt:
                 self._files.remove(path)
                 continue
@@ -435,11 +382,10 @@ class Producers:
             opened = sorted((state for state in states if state.transaction_start >= 0), key=_transaction_start)
             if opened:
                 self._open_transactions = OrderedDict((state.producer_id, state.transaction_start) for state in opened)
-                self._note_first_unstable()
             self.end_offset = self._last_snapshot = offset
+            self.begin_unstable(offset)
             break
-        for _ in self.expire(now_ms, expiration_ms):
-            pass
+        yield from self.expire_states(now_ms, expiration_ms)
 
     def remove_snapshot(self, offset: int) -> None:
         self._files.remove(snapshot_path(self.directory, offset))
@@ -465,118 +411,3 @@ class Producers:
 
 def _transaction_start(state: ProducerState) -> int:
     return state.transaction_start
-
-
-def snapshot_offsets(names: Iterable[str]) -> list[int]:
-    """Returns the offsets in the names of snapshot files, in order."""
-    stems = (name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
-    return sorted(int(stem) for stem in stems if stem.isdigit())
-
-
-class SnapshotSteps:
-    """The snapshot of a log's producers at ``offset``, which is encoded in steps while later batches are applied.
-
-    ``keep`` encodes a state that is going to change. So each state is in the snapshot as it was at ``offset``, and
-    nothing has to be copied when the snapshot begins.
-    """
-
-    __slots__ = ("_digests", "_entries", "_older", "_states", "id", "offset", "parts")
-
-    def __init__(self, states: Iterable[ProducerState], offset: int, digests: LogDigest = NO_DIGEST) -> None:
-        self._digests = encode_digests(digests)
-        self.offset = offset
-        self.id = object()
-        self.parts: list[bytes] = []
-        """The content of the file, after ``encode``."""
-        self._states = tuple(states)
-        self._entries = bytearray()
-        self._older = bytearray()
-
-    def keep(self, state: ProducerState) -> None:
-        """Encodes a state, unless the snapshot has it or its producer is newer than the snapshot."""
-        if state.snapshot_id is not self.id:
-            state.snapshot_id = self.id
-            _encode(state, self._entries, self._older)
-
-    def encode(self) -> Generator[None, None, None]:
-        """Encodes all states in steps."""
-        count = len(self._states).to_bytes(4, "big")
-        checksum = crc32c(count)
-        parts: list[bytes] = []
-        older: list[bytes] = []
-        for first in range(0, len(self._states), STATES_AT_ONCE):
-            for state in self._states[first : first + STATES_AT_ONCE]:
-                self.keep(state)
-            checksum = crc32c(self._entries, checksum)
-            parts.append(bytes(self._entries))
-            older.append(bytes(self._older))
-            self._entries.clear()
-            self._older.clear()
-            yield
-        if any(older):
-            parts.append(_OLDER_MAGIC)
-            checksum = crc32c(_OLDER_MAGIC, checksum)
-            for part in older:
-                checksum = crc32c(part, checksum)
-                parts.append(part)
-                yield
-        checksum = crc32c(self._digests, checksum)
-        parts.append(self._digests)
-        self.parts = [_VERSION.to_bytes(2, "big") + checksum.to_bytes(4, "big") + count, *parts]
-
-
-def _encode(state: ProducerState, entries: bytearray, older: bytearray) -> None:
-    last = state.batches[-1] if state.batches else None
-    entries += _ENTRY.pack(
-        state.producer_id,
-        state.epoch,
-        last.last_sequence if last else NO_SEQUENCE,
-        last.last_offset if last else -1,
-        last.offset_delta if last else 0,
-        state.last_timestamp,
-        state.coordinator_epoch,
-        state.transaction_start,
-    )
-    for batch in state.batches[:-1]:
-        older += _OLDER.pack(state.producer_id, *batch)
-
-
-def encode_snapshot(states: Iterable[ProducerState], digests: LogDigest = NO_DIGEST) -> bytes:
-    """Encodes a snapshot at once."""
-    found = tuple(states)
-    entries, older = bytearray(), bytearray()
-    for state in found:
-        _encode(state, entries, older)
-    checked = len(found).to_bytes(4, "big") + entries + (_OLDER_MAGIC + older if older else b"")
-    checked += encode_digests(digests)
-    return _VERSION.to_bytes(2, "big") + crc32c(checked).to_bytes(4, "big") + checked
-
-
-def decode_snapshot(data: bytes) -> list[ProducerState]:
-    """Returns the states of a snapshot. Raises SnapshotCorrupt."""
-    if len(data) < _HEAD.size:
-        raise SnapshotCorrupt(f"the file has only {len(data)} bytes")
-    version, crc, count = _HEAD.unpack_from(data)
-    if version != _VERSION:
-        raise SnapshotCorrupt(f"unknown version {version}")
-    if crc != crc32c(memoryview(data)[6:]):
-        raise SnapshotCorrupt("wrong CRC")
-    end = _HEAD.size + count * _ENTRY.size
-    if count < 0 or end > len(data):
-        raise SnapshotCorrupt(f"{count} entries do not fit into {len(data)} bytes")
-    states: dict[int, ProducerState] = {}
-    for pos in range(_HEAD.size, end, _ENTRY.size):
-        producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, start = _ENTRY.unpack_from(data, pos)
-        state = states[producer_id] = ProducerState(producer_id)
-        state.epoch = epoch
-        state.coordinator_epoch = coordinator_epoch
-        state.last_timestamp = timestamp
-        state.transaction_start = start
-        if offset >= 0:
-            state.batches.append(BatchMetadata(sequence, offset, delta, timestamp))
-    older = data[end : len(data) - len(encode_digests(decode_digests(data)))]
-    if older.startswith(_OLDER_MAGIC) and (len(older) - len(_OLDER_MAGIC)) % _OLDER.size == 0:
-        for producer_id, *batch in _OLDER.iter_unpack(older[len(_OLDER_MAGIC) :]):
-            if producer_id in states and states[producer_id].batches:
-                states[producer_id].batches.insert(-1, BatchMetadata(*batch))
-    return list(states.values())

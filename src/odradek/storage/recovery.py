@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
-from odradek.batches.control import ABORT, COMMIT, read_control
 from odradek.batches.header import HEADER_BYTES, TRANSACTIONAL_BIT, BatchHeader, Buffer, read_header
+from odradek.batches.steps import finish
 from odradek.core.errors import CorruptRecord, StorageError
 from odradek.storage.aborted_index import AbortedEntry, AbortedIndex
 from odradek.storage.checkpoints import LOG_START, PARTITION_METADATA
@@ -41,8 +40,10 @@ from odradek.storage.evidence import (
 from odradek.storage.files import Files
 from odradek.storage.index import IndexCorrupt
 from odradek.storage.index_digests import SegmentDigest, decode_digests
-from odradek.storage.producers import SUFFIX as SNAPSHOT_SUFFIX
-from odradek.storage.producers import Producers, snapshot_offsets, snapshot_path
+from odradek.storage.producer_rebuild import rebuild
+from odradek.storage.producer_states import SUFFIX as SNAPSHOT_SUFFIX
+from odradek.storage.producer_states import snapshot_offsets, snapshot_path
+from odradek.storage.producers import Producers
 from odradek.storage.salvage import BadBytes, GoodBatch, Surroundings, keep_lost, known_gaps, lost_path
 from odradek.storage.segment import (
     DELETED_SUFFIX,
@@ -75,76 +76,6 @@ class LoadedLog:
     """Whether the recovery removed bytes or segments at the log's end."""
     began_epoch: bool
     """Whether the current leader epoch is new for the log."""
-
-    @staticmethod
-    def rebuild_producers(
-        producers: Producers,
-        segments: list[Segment],
-        config: LogConfig,
-        now_ms: int,
-        *,
-        unindexed: Collection[Segment] = (),
-    ) -> None:
-        """Loads the newest snapshot up to the log's end and applies the later batches.
-
-        ``unindexed`` are recovered segments, in order, whose index of aborted transactions is not written yet. Then an
-        older snapshot is loaded, because the index needs the producer states at the start of the first such segment.
-        """
-        end_offset = segments[-1].next_offset
-        expiration_ms = config.producer_id_expiration_ms
-        newest = next((segment.base_offset for segment in unindexed), None)
-        producers.load(segments[0].base_offset, end_offset, now_ms, expiration_ms, newest=newest)
-        start = producers.end_offset
-        for segment in segments:
-            if segment.next_offset <= start:
-                continue
-            is_unindexed = segment in unindexed
-            for position, header in segment.batches_from(segment.offset_index.lookup(start).position):
-                if header.last_offset < start or header.producer_id < 0:
-                    continue
-                data: Buffer = segment.read_batch(position, header) if header.is_control else b""
-                ended = note_batch(
-                    producers, header, data, 0, base_offset=header.base_offset, max_timestamp=header.max_timestamp
-                )
-                if is_unindexed and ended is not None and ended.is_aborted:
-                    segment.add_aborted(ended.entry)
-        producers.end_offset = end_offset
-        for _ in producers.expire(now_ms, expiration_ms):
-            pass
-
-
-class EndedTransaction(NamedTuple):
-    """A transaction that a marker of the log has ended."""
-
-    is_aborted: bool
-    entry: AbortedEntry
-    """The transaction's entry in the index of aborted transactions, if it is aborted."""
-
-
-def note_batch(
-    producers: Producers, header: BatchHeader, data: Buffer, pos: int, *, base_offset: int, max_timestamp: int
-) -> EndedTransaction | None:
-    """Applies an idempotent, transactional or control batch of the log to the producer states.
-
-    Returns the transaction that the batch ends; None if it ends none.
-    """
-    if not header.is_control:
-        producers.apply(header, base_offset, max_timestamp)
-        return None
-    if not header.record_count:  # a cleaning keeps an empty marker because of its epoch
-        known = producers.get(header.producer_id)
-        producers.apply_marker(header, -1 if known is None else known.coordinator_epoch)
-        return None
-    control = read_control(data, pos, header)
-    if control is None or control.kind not in {ABORT, COMMIT}:
-        return None
-    first_offset = producers.apply_marker(header, control.coordinator_epoch)
-    if first_offset is None:
-        return None
-    unstable = producers.first_open_offset
-    stable = base_offset + 1 if unstable is None else unstable
-    entry = AbortedEntry(header.producer_id, first_offset, base_offset, stable)
-    return EndedTransaction(control.kind == ABORT, entry)
 
 
 def begin(path: Path, config: LogConfig, now_ms: int, *, leader_epoch: int, files: Files) -> LoadedLog:
@@ -237,7 +168,7 @@ class LoadOfLog:
             files.remove(path / name)
         producers = Producers(path, files)
         producers.remove_stray_snapshots({segment.base_offset for segment in segments}, self.names)
-        LoadedLog.rebuild_producers(producers, segments, self.config, self.now_ms, unindexed=self.unindexed)
+        finish(rebuild(producers, segments, self.config, self.now_ms, unindexed=self.unindexed))
         if known.clean and not self.noted and self._has_other_sizes(producers.digests.segments):
             names, sizes = set(files.list(path)), producers.digests.segments
             again = LoadOfLog(path, self.config, self.report, names, now_ms=self.now_ms, files=files, noted=sizes)
@@ -412,7 +343,7 @@ class LoadOfLog:
             return
         old = [segment.drop_aborted() for segment in suspects]
         self.old_aborted += chain.from_iterable(old)
-        LoadedLog.rebuild_producers(producers, self.segments, self.config, self.now_ms, unindexed=suspects)
+        finish(rebuild(producers, self.segments, self.config, self.now_ms, unindexed=suspects))
         for segment, entries in zip(suspects, old, strict=True):
             starts = {(entry.producer_id, entry.last_offset): entry.first_offset for entry in entries}
             found = segment.aborted_index.all_entries() if segment.has_aborted else []

@@ -10,20 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.batches.steps import finish
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
 from odradek.storage import checkpoints
 from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.files import Crash, Files, MemoryFiles, OsFiles
 from odradek.storage.index import IndexCorrupt, OffsetIndex, TimeIndex
-from odradek.storage.producers import (
+from odradek.storage.producer_states import (
     BatchMetadata,
-    Producers,
     ProducerState,
     SnapshotCorrupt,
     decode_snapshot,
     encode_snapshot,
 )
+from odradek.storage.producers import Producers
 
 KAFKAS = Path(__file__).parents[2] / "data" / "kafka-log-0"
 
@@ -267,6 +268,6 @@ def test_damaged_snapshots_are_detected_and_skipped(files: Files, tmp_path: Path
     files.write(tmp_path / f"{20:020d}.snapshot", bad[damage])
     files.write(tmp_path / f"{99:020d}.snapshot", good)
     producers = Producers(tmp_path, files)
-    producers.load(0, 50, 1000, 10_000)
+    finish(producers.load(0, 50, 1000, 10_000))
     assert (producers.end_offset, [state.producer_id for state in producers]) == (10, [3])
     assert producers.snapshots() == [10]

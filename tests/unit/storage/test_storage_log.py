@@ -186,11 +186,11 @@ def test_a_lookup_ignores_records_below_the_log_start(path: Path) -> None:
 @pytest.mark.behaviour(49)
 def test_behaviour_49_of_equal_largest_timestamps_the_earliest_wins(path: Path) -> None:
     log = open_log(path, segment_bytes=300)
-    assert log.max_timestamp() is None
+    assert finish(log.search_max_timestamp()) is None
     for at_ms in (5, 9, 9, 3, 9):
         put(log, batch(1, at_ms=T0 + at_ms, size=100))
     assert len(log.segments) > 2
-    assert log.max_timestamp() == (1, T0 + 9, 0)
+    assert finish(log.search_max_timestamp()) == (1, T0 + 9, 0)
 
 
 @pytest.mark.behaviour(49, part=True)
@@ -198,7 +198,7 @@ def test_behaviour_49_without_any_timestamp_the_first_record_has_the_largest(pat
     log = open_log(path)
     for _ in range(2):
         put(log, batch(1, at_ms=-1))
-    assert log.max_timestamp() == (0, -1, 0)
+    assert finish(log.search_max_timestamp()) == (0, -1, 0)
 
 
 def test_a_lookup_by_time_finds_records_above_the_last_stable_offset(path: Path) -> None:
@@ -601,14 +601,6 @@ def test_a_deferred_sync_of_a_deleted_segment_is_harmless(path: Path) -> None:
     assert not list(path.glob("00000000000000000000.*"))
 
 
-def test_delete_removes_all_files(path: Path) -> None:
-    log = open_log(path)
-    put(log, batch(5))
-    log.delete()
-    assert not path.exists()
-    assert code_of(log.read, 0, 1) is ErrorCode.kafka_storage_error
-
-
 def test_defaults_are_kafkas() -> None:
     config = LogConfig()
     assert (config.segment_bytes, config.index_interval_bytes, config.segment_index_bytes) == (1 << 30, 4096, 10 << 20)
@@ -687,7 +679,7 @@ def test_a_wrong_max_timestamp_is_corrected(path: Path, codec: str, count: int, 
     put(log, bytes(lying))
     stored = log.read(0, 1 << 20).bytes()
     assert stored[16:] == sound[16:], "the bytes of a correct producer, with the right checksum"
-    found = log.max_timestamp()
+    found = finish(log.search_max_timestamp())
     assert found is not None
     assert (found.timestamp, found.offset) == (T0 + count - 1, count - 1)
 

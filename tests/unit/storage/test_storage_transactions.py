@@ -17,7 +17,7 @@ from odradek.storage.aborted_index import AbortedEntry
 from odradek.storage.config import LogConfig
 from odradek.storage.files import MemoryFiles
 from odradek.storage.log import Log
-from odradek.storage.producers import decode_snapshot, encode_snapshot
+from odradek.storage.producer_states import decode_snapshot, encode_snapshot
 
 DATA = Path(__file__).parents[2] / "data"
 KAFKAS = DATA / "kafka-transactions-0"

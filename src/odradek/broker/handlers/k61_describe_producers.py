@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.handlers.long_replies import Known, each_once, elements, reply
 from odradek.catalog.shard import check_topic_name
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.storage.producers import ProducerState
+from odradek.storage.producer_states import ProducerState
 
 if TYPE_CHECKING:
     from kio.schema.describe_producers.v0.request import DescribeProducersRequest

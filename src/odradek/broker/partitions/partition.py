@@ -222,6 +222,7 @@ class Partition:
         if stops:
             self.end_waits(ErrorCode.not_leader_or_follower)
         if role is PartitionRole.LEADER:  # the epochs of a follower's log come with the records of its leader
+            self.log.end_rebuild()
             self.log.assign_epoch(leader_epoch)
 
     def wake_fetches(self) -> None:
