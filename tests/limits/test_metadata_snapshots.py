@@ -51,7 +51,8 @@ from odradek.core.credential import Credential
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import StorageError
-from odradek.storage.files import Crash, Files, MemoryFiles, OsFiles
+from odradek.storage.files import Files, OsFiles
+from odradek.storage.memory_files import Crash, MemoryFiles
 
 T0 = 1_700_000_000_000
 HOME = Path("/data")

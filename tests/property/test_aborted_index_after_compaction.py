@@ -20,8 +20,8 @@ from odradek.storage.clean_jobs import measure
 from odradek.storage.clean_rows import RowEngine
 from odradek.storage.config import MAX_LONG, LogConfig
 from odradek.storage.evidence import Witnesses
-from odradek.storage.files import MemoryFiles
 from odradek.storage.log import Log
+from odradek.storage.memory_files import MemoryFiles
 
 PATH = Path("/logs/money-0")
 T0 = 1_700_000_000_000

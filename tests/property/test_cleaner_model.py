@@ -25,8 +25,9 @@ from odradek.storage.clean_columns import ColumnEngine
 from odradek.storage.clean_jobs import measure
 from odradek.storage.clean_rows import RowEngine
 from odradek.storage.config import MAX_LONG, LogConfig
-from odradek.storage.files import Buffer, Crash, MemoryFiles
+from odradek.storage.files import Buffer
 from odradek.storage.log import Log
+from odradek.storage.memory_files import Crash, MemoryFiles
 
 PATH = Path("/logs/model-0")
 T0 = 1_700_000_000_000

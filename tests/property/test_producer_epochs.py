@@ -22,8 +22,8 @@ from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.core.transaction_records import TransactionState
 from odradek.storage.config import MAX_LONG, LogConfig
 from odradek.storage.evidence import Witnesses
-from odradek.storage.files import MemoryFiles
 from odradek.storage.log import Log
+from odradek.storage.memory_files import MemoryFiles
 from odradek.transactions.config import TransactionConfig
 from odradek.transactions.messages import (
     AddPartitions,

@@ -20,8 +20,8 @@ from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.append_info import AppendInfo
 from odradek.storage.config import LogConfig
 from odradek.storage.evidence import Witnesses
-from odradek.storage.files import MemoryFiles
 from odradek.storage.log import Log
+from odradek.storage.memory_files import MemoryFiles
 
 PATH = Path("/logs/t-0")
 T0 = 1_700_000_000_000

@@ -560,8 +560,11 @@ class Log(LogTransactions):
             active.sync(indexes=closing)
         self.epochs.sync()
         if self._synced_base != active.base_offset:
+            if self._synced_base < 0 and not closing:  # the owner syncs its directory after it has closed all logs
+                self._files.sync_dir(self.path.parent)
+            is_made = active.size > 0  # the first record makes the file, maybe during the sync
             self._files.sync_dir(self.path)
-            self._synced_base = active.base_offset
+            self._synced_base = active.base_offset if is_made else max(self._synced_base, 0)
         self.recovery_point = max(self.recovery_point, end_offset)
 
     def close(self) -> None:

@@ -30,7 +30,8 @@ from odradek.storage.clean_rows import RowEngine
 from odradek.storage.clean_rules import ProducerStateEntry
 from odradek.storage.cleaner import CleanedSegment, Engine, MapFull, TooLargeForSteps, clean
 from odradek.storage.config import DAY_MS
-from odradek.storage.files import Crash, OsFiles
+from odradek.storage.files import OsFiles
+from odradek.storage.memory_files import Crash
 
 ENGINES = [RowEngine, ColumnEngine]
 

@@ -15,8 +15,9 @@ from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
 from odradek.storage import checkpoints
 from odradek.storage.epochs import LeaderEpochs
-from odradek.storage.files import Crash, Files, MemoryFiles, OsFiles
+from odradek.storage.files import Files, OsFiles
 from odradek.storage.index import IndexCorrupt, OffsetIndex, TimeIndex
+from odradek.storage.memory_files import Crash, MemoryFiles
 from odradek.storage.producer_states import (
     BatchMetadata,
     ProducerState,

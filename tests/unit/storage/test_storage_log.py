@@ -20,7 +20,8 @@ from odradek.batches.steps import finish
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, StorageError
 from odradek.storage.config import MAX_LONG, LogConfig
-from odradek.storage.files import MemoryFiles, OsFile, OsFiles
+from odradek.storage.files import OsFile, OsFiles
+from odradek.storage.memory_files import MemoryFiles
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ from support.logs import T0, batch, code_of, find_timestamp, open_log, put, rows
 
 from odradek.core.errors import ErrorCode
 from odradek.storage.config import LogConfig
-from odradek.storage.files import Crash, MemoryFiles, OsFiles
+from odradek.storage.files import OsFiles
 from odradek.storage.log import Log
+from odradek.storage.memory_files import Crash, MemoryFiles
 from odradek.storage.segment import Segment
 
 

@@ -15,8 +15,8 @@ from odradek.core.errors import ErrorCode
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.aborted_index import AbortedEntry
 from odradek.storage.config import LogConfig
-from odradek.storage.files import MemoryFiles
 from odradek.storage.log import Log
+from odradek.storage.memory_files import MemoryFiles
 from odradek.storage.producer_states import decode_snapshot, encode_snapshot
 
 DATA = Path(__file__).parents[2] / "data"

@@ -112,7 +112,7 @@ class LogDirectory:
     def acquire_lock(self, address: tuple[str, int] | None = None) -> None:
         """Creates the directory if it is missing, and locks it. Raises StorageError."""
         try:
-            self._files.make_dirs(self.path, private=True)
+            self._make()
             self._lock = self._files.lock(self.path / checkpoints.LOCK)
         except BlockingIOError:
             raise StorageError(f"{self.path} is held by another broker{self._owner()}") from None
@@ -123,6 +123,13 @@ class LogDirectory:
         with suppress(OSError):
             at = f" {address[0]}:{address[1]}" if address is not None else ""
             (self.path / checkpoints.LOCK).write_text(f"{os.getpid()}{at}\n")
+
+    def _make(self) -> None:
+        """Makes the directory and its parents, and syncs their names: otherwise a power cut could remove all of it."""
+        missing = [path for path in (self.path, *self.path.parents) if not self._files.exists(path)]
+        self._files.make_dirs(self.path, private=True)
+        for path in missing:
+            self._files.sync_dir(path.parent)
 
     def release(self) -> None:
         """Releases the lock."""

@@ -14,7 +14,7 @@ from odradek.broker.metadata.log import DIRECTORY
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.catalog.shard import GROUP, AlterConfigs, CreatePartitions, CreateTopic, DeleteTopic
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.storage.files import Crash, MemoryFiles
+from odradek.storage.memory_files import Crash, MemoryFiles
 
 LOG = Path("/data") / DIRECTORY / "00000000000000000000.log"
 
