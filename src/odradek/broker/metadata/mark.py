@@ -3,8 +3,8 @@
 The mark is the file ``metadata-recovery-point`` in the data directory. After the sync of a change and before the reply,
 the broker writes the new end over the old one. This write has no sync: it survives kill -9, and after a power failure
 an older mark may remain. A new file is synced, because a power failure must not leave a part of it: beside a damaged
-mark, a start takes the cut end of a log for damage. So a record below the mark is never a record whose write a crash has interrupted: if it is
-gone, it was lost later. A start cuts the metadata log only behind the mark.
+mark, a start takes the cut end of a log for damage. So a record below the mark is never a record whose write a crash
+has interrupted: if it is gone, it was lost later. A start cuts the metadata log only behind the mark.
 
 The identity in the mark shows whether ``meta.properties`` belongs to this directory, and restores it if it is lost.
 """
