@@ -294,8 +294,7 @@ class Log(LogTransactions):
     def roll(self, now_ms: int) -> None:
         """Closes the active segment and starts a new one at the log's end, unless the active segment is empty."""
         self._check_online()
-        active = self._segments[-1]
-        if active.size == 0 and active.base_offset == self._end_offset:
+        if (active := self._segments[-1]).size == 0 and active.base_offset == self._end_offset:
             return
         try:
             if self.failed_bytes:
@@ -551,9 +550,8 @@ class Log(LogTransactions):
     def _flush_to(self, end_offset: int, *, closing: bool = False) -> None:
         if self.recovery_point >= end_offset and not (closing and self._was_written):
             return
-        segments = list(self._segments)
-        active = segments[-1]
-        for segment in segments[:-1]:
+        *closed, active = self._segments
+        for segment in closed:
             if segment.base_offset < end_offset and segment.next_offset > self.recovery_point:
                 segment.sync()
         if closing or active.base_offset < end_offset:
@@ -562,9 +560,9 @@ class Log(LogTransactions):
         if self._synced_base != active.base_offset:
             if self._synced_base < 0 and not closing:  # the owner syncs its directory after it has closed all logs
                 self._files.sync_dir(self.path.parent)
-            is_made = active.size > 0  # the first record makes the file, maybe during the sync
+            named = active.base_offset if active.size else 0  # the first record makes the file, maybe during the sync
             self._files.sync_dir(self.path)
-            self._synced_base = active.base_offset if is_made else max(self._synced_base, 0)
+            self._synced_base = named
         self.recovery_point = max(self.recovery_point, end_offset)
 
     def close(self) -> None:

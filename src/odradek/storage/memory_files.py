@@ -275,7 +275,7 @@ class MemoryFiles:
     # names
 
     def _node(self, path: Path) -> MemoryDirectory:
-        """Returns a directory. One that nobody has made is on the disk."""
+        """Returns a directory. One that was never made is on the disk."""
         node = self._nodes.get(path)
         if node is None:
             node = self._nodes[path] = MemoryDirectory()
