@@ -9,8 +9,9 @@ import pytest
 from support.logs import T0, batch, open_log, put, sequenced
 
 from odradek.core.transaction_marker import EndTransactionMarker
-from odradek.storage.files import MemoryFiles, OsFile
+from odradek.storage.files import OsFile
 from odradek.storage.log import Log
+from odradek.storage.memory_files import MemoryFiles
 from odradek.storage.producer_states import encode_snapshot
 
 BATCHES = 1_200
