@@ -1,0 +1,240 @@
+"""The rules that judge one partition of a group, for one window of commits at a time.
+
+The rules, their order and their options are those of Burrow's evaluator
+(github.com/linkedin/Burrow, ``core/internal/evaluator/caching.go``). Two things differ. A lag that is unknown proves
+nothing: STALL needs a commit with a known lag, and WARN needs two. And the log end offset that counts for a commit is
+the newest one that was known at the commit's time; Burrow compares old commits with the present end after a restart.
+
+``odradek.history.verdicts`` has the same rules for many windows at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class Status(IntEnum):
+    """Burrow's numbers for a state, from good to bad. A group is NOTFOUND, OK, WARN or ERR; a partition is never ERR.
+
+    A partition is NOTFOUND while its log end offset is unknown.
+    """
+
+    NOTFOUND = 0
+    OK = 1
+    WARN = 2
+    ERR = 3
+    STOP = 4
+    STALL = 5
+    REWIND = 6
+
+
+class Rule(IntEnum):
+    """The rule that decided. Each value belongs to one status."""
+
+    UNKNOWN_END = 0
+    INCOMPLETE = 1
+    NO_LAG = 2
+    STOPPED = 3
+    REWOUND = 4
+    CAUGHT_UP = 5
+    UNKNOWN_LAGS = 6
+    SAME_OFFSET = 7
+    LAG_FELL = 8
+    LAG_NEVER_FELL = 9
+
+
+RULE_TEXTS = {
+    Rule.UNKNOWN_END: "the log end offset is unknown",
+    Rule.INCOMPLETE: "too few commits to judge",
+    Rule.NO_LAG: "the lag is not above the allowed lag",
+    Rule.STOPPED: "no commit for longer than the commits of the window took",
+    Rule.REWOUND: "an offset fell and has not come back",
+    Rule.CAUGHT_UP: "the lag was not above the allowed lag at a commit of the window",
+    Rule.UNKNOWN_LAGS: "too few commits with a known lag to judge",
+    Rule.SAME_OFFSET: "all commits of the window have the same offset",
+    Rule.LAG_FELL: "the lag fell between two commits of the window",
+    Rule.LAG_NEVER_FELL: "the offsets advance, but the lag never falls",
+}
+STATUS_OF = {
+    Rule.UNKNOWN_END: Status.NOTFOUND,
+    Rule.INCOMPLETE: Status.OK,
+    Rule.NO_LAG: Status.OK,
+    Rule.STOPPED: Status.STOP,
+    Rule.REWOUND: Status.REWIND,
+    Rule.CAUGHT_UP: Status.OK,
+    Rule.UNKNOWN_LAGS: Status.OK,
+    Rule.SAME_OFFSET: Status.STALL,
+    Rule.LAG_FELL: Status.OK,
+    Rule.LAG_NEVER_FELL: Status.WARN,
+}
+MOST_INTERVALS = 250
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictRules:
+    """The options of the rules, with Burrow's names and defaults. Times are milliseconds.
+
+    ``intervals``: the number of commits in a window. ``min_distance_ms``: a commit that follows the previous one sooner
+    replaces it. ``minimum_complete``: a window with a smaller share of ``intervals`` commits is OK. ``allowed_lag``: a
+    lag up to this number of records is no lag. ``recent_ms``: a group that had no lag within this time has not stopped.
+    ``known_for_ms``: for this time a log end offset counts as known.
+    """
+
+    intervals: int = 10
+    min_distance_ms: int = 0
+    minimum_complete: float = 0.0
+    allowed_lag: int = 0
+    recent_ms: int = 120_000
+    known_for_ms: int = 60_000
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.intervals <= MOST_INTERVALS:
+            raise ValueError(f"intervals is between 1 and {MOST_INTERVALS}, not {self.intervals}")
+        if not 0 <= self.minimum_complete <= 1:
+            raise ValueError(f"minimum_complete is between 0 and 1, not {self.minimum_complete}")
+        for name in ("min_distance_ms", "allowed_lag", "recent_ms", "known_for_ms"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} cannot be negative")
+
+
+class WindowCommit(NamedTuple):
+    """One commit of a window. ``lag``: the lag at the commit's time; None if it is unknown."""
+
+    offset: int
+    time_ms: int
+    lag: int | None
+
+
+def lag_at_commit(offset: int, known_end: int | None) -> int | None:
+    """Returns the lag of a commit; 0 if the known log end offset is older than the records that were read."""
+    return None if known_end is None else max(0, known_end - offset)
+
+
+def window_of(commits: Iterable[WindowCommit], rules: VerdictRules) -> list[WindowCommit]:
+    """Returns the window of a partition's commits: the newest ``intervals`` of those that are far enough apart.
+
+    A commit that comes too soon takes the place of the previous one and keeps its time, as in Burrow: otherwise frequent
+    commits would never begin a new place. The times of a window never fall.
+    """
+    window: list[WindowCommit] = []
+    for commit in commits:
+        if window and commit.time_ms - window[-1].time_ms < rules.min_distance_ms:
+            window[-1] = commit._replace(time_ms=window[-1].time_ms)
+        else:
+            window = [*window, commit][-rules.intervals :]
+    return window
+
+
+def lag_now(offset: int, log_start: int, log_end: int) -> tuple[int, int]:
+    """Returns the lag, counted from the log start offset at least, and the number of records deleted before the read.
+
+    Both are never negative.
+    """
+    return max(0, log_end - max(offset, log_start)), max(0, log_start - offset)
+
+
+def judge(
+    window: Sequence[WindowCommit], lag: int | None, recent_end: int | None, now_ms: int, rules: VerdictRules
+) -> Rule:
+    """Returns the rule that decides about a window; ``STATUS_OF`` has its status.
+
+    ``lag``: the present lag (None: unknown). ``recent_end``: the oldest log end offset that was known within the last
+    ``recent_ms`` (None: unknown). A log end offset never falls, so it shows whether the lag was 0 at any time since.
+    """
+    if lag is None:
+        return Rule.UNKNOWN_END
+    if not window or len(window) / rules.intervals < rules.minimum_complete:
+        return Rule.INCOMPLETE
+    if lag <= rules.allowed_lag:
+        return Rule.NO_LAG
+    if has_stopped(window, now_ms) and not had_no_lag_recently(window, recent_end):
+        return Rule.STOPPED
+    at = rewind_in(window)
+    if at is not None and not has_recovered(window, at):
+        return Rule.REWOUND
+    known = [one.lag for one in window if one.lag is not None]
+    if any(one <= rules.allowed_lag for one in known):
+        return Rule.CAUGHT_UP
+    if is_stalled(window):
+        return Rule.SAME_OFFSET if known else Rule.UNKNOWN_LAGS
+    if len(known) < 2:
+        return Rule.UNKNOWN_LAGS
+    return Rule.LAG_NEVER_FELL if lag_never_fell(window) else Rule.LAG_FELL
+
+
+def has_stopped(window: Sequence[WindowCommit], now_ms: int) -> bool:
+    """Returns whether the time since the last commit is longer than the time between the first and the last one."""
+    return now_ms - window[-1].time_ms > window[-1].time_ms - window[0].time_ms
+
+
+def had_no_lag_recently(window: Sequence[WindowCommit], recent_end: int | None) -> bool:
+    return recent_end is not None and recent_end <= window[-1].offset
+
+
+def rewind_in(window: Sequence[WindowCommit]) -> int | None:
+    """Returns the index of the first commit with a lower offset than the commit before it."""
+    for at in range(1, len(window)):
+        if window[at].offset < window[at - 1].offset:
+            return at
+    return None
+
+
+def has_recovered(window: Sequence[WindowCommit], rewind: int) -> bool:
+    """Returns whether a commit from the rewind on is at or above the offset before the rewind."""
+    return any(one.offset >= window[rewind - 1].offset for one in window[rewind:])
+
+
+def is_stalled(window: Sequence[WindowCommit]) -> bool:
+    return all(one.offset == window[0].offset for one in window)
+
+
+def lag_never_fell(window: Sequence[WindowCommit]) -> bool:
+    """Returns whether no known lag is smaller than the known lag before it."""
+    known = [one.lag for one in window if one.lag is not None]
+    return all(later >= earlier for earlier, later in zip(known, known[1:], strict=False))
+
+
+def read_rate(window: Sequence[WindowCommit], now_ms: int) -> float | None:
+    """Returns the records that were read per second over the window; None if that is unknown.
+
+    Moves back do not count. If the group has stopped, the rate is the average up to now.
+    """
+    if len(window) < 2:
+        return None
+    until = now_ms if has_stopped(window, now_ms) else window[-1].time_ms
+    took_ms = until - window[0].time_ms
+    advanced = sum(max(0, later.offset - one.offset) for one, later in zip(window, window[1:], strict=False))
+    return advanced * 1000.0 / took_ms if took_ms > 0 else None
+
+
+def clear_ms(lag: int | None, read: float | None, arriving: float | None) -> int | None:
+    """Returns the milliseconds until the lag is 0 at these rates; None if that is unknown or the lag does not fall."""
+    if lag is None or lag == 0:
+        return lag
+    if read is None or arriving is None or read <= arriving:
+        return None
+    return math.ceil(lag * 1000.0 / (read - arriving))
+
+
+def group_status(partitions: Iterable[Status]) -> Status:
+    """Returns the status of a group: that of its worst partition, where STOP, STALL and REWIND are ERR."""
+    worst = max(partitions, default=Status.NOTFOUND)
+    return Status.ERR if worst > Status.ERR else worst
+
+
+def group_clear_ms(partitions: Iterable[tuple[int | None, int | None]]) -> int | None:
+    """Returns the time until the slowest partition has no lag, of pairs of the lag and the time of each partition.
+
+    None if this time is unknown for a partition with a lag.
+    """
+    slowest = 0
+    for lag, took in partitions:
+        if lag is None or lag > 0:
+            if took is None:
+                return None
+            slowest = max(slowest, took)
+    return slowest

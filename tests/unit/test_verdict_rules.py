@@ -1,0 +1,192 @@
+"""The rules of verdicts: Burrow's cases, and the two forms of the rules on random windows."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from odradek.history import verdict_rules as one
+from odradek.history.commit_windows import CommitWindows, WindowRows
+from odradek.history.verdict_rules import STATUS_OF, Rule, Status, VerdictRules, WindowCommit
+from odradek.history.verdicts import LogBounds, Verdicts, judge_windows, worst_of_groups
+
+CASES = json.loads((Path(__file__).parents[1] / "data/verdicts/burrow_cases.json").read_text())["cases"]
+
+
+def row_of(window: list[WindowCommit], intervals: int) -> WindowRows:
+    filled = [*window, *([window[-1]] * (intervals - len(window)))]
+    lags = [-1 if commit.lag is None else commit.lag for commit in window] + [-1] * (intervals - len(window))
+    return WindowRows(
+        np.array([[commit.offset for commit in filled]]),
+        np.array([[commit.time_ms for commit in filled]]),
+        np.array([lags]),
+        np.array([len(window)]),
+    )
+
+
+def bounds_of(start: int, end: int, recent_end: int = -1, span_ms: int = -1) -> LogBounds:
+    return LogBounds(*(np.array([value]) for value in (start, end, recent_end, span_ms)))
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_burrows_case(number: int) -> None:
+    case: dict[str, Any] = CASES[number]
+    window = [WindowCommit(*commit) for commit in case["commits"]]
+    rules = VerdictRules(intervals=len(window), allowed_lag=case["allowed_lag"])
+    now_ms, recent = case["now_s"] * 1000, min(case["log_ends"])
+    known = [commit.lag for commit in window if commit.lag is not None]
+    assert all(lag > rules.allowed_lag for lag in known) == case["lag_always"]
+    assert one.rewind_in(window) == (None if case["rewind"] < 0 else case["rewind"])
+    assert one.has_stopped(window, now_ms) == case["stopped"]
+    assert one.is_stalled(window) == case["stalled"]
+    assert one.lag_never_fell(window) == case["never_fell"]
+    assert one.had_no_lag_recently(window, recent) == case["recently_none"]
+    assert STATUS_OF[one.judge(window, case["lag"], recent, now_ms, rules)].name == case["status"]
+    end = window[-1].offset + case["lag"]
+    found = judge_windows(row_of(window, rules.intervals), bounds_of(0, end, recent), now_ms, rules)
+    assert Status(int(found.statuses[0])).name == case["status"]
+
+
+def test_all_of_burrows_cases_are_there() -> None:
+    assert len(CASES) == 16
+
+
+class RandomHistory:
+    """Commits of one partition, and the bounds of its log, so that every rule decides often."""
+
+    def __init__(self, seed: int) -> None:
+        draw = random.Random(seed)
+        self.rules = VerdictRules(
+            intervals=draw.choice((1, 2, 5, 10)),
+            min_distance_ms=draw.choice((0, 0, 0, 40)),
+            minimum_complete=draw.choice((0.0, 0.0, 0.5, 1.0)),
+            allowed_lag=draw.choice((0, 0, 3)),
+        )
+        huge = draw.random() < 0.1
+        offset, time = draw.choice((0, 50, 1 << 40)), draw.choice((1_000, 1_700_000_000_000))
+        self.commits: list[WindowCommit] = []
+        self.deletions: set[int] = set()
+        steps = draw.choice(((0,), (0, 1), (1, 5), (5, -3), (1, 2, 9, -7), (0, 0, 4)))
+        lags = draw.choice(((None,), (4, 5, 6), (7,), (None, 5), (None, 0, 5), (9, 8)))
+        ascending = draw.random() < 0.4
+        for number in range(draw.randrange(0, 25)):
+            offset = max(0, offset + draw.choice(steps) * (1 << 32 if huge else 1))
+            time += draw.choice((0, 10, 50, -5)) * (1 << 28 if huge else 1)
+            lag = draw.choice(lags)
+            lag = lag if lag is None or not ascending else number + 4
+            self.commits.append(WindowCommit(offset, time, lag))
+            if draw.random() < 0.02:
+                self.deletions.add(number)
+        self.now_ms = time + draw.choice((0, 5, 100, 10_000))
+        last = self.commits[-1].offset if self.commits else 0
+        self.end = draw.choice((-1, last, last + 1, last + 3, last + 40, max(0, last - 2)))
+        self.start = draw.choice((0, 0, last, last + 2)) if self.end >= 0 else -1
+        self.end = max(self.start, self.end)
+        self.recent = draw.choice((-1, last, last + 1, max(0, last - 1))) if self.end >= 0 else -1
+        self.recent = min(self.recent, self.end)
+        self.span_ms = draw.choice((0, 1, 10_000)) if self.recent >= 0 else -1
+
+    @property
+    def kept(self) -> list[WindowCommit]:
+        return self.commits[max(self.deletions, default=-1) + 1 :]
+
+    def window_row(self) -> WindowRows:
+        windows = CommitWindows(self.rules, 1)
+        cut = len(self.commits) // 2
+        for part in (range(cut), range(cut, len(self.commits))):
+            rows = [self.commits[number] for number in part]
+            windows.store(
+                np.zeros(len(rows), np.int64),
+                np.array([row.offset for row in rows], np.int64),
+                np.array([row.time_ms for row in rows], np.int64),
+                np.array([-1 if row.lag is None else row.lag for row in rows], np.int64),
+                np.full(len(rows), -1),
+                np.array([number in self.deletions for number in part], bool),
+            )
+        return windows.rows(np.array([0]))
+
+
+def expected_verdict(history: RandomHistory) -> tuple[Any, ...]:
+    rules = history.rules
+    window = one.window_of(history.kept, rules)
+    known_end = history.end >= 0
+    lag = lost = None
+    if window and known_end:
+        lag, lost = one.lag_now(window[-1].offset, history.start, history.end)
+    recent = None if history.recent < 0 else history.recent
+    read = one.read_rate(window, history.now_ms)
+    arriving = None
+    if known_end and recent is not None and history.span_ms > 0:
+        arriving = (history.end - recent) * 1000.0 / history.span_ms
+    clear = one.clear_ms(lag, read, arriving)
+    return one.judge(window, lag, recent, history.now_ms, rules), len(window), lag, lost or 0, read, arriving, clear
+
+
+def columns_verdict(found: Verdicts) -> tuple[Any, ...]:
+    def plain(value: Any) -> Any:
+        return None if value == -1 or np.isnan(value) else value.item()
+
+    columns = (found.lags, found.lost, found.read_rates, found.arrival_rates, found.clear_ms)
+    return (Rule(int(found.rules[0])), int(found.counts[0]), *(plain(column[0]) for column in columns))
+
+
+def test_both_forms_agree_on_random_windows() -> None:
+    """10,000 windows. Their rules cover all values of ``Rule``."""
+    seen = set()
+    for seed in range(10_000):
+        history = RandomHistory(seed)
+        expected = expected_verdict(history)
+        bounds = bounds_of(history.start, history.end, history.recent, history.span_ms)
+        row = history.window_row()
+        assert columns_verdict(judge_windows(row, bounds, history.now_ms, history.rules)) == expected, seed
+        window = one.window_of(history.kept, history.rules)
+        assert list(zip(row.offsets[0][: len(window)].tolist(), row.times[0].tolist(), strict=False)) == [
+            (commit.offset, commit.time_ms) for commit in window
+        ], seed
+        seen.add(expected[0])
+    assert seen == set(Rule)
+
+
+def test_commits_after_a_restart_prove_no_growing_lag() -> None:
+    """Burrow compares old commits with the present log end, or calls a window without lags WARN."""
+    window = [WindowCommit(offset, offset, None) for offset in range(10, 100, 10)]
+    rules = VerdictRules(intervals=9)
+    assert one.judge(window, 500, None, 95, rules) is Rule.UNKNOWN_LAGS
+    stalled = [commit._replace(offset=10) for commit in window]
+    assert one.judge(stalled, 500, None, 95, rules) is Rule.UNKNOWN_LAGS
+    assert one.judge([*stalled[1:], WindowCommit(10, 91, 7)], 500, None, 95, rules) is Rule.SAME_OFFSET
+
+
+def test_records_deleted_before_the_read_are_lost_and_no_lag() -> None:
+    assert one.lag_now(10, 40, 100) == (60, 30)
+    assert one.lag_now(120, 0, 100) == (0, 0)
+
+
+def test_a_group_is_as_bad_as_its_worst_partition() -> None:
+    assert one.group_status([Status.OK, Status.WARN]) is Status.WARN
+    assert one.group_status([Status.OK, Status.STALL, Status.NOTFOUND]) is Status.ERR
+    assert one.group_status([]) is Status.NOTFOUND
+    statuses = np.array([Status.OK, Status.WARN, Status.OK, Status.REWIND, Status.NOTFOUND], np.uint8)
+    worst = worst_of_groups(statuses, np.array([0, 0, 1, 1, 2]), 3)
+    assert worst.tolist() == [Status.WARN, Status.ERR, Status.NOTFOUND]
+
+
+def test_the_time_to_clear_is_that_of_the_slowest_partition() -> None:
+    assert one.group_clear_ms([(0, 0), (10, 500), (20, 300)]) == 500
+    assert one.group_clear_ms([(10, 500), (20, None)]) is None
+    assert one.group_clear_ms([(10, 500), (None, None)]) is None
+    assert one.clear_ms(100, 10.0, 10.0) is None
+    assert one.clear_ms(100, 15.0, 10.0) == 20_000
+
+
+@pytest.mark.parametrize(
+    "option", [{"intervals": 0}, {"intervals": 251}, {"minimum_complete": 1.5}, {"allowed_lag": -1}]
+)
+def test_options_out_of_range_are_refused(option: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(option))):
+        VerdictRules(**option)
