@@ -35,7 +35,7 @@ from odradek.wire.api_keys import PRODUCE
 EVIL = "<script>alert(1)</script>"
 TABLES = {
     "commits", "generations", "members", "assignments", "tombstones", "unknown", "others", "findings", "lag", "expiry",
-    "coverage",
+    "coverage", "verdicts",
 }  # fmt: skip
 
 

@@ -61,6 +61,22 @@ def test_the_findings_are_those_of_the_scenario(played: Played) -> None:
     assert sorted(found, key=str) == sorted([*TRUTH, ExpectedFinding("expiring", "expiring", 900, None)], key=str)
 
 
+def test_the_verdicts_are_those_of_the_scenario(played: Played) -> None:
+    """The analysis looks up the log end offsets at the times of the commits. Without them it would find no stall."""
+    rows = {row["group"]: row for row in played.analysis.verdicts.to_pylist()}
+    judged = {group.removeprefix("h-"): (row["status"], row["rule"]) for group, row in rows.items()}
+    expected = {
+        "at-rest": ("OK", "NO_LAG"),
+        "recreated": ("OK", "NO_LAG"),
+        "stall": ("STALL", "SAME_OFFSET"),
+        "expiring": ("STOP", "STOPPED"),
+        "healthy": ("STOP", "STOPPED"),
+    }
+    assert {group: judged[group] for group in expected} == expected
+    assert rows["h-stall"]["group_status"] == "ERR"
+    assert (rows["h-stall"]["lag"], rows["h-stall"]["clear_ms"]) == (4_700, None)
+
+
 def test_each_finding_has_the_records_that_prove_it(played: Played) -> None:
     history = read_offset_history(played.bootstrap).to_pylist()
     records = {(row["record_partition"], row["record_offset"]): row for row in history}

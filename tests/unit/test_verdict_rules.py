@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from odradek.history import verdict_rules as one
-from odradek.history.commit_windows import CommitWindows, WindowRows
-from odradek.history.verdict_rules import STATUS_OF, Rule, Status, VerdictRules, WindowCommit
-from odradek.history.verdicts import LogBounds, Verdicts, judge_windows, worst_of_groups
+from odradek.history.commit_windows import CommitColumns, CommitWindows, WindowRows
+from odradek.history.verdict_rules import STATUS_OF, VerdictRule, Status, VerdictRules, WindowCommit
+from odradek.history.verdicts import LogBoundColumns, Verdicts, judge_windows, worst_of_groups
 
 CASES = json.loads((Path(__file__).parents[1] / "data/verdicts/burrow_cases.json").read_text())["cases"]
 
@@ -29,8 +29,8 @@ def row_of(window: list[WindowCommit], intervals: int) -> WindowRows:
     )
 
 
-def bounds_of(start: int, end: int, recent_end: int = -1, span_ms: int = -1) -> LogBounds:
-    return LogBounds(*(np.array([value]) for value in (start, end, recent_end, span_ms)))
+def bounds_of(start: int, end: int, recent_end: int = -1, span_ms: int = -1) -> LogBoundColumns:
+    return LogBoundColumns(*(np.array([value]) for value in (start, end, recent_end, span_ms)))
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
@@ -95,20 +95,32 @@ class RandomHistory:
     def kept(self) -> list[WindowCommit]:
         return self.commits[max(self.deletions, default=-1) + 1 :]
 
-    def window_row(self) -> WindowRows:
-        windows = CommitWindows(self.rules, 1)
-        cut = len(self.commits) // 2
-        for part in (range(cut), range(cut, len(self.commits))):
-            rows = [self.commits[number] for number in part]
-            windows.store(
-                np.zeros(len(rows), np.int64),
-                np.array([row.offset for row in rows], np.int64),
-                np.array([row.time_ms for row in rows], np.int64),
-                np.array([-1 if row.lag is None else row.lag for row in rows], np.int64),
-                np.full(len(rows), -1),
-                np.array([number in self.deletions for number in part], bool),
-            )
-        return windows.rows(np.array([0]))
+
+def columns_of(histories: list[RandomHistory]) -> tuple[WindowRows, Verdicts]:
+    """Stores the commits of all histories in two batches, each key's commits among the others', and judges the keys."""
+    rules = histories[0].rules
+    windows = CommitWindows(rules, len(histories))
+    rows = [
+        (number, at, commit) for number, history in enumerate(histories) for at, commit in enumerate(history.commits)
+    ]
+    rows.sort(key=lambda row: row[1])
+    for part in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
+        numbers = [number for number, _, _ in part]
+        commits = [commit for _, _, commit in part]
+        columns = CommitColumns(
+            np.array([commit.offset for commit in commits], np.int64),
+            np.array([commit.time_ms for commit in commits], np.int64),
+            np.array([-1 if commit.lag is None else commit.lag for commit in commits], np.int64),
+            np.full(len(part), -1),
+            np.array([at in histories[number].deletions for number, at, _ in part], bool),
+        )
+        windows.store(np.array(numbers, np.int64), columns)
+    found = windows.rows(np.arange(len(histories)))
+    bounds = LogBoundColumns(
+        *(np.array([getattr(one, name) for one in histories]) for name in ("start", "end", "recent", "span_ms"))
+    )
+    now_ms: Any = np.array([one.now_ms for one in histories])
+    return found, judge_windows(found, bounds, now_ms, rules)
 
 
 def expected_verdict(history: RandomHistory) -> tuple[Any, ...]:
@@ -123,43 +135,47 @@ def expected_verdict(history: RandomHistory) -> tuple[Any, ...]:
     arriving = None
     if known_end and recent is not None and history.span_ms > 0:
         arriving = (history.end - recent) * 1000.0 / history.span_ms
-    clear = one.clear_ms(lag, read, arriving)
-    return one.judge(window, lag, recent, history.now_ms, rules), len(window), lag, lost or 0, read, arriving, clear
+    rule = one.judge(window, lag, recent, history.now_ms, rules)
+    clear = one.clear_ms(rule, lag, read, arriving)
+    return rule, len(window), lag, lost or 0, read, arriving, clear
 
 
-def columns_verdict(found: Verdicts) -> tuple[Any, ...]:
+def columns_verdict(found: Verdicts, at: int) -> tuple[Any, ...]:
     def plain(value: Any) -> Any:
         return None if value == -1 or np.isnan(value) else value.item()
 
     columns = (found.lags, found.lost, found.read_rates, found.arrival_rates, found.clear_ms)
-    return (Rule(int(found.rules[0])), int(found.counts[0]), *(plain(column[0]) for column in columns))
+    return (VerdictRule(int(found.rules[at])), int(found.counts[at]), *(plain(column[at]) for column in columns))
 
 
 def test_both_forms_agree_on_random_windows() -> None:
-    """10,000 windows. Their rules cover all values of ``Rule``."""
-    seen = set()
+    """10,000 windows. Their rules cover all values of ``VerdictRule``."""
+    of_rules: dict[VerdictRules, list[RandomHistory]] = {}
     for seed in range(10_000):
         history = RandomHistory(seed)
-        expected = expected_verdict(history)
-        bounds = bounds_of(history.start, history.end, history.recent, history.span_ms)
-        row = history.window_row()
-        assert columns_verdict(judge_windows(row, bounds, history.now_ms, history.rules)) == expected, seed
-        window = one.window_of(history.kept, history.rules)
-        assert list(zip(row.offsets[0][: len(window)].tolist(), row.times[0].tolist(), strict=False)) == [
-            (commit.offset, commit.time_ms) for commit in window
-        ], seed
-        seen.add(expected[0])
-    assert seen == set(Rule)
+        of_rules.setdefault(history.rules, []).append(history)
+    seen = set()
+    for histories in of_rules.values():
+        rows, found = columns_of(histories)
+        for at, history in enumerate(histories):
+            expected = expected_verdict(history)
+            assert columns_verdict(found, at) == expected
+            window = one.window_of(history.kept, history.rules)
+            stored = zip(rows.offsets[at].tolist(), rows.times[at].tolist(), rows.lags[at].tolist(), strict=True)
+            plain = [(commit.offset, commit.time_ms, -1 if commit.lag is None else commit.lag) for commit in window]
+            assert list(stored)[: len(window)] == plain
+            seen.add(expected[0])
+    assert seen == set(VerdictRule)
 
 
 def test_commits_after_a_restart_prove_no_growing_lag() -> None:
     """Burrow compares old commits with the present log end, or calls a window without lags WARN."""
     window = [WindowCommit(offset, offset, None) for offset in range(10, 100, 10)]
     rules = VerdictRules(intervals=9)
-    assert one.judge(window, 500, None, 95, rules) is Rule.UNKNOWN_LAGS
+    assert one.judge(window, 500, None, 95, rules) is VerdictRule.UNKNOWN_LAGS
     stalled = [commit._replace(offset=10) for commit in window]
-    assert one.judge(stalled, 500, None, 95, rules) is Rule.UNKNOWN_LAGS
-    assert one.judge([*stalled[1:], WindowCommit(10, 91, 7)], 500, None, 95, rules) is Rule.SAME_OFFSET
+    assert one.judge(stalled, 500, None, 95, rules) is VerdictRule.UNKNOWN_LAGS
+    assert one.judge([*stalled[1:], WindowCommit(10, 91, 7)], 500, None, 95, rules) is VerdictRule.SAME_OFFSET
 
 
 def test_records_deleted_before_the_read_are_lost_and_no_lag() -> None:
@@ -180,8 +196,9 @@ def test_the_time_to_clear_is_that_of_the_slowest_partition() -> None:
     assert one.group_clear_ms([(0, 0), (10, 500), (20, 300)]) == 500
     assert one.group_clear_ms([(10, 500), (20, None)]) is None
     assert one.group_clear_ms([(10, 500), (None, None)]) is None
-    assert one.clear_ms(100, 10.0, 10.0) is None
-    assert one.clear_ms(100, 15.0, 10.0) == 20_000
+    assert one.clear_ms(VerdictRule.LAG_FELL, 100, 10.0, 10.0) is None
+    assert one.clear_ms(VerdictRule.LAG_FELL, 100, 15.0, 10.0) == 20_000
+    assert one.clear_ms(VerdictRule.STOPPED, 100, 15.0, 10.0) is None
 
 
 @pytest.mark.parametrize(

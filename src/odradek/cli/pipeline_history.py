@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from odradek.client.config import ClientConfig
     from odradek.history.journal import Journal
+    from odradek.history.verdict_rules import VerdictRules
 
 _UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
@@ -45,7 +46,7 @@ def history(line: HistoryLine) -> None:
     The findings are rewinds and jumps (from which record to which), stalls, commit gaps, rebalance storms, commits that
     expire soon, and groups that never commit, each with the records that prove it. Tables: commits, generations,
     members, assignments, tombstones, unknown, others; findings, lag (over time), expiry, coverage (what the topic still
-    has).
+    has), verdicts (the state of each partition by Burrow's rules).
     """
     from odradek.spark.session import is_submitted
 
@@ -62,7 +63,10 @@ def history(line: HistoryLine) -> None:
     from odradek.history.findings import FindingRules
 
     rules = FindingRules(expires_within_ms=expires_within_ms)
-    line = replace(line, since_us=since_us, rules=rules, options=spark_client_options(line.command_config))
+    judging = verdict_rules_of(line.intervals, line.min_distance, line.minimum_complete, line.allowed_lag)
+    line = replace(
+        line, since_us=since_us, rules=rules, verdict_rules=judging, options=spark_client_options(line.command_config)
+    )
     with terminable():
         if not on_spark:
             run_history(line, config)
@@ -71,6 +75,14 @@ def history(line: HistoryLine) -> None:
 
         with without_values(line.command_config):
             run_history_on_spark(line, config)
+
+
+def verdict_rules_of(intervals: int, min_distance: str, minimum_complete: float, allowed_lag: int) -> VerdictRules:
+    """Returns the rules of verdicts from the values of the options. Raises CommandError."""
+    from odradek.history.verdict_rules import VerdictRules
+
+    distance_ms = span_ms("--min-distance", min_distance)
+    return VerdictRules(intervals, distance_ms, minimum_complete, allowed_lag)
 
 
 def span_ms(option: str, text: str) -> int:
@@ -108,6 +120,7 @@ def run_history(line: HistoryLine, config: ClientConfig) -> None:
         with progress("Looking up log ends", analysing.POINTS, "moments") as advance:
             found = analysing.analyse_journal(
                 config, journal, since_us=line.since_us, advance=advance, rules=line.rules,
+                verdict_rules=line.verdict_rules,
             )  # fmt: skip
         for name in analysing.RESULTS:
             writers.write(name, getattr(found, name))

@@ -52,6 +52,7 @@ def _begin(line: HistoryLine, advance: Callable[[int], None]) -> Callable[[], An
             group=line.group,
             since_us=line.since_us,
             rules=line.rules,
+            verdict_rules=line.verdict_rules,
             options=line.options,
             advance=advance,
         )

@@ -38,6 +38,16 @@ ProgressKind = Annotated[
 ]
 
 
+Intervals = Annotated[int, typer.Option(min=1, max=250, help="Judge a partition by this number of newest commits.")]
+MinDistance = Annotated[
+    str, typer.Option(metavar="SPAN", help="A commit that follows the previous one sooner replaces it.")
+]
+MinimumComplete = Annotated[
+    float, typer.Option(min=0, max=1, help="Judge a partition if it has this share of its newest commits.")
+]
+AllowedLag = Annotated[int, typer.Option(min=0, help="A lag up to this number of records is no lag.")]
+
+
 @dataclass(frozen=True, kw_only=True)
 class PipelineLine(PipelineOptions):
     """The options of the commands ``ingest`` and ``replay`` that the Python functions do not have."""
@@ -130,6 +140,10 @@ class HistoryLine(ReportOptions):
     expires_within: Annotated[
         str, typer.Option(metavar="SPAN", help="Report commits that expire within this time.")
     ] = "1d"
+    intervals: Intervals = 10
+    min_distance: MinDistance = "0s"
+    minimum_complete: MinimumComplete = 0.0
+    allowed_lag: AllowedLag = 0
     command_config: CommandConfig = None
     as_json: AsJson = False
     timeout_ms: Timeout = TIMEOUT_MS

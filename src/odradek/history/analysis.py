@@ -22,18 +22,20 @@ with extra_in_errors(__name__):
 
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig, as_config
+from odradek.history.batch_verdicts import EndsOf, verdicts_of
 from odradek.history.coverage import Coverage
 from odradek.history.findings import Evidence, Finding, FindingRules, as_table, gather
 from odradek.history.group_findings import expiring, expiry_table, never_commit, storms
 from odradek.history.journal import Journal
-from odradek.history.log_ends import Logs, TimesOf, look_up, record_times
+from odradek.history.log_ends import Logs, TimesOf, ends_at, look_up, record_times
 from odradek.history.read import stream_offset_history
 from odradek.history.rewinds import moves
 from odradek.history.series import lag_table
 from odradek.history.stalls import pauses
+from odradek.history.verdict_rules import VerdictRules
 
 POINTS = 120
-RESULTS = ("findings", "lag", "expiry", "coverage")
+RESULTS = ("findings", "lag", "expiry", "coverage", "verdicts")
 """The tables of an ``Analysis``."""
 
 
@@ -41,15 +43,17 @@ RESULTS = ("findings", "lag", "expiry", "coverage")
 class Analysis:
     """The result of an analysis. Times are microseconds since 1970.
 
-    The schemas of the four tables are ``findings.SCHEMA``, ``series.SCHEMA``, ``group_findings.EXPIRY_SCHEMA`` and
-    ``coverage.SCHEMA``. For each partition of the offsets topic with removed records, ``incomplete_below`` has an
-    offset: no record at or above it was removed. ``gone_topics``: topics that have commits but no longer exist.
+    The schemas of the five tables are ``findings.SCHEMA``, ``series.SCHEMA``, ``group_findings.EXPIRY_SCHEMA``,
+    ``coverage.SCHEMA`` and ``verdicts.SCHEMA``. For each partition of the offsets topic with removed records,
+    ``incomplete_below`` has an offset: no record at or above it was removed. ``gone_topics``: topics that have commits
+    but no longer exist.
     """
 
     findings: pa.Table
     lag: pa.Table
     expiry: pa.Table
     coverage: pa.Table
+    verdicts: pa.Table
     groups: tuple[str, ...]
     record_count: int
     commit_count: int
@@ -74,7 +78,7 @@ def find_all(evidence: Evidence) -> list[Finding]:
 
 def analyse(
     journal: Journal, logs: Logs, times_of: TimesOf = lambda records: {}, rules: FindingRules | None = None,
-    *, since_us: int | None = None,
+    *, since_us: int | None = None, verdict_rules: VerdictRules | None = None, ends_of: EndsOf = lambda wanted: {},
 ) -> Analysis:  # fmt: skip
     """Analyses a journal. No batch can be added to the journal afterwards.
 
@@ -92,6 +96,7 @@ def analyse(
         lag_table(evidence),
         expiry_table(evidence),
         journal.coverage.table(),
+        verdicts_of(evidence, verdict_rules or VerdictRules(), ends_of),
         groups,
         record_count,
         len(commits) - int(commits.is_tombstone.sum()),
@@ -111,6 +116,7 @@ def analyse_offset_history(
     since_us: int | None = None,
     now_us: int | None = None,
     rules: FindingRules | None = None,
+    verdict_rules: VerdictRules | None = None,
     points: int = POINTS,
     **settings: Any,
 ) -> Analysis:
@@ -124,7 +130,9 @@ def analyse_offset_history(
     journal = Journal()
     for batch in stream_offset_history(config, group=group, coverage=journal.coverage):
         journal.add(batch)
-    return analyse_journal(config, journal, since_us=since_us, now_us=now_us, rules=rules, points=points)
+    return analyse_journal(
+        config, journal, since_us=since_us, now_us=now_us, rules=rules, verdict_rules=verdict_rules, points=points
+    )
 
 
 def analyse_journal(
@@ -134,6 +142,7 @@ def analyse_journal(
     since_us: int | None = None,
     now_us: int | None = None,
     rules: FindingRules | None = None,
+    verdict_rules: VerdictRules | None = None,
     points: int = POINTS,
     advance: Callable[[int], None] = lambda done: None,
 ) -> Analysis:
@@ -142,12 +151,15 @@ def analyse_journal(
     moments = journal.moments(since_us, now_us, points)
     with Admin(config) as admin:
         logs = look_up(admin, journal.partitions(), moments, now_us, advance=advance)
-    return analyse(journal, logs, partial(record_times, config), rules, since_us=since_us)
+    return analyse(
+        journal, logs, partial(record_times, config), rules,
+        since_us=since_us, verdict_rules=verdict_rules, ends_of=partial(ends_at, config),
+    )  # fmt: skip
 
 
 def analyse_table(
     records: pa.Table, logs: Logs, times_of: TimesOf, rules: FindingRules, coverage: Coverage,
-    *, since_us: int | None = None,
+    *, since_us: int | None = None, verdict_rules: VerdictRules | None = None, ends_of: EndsOf = lambda wanted: {},
 ) -> Analysis:  # fmt: skip
     """Like ``analyse``, for decoded records (``journal.COLUMNS``): all records of some groups, in any order.
 
@@ -156,4 +168,4 @@ def analyse_table(
     journal = Journal(coverage=coverage)
     for batch in records.sort_by([("record_partition", "ascending"), ("record_offset", "ascending")]).to_batches():
         journal.add(batch)
-    return analyse(journal, logs, times_of, rules, since_us=since_us)
+    return analyse(journal, logs, times_of, rules, since_us=since_us, verdict_rules=verdict_rules, ends_of=ends_of)

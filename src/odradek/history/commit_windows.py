@@ -6,7 +6,7 @@ A key is a number. The caller numbers the groups and their partitions.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,19 @@ class WindowRows:
     def newest_offsets(self) -> Array:
         newest: Array = self.offsets[:, -1]
         return newest
+
+
+class CommitColumns(NamedTuple):
+    """Commits in columns. Times are milliseconds; a lag or topic id of -1 is unknown.
+
+    ``are_deletions``: the row deletes the offset of its key. The other values of such a row do not count.
+    """
+
+    offsets: Array
+    times: Array
+    lags: Array
+    topic_ids: Array
+    are_deletions: Array
 
 
 class CommitWindows:
@@ -75,14 +88,13 @@ class CommitWindows:
         self._wide_row[known:] = kernels.NARROW
         self._topic_ids[known:] = -1
 
-    def store(self, keys: Array, offsets: Array, times: Array, lags: Array, topic_ids: Array, deleted: Array) -> None:
-        """Stores commits in log order. Times are milliseconds; a lag or topic id of -1 is unknown.
-
-        ``deleted``: the row deletes the key's offset. The other values of such a row do not count.
-        """
+    def store(self, keys: Array, commits: CommitColumns) -> None:
+        """Stores commits of these keys, in log order."""
         done, count = 0, len(keys)
-        columns = tuple(np.ascontiguousarray(one, np.int64) for one in (keys, offsets, times, lags))
-        ids, gone = np.ascontiguousarray(topic_ids, np.int32), np.ascontiguousarray(deleted, np.bool_)
+        numbers = (keys, commits.offsets, commits.times, commits.lags)
+        columns = tuple(np.ascontiguousarray(one, np.int64) for one in numbers)
+        ids = np.ascontiguousarray(commits.topic_ids, np.int32)
+        gone = np.ascontiguousarray(commits.are_deletions, np.bool_)
         while done < count:
             done, self._free = kernels.store(
                 *self._arrays(), self._topic_ids, self.rules.min_distance_ms, self._free, *columns, ids, gone, done

@@ -155,3 +155,27 @@ def record_times(config: ClientConfig, records: Sequence[PartitionOffset]) -> di
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
         times = pool.map(read, records)
         return {record: time for record, time in zip(records, times, strict=True) if time is not None}
+
+
+def ends_at(config: ClientConfig, wanted: Sequence[PartitionOffset]) -> dict[PartitionOffset, int]:
+    """Looks up the log end offsets of partitions at times: ``wanted`` has pairs of a partition and milliseconds.
+
+    Unknown ones are left out: the records of that time are deleted, or the topic is.
+    """
+    times: dict[TopicPartition, list[int]] = {}
+    for tp, ms in wanted:
+        times.setdefault(tp, []).append(ms)
+    found: dict[PartitionOffset, int] = {}
+    with Admin(config) as admin:
+        existing = _existing(admin, times)
+        if not existing:
+            return found
+        starts = admin.list_offsets(dict.fromkeys(existing, EARLIEST))
+        for turn in range(max(len(times[tp]) for tp in existing)):
+            asked = {tp: times[tp][turn] for tp in existing if turn < len(times[tp])}
+            for tp, listed in admin.list_offsets(asked).items():
+                found[tp, asked[tp]] = listed.offset
+        # The log end offsets are read last, so that no offset that was looked up before is beyond them.
+        ends = admin.list_offsets(dict.fromkeys(existing, LATEST))
+    known = {key: ends[key[0]].offset if offset == NO_OFFSET else offset for key, offset in found.items()}
+    return {(tp, ms): end for (tp, ms), end in known.items() if end > starts[tp].offset or starts[tp].offset == 0}

@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import pairwise
 from typing import NamedTuple
 
 
@@ -32,7 +33,7 @@ class Status(IntEnum):
     REWIND = 6
 
 
-class Rule(IntEnum):
+class VerdictRule(IntEnum):
     """The rule that decided. Each value belongs to one status."""
 
     UNKNOWN_END = 0
@@ -48,28 +49,28 @@ class Rule(IntEnum):
 
 
 RULE_TEXTS = {
-    Rule.UNKNOWN_END: "the log end offset is unknown",
-    Rule.INCOMPLETE: "too few commits to judge",
-    Rule.NO_LAG: "the lag is not above the allowed lag",
-    Rule.STOPPED: "no commit for longer than the commits of the window took",
-    Rule.REWOUND: "an offset fell and has not come back",
-    Rule.CAUGHT_UP: "the lag was not above the allowed lag at a commit of the window",
-    Rule.UNKNOWN_LAGS: "too few commits with a known lag to judge",
-    Rule.SAME_OFFSET: "all commits of the window have the same offset",
-    Rule.LAG_FELL: "the lag fell between two commits of the window",
-    Rule.LAG_NEVER_FELL: "the offsets advance, but the lag never falls",
+    VerdictRule.UNKNOWN_END: "the log end offset is unknown",
+    VerdictRule.INCOMPLETE: "too few commits to judge",
+    VerdictRule.NO_LAG: "the lag is not above the allowed lag",
+    VerdictRule.STOPPED: "no commit for longer than the commits of the window took",
+    VerdictRule.REWOUND: "an offset fell and has not come back",
+    VerdictRule.CAUGHT_UP: "the lag was not above the allowed lag at a commit of the window",
+    VerdictRule.UNKNOWN_LAGS: "too few commits with a known lag to judge",
+    VerdictRule.SAME_OFFSET: "all commits of the window have the same offset",
+    VerdictRule.LAG_FELL: "the lag fell between two commits of the window",
+    VerdictRule.LAG_NEVER_FELL: "the offsets advance, but the lag never falls",
 }
 STATUS_OF = {
-    Rule.UNKNOWN_END: Status.NOTFOUND,
-    Rule.INCOMPLETE: Status.OK,
-    Rule.NO_LAG: Status.OK,
-    Rule.STOPPED: Status.STOP,
-    Rule.REWOUND: Status.REWIND,
-    Rule.CAUGHT_UP: Status.OK,
-    Rule.UNKNOWN_LAGS: Status.OK,
-    Rule.SAME_OFFSET: Status.STALL,
-    Rule.LAG_FELL: Status.OK,
-    Rule.LAG_NEVER_FELL: Status.WARN,
+    VerdictRule.UNKNOWN_END: Status.NOTFOUND,
+    VerdictRule.INCOMPLETE: Status.OK,
+    VerdictRule.NO_LAG: Status.OK,
+    VerdictRule.STOPPED: Status.STOP,
+    VerdictRule.REWOUND: Status.REWIND,
+    VerdictRule.CAUGHT_UP: Status.OK,
+    VerdictRule.UNKNOWN_LAGS: Status.OK,
+    VerdictRule.SAME_OFFSET: Status.STALL,
+    VerdictRule.LAG_FELL: Status.OK,
+    VerdictRule.LAG_NEVER_FELL: Status.WARN,
 }
 MOST_INTERVALS = 250
 
@@ -117,8 +118,8 @@ def lag_at_commit(offset: int, known_end: int | None) -> int | None:
 def window_of(commits: Iterable[WindowCommit], rules: VerdictRules) -> list[WindowCommit]:
     """Returns the window of a partition's commits: the newest ``intervals`` of those that are far enough apart.
 
-    A commit that comes too soon takes the place of the previous one and keeps its time, as in Burrow: otherwise frequent
-    commits would never begin a new place. The times of a window never fall.
+    A commit that comes too soon takes the place of the previous one and keeps its time, as in Burrow: otherwise
+    frequent commits would never begin a new place. The times of a window never fall.
     """
     window: list[WindowCommit] = []
     for commit in commits:
@@ -139,31 +140,31 @@ def lag_now(offset: int, log_start: int, log_end: int) -> tuple[int, int]:
 
 def judge(
     window: Sequence[WindowCommit], lag: int | None, recent_end: int | None, now_ms: int, rules: VerdictRules
-) -> Rule:
+) -> VerdictRule:
     """Returns the rule that decides about a window; ``STATUS_OF`` has its status.
 
     ``lag``: the present lag (None: unknown). ``recent_end``: the oldest log end offset that was known within the last
     ``recent_ms`` (None: unknown). A log end offset never falls, so it shows whether the lag was 0 at any time since.
     """
     if lag is None:
-        return Rule.UNKNOWN_END
+        return VerdictRule.UNKNOWN_END
     if not window or len(window) / rules.intervals < rules.minimum_complete:
-        return Rule.INCOMPLETE
+        return VerdictRule.INCOMPLETE
     if lag <= rules.allowed_lag:
-        return Rule.NO_LAG
+        return VerdictRule.NO_LAG
     if has_stopped(window, now_ms) and not had_no_lag_recently(window, recent_end):
-        return Rule.STOPPED
+        return VerdictRule.STOPPED
     at = rewind_in(window)
     if at is not None and not has_recovered(window, at):
-        return Rule.REWOUND
+        return VerdictRule.REWOUND
     known = [one.lag for one in window if one.lag is not None]
     if any(one <= rules.allowed_lag for one in known):
-        return Rule.CAUGHT_UP
+        return VerdictRule.CAUGHT_UP
     if is_stalled(window):
-        return Rule.SAME_OFFSET if known else Rule.UNKNOWN_LAGS
+        return VerdictRule.SAME_OFFSET if known else VerdictRule.UNKNOWN_LAGS
     if len(known) < 2:
-        return Rule.UNKNOWN_LAGS
-    return Rule.LAG_NEVER_FELL if lag_never_fell(window) else Rule.LAG_FELL
+        return VerdictRule.UNKNOWN_LAGS
+    return VerdictRule.LAG_NEVER_FELL if lag_never_fell(window) else VerdictRule.LAG_FELL
 
 
 def has_stopped(window: Sequence[WindowCommit], now_ms: int) -> bool:
@@ -195,7 +196,7 @@ def is_stalled(window: Sequence[WindowCommit]) -> bool:
 def lag_never_fell(window: Sequence[WindowCommit]) -> bool:
     """Returns whether no known lag is smaller than the known lag before it."""
     known = [one.lag for one in window if one.lag is not None]
-    return all(later >= earlier for earlier, later in zip(known, known[1:], strict=False))
+    return all(later >= earlier for earlier, later in pairwise(known))
 
 
 def read_rate(window: Sequence[WindowCommit], now_ms: int) -> float | None:
@@ -207,15 +208,15 @@ def read_rate(window: Sequence[WindowCommit], now_ms: int) -> float | None:
         return None
     until = now_ms if has_stopped(window, now_ms) else window[-1].time_ms
     took_ms = until - window[0].time_ms
-    advanced = sum(max(0, later.offset - one.offset) for one, later in zip(window, window[1:], strict=False))
+    advanced = sum(max(0, later.offset - one.offset) for one, later in pairwise(window))
     return advanced * 1000.0 / took_ms if took_ms > 0 else None
 
 
-def clear_ms(lag: int | None, read: float | None, arriving: float | None) -> int | None:
+def clear_ms(rule: VerdictRule, lag: int | None, read: float | None, arriving: float | None) -> int | None:
     """Returns the milliseconds until the lag is 0 at these rates; None if that is unknown or the lag does not fall."""
     if lag is None or lag == 0:
         return lag
-    if read is None or arriving is None or read <= arriving:
+    if rule is VerdictRule.STOPPED or read is None or arriving is None or read <= arriving:
         return None
     return math.ceil(lag * 1000.0 / (read - arriving))
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from odradek.history.columns import TIME
 from odradek.history.commit_windows import Array, CommitWindows, WindowRows
-from odradek.history.verdict_rules import STATUS_OF, Rule, Status, VerdictRules
+from odradek.history.verdict_rules import STATUS_OF, VerdictRule, Status, VerdictRules
 
 SCHEMA = pa.schema(
     [
@@ -40,19 +40,19 @@ SCHEMA = pa.schema(
     ]
 )
 """A row for each partition with a committed offset. ``status`` and ``rule`` are names of ``verdict_rules.Status`` and
-``Rule``. ``commits``, ``first_offset`` and ``first_timestamp`` describe the window. ``lag`` counts from the log start
+``VerdictRule``. ``commits``, ``first_offset`` and ``first_timestamp`` describe the window. ``lag`` counts from the log start
 offset at least; ``lost`` records were deleted before the group read them. ``clear_ms``: the time until the lag is 0 at
 the present rates; null while the lag does not fall. ``group_status`` is that of the worst partition of the group."""
 
 _CHUNK = 1 << 15
-_STATUS = np.array([STATUS_OF[rule] for rule in Rule], np.uint8)
+_STATUS = np.array([STATUS_OF[rule] for rule in VerdictRule], np.uint8)
 _STATUS_NAMES = pa.array([status.name for status in Status])
-_RULE_NAMES = pa.array([rule.name for rule in Rule])
+_RULE_NAMES = pa.array([rule.name for rule in VerdictRule])
 _UNKNOWN = -1
 
 
 @dataclass(slots=True)
-class LogBounds:
+class LogBoundColumns:
     """The bounds of some logs, one row for each. -1: unknown.
 
     ``recent_ends``: the oldest log end offset that was known within the last ``recent_ms``. ``recent_spans_ms``: the
@@ -64,15 +64,15 @@ class LogBounds:
     recent_ends: Array
     recent_spans_ms: Array
 
-    def take(self, rows: Array) -> LogBounds:
-        return LogBounds(*(getattr(self, one.name)[rows] for one in fields(self)))
+    def take(self, rows: Array) -> LogBoundColumns:
+        return LogBoundColumns(*(getattr(self, one.name)[rows] for one in fields(self)))
 
 
 @dataclass(slots=True)
 class Verdicts:
     """Verdicts in columns, one row for each key. -1 and NaN: unknown. Times are milliseconds.
 
-    ``rules`` has numbers of ``Rule``. ``read_rates`` and ``arrival_rates`` are records per second.
+    ``rules`` has numbers of ``VerdictRule``. ``read_rates`` and ``arrival_rates`` are records per second.
     """
 
     rules: Array
@@ -94,9 +94,9 @@ class Verdicts:
         return found
 
 
-def judge_windows(window: WindowRows, bounds: LogBounds, now_ms: int, rules: VerdictRules) -> Verdicts:
+def judge_windows(window: WindowRows, bounds: LogBoundColumns, now_ms: int, rules: VerdictRules) -> Verdicts:
     """Returns the verdicts on windows, each with the bounds of its log in the same row."""
-    offsets, times, lags, counts = window.offsets, window.times, window.lags, window.counts
+    offsets, times, counts = window.offsets, window.times, window.counts
     newest, last = offsets[:, -1], times[:, -1]
     lag = np.maximum(bounds.ends - np.maximum(newest, bounds.starts), 0)
     is_known = (bounds.ends >= 0) & (counts > 0)
@@ -112,9 +112,9 @@ def judge_windows(window: WindowRows, bounds: LogBounds, now_ms: int, rules: Ver
     arriving = np.full(len(lag), np.nan)
     has_recent = (bounds.recent_ends >= 0) & (bounds.recent_spans_ms > 0) & (bounds.ends >= 0)
     np.divide((bounds.ends - bounds.recent_ends) * 1000.0, bounds.recent_spans_ms, out=arriving, where=has_recent)
-    return Verdicts(
-        found, counts, offsets[:, 0], times[:, 0], newest, last, lag, lost, read, arriving, _clear(lag, read, arriving)
-    )
+    clear = _clear(lag, read, arriving)
+    clear[found == VerdictRule.STOPPED] = _UNKNOWN
+    return Verdicts(found, counts, offsets[:, 0], times[:, 0], newest, last, lag, lost, read, arriving, clear)
 
 
 def _decide(window: WindowRows, lag: Array, has_stopped: Array, recent_ends: Array, rules: VerdictRules) -> Array:
@@ -124,16 +124,16 @@ def _decide(window: WindowRows, lag: Array, has_stopped: Array, recent_ends: Arr
     known = (lags >= 0).sum(axis=1)
     fell = _lag_fell(lags)
     is_stalled = (offsets == offsets[:, :1]).all(axis=1)
-    found = np.where(fell, Rule.LAG_FELL, Rule.LAG_NEVER_FELL).astype(np.uint8)
-    found[known < 2] = Rule.UNKNOWN_LAGS
-    found[is_stalled & (known >= 1)] = Rule.SAME_OFFSET
-    found[((lags >= 0) & (lags <= rules.allowed_lag)).any(axis=1)] = Rule.CAUGHT_UP
-    found[_is_rewound(offsets)] = Rule.REWOUND
+    found = np.where(fell, VerdictRule.LAG_FELL, VerdictRule.LAG_NEVER_FELL).astype(np.uint8)
+    found[known < 2] = VerdictRule.UNKNOWN_LAGS
+    found[is_stalled & (known >= 1)] = VerdictRule.SAME_OFFSET
+    found[((lags >= 0) & (lags <= rules.allowed_lag)).any(axis=1)] = VerdictRule.CAUGHT_UP
+    found[_is_rewound(offsets)] = VerdictRule.REWOUND
     was_without_lag = (recent_ends >= 0) & (recent_ends <= offsets[:, -1])
-    found[has_stopped & ~was_without_lag] = Rule.STOPPED
-    found[lag <= rules.allowed_lag] = Rule.NO_LAG
-    found[(counts == 0) | (counts / rules.intervals < rules.minimum_complete)] = Rule.INCOMPLETE
-    found[lag == _UNKNOWN] = Rule.UNKNOWN_END
+    found[has_stopped & ~was_without_lag] = VerdictRule.STOPPED
+    found[lag <= rules.allowed_lag] = VerdictRule.NO_LAG
+    found[(counts == 0) | (counts / rules.intervals < rules.minimum_complete)] = VerdictRule.INCOMPLETE
+    found[lag == _UNKNOWN] = VerdictRule.UNKNOWN_END
     return found
 
 
@@ -150,7 +150,7 @@ def _lag_fell(lags: Array) -> Array:
 def _is_rewound(offsets: Array) -> Array:
     """Returns whether the first fall of each window's offsets was not made good."""
     falls = np.diff(offsets, axis=1) < 0
-    rewound = falls.any(axis=1)
+    rewound: Array = np.array(falls.any(axis=1))
     rows = np.flatnonzero(rewound)
     if len(rows):
         at = np.argmax(falls[rows], axis=1)
@@ -168,17 +168,17 @@ def _clear(lag: Array, read: Array, arriving: Array) -> Array:
     return clear
 
 
-def judge_keys(windows: CommitWindows, keys: Array, bounds: LogBounds, logs: Array, now_ms: int) -> Verdicts:
+def judge_keys(windows: CommitWindows, keys: Array, bounds: LogBoundColumns, logs: Array, now_ms: int) -> Verdicts:
     """Returns the verdicts on keys. ``logs`` has the row of ``bounds`` for each key; -1: the log is unknown."""
     parts = list(_judged(windows, keys, bounds, logs, now_ms))
     return Verdicts(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(Verdicts)))
 
 
 def _judged(
-    windows: CommitWindows, keys: Array, bounds: LogBounds, logs: Array, now_ms: int
+    windows: CommitWindows, keys: Array, bounds: LogBoundColumns, logs: Array, now_ms: int
 ) -> Iterator[Verdicts]:  # fmt: skip
     none = np.full(1, _UNKNOWN, np.int64)
-    padded = LogBounds(*(np.append(getattr(bounds, one.name), none) for one in fields(LogBounds)))
+    padded = LogBoundColumns(*(np.append(getattr(bounds, one.name), none) for one in fields(LogBoundColumns)))
     for begin in range(0, max(len(keys), 1), _CHUNK):
         chunk = slice(begin, begin + _CHUNK)
         yield judge_windows(windows.rows(keys[chunk]), padded.take(logs[chunk]), now_ms, windows.rules)
@@ -193,9 +193,13 @@ def worst_of_groups(statuses: Array, groups: Array, count: int) -> Array:
 
 
 def verdict_table(
-    found: Verdicts, bounds: LogBounds, intervals: int, groups: pa.Array, topics: pa.Array, partitions: Array
+    found: Verdicts, bounds: LogBoundColumns, intervals: int, names: tuple[pa.Array, pa.Array, Array]
 ) -> pa.Table:
-    """Returns the table ``SCHEMA``, sorted by group, topic and partition. ``bounds`` has the row of each verdict."""
+    """Returns the table ``SCHEMA``, sorted by group, topic and partition. ``bounds`` has the row of each verdict.
+
+    ``names`` has the groups, the topics and the partitions of the verdicts.
+    """
+    groups, topics, partitions = names
     of_group = pa.chunked_array([groups]).combine_chunks().dictionary_encode()
     codes = of_group.indices.to_numpy(zero_copy_only=False)
     worst = worst_of_groups(found.statuses, codes, len(of_group.dictionary))

@@ -71,7 +71,9 @@ def _make_room(  # noqa: PLR0917  kernels take flat arrays
 
 
 @kernel(_I64(_PLACES, _WIDE, _BASES, _RINGS, _I32S, _I64, _I64))
-def _newest_time(places: Any, wide: Any, bases: Any, rings: Any, wide_row: Any, key: int, at: int) -> Any:
+def _newest_time(  # noqa: PLR0917  kernels take flat arrays
+    places: Any, wide: Any, bases: Any, rings: Any, wide_row: Any, key: int, at: int
+) -> Any:
     return wide[wide_row[key], at, 1] if wide_row[key] >= 0 else bases[key, 1] + places[key, at, 1]
 
 
@@ -79,13 +81,13 @@ def _newest_time(places: Any, wide: Any, bases: Any, rings: Any, wide_row: Any, 
     _PLACES, _WIDE, _BASES, _RINGS, _I32S, _I32S, _I64, _I64, _I64S, _I64S, _I64S, _I64S, _I32S, _BOOLS, _I64
 ))  # fmt: skip
 def store(  # noqa: PLR0917  kernels take flat arrays
-    places: Any, wide: Any, bases: Any, rings: Any, wide_row: Any, topic_ids: Any, min_distance: int, free: int,
+    places: Any, wide: Any, bases: Any, rings: Any, wide_row: Any, topic_ids: Any, min_distance: int, free: Any,
     keys: Any, offsets: Any, times: Any, lags: Any, ids: Any, is_deleted: Any, first: int,
 ) -> Any:  # fmt: skip
     """Stores the commits from index ``first`` on. Returns the index after the last stored one, and the first free row.
 
-    The index is lower than the number of commits if ``wide`` has no free row. A deletion empties the window, and so does
-    a commit to a topic with another id. ``rings[key]``: the number of commits, and the place of the oldest one.
+    The index is lower than the number of commits if ``wide`` has no free row. A deletion empties the window, and so
+    does a commit to a topic with another id. ``rings[key]``: the number of commits, and the place of the oldest one.
     """
     n = places.shape[1]
     for i in range(first, len(keys)):
@@ -132,7 +134,7 @@ def store(  # noqa: PLR0917  kernels take flat arrays
 
 @kernel(types.void(_PLACES, _WIDE, _BASES, _RINGS, _I32S, _I64S, types.int64[:, ::1], types.int64[:, ::1],
                    types.int64[:, ::1]))  # fmt: skip
-def gather(
+def gather(  # noqa: PLR0917  kernels take flat arrays
     places: Any, wide: Any, bases: Any, rings: Any, wide_row: Any, keys: Any, offsets: Any, times: Any, lags: Any
 ) -> None:
     """Copies the windows of ``keys`` to rows, oldest commit first.

@@ -268,7 +268,7 @@ class AdoptOptions:
     spark: SparkSession | None = None
 
 
-_UNLOADED = ("SparkSession", "Added", "FindingRules", "DataFrame")
+_UNLOADED = ("SparkSession", "Added", "FindingRules", "VerdictRules", "DataFrame")
 """Classes in annotations that are imported only for type checkers."""
 
 

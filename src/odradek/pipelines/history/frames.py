@@ -43,6 +43,8 @@ from odradek.history.group_findings import EXPIRY_SCHEMA as EXPIRY
 from odradek.history.journal import COLUMNS, GROUP_KINDS, busy_ranks, even_moments
 from odradek.history.log_ends import Logs, look_up
 from odradek.history.series import SCHEMA as LAG
+from odradek.history.verdict_rules import VerdictRules
+from odradek.history.verdicts import SCHEMA as VERDICTS
 from odradek.history.views import SCHEMAS, check_table
 from odradek.pipelines.history.options import HistoryOptions
 from odradek.pipelines.history.quantiles import at_ranks
@@ -132,6 +134,7 @@ class HistoryFrames:
     findings: DataFrame
     lag: DataFrame
     expiry: DataFrame
+    verdicts: DataFrame
     logs: Logs
     coverage: Coverage
     partitions: frozenset[TopicPartition]
@@ -159,6 +162,7 @@ class HistoryFrames:
             self.lag.toArrow().cast(LAG).sort_by("group"),
             self.expiry.toArrow().cast(EXPIRY).sort_by(soonest),
             self.coverage.table(),
+            self.verdicts.toArrow().cast(VERDICTS).sort_by([(name, "ascending") for name in _BY_PARTITION]),
             tuple(sorted(row.group for row in groups)),
             counted.records,
             counted.commits,
@@ -190,12 +194,12 @@ def analyse_on_spark(options: AnalysisOptions) -> HistoryFrames:
         partitions = frozenset(TopicPartition(row.topic, row.partition) for row in keys)
         logs = _logs(records, config, partitions, options)
         coverage = _coverage(spark, config, read)
-        analyser = _analyser(logs, config, options.rules or FindingRules(), coverage, options.since_us)
+        analyser = _analyser(logs, config, options, coverage)
         of_groups = records.where("group is not null").select(*COLUMNS)
         analysed = apply_in_arrow(of_groups, "group", analyser, from_arrow_schema(_ANALYSED)).persist()
         kept.callback(analysed.unpersist)
-        findings, lag, expiry = (analysed.selectExpr(f"inline({name})") for name in _ANALYSED.names)
-        frames = HistoryFrames(records, findings, lag, expiry, logs, coverage, partitions, analysed)
+        findings, lag, expiry, verdicts = (analysed.selectExpr(f"inline({name})") for name in _ANALYSED.names)
+        frames = HistoryFrames(records, findings, lag, expiry, verdicts, logs, coverage, partitions, analysed)
         kept.pop_all()
         return frames
 
@@ -224,23 +228,32 @@ def table_of(records: DataFrame, table: str) -> DataFrame:
     return map_in_arrow(records, views, from_arrow_schema(SCHEMAS[check_table(table)]))
 
 
+_BY_PARTITION = ("group", "topic", "partition")
 _IS_COMMIT = "partition is not null"
 _ANALYSED = pa.schema(
-    [(name, pa.list_(pa.struct(list(of)))) for name, of in (("findings", FINDINGS), ("lag", LAG), ("expiry", EXPIRY))]
+    [
+        (name, pa.list_(pa.struct(list(of))))
+        for name, of in (("findings", FINDINGS), ("lag", LAG), ("expiry", EXPIRY), ("verdicts", VERDICTS))
+    ]
 )
-"""Each row has the findings, the lag and the expiry of one group, because one call computes all three."""
+"""Each row has the findings, the lag, the expiry and the verdicts of one group, because one call computes all four."""
 
 
 def _analyser(
-    logs: Logs, config: ClientConfig, rules: FindingRules, coverage: Coverage, since_us: int | None
+    logs: Logs, config: ClientConfig, options: AnalysisOptions, coverage: Coverage
 ) -> Callable[[pa.Table], pa.Table]:
     """Returns the function with which a worker analyses the records of one group."""
+    rules, since_us = options.rules or FindingRules(), options.since_us
+    verdict_rules = options.verdict_rules or VerdictRules()
 
     def analyse_group(records: pa.Table) -> pa.Table:
         from odradek.history.analysis import analyse_table
-        from odradek.history.log_ends import record_times
+        from odradek.history.log_ends import ends_at, record_times
 
-        found = analyse_table(records, logs, partial(record_times, config), rules, coverage, since_us=since_us)
+        found = analyse_table(
+            records, logs, partial(record_times, config), rules, coverage,
+            since_us=since_us, verdict_rules=verdict_rules, ends_of=partial(ends_at, config),
+        )  # fmt: skip
         columns = [_one_list(getattr(found, name)) for name in _ANALYSED.names]
         return pa.Table.from_arrays(columns, schema=_ANALYSED)
 

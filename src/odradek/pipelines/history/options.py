@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from odradek.history.findings import FindingRules
+    from odradek.history.verdict_rules import VerdictRules
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,7 @@ class HistoryOptions:
     group: Annotated[str | None, Option("Only this group. Default: all groups.", "GROUP")] = None
     since_us: int | None = None
     rules: FindingRules | None = None
+    verdict_rules: VerdictRules | None = None
     options: Mapping[str, str] | None = None
 
 

@@ -46,8 +46,9 @@ def report_history(options: ReportOptions) -> Analysis:
     group, bootstrap = options.group, options.bootstrap_servers
     with spark_failures("the analysis stopped"):
         frames = analyse_on_spark(
-            running, bootstrap, group=group, since_us=options.since_us, rules=options.rules, options=options.options
-        )
+            running, bootstrap, group=group, since_us=options.since_us, rules=options.rules,
+            verdict_rules=options.verdict_rules, options=options.options,
+        )  # fmt: skip
         try:
             found = frames.collected()
             check_group(found, group)
@@ -127,7 +128,9 @@ def _tables(frames: HistoryFrames, since_us: int | None) -> dict[str, DataFrame]
         records = records.where(f"record_timestamp >= timestamp_micros({since_us})")
     found = {name: table_of(records, name) for name in TABLES}
     # Without ``coalesce``, each of many tasks would write a small file.
-    results = {"findings": frames.findings, "lag": frames.lag, "expiry": frames.expiry}
+    results = {
+        "findings": frames.findings, "lag": frames.lag, "expiry": frames.expiry, "verdicts": frames.verdicts,
+    }  # fmt: skip
     found |= {name: frame.coalesce(1) for name, frame in results.items()}
     coverage = records.sparkSession.createDataFrame(frames.coverage.table(), from_arrow_schema(COVERAGE))
     return found | {"coverage": coverage.coalesce(1)}
