@@ -12,7 +12,7 @@ import pytest
 
 from odradek.history import verdict_rules as one
 from odradek.history.commit_windows import CommitColumns, CommitWindows, WindowRows
-from odradek.history.verdict_rules import STATUS_OF, VerdictRule, Status, VerdictRules, WindowCommit
+from odradek.history.verdict_rules import STATUS_OF, Status, VerdictRule, VerdictRules, WindowCommit
 from odradek.history.verdicts import LogBoundColumns, Verdicts, judge_windows, worst_of_groups
 
 CASES = json.loads((Path(__file__).parents[1] / "data/verdicts/burrow_cases.json").read_text())["cases"]

@@ -38,14 +38,17 @@ ProgressKind = Annotated[
 ]
 
 
-Intervals = Annotated[int, typer.Option(min=1, max=250, help="Judge a partition by this number of newest commits.")]
+Intervals = Annotated[
+    int, typer.Option(min=1, max=250, metavar="N", help="Judge a partition by this number of newest commits.")
+]
 MinDistance = Annotated[
     str, typer.Option(metavar="SPAN", help="A commit that follows the previous one sooner replaces it.")
 ]
 MinimumComplete = Annotated[
-    float, typer.Option(min=0, max=1, help="Judge a partition if it has this share of its newest commits.")
+    float,
+    typer.Option(min=0, max=1, metavar="SHARE", help="Judge a partition if it has this share of its newest commits."),
 ]
-AllowedLag = Annotated[int, typer.Option(min=0, help="A lag up to this number of records is no lag.")]
+AllowedLag = Annotated[int, typer.Option(min=0, metavar="N", help="A lag up to this number of records is no lag.")]
 
 
 @dataclass(frozen=True, kw_only=True)

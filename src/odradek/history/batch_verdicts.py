@@ -23,7 +23,7 @@ PartitionTime = PartitionOffset
 EndsOf = Callable[[Sequence[PartitionTime]], Mapping[PartitionTime, int]]
 """Returns the log end offsets of partitions at the given times. Unknown ones are left out."""
 
-MOST_LOOKED_UP = 5_000
+MOST_ENDS = 5_000
 """The maximum number of log end offsets to look up, in the order of keys."""
 
 
@@ -132,6 +132,6 @@ def _wanted(
             for row in range(max(rows.start, rows.stop - rules.intervals), rows.stop)
             if known[row] < 0 and not commits.is_tombstone[row] and commits.times[row] >= 0
         ]
-        if len(wanted) >= MOST_LOOKED_UP:
+        if len(wanted) >= MOST_ENDS:
             break
-    return wanted[:MOST_LOOKED_UP]
+    return wanted[:MOST_ENDS]

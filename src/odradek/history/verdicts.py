@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from odradek.history.columns import TIME
 from odradek.history.commit_windows import Array, CommitWindows, WindowRows
-from odradek.history.verdict_rules import STATUS_OF, VerdictRule, Status, VerdictRules
+from odradek.history.verdict_rules import STATUS_OF, Status, VerdictRule, VerdictRules
 
 SCHEMA = pa.schema(
     [
@@ -40,15 +40,16 @@ SCHEMA = pa.schema(
     ]
 )
 """A row for each partition with a committed offset. ``status`` and ``rule`` are names of ``verdict_rules.Status`` and
-``VerdictRule``. ``commits``, ``first_offset`` and ``first_timestamp`` describe the window. ``lag`` counts from the log start
-offset at least; ``lost`` records were deleted before the group read them. ``clear_ms``: the time until the lag is 0 at
-the present rates; null while the lag does not fall. ``group_status`` is that of the worst partition of the group."""
+``VerdictRule``. ``commits``, ``first_offset`` and ``first_timestamp`` describe the window. ``lag`` counts from the log
+start offset at least; ``lost`` records were deleted before the group read them. ``clear_ms``: the time until the lag is
+0 at the present rates; null while the lag does not fall. ``group_status`` is that of the worst partition of the group.
+"""
 
 _CHUNK = 1 << 15
 _STATUS = np.array([STATUS_OF[rule] for rule in VerdictRule], np.uint8)
 _STATUS_NAMES = pa.array([status.name for status in Status])
 _RULE_NAMES = pa.array([rule.name for rule in VerdictRule])
-_UNKNOWN = -1
+_NO_NUMBER = -1
 
 
 @dataclass(slots=True)
@@ -100,7 +101,7 @@ def judge_windows(window: WindowRows, bounds: LogBoundColumns, now_ms: int, rule
     newest, last = offsets[:, -1], times[:, -1]
     lag = np.maximum(bounds.ends - np.maximum(newest, bounds.starts), 0)
     is_known = (bounds.ends >= 0) & (counts > 0)
-    lag[~is_known] = _UNKNOWN
+    lag[~is_known] = _NO_NUMBER
     lost = np.where((bounds.starts >= 0) & (counts > 0), np.maximum(bounds.starts - newest, 0), 0)
     has_stopped = now_ms - last > last - times[:, 0]
     found = _decide(window, lag, has_stopped, bounds.recent_ends, rules)
@@ -113,7 +114,7 @@ def judge_windows(window: WindowRows, bounds: LogBoundColumns, now_ms: int, rule
     has_recent = (bounds.recent_ends >= 0) & (bounds.recent_spans_ms > 0) & (bounds.ends >= 0)
     np.divide((bounds.ends - bounds.recent_ends) * 1000.0, bounds.recent_spans_ms, out=arriving, where=has_recent)
     clear = _clear(lag, read, arriving)
-    clear[found == VerdictRule.STOPPED] = _UNKNOWN
+    clear[found == VerdictRule.STOPPED] = _NO_NUMBER
     return Verdicts(found, counts, offsets[:, 0], times[:, 0], newest, last, lag, lost, read, arriving, clear)
 
 
@@ -133,7 +134,7 @@ def _decide(window: WindowRows, lag: Array, has_stopped: Array, recent_ends: Arr
     found[has_stopped & ~was_without_lag] = VerdictRule.STOPPED
     found[lag <= rules.allowed_lag] = VerdictRule.NO_LAG
     found[(counts == 0) | (counts / rules.intervals < rules.minimum_complete)] = VerdictRule.INCOMPLETE
-    found[lag == _UNKNOWN] = VerdictRule.UNKNOWN_END
+    found[lag == _NO_NUMBER] = VerdictRule.UNKNOWN_END
     return found
 
 
@@ -161,7 +162,7 @@ def _is_rewound(offsets: Array) -> Array:
 
 
 def _clear(lag: Array, read: Array, arriving: Array) -> Array:
-    clear = np.full(len(lag), _UNKNOWN, np.int64)
+    clear = np.full(len(lag), _NO_NUMBER, np.int64)
     clear[lag == 0] = 0
     falls = np.flatnonzero((lag > 0) & (read > arriving))  # false for NaN
     clear[falls] = np.ceil(lag[falls] * 1000.0 / (read[falls] - arriving[falls])).astype(np.int64)
@@ -177,7 +178,7 @@ def judge_keys(windows: CommitWindows, keys: Array, bounds: LogBoundColumns, log
 def _judged(
     windows: CommitWindows, keys: Array, bounds: LogBoundColumns, logs: Array, now_ms: int
 ) -> Iterator[Verdicts]:  # fmt: skip
-    none = np.full(1, _UNKNOWN, np.int64)
+    none = np.full(1, _NO_NUMBER, np.int64)
     padded = LogBoundColumns(*(np.append(getattr(bounds, one.name), none) for one in fields(LogBoundColumns)))
     for begin in range(0, max(len(keys), 1), _CHUNK):
         chunk = slice(begin, begin + _CHUNK)
