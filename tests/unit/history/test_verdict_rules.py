@@ -15,7 +15,7 @@ from odradek.history.commit_windows import CommitColumns, CommitWindows, WindowR
 from odradek.history.verdict_rules import STATUS_OF, Status, VerdictRule, VerdictRules, WindowCommit
 from odradek.history.verdicts import LogBoundColumns, Verdicts, judge_windows, worst_of_groups
 
-CASES = json.loads((Path(__file__).parents[1] / "data/verdicts/burrow_cases.json").read_text())["cases"]
+CASES = json.loads((Path(__file__).parents[2] / "data/verdicts/burrow_cases.json").read_text())["cases"]
 
 
 def row_of(window: list[WindowCommit], intervals: int) -> WindowRows:
