@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from odradek.core.acl import Acl, Operation, Pattern, Permission, Resource
 
-_TYPES = ("Unknown", "Any", "Topic", "Group", "Cluster", "TransactionalId", "DelegationToken", "User")
-
 
 def _constants(kind: type) -> dict[int, str]:
     return {value: name for name, value in vars(kind).items() if name.isupper()}
@@ -34,4 +32,4 @@ def rule_text(rule: Acl | str) -> str:
 
 def resource_text(resource_type: int, name: str) -> str:
     """Returns the resource of a question, which always has a literal name."""
-    return f"{_TYPES[resource_type]}:LITERAL:{name}"
+    return f"{RESOURCES[resource_type].title().replace('_', '')}:LITERAL:{name}"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.registry import Coordinator, Coordinators
     from odradek.broker.limits.host_limits import HostLimits
     from odradek.broker.limits.quotas import Quotas
+    from odradek.broker.metadata.authorizer import Authorizer
     from odradek.broker.metadata.catalog import Catalog
     from odradek.broker.metadata.image import CatalogImage, Publisher
     from odradek.broker.metadata.producer_ids import ProducerIds
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     class PublishedBroker(LogCleanerOwner, Protocol):
         """The parts of a broker that its publishers use."""
 
+        authorizer: Authorizer | None
         config: BrokerConfig
         coordinators: Coordinators
         directory: LogDirectory
@@ -82,6 +84,8 @@ def in_order(broker: PublishedBroker) -> list[Publisher]:
         BrokerSettings(config, broker.node_id, broker.host_limits),
         # At any place: no other publisher uses quotas. They apply before the reply to the request that set them.
         broker.quotas,
+        # At any place: an ACL holds before the reply to the request that makes it.
+        *([] if broker.authorizer is None else [broker.authorizer]),
         # Before the image: requests see a topic only when all of its logs exist.
         PartitionLogs(directory, config, broker.begin_epochs, broker.quorum),
         # The image: from here on, requests see new topics.
@@ -93,6 +97,15 @@ def in_order(broker: PublishedBroker) -> list[Publisher]:
         # At any place: requests that wait for a producer id continue in a later round of the event loop.
         broker.producer_ids,
     ]
+
+
+def authorizer_of(config: BrokerConfig) -> Authorizer | None:
+    """Returns the authorizer that the settings ask for, or None."""
+    if not config.authorizer_class_name:
+        return None
+    from odradek.broker.metadata.authorizer import Authorizer  # few brokers have one
+
+    return Authorizer.of(config)
 
 
 class BrokerSettings:

@@ -36,7 +36,7 @@ from odradek.broker.partitions.fetch_sessions import FetchSessions
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.purgatory import Purgatory
-from odradek.broker.publishers import in_order
+from odradek.broker.publishers import authorizer_of, in_order
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.features import AT_FIRST, TRANSACTION
 from odradek.catalog.shard import BROKER, Topic
@@ -107,6 +107,7 @@ class BrokerServer:
         self.coordinators = Coordinators(self)
         for kind in TYPES:
             self.coordinators.register(kind)
+        self.authorizer = authorizer_of(config)
         self.controller = Controller(self)
         self.loader: MetadataLoader
         self.producer_ids: ProducerIds

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from odradek.catalog.records import (
+    AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
@@ -17,6 +18,7 @@ from odradek.catalog.records import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicId,
@@ -30,7 +32,7 @@ from odradek.catalog.shard import TOPIC, CatalogShard, Entity, Topic
 class Delta:
     """The changed resources in the order of the records.
 
-    Settings, quotas, users and features are only names here: the image has their values.
+    Settings, quotas, users, ACLs and features are only names or ids here: the image has their values.
 
     ``is_initial``: this is the first delta, and it names everything in the image.
     """
@@ -38,6 +40,7 @@ class Delta:
     __slots__ = (
         "_image",
         "_replaced",
+        "acls",
         "configs",
         "created",
         "deleted",
@@ -62,6 +65,7 @@ class Delta:
         """Resources (type and name) with a changed setting."""
         self.quotas: dict[Entity, None] = {}
         self.users: dict[str, None] = {}
+        self.acls: dict[TopicId, None] = {}
         self.features: dict[str, None] = {}
         self.producer_ids: list[ProducerIdsRecord] = []
         """Producer id blocks, each with the id of the broker that got it."""
@@ -80,6 +84,7 @@ class Delta:
         delta.configs = dict.fromkeys(image.configs)
         delta.quotas = dict.fromkeys(image.quotas)
         delta.users = dict.fromkeys(image.users)
+        delta.acls = dict.fromkeys(image.acls.by_id)
         delta.features = dict.fromkeys(image.features)
         return delta
 
@@ -107,6 +112,8 @@ class Delta:
                 self.quotas[entity] = None
             case UserScramCredentialRecord(user) | RemoveUserScramCredentialRecord(user):
                 self.users[user] = None
+            case AccessControlEntryRecord(acl_id) | RemoveAccessControlEntryRecord(acl_id):
+                self.acls[acl_id] = None
             case FeatureLevelRecord(name):
                 self.features[name] = None
             case ProducerIdsRecord():

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from odradek.catalog import features, records
 from odradek.catalog.records import (
+    AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
@@ -17,6 +18,7 @@ from odradek.catalog.records import (
     UserScramCredentialRecord,
 )
 from odradek.catalog.shard import CatalogShard, Entity, Topic
+from odradek.core.acl import Acl
 from odradek.core.credential import Credential
 
 
@@ -27,6 +29,7 @@ class Image:
     topics: tuple[Topic, ...]
     configs: Mapping[tuple[int, str], Mapping[str, str]]
     quotas: Mapping[Entity, Mapping[str, float]]
+    acls: Mapping[TopicId, Acl]
     users: Mapping[str, Mapping[int, Credential]]
     features: Mapping[str, int]
     next_producer_id: int
@@ -45,6 +48,7 @@ class Image:
             tuple(shard.topics.values()),
             dict(shard.configs),
             dict(shard.quotas),
+            dict(shard.acls.by_id),
             dict(shard.users),
             dict(shard.features),
             shard.next_producer_id,
@@ -76,6 +80,8 @@ class Image:
             for key, limit in quotas.items():
                 yield ClientQuotaRecord(entity, key, limit)
         yield ProducerIdsRecord(self.broker_id, -1, self.next_producer_id)
+        for acl_id, acl in self.acls.items():
+            yield AccessControlEntryRecord(acl_id, acl)
         for user, credentials in self.users.items():
             for mechanism, credential in credentials.items():
                 yield UserScramCredentialRecord(user, mechanism, credential)

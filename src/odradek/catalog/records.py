@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from odradek.core.acl import Acl
 from odradek.core.credential import Credential
 from odradek.core.varints import read_uvarint, uvarint
 
@@ -25,11 +26,13 @@ USER_SCRAM_CREDENTIAL = 11
 FEATURE_LEVEL = 12
 CLIENT_QUOTA = 14
 PRODUCER_IDS = 15
+ACCESS_CONTROL_ENTRY = 18
+REMOVE_ACCESS_CONTROL_ENTRY = 19
 REMOVE_USER_SCRAM_CREDENTIAL = 22
 
 
 class TopicId(Protocol):
-    """A topic's id of 16 bytes, in practice a ``uuid.UUID``. ``decode`` gets the function that makes it."""
+    """An id of 16 bytes, in practice a ``uuid.UUID``. ``decode`` gets the function that makes it."""
 
     @property
     def bytes(self) -> builtins.bytes: ...
@@ -127,6 +130,15 @@ class RemoveUserScramCredentialRecord(NamedTuple):
     mechanism: int
 
 
+class AccessControlEntryRecord(NamedTuple):
+    id: TopicId
+    acl: Acl
+
+
+class RemoveAccessControlEntryRecord(NamedTuple):
+    id: TopicId
+
+
 MetadataRecord = (
     TopicRecord
     | PartitionRecord
@@ -138,6 +150,8 @@ MetadataRecord = (
     | ProducerIdsRecord
     | UserScramCredentialRecord
     | RemoveUserScramCredentialRecord
+    | AccessControlEntryRecord
+    | RemoveAccessControlEntryRecord
 )
 
 
@@ -198,6 +212,15 @@ def _body(record: MetadataRecord) -> tuple[int, int, bytes]:
             return USER_SCRAM_CREDENTIAL, 0, packed
         case RemoveUserScramCredentialRecord(user, mechanism):
             return REMOVE_USER_SCRAM_CREDENTIAL, 0, _string(user) + struct.pack(">b", mechanism)
+        case AccessControlEntryRecord(acl_id, acl):
+            return ACCESS_CONTROL_ENTRY, 0, acl_id.bytes + _acl(acl)
+        case RemoveAccessControlEntryRecord(acl_id):
+            return REMOVE_ACCESS_CONTROL_ENTRY, 0, acl_id.bytes
+
+
+def _acl(acl: Acl) -> bytes:
+    where = struct.pack(">b", acl.resource_type) + _string(acl.name) + struct.pack(">b", acl.pattern)
+    return where + _string(acl.principal) + _string(acl.host) + struct.pack(">bb", acl.operation, acl.permission)
 
 
 def _tags(record: MetadataRecord) -> bytes:
@@ -335,6 +358,10 @@ def decode(value: bytes, make_id: IdFactory) -> MetadataRecord | None:
         return _read_credential(cursor)
     if api_key == REMOVE_USER_SCRAM_CREDENTIAL:
         return RemoveUserScramCredentialRecord(cursor.string(), cursor.fixed(">b")[0])
+    if api_key == ACCESS_CONTROL_ENTRY:
+        return AccessControlEntryRecord(cursor.id(), _read_acl(cursor))
+    if api_key == REMOVE_ACCESS_CONTROL_ENTRY:
+        return RemoveAccessControlEntryRecord(cursor.id())
     return None
 
 
@@ -399,3 +426,8 @@ def _read_credential(cursor: _Cursor) -> UserScramCredentialRecord:
     salt, stored_key, server_key = cursor.blob(), cursor.blob(), cursor.blob()
     (iterations,) = cursor.fixed(">i")
     return UserScramCredentialRecord(user, mechanism, Credential(salt, stored_key, server_key, iterations))
+
+
+def _read_acl(cursor: _Cursor) -> Acl:
+    (resource_type,), name, (pattern,) = cursor.fixed(">b"), cursor.string(), cursor.fixed(">b")
+    return Acl(resource_type, name, pattern, cursor.string(), cursor.string(), *cursor.fixed(">bb"))

@@ -1,4 +1,4 @@
-"""The state machine of the metadata log: topics, settings, quotas, users, features and producer ids.
+"""The state machine of the metadata log: topics, settings, quotas, users, ACLs, features and producer ids.
 
 It is no tenant of ``coordinator/``: ``broker/metadata/log`` appends its records, and ``broker/metadata/controller``
 runs one request after another.
@@ -25,9 +25,11 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from odradek.catalog import credentials, features, records
+from odradek.catalog.acls import AclTable, CreateAcl, DeleteAcl, check_new
 from odradek.catalog.credentials import AlterCredential, Users
 from odradek.catalog.features import UpdateFeatures
 from odradek.catalog.records import (
+    AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
@@ -36,6 +38,7 @@ from odradek.catalog.records import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicId,
@@ -143,6 +146,8 @@ CatalogRequest = (
     | AlterConfigs
     | AlterClientQuotas
     | AlterCredential
+    | CreateAcl
+    | DeleteAcl
     | UpdateFeatures
     | AllocateProducerIds
     | OwnRecords
@@ -192,6 +197,7 @@ class CatalogShard:
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.quotas: dict[Entity, dict[str, float]] = {}
         self.users: Users = {}
+        self.acls = AclTable()
         self.features: dict[str, int] = dict(features.AT_FIRST)
         self.next_producer_id = 0
         self.unknown: list[bytes] = []
@@ -218,6 +224,11 @@ class CatalogShard:
             case AlterCredential():
                 credentials.check(self.users, request)
                 generated = [self._credential_record(request)]
+            case CreateAcl(acl_id, acl):
+                check_new(acl)
+                generated = [] if acl in self.acls.ids else [AccessControlEntryRecord(acl_id, acl)]
+            case DeleteAcl(acl_id):
+                generated = [RemoveAccessControlEntryRecord(acl_id)] if acl_id in self.acls.by_id else []
             case UpdateFeatures(updates):
                 for update in updates.values():
                     features.check(self.features, update)
@@ -414,6 +425,11 @@ class CatalogShard:
                 credentials.put(self.users, user, mechanism, credential)
             case RemoveUserScramCredentialRecord(user, mechanism):
                 credentials.put(self.users, user, mechanism, None)
+            case AccessControlEntryRecord(acl_id, acl):
+                self.acls.put(acl_id, acl)
+            case RemoveAccessControlEntryRecord(acl_id):
+                if not self.acls.remove(acl_id):
+                    raise ValueError(f"the metadata record at offset {offset} removes an ACL that does not exist")
             case FeatureLevelRecord(name, 0):
                 self.features.pop(name, None)
             case FeatureLevelRecord(name, level):

@@ -10,17 +10,20 @@ from hypothesis import strategies as st
 
 from odradek.catalog import records
 from odradek.catalog.records import (
+    AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
     UserScramCredentialRecord,
 )
+from odradek.core.acl import Acl
 from odradek.core.credential import Credential
 
 ids = st.uuids()
@@ -30,6 +33,7 @@ i64 = st.integers(-(2**63), 2**63 - 1)
 brokers = st.lists(i32, max_size=4).map(tuple)
 directories = st.lists(ids, max_size=3).map(tuple)
 states = st.integers(0, 127)
+i8 = st.integers(-128, 127)
 
 any_record = st.one_of(
     st.builds(TopicRecord, names, ids),
@@ -75,6 +79,8 @@ any_record = st.one_of(
         st.builds(Credential, st.binary(max_size=200), st.binary(max_size=64), st.binary(max_size=64), i32),
     ),
     st.builds(RemoveUserScramCredentialRecord, names, st.integers(-128, 127)),
+    st.builds(AccessControlEntryRecord, ids, st.builds(Acl, i8, names, i8, names, names, i8, i8)),
+    st.builds(RemoveAccessControlEntryRecord, ids),
 )
 
 
@@ -100,6 +106,15 @@ def test_a_quota_record_has_kafkas_bytes() -> None:
     packed = b"\x01\x0e\x00" + b"\x03\x05user\x00\x00\x03ip\x02x\x00" + b"\x02k" + b"\x3f\xf0" + bytes(6) + b"\x00\x00"
     assert records.encode(set_to) == packed
     assert records.encode(ClientQuotaRecord((("ip", "x"),), "k", None))[-10:] == bytes(8) + b"\x01\x00"
+
+
+def test_an_acl_has_kafkas_bytes() -> None:
+    # API key 18: the id, type 2, the name, pattern 4, principal, host, operation 3, permission 3. API key 19: the id.
+    acl_id = uuid.UUID(int=6)
+    record = AccessControlEntryRecord(acl_id, Acl(2, "ab", 4, "User:u", "*", 3, 3))
+    packed = b"\x01\x12\x00" + acl_id.bytes + b"\x02\x03ab\x04\x07User:u\x02*\x03\x03\x00"
+    assert records.encode(record) == packed
+    assert records.encode(RemoveAccessControlEntryRecord(acl_id)) == b"\x01\x13\x00" + acl_id.bytes + b"\x00"
 
 
 def test_a_leader_change_has_kafkas_bytes() -> None:

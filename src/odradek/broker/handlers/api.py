@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from odradek.wire import schemas
+
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Protocol
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from odradek.broker.loop.leftovers import Leftovers
     from odradek.broker.loop.scheduler import Scheduler, Steps, Task
     from odradek.broker.loop.workers import Workers
+    from odradek.broker.metadata.authorizer import Authorizer
     from odradek.broker.metadata.controller import Controller
     from odradek.broker.metadata.image import CatalogImage
     from odradek.broker.metadata.producer_ids import ProducerIds
@@ -66,6 +69,11 @@ class Context:
     def user(self) -> str:
         """The name that quotas apply to."""
         return self.principal.name
+
+    @property
+    def api_name(self) -> str:
+        """Kafka's name of the request, such as ``DescribeAcls``."""
+        return schemas.api_name(self.api_key).title().replace("_", "")
 
     def grow_reply(self, size: int) -> None:
         """Counts ``size`` more bytes of a long reply while a handler makes it.
@@ -146,6 +154,8 @@ if TYPE_CHECKING:
 
         config: BrokerConfig
         address: tuple[str, int]
+        authorizer: Authorizer | None
+        """Answers what a client may do. None: every client may do everything."""
         controller: Controller
         coordinators: Coordinators
         fetch_sessions: FetchSessions

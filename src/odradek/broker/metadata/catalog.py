@@ -6,7 +6,7 @@ The loader applies committed records to it (``metadata/loader``). Nothing else c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
 from odradek.broker.loop.scheduler import Steps
@@ -14,6 +14,7 @@ from odradek.catalog import records
 from odradek.catalog.delta import Delta
 from odradek.catalog.records import MetadataRecord, TopicId
 from odradek.catalog.shard import CatalogShard, Entity, Topic
+from odradek.core.acl import Acl
 from odradek.core.credential import Credential
 
 if TYPE_CHECKING:
@@ -119,6 +120,10 @@ class Catalog:
     def users(self) -> Mapping[str, Mapping[int, Credential]]:
         """Returns the SCRAM credentials: user → mechanism → credential."""
         return self.shard.users
+
+    def acls(self) -> Mapping[UUID, Acl]:
+        """Returns all ACLs by id."""
+        return cast("Mapping[UUID, Acl]", self.shard.acls.by_id)
 
     def features(self) -> Mapping[str, int]:
         """Returns feature → level. Features at level 0 are absent."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from odradek.broker.loop.scheduler import Steps
     from odradek.catalog.delta import Delta
     from odradek.catalog.shard import Entity, Topic
+    from odradek.core.acl import Acl
     from odradek.core.credential import Credential
 
 
@@ -43,6 +44,9 @@ class CatalogImage(Protocol):
 
     def users(self) -> Mapping[str, Mapping[int, Credential]]:
         """Returns the SCRAM credentials: user → mechanism → credential."""
+
+    def acls(self) -> Mapping[UUID, Acl]:
+        """Returns all ACLs by id."""
 
     def features(self) -> Mapping[str, int]:
         """Returns feature → level. Features at level 0 are absent."""

@@ -37,6 +37,7 @@ class BrokerConfig:
     node_id: int
     broker_rack: str | None
     advertised_listeners: tuple[str, ...] | None
+    authorizer_class_name: str
     auto_create_topics_enable: bool
     delete_topic_enable: bool
     num_partitions: int
@@ -131,6 +132,10 @@ class BrokerConfig:
             from odradek.broker.settings.protection import check
 
             check(self.texts)
+        if self.texts.get("authorizer.class.name"):
+            from odradek.broker.settings.authorizer import check_authorizer
+
+            check_authorizer(self.texts)
         for name, text in self.texts.items():
             try:
                 find_broker_key(name).parse(text)

@@ -7,7 +7,6 @@ from odradek.broker.settings.table import NO_SUCH_GROUPS
 
 INERT: dict[str, str] = {
     "The broker has no authentication, authorisation or encryption yet.": """
-authorizer.class.name | string |
 config.providers | list |
 connection.failed.authentication.delay.ms | int | 100 | 0..
 connections.max.reauth.ms | long | 0

@@ -197,10 +197,11 @@ def inert_broker_keys() -> dict[str, ConfigKey]:
 @cache
 def authorizer_keys() -> dict[str, ConfigKey]:
     """Returns the settings of Kafka's authorizer. They are no broker settings: DescribeConfigs does not list them."""
-    reason = "The broker has no authorisation yet."
+    unlisted = "Whether all clients may use a resource that no ACL names."
+    users = "Principals that may do everything, separated by semicolons: User:admin;User:CN=broker,O=example."
     keys = (
-        ConfigKey("allow.everyone.if.no.acl.found", ConfigType.BOOLEAN, "false", doc=reason, inert=reason),
-        ConfigKey("super.users", ConfigType.STRING, "", doc=reason, inert=reason),
+        ConfigKey("allow.everyone.if.no.acl.found", ConfigType.BOOLEAN, "false", doc=unlisted),
+        ConfigKey("super.users", ConfigType.STRING, "", doc=users),
     )
     return {key.name: key for key in keys}
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
+from odradek.broker.settings.authorizer import AUTHORIZER, STANDARD_AUTHORIZER
 from odradek.broker.settings.keys import ConfigType, authorizer_keys, inert_broker_keys
 from odradek.broker.settings.pairs import pairs
 from odradek.core.errors import ConfigError
@@ -78,9 +79,14 @@ PROTECTIONS = (
         """,
     ),
     Protection(
-        "this broker cannot authorise clients yet",
-        _WITHOUT,
-        "allow.everyone.if.no.acl.found authorizer.class.name early.start.listeners super.users",
+        "no authorizer is set",
+        f"set {AUTHORIZER}={STANDARD_AUTHORIZER}, or leave it out",
+        "allow.everyone.if.no.acl.found super.users",
+    ),
+    Protection(
+        "this broker opens its listeners together, after its ACLs are read",
+        "leave it out",
+        "early.start.listeners",
     ),
     Protection(
         "this broker loads no policy classes, so all clients can create topics and change settings",
@@ -150,6 +156,8 @@ def _find_protection(name: str, text: str, texts: Mapping[str, str]) -> Protecti
         # A setting of one listener, or of its SASL mechanism: listener.name.external.plain.sasl.jaas.config
         rest = of_a_listener[1]
         name = next((known for known in protections_by_setting() if rest == known or rest.endswith(f".{known}")), "")
+    if name in authorizer_keys() and texts.get(AUTHORIZER, "").strip():
+        return None
     protection = protections_by_setting().get(name)
     return None if protection is None or _is_default(name, text) else protection
 

@@ -27,6 +27,7 @@ broker.rack | string | - | | Rack that this broker reports.
 listeners | list | PLAINTEXT://:9092 | | Listening address; set by --listen.
 advertised.listeners | list | - | | Address that clients get, as PLAINTEXT://host:port.
 log.dirs | list | - | | Data directory; set by --data-dir.
+authorizer.class.name | string | | | Class of the authorizer, Kafka's StandardAuthorizer; empty: no authorizer.
 auto.create.topics.enable | boolean | true | | Whether a Metadata request may create an unknown topic.
 delete.topic.enable | boolean | true | | Whether topics can be deleted.
 num.partitions | int | 1 | 1.. | Partitions of a topic that is created without a partition count.
