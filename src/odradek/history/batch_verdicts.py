@@ -39,7 +39,7 @@ def verdicts_of(evidence: Evidence, rules: VerdictRules, ends_of: EndsOf = lambd
     moments, ends = logs.moments // 1000, _ends(evidence, partitions)
     bounds = _bounds(evidence, partitions, (moments, ends), rules)
     times = commits.times // 1000
-    known = _known_ends((moments, ends), log_of_key[commits.key], times, rules)
+    known = known_ends((moments, ends), log_of_key[commits.key], times, rules)
     wanted = _wanted(evidence, bounds, log_of_key, known, rules)
     if wanted:
         found = ends_of(sorted({(partitions[log_of_key[commits.key[row]]], int(times[row])) for row in wanted}
@@ -106,7 +106,7 @@ def set_recent_ends(bounds: LogBoundColumns, moments: Array, ends: Array, now_ms
     bounds.recent_spans_ms[rows] = moments[newest] - moments[oldest]
 
 
-def _known_ends(samples: tuple[Array, Array], logs: Array, times: Array, rules: VerdictRules) -> Array:
+def known_ends(samples: tuple[Array, Array], logs: Array, times: Array, rules: VerdictRules) -> Array:
     """Returns the log end offset that was known at each of ``times`` (ms) of a log (a row of the samples); -1: none."""
     moments, ends = samples
     if not len(moments):

@@ -92,9 +92,9 @@ class CommitWindows:
         """Stores commits of these keys, in log order."""
         done, count = 0, len(keys)
         numbers = (keys, commits.offsets, commits.times, commits.lags)
-        columns = tuple(np.ascontiguousarray(one, np.int64) for one in numbers)
-        ids = np.ascontiguousarray(commits.topic_ids, np.int32)
-        gone = np.ascontiguousarray(commits.are_deletions, np.bool_)
+        columns = tuple(writable(one, np.int64) for one in numbers)
+        ids = writable(commits.topic_ids, np.int32)
+        gone = writable(commits.are_deletions, np.bool_)
         while done < count:
             done, self._free = kernels.store(
                 *self._arrays(), self._topic_ids, self.rules.min_distance_ms, self._free, *columns, ids, gone, done
@@ -120,7 +120,13 @@ class CommitWindows:
 
     def rows(self, keys: Array) -> WindowRows:
         """Returns the windows of these keys."""
-        keys = np.ascontiguousarray(keys, np.int64)
+        keys = writable(keys, np.int64)
         offsets, times, lags = (np.empty((len(keys), self.rules.intervals), np.int64) for _ in range(3))
         kernels.gather(*self._arrays(), keys, offsets, times, lags)
         return WindowRows(offsets, times, lags, self._rings[keys, 0].astype(np.int64))
+
+
+def writable(values: Array, kind: type) -> Array:
+    """Returns values as kernels take them: contiguous, of one type, and not read-only as Arrow's arrays are."""
+    found: Array = np.require(values, kind, ["C", "W"])
+    return found

@@ -1,0 +1,89 @@
+"""Sums over the partitions of each group, for verdicts that come in pieces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from odradek.history.verdict_rules import Status, VerdictRules
+from odradek.history.verdicts import Verdicts
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(slots=True)
+class GroupColumns:
+    """A row for each group, sorted by name. -1 and NaN: unknown. Times are milliseconds.
+
+    ``lags``: the sum over the partitions whose lag is known. ``clear_ms``: the time of the slowest partition; -1 if the
+    lag of a partition does not fall. ``worst``: the slot of the worst partition; -1 without partitions. ``stale``: the
+    number of partitions whose newest poll failed.
+    """
+
+    now_ms: int
+    names: list[str]
+    statuses: Array
+    lags: Array
+    highest_lags: Array
+    lost: Array
+    partitions: Array
+    complete: Array
+    read_rates: Array
+    arrival_rates: Array
+    clear_ms: Array
+    worst: Array
+    stale: Array
+    newest_commits: Array
+
+
+class GroupSums:
+    """``add`` takes verdicts with the row of each one's group; ``columns`` returns the sums."""
+
+    def __init__(self, groups: int, rules: VerdictRules) -> None:
+        self._rules = rules
+        self._worst = np.zeros(groups, np.int64)
+        self._worst_slot = np.full(groups, -1, np.int64)
+        self._lags, self._highest, self._lost = (np.zeros(groups, np.int64) for _ in range(3))
+        self._partitions, self._complete, self._stale = (np.zeros(groups, np.int64) for _ in range(3))
+        self._reads, self._arrivals = np.zeros(groups), np.zeros(groups)
+        self._clear = np.zeros(groups, np.int64)
+        self._never_clear = np.zeros(groups, np.bool_)
+        self._newest = np.full(groups, -1, np.int64)
+
+    def add(self, rows: Array, slots: Array, found: Verdicts, stale: Array) -> None:
+        count = len(self._lags)
+        lags = np.maximum(found.lags, 0)
+        np.add.at(self._lags, rows, lags)
+        np.maximum.at(self._highest, rows, lags)
+        np.add.at(self._lost, rows, found.lost)
+        self._partitions += np.bincount(rows, minlength=count)
+        self._complete += np.bincount(rows[found.counts == self._rules.intervals], minlength=count)
+        self._stale += np.bincount(rows[stale], minlength=count)
+        np.add.at(self._reads, rows, np.nan_to_num(found.read_rates))
+        np.add.at(self._arrivals, rows, np.nan_to_num(found.arrival_rates))
+        np.maximum.at(self._newest, rows, found.times)
+        np.maximum.at(self._clear, rows, found.clear_ms)
+        self._never_clear[rows[(found.lags != 0) & (found.clear_ms < 0)]] = True
+        self._note_worst(rows, slots, found)
+
+    def _note_worst(self, rows: Array, slots: Array, found: Verdicts) -> None:
+        """Of partitions with the same status, the one with the highest lag is the worst."""
+        order = np.lexsort((found.lags, found.statuses, rows))
+        last = np.flatnonzero(np.append(np.diff(rows[order]) != 0, True)) if len(order) else order
+        best = order[last]
+        groups, statuses, lags = rows[best], found.statuses[best].astype(np.int64), found.lags[best]
+        rank = (statuses << 58) + np.minimum(lags + 1, (1 << 58) - 1)
+        is_worse = rank > self._worst[groups]
+        self._worst[groups[is_worse]] = rank[is_worse]
+        self._worst_slot[groups[is_worse]] = slots[best[is_worse]]
+
+    def columns(self, now_ms: int, names: list[str]) -> GroupColumns:
+        statuses = np.minimum(self._worst >> 58, Status.ERR).astype(np.uint8)
+        clear = np.where(self._never_clear, -1, self._clear)
+        return GroupColumns(
+            now_ms, names, statuses, self._lags, self._highest, self._lost, self._partitions, self._complete,
+            self._reads, self._arrivals, clear, self._worst_slot, self._stale, self._newest,
+        )  # fmt: skip

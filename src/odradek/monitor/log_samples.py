@@ -1,0 +1,79 @@
+"""The bounds of many logs at the newest polls, one row for each partition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from odradek.history.batch_verdicts import known_ends, set_recent_ends
+from odradek.history.verdict_rules import VerdictRules
+from odradek.history.verdicts import LogBoundColumns
+
+Array = npt.NDArray[Any]
+_STEP = 1 << 12
+
+
+class LogSamples:
+    """Log start and end offsets at the newest ``polls`` polls. -1: unknown. Times are milliseconds, ascending."""
+
+    def __init__(self, rules: VerdictRules, polls: int) -> None:
+        self._rules = rules
+        self._moments = np.zeros(0, np.int64)
+        self._polls = polls
+        self._ends = np.full((0, polls), -1, np.int64)
+        self._starts = np.full(0, -1, np.int64)
+        self._newest = np.full(0, -1, np.int64)
+        self._size = 0
+
+    @property
+    def nbytes(self) -> int:
+        return self._ends.nbytes + self._starts.nbytes + self._newest.nbytes
+
+    @property
+    def last_ms(self) -> int:
+        """Returns the time of the newest poll; -1 before the first one."""
+        return int(self._moments[-1]) if len(self._moments) else -1
+
+    def grow(self, rows: int) -> None:
+        if rows > len(self._starts):
+            more = max(rows - len(self._starts), min(_STEP, max(64, rows)))
+            self._ends = np.append(self._ends, np.full((more, self._polls), -1, np.int64), axis=0)
+            self._starts = np.append(self._starts, np.full(more, -1, np.int64))
+            self._newest = np.append(self._newest, np.full(more, -1, np.int64))
+        self._size = max(self._size, rows)
+
+    def forget(self, rows: Array) -> None:
+        """Empties rows, for another partition."""
+        self._ends[rows] = self._starts[rows] = self._newest[rows] = -1
+
+    def add(self, time_ms: int, rows: Array, starts: Array, ends: Array) -> None:
+        """Adds a poll. Partitions that are not in ``rows`` keep their newest bounds and get no sample of this time."""
+        if len(self._moments) and time_ms <= self._moments[-1]:
+            time_ms = int(self._moments[-1]) + 1
+        self._moments = np.append(self._moments, time_ms)[-self._polls :]
+        # Samples stand at the end of a row, the newest one last, like the moments.
+        self._ends[:, :-1] = self._ends[:, 1:]
+        self._ends[:, -1] = -1
+        self._ends[rows, -1] = ends
+        self._starts[rows] = starts
+        self._newest[rows] = ends
+
+    def _columns(self) -> tuple[Array, Array]:
+        count = len(self._moments)
+        return self._moments, self._ends[: self._size, self._polls - count :]
+
+    def known_ends(self, rows: Array, times: Array) -> Array:
+        """Returns the log end offset that was known at each of ``times`` of a partition; -1: none."""
+        return known_ends(self._columns(), rows, times, self._rules)
+
+    def bounds(self, now_ms: int) -> LogBoundColumns:
+        """Returns the newest known bounds of all rows, and the oldest recent log end offsets."""
+        size = self._size
+        found = LogBoundColumns(
+            self._starts[:size].copy(), self._newest[:size].copy(), np.full(size, -1), np.full(size, -1)
+        )
+        moments, ends = self._columns()
+        set_recent_ends(found, moments, ends, now_ms, self._rules)
+        return found
