@@ -32,7 +32,7 @@ _LOW = (1 << 32) - 1
 _CHUNK = 1 << 17
 
 
-class GroupState(NamedTuple):
+class ListedState(NamedTuple):
     """A group's state and type, with the broker's names (Stable, Empty, …; classic, consumer); "" if unknown."""
 
     state: str
@@ -52,7 +52,7 @@ class MonitorMachine:
 
     def __init__(self, rules: VerdictRules, polls: int = 16) -> None:
         self.rules = rules
-        self.group_states: dict[str, GroupState] = {}
+        self.group_states: dict[str, ListedState] = {}
         self.next_offsets: dict[int, int] = {}
         """For each partition of the offsets topic: the offset after the newest entry."""
         self.stale_logs: dict[TopicPartition, str] = {}
@@ -201,7 +201,7 @@ class MonitorMachine:
         )
         self.stale_logs = dict(failed)
 
-    def set_groups(self, states: Mapping[str, GroupState]) -> None:
+    def set_groups(self, states: Mapping[str, ListedState]) -> None:
         """Sets the states of all groups that the brokers list. A group may be listed and have no commit."""
         self.group_states = dict(states)
 

@@ -20,7 +20,7 @@ from odradek.history.journal import Journal
 from odradek.history.log_ends import LogEnds, Logs
 from odradek.history.verdict_rules import VerdictRules, group_clear_ms
 from odradek.monitor.code_table import CodeTable, NameCodes
-from odradek.monitor.machine import GroupState, LogBoundsRow, MonitorMachine
+from odradek.monitor.machine import ListedState, LogBoundsRow, MonitorMachine
 
 STORES = 3
 STEP_MS = 1_000
@@ -221,7 +221,7 @@ ORDERS = [TopicPartition("orders", number) for number in range(3)]
 
 def test_groups_are_sums_of_their_partitions() -> None:
     machine = machine_with({("a", ORDERS[0]): [10, 20], ("a", ORDERS[1]): [100], ("b", ORDERS[2]): [70, 60]})
-    machine.set_groups({"a": GroupState("Stable", "consumer"), "idle": GroupState("Empty", "classic")})
+    machine.set_groups({"a": ListedState("Stable", "consumer"), "idle": ListedState("Empty", "classic")})
     found = machine.groups(machine.last_poll_ms)
     table = machine.table(machine.last_poll_ms).to_pylist()
     assert found.names == ["a", "b", "idle"]
