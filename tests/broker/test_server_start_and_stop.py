@@ -355,10 +355,13 @@ def test_all_requests_to_an_offline_partition_get_its_error(tmp_path: Path) -> N
 
 
 def test_a_directory_of_apache_kafka_is_refused(tmp_path: Path) -> None:
-    """The metadata log of Apache Kafka begins with control records. Our metadata log never does."""
+    """Its controller writes records that our metadata log never has."""
     log = Log.open(tmp_path / "__cluster_metadata-0", LogConfig(), 0, clean=True)
-    leader_change = SimpleRecord(b"\0\0\0\2", b"\0\0\0\0")
+    voter = b"\2\0\0\0\1\0"
+    leader_change = SimpleRecord(b"\0\0\0\2", b"\0\0\0\0\0\1" + voter + voter + b"\0")
     log.append(encode_batch([leader_change], now_ms=0, control=True), now_ms=0, leader_epoch=1, origin="coordinator")
+    register_controller = SimpleRecord(b"", b"\1\x1b\0" + bytes(20))
+    log.append(encode_batch([register_controller], now_ms=0), now_ms=0, leader_epoch=1, origin="coordinator")
     log.close()
     properties = "version=1\nnode.id=1\ncluster.id=jx_qj5jYRE6ajGhwQJ8ulg\ndirectory.id=R0fj_ZUkQR-US-t5gdj7yA\n"
     (tmp_path / "meta.properties").write_text(properties)

@@ -25,7 +25,6 @@ from test_topic_bursts import (
     topic,
 )
 
-from odradek.batches.encode import encode_batch
 from odradek.broker.loop.scheduler import Steps, finish
 from odradek.broker.metadata import log as metadata_log
 from odradek.broker.metadata import snapshot as metadata_snapshot
@@ -49,7 +48,6 @@ from odradek.catalog.shard import (
 )
 from odradek.core.credential import Credential
 from odradek.core.deferred import Deferred
-from odradek.core.effects import SimpleRecord
 from odradek.core.errors import StorageError
 from odradek.storage.files import Files, OsFiles
 from odradek.storage.memory_files import Crash, MemoryFiles
@@ -89,7 +87,6 @@ def state(catalog: StoredCatalog) -> dict[str, Any]:
         "users": dict(catalog.image.users()),
         "features": dict(catalog.image.features()),
         "producer ids": catalog.image.shard.next_producer_id,
-        "unknown": list(catalog.image.shard.unknown),
     }
 
 
@@ -168,23 +165,6 @@ def test_records_after_a_snapshot_are_read_after_it() -> None:
     catalog.apply(AllocateProducerIds(1))
     files.crash()
     assert state(opened(files)) == state(catalog)
-
-
-def test_records_of_unknown_types_are_kept_in_snapshots() -> None:
-    """A broker of a later version may have written such records, and may read the snapshots."""
-    files = MemoryFiles()
-    catalog = filled(files)
-    foreign = [b"\x01\x63\x00abc", b"\x01\x64\x00\x00"]
-    for value in foreign:
-        batch = encode_batch([SimpleRecord(b"", value, T0)], now_ms=T0, leader_epoch=0)
-        catalog.log._log.append(batch, now_ms=T0, leader_epoch=0, origin="coordinator")
-    catalog.close()
-    for _ in range(2):
-        catalog = opened(files)
-        assert catalog.image.shard.unknown == foreign
-        catalog.apply(AllocateProducerIds(1))
-        snapshot(catalog)
-        files.crash()
 
 
 def test_changes_during_a_snapshot_are_not_lost() -> None:
@@ -281,16 +261,12 @@ def test_a_log_without_its_beginning_prevents_the_start() -> None:
         opened(files, TIGHT)
 
 
-def test_a_snapshot_of_kafkas_storage_tool_is_skipped_and_one_of_its_controller_refused() -> None:
+def test_a_snapshot_of_kafkas_storage_tool_is_skipped() -> None:
     files = MemoryFiles()
     catalog = filled(files)
     files.write(LOG / f"{0:020d}-{0:010d}.checkpoint", b"what kafka-storage format has written")
     files.crash()
     assert state(opened(files)) == state(catalog)
-    files.write(LOG / f"{17:020d}-{3:010d}.checkpoint", b"")
-    files.crash()
-    with pytest.raises(ValueError, match="Apache Kafka"):
-        opened(files)
 
 
 # disk space

@@ -33,7 +33,6 @@ class Image:
     users: Mapping[str, Mapping[int, Credential]]
     features: Mapping[str, int]
     next_producer_id: int
-    unknown: tuple[bytes, ...]
     broker_id: int
     directory: TopicId
 
@@ -52,7 +51,6 @@ class Image:
             dict(shard.users),
             dict(shard.features),
             shard.next_producer_id,
-            tuple(shard.unknown),
             shard.brokers[0],
             shard.directory,
         )
@@ -61,7 +59,6 @@ class Image:
         """Yields the values of the records in the order of Kafka's snapshots."""
         for record in self._records():
             yield records.encode(record)
-        yield from self.unknown
 
     def _records(self) -> Iterator[MetadataRecord]:
         for name in sorted(self.features.keys() | features.AT_FIRST):

@@ -1,8 +1,8 @@
 """Records of the metadata log, in the frames and schemas of Kafka's KRaft controller.
 
 A value has a frame version (1), the record's API key and its version, all as unsigned varints. Then the record follows
-in the compact encoding of flexible versions. Keys are empty. ``decode`` returns None for a type that Odradek does not
-write.
+in the compact encoding of flexible versions. Keys are empty. ``decode`` refuses a type or a version that Odradek does
+not write: the state without such a record would be wrong.
 """
 
 from __future__ import annotations
@@ -29,6 +29,55 @@ PRODUCER_IDS = 15
 ACCESS_CONTROL_ENTRY = 18
 REMOVE_ACCESS_CONTROL_ENTRY = 19
 REMOVE_USER_SCRAM_CREDENTIAL = 22
+
+
+NEWEST_VERSIONS = {
+    TOPIC: 0,
+    PARTITION: 2,
+    CONFIG: 0,
+    PARTITION_CHANGE: 2,
+    REMOVE_TOPIC: 0,
+    USER_SCRAM_CREDENTIAL: 0,
+    FEATURE_LEVEL: 0,
+    CLIENT_QUOTA: 0,
+    PRODUCER_IDS: 0,
+    ACCESS_CONTROL_ENTRY: 0,
+    REMOVE_ACCESS_CONTROL_ENTRY: 0,
+    REMOVE_USER_SCRAM_CREDENTIAL: 0,
+}
+"""The newest version of each type that ``decode`` reads."""
+_NAMES = {
+    0: "RegisterBroker",
+    1: "UnregisterBroker",
+    7: "FenceBroker",
+    8: "UnfenceBroker",
+    10: "DelegationToken",
+    17: "BrokerRegistrationChange",
+    20: "NoOp",
+    21: "ZkMigrationState",
+    23: "BeginTransaction",
+    24: "EndTransaction",
+    25: "AbortTransaction",
+    26: "RemoveDelegationToken",
+    27: "RegisterController",
+    TOPIC: "Topic",
+    PARTITION: "Partition",
+    CONFIG: "Config",
+    PARTITION_CHANGE: "PartitionChange",
+    REMOVE_TOPIC: "RemoveTopic",
+    USER_SCRAM_CREDENTIAL: "UserScramCredential",
+    FEATURE_LEVEL: "FeatureLevel",
+    CLIENT_QUOTA: "ClientQuota",
+    PRODUCER_IDS: "ProducerIds",
+    ACCESS_CONTROL_ENTRY: "AccessControlEntry",
+    REMOVE_ACCESS_CONTROL_ENTRY: "RemoveAccessControlEntry",
+    REMOVE_USER_SCRAM_CREDENTIAL: "RemoveUserScramCredential",
+}
+"""Kafka's names of types."""
+
+
+class UnknownRecord(ValueError):
+    """A record of a type or a version that this release does not read. The message describes it."""
 
 
 class TopicId(Protocol):
@@ -332,12 +381,14 @@ class _Cursor:
         return tuple(self.id() for _ in range(self.unsigned() - 1))
 
 
-def decode(value: bytes, make_id: IdFactory) -> MetadataRecord | None:
-    """Reads one record's value. Returns ``None`` for an unknown type. Raises ValueError for malformed bytes."""
+def decode(value: bytes, make_id: IdFactory) -> MetadataRecord:
+    """Reads one record's value. Raises UnknownRecord, or ValueError for malformed bytes."""
     cursor = _Cursor(value, make_id)
     if (frame_version := cursor.unsigned()) != FRAME_VERSION:
         raise ValueError(f"the metadata record has frame version {frame_version}; only {FRAME_VERSION} is supported")
     api_key, version = cursor.unsigned(), cursor.unsigned()
+    if version > NEWEST_VERSIONS.get(api_key, -1):
+        raise UnknownRecord(f"a record of type {api_key} ({_NAMES.get(api_key, 'unknown')}, version {version})")
     if api_key == TOPIC:
         return TopicRecord(cursor.string(), cursor.id())
     if api_key == PARTITION:
@@ -362,7 +413,7 @@ def decode(value: bytes, make_id: IdFactory) -> MetadataRecord | None:
         return AccessControlEntryRecord(cursor.id(), _read_acl(cursor))
     if api_key == REMOVE_ACCESS_CONTROL_ENTRY:
         return RemoveAccessControlEntryRecord(cursor.id())
-    return None
+    raise AssertionError(f"the type {api_key} has a newest version and no reader")
 
 
 def removed_topic(value: bytes) -> bytes | None:

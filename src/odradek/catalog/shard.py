@@ -200,8 +200,6 @@ class CatalogShard:
         self.acls = AclTable()
         self.features: dict[str, int] = dict(features.AT_FIRST)
         self.next_producer_id = 0
-        self.unknown: list[bytes] = []
-        """Values of records of unknown types. A snapshot keeps them for a broker that supports them."""
 
     # --- requests -----------------------------------------------------------------------------------------------
 
@@ -388,12 +386,8 @@ class CatalogShard:
     # --- the log ------------------------------------------------------------------------------------------------
 
     def replay(self, offset: int, value: bytes) -> None:
-        """Applies one record of the log or of a snapshot (offset -1)."""
-        decoded = records.decode(value, self._make_id)
-        if decoded is None:
-            self.unknown.append(value)
-        else:
-            self.apply(offset, decoded)
+        """Applies one record of the log or of a snapshot (offset -1). Raises ValueError, and its UnknownRecord."""
+        self.apply(offset, records.decode(value, self._make_id))
 
     def apply(self, offset: int, record: MetadataRecord) -> None:
         """Applies one decoded record of the log."""

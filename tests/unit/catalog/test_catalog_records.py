@@ -179,10 +179,6 @@ def test_partitions_with_replicas_have_kafkas_bytes(packed: bytes, record: recor
     assert records.encode(record) == packed
 
 
-def test_unknown_record_types_are_skipped() -> None:
-    assert records.decode(b"\x01\x11\x00rest of a NoOpRecord of some kind", make_id) is None
-
-
 @given(any_record, st.data())
 def test_records_that_are_cut_off_raise_an_error(record, data) -> None:
     packed = records.encode(record)

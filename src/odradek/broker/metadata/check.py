@@ -5,12 +5,13 @@ The check changes nothing. It ends at the first fault. ``broker/repair/catalog``
 
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 from typing import NamedTuple
 
 from odradek.batches.header import ATTRIBUTES_OFFSET, HEADER_BYTES, LOG_OVERHEAD, MAGIC
-from odradek.broker.metadata.snapshot import EPOCH
+from odradek.broker.metadata.snapshot import EPOCH, SNAPSHOT_NAME
 from odradek.core.crc import crc32c
 from odradek.core.errors import StorageError
 from odradek.core.ids import METADATA_TOPIC, TopicPartition
@@ -56,8 +57,8 @@ class LogCheck(NamedTuple):
     start: int
     end: int
     fault: MetadataFault | None
-    has_control: bool = False
-    """Whether the first batch is a control batch. Then Apache Kafka's controller has written the log."""
+    epoch: int = EPOCH
+    """The leader epoch of the last good batch."""
 
 
 def segment_bases(path: Path, files: Files) -> list[int]:
@@ -79,7 +80,7 @@ def check_log(path: Path, files: Files) -> LogCheck:
     """Checks all batches of the log in directory ``path``. Raises OSError."""
     names = files.list(path)
     bases = _stems(names, LOG_SUFFIX)
-    end, has_control = -1, False
+    end, epoch = -1, EPOCH
     fault: MetadataFault | None = None
     for base in bases:
         file = path / file_name(base, LOG_SUFFIX)
@@ -88,14 +89,21 @@ def check_log(path: Path, files: Files) -> LogCheck:
             break
         data = memoryview(files.view(file))
         if base == bases[0] and len(data) >= HEADER_BYTES:
-            has_control = bool(data[ATTRIBUTES_OFFSET + 1] & _CONTROL)
-        end, position, reason = check_batches(data, base)
+            first = _HEADER.unpack_from(data)[2]
+            if first <= _snapshot_epoch(names):  # the log begins in a later epoch, after a snapshot
+                epoch = max(epoch, first)
+        end, position, reason, epoch = check_batches(data, base, epoch)
         if reason:
-            has_control = has_control and end > base
             is_end = reason in _TORN and base == bases[-1] and next_batch(data, position + 1, end) is None
             fault = MetadataFault(file, end, position, reason, is_end)
             break
-    return LogCheck(bases[0] if bases else -1, end, fault or _missing_log(path, names, bases), has_control)
+    return LogCheck(bases[0] if bases else -1, end, fault or _missing_log(path, names, bases), epoch)
+
+
+def _snapshot_epoch(names: list[str]) -> int:
+    """Returns the leader epoch of the newest snapshot, which its name has after the offset."""
+    matches = (re.fullmatch(SNAPSHOT_NAME, name) for name in names)
+    return max((int(matched[2]) for matched in matches if matched), default=EPOCH)
 
 
 def _missing_log(path: Path, names: list[str], bases: list[int]) -> MetadataFault | None:
@@ -107,34 +115,37 @@ def _missing_log(path: Path, names: list[str], bases: list[int]) -> MetadataFaul
     return None
 
 
-def check_batches(data: Buffer, offset: int) -> tuple[int, int, str]:
-    """Checks the batches of one file, the first of which begins at ``offset``.
+def check_batches(data: Buffer, offset: int, epoch: int = EPOCH) -> tuple[int, int, str, int]:
+    """Checks the batches of one file, the first of which begins at ``offset``. ``epoch``: that of the batch before.
 
-    Returns the offset and the position of the end of the good batches, and the reason why the next one is not good;
-    "" at the end of the file.
+    Returns the offset and the position of the end of the good batches, the reason why the next one is not good ("" at
+    the end of the file), and the leader epoch of the last good batch. Only a control batch (LeaderChange) begins a
+    later epoch. No checksum covers the epoch.
     """
     view = memoryview(data)
     position, size = 0, len(view)
     while position < size:
         if position + HEADER_BYTES > size:
-            return offset, position, _CUT_OFF
-        base, length, epoch, magic, crc, _, delta, count = _HEADER.unpack_from(view, position)
+            return offset, position, _CUT_OFF, epoch
+        base, length, found, magic, crc, _, delta, count = _HEADER.unpack_from(view, position)
         following = position + length + LOG_OVERHEAD
         if magic != MAGIC or length < HEADER_BYTES - LOG_OVERHEAD:
-            return offset, position, _NO_HEADER if any(view[position : position + HEADER_BYTES]) else _ZEROS
+            reason = _NO_HEADER if any(view[position : position + HEADER_BYTES]) else _ZEROS
+            return offset, position, reason, epoch
         if following > size:
-            return offset, position, _CUT_OFF
+            return offset, position, _CUT_OFF, epoch
         if crc32c(view[position + ATTRIBUTES_OFFSET : following]) != crc:
-            return offset, position, _WRONG_CHECKSUM
+            return offset, position, _WRONG_CHECKSUM, epoch
         if base != offset:
-            return offset, position, f"the batch has the base offset {base}"
-        if epoch != EPOCH and not view[position + ATTRIBUTES_OFFSET + 1] & _CONTROL:
-            return offset, position, f"the batch has the leader epoch {epoch}, and this log has only epoch {EPOCH}"
+            return offset, position, f"the batch has the base offset {base}", epoch
+        if found != epoch and (found < epoch or not view[position + ATTRIBUTES_OFFSET + 1] & _CONTROL):
+            return offset, position, f"the batch has the leader epoch {found} after {epoch}", epoch
         if delta < 0 or delta + 1 != count:
-            return offset, position, f"the batch has {count} records, but its last offset delta is {delta}"
+            return offset, position, f"the batch has {count} records, but its last offset delta is {delta}", epoch
+        epoch = found
         offset += count
         position = following
-    return offset, position, ""
+    return offset, position, "", epoch
 
 
 def next_batch(data: Buffer, position: int, offset: int) -> int | None:

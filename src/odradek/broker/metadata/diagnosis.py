@@ -132,7 +132,7 @@ class Diagnosis:
 
     @property
     def is_lossy(self) -> bool:
-        return bool(self.lost or self.salvage.refused or (self.is_empty and self.unknown))
+        return bool(self.lost or self.salvage.refused or self.salvage.unread or (self.is_empty and self.unknown))
 
     @property
     def properties_fault(self) -> str:
@@ -204,6 +204,7 @@ def findings(diagnosis: Diagnosis) -> list[str]:
     lines = [] if diagnosis.fault is None else [str(diagnosis.fault)]
     lines += diagnosis.salvage.notes
     lines += [f"lost: {_range(lost)}" for lost in diagnosis.lost]
+    lines += [f"of a later release, or of Apache Kafka's controller: {reason}" for reason in diagnosis.salvage.unread]
     lines += [f"refused: {reason}" for reason in diagnosis.salvage.refused]
     if diagnosis.is_empty and diagnosis.unknown:
         lines.append(f"there is no metadata log, but there are directories of the topics {_names(diagnosis.unknown)}")

@@ -18,8 +18,9 @@ from odradek.batches.rows import batch_rows, iter_records
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.metadata import mark as metadata_mark
 from odradek.broker.metadata import snapshot as metadata_snapshot
-from odradek.broker.metadata.check import MetadataFault, check_log, segment_bases, start_fault
+from odradek.broker.metadata.check import check_log, segment_bases, start_fault
 from odradek.broker.metadata.mark import MetadataMark
+from odradek.broker.metadata.replay import MetadataReplay, Replay, damaged
 from odradek.broker.metadata.snapshot import InThread, MetadataSnapshot
 from odradek.catalog import records
 from odradek.catalog.records import (
@@ -41,27 +42,12 @@ from odradek.storage.write_failures import WriteFailures, is_passing
 if TYPE_CHECKING:
     from odradek.catalog.image import Image
 
-Replay = Callable[[int, bytes], None]
-"""Gets the offset of each record, or -1 for one of a snapshot, and its value. Raises ValueError."""
 _logger = logging.getLogger("odradek.broker")
 
 DIRECTORY = f"{METADATA_TOPIC}-0"
-_KAFKAS = "Apache Kafka's controller has written it, and this broker cannot continue such a log"
-REMEDY = (
-    "nothing was changed; see `odradek metadata check --data-dir {0}`, then `odradek metadata repair --data-dir {0}`"
-)
 ROLL_BYTES = 1 << 20
 """A snapshot rolls the active segment only if the segment has at least this size."""
-_READ_BYTES = 1 << 20
 _MAX_BATCH_BYTES = 1 << 30
-
-
-class DamagedMetadata(StorageError):
-    """The metadata log has a fault, so a start would lose acknowledged records. Nothing was changed."""
-
-    def __init__(self, message: str, fault: MetadataFault) -> None:
-        super().__init__(message)
-        self.fault = fault
 
 
 class MetadataConfig(NamedTuple):
@@ -100,6 +86,7 @@ class MetadataLog:
         self._mark = mark
         self._can_move_mark, self._has_failed_mark = True, False
         self._newest_topics: set[TopicId] | None = None
+        self._epoch = metadata_snapshot.EPOCH
 
     @classmethod
     def open(
@@ -118,20 +105,21 @@ class MetadataLog:
         ``owner``: the mark of this directory at any offset.
 
         An end that a crash has cut off is removed if it is behind the last synced record. Raises DamagedMetadata for
-        any other fault; StorageError, KafkaError or ValueError if the log is not readable. Nothing is changed then.
+        any other fault; StorageError, KafkaError or ValueError if the log is not readable, or has records of a later
+        release. Nothing is changed then.
         """
         config = config or MetadataConfig()
         path = data_dir / DIRECTORY
         names = files.list(path)
-        snapshots = _load_snapshot(path, names, replay, files)
+        records_of = MetadataReplay(path, files, replay, owner.node_id)
+        snapshots = records_of.replay_snapshot(names)
         snapshot_end = snapshots[-1].end_offset if snapshots else 0
         mark = _read_mark(data_dir, files)
         checked = check_log(path, files)
-        if checked.has_control:
-            raise ValueError(_KAFKAS)
         fault = start_fault(path, files, checked, snapshot_end, None if mark is None else mark.end_offset, clean=clean)
         if fault is not None:
             raise damaged(fault, files)
+        records_of.replay_log(snapshot_end, checked.end)
         metadata_snapshot.remove_unfinished(path, names, files)
         point = min(checked.end, mark.end_offset) if mark is not None else 0
         log = _open_log(
@@ -140,25 +128,12 @@ class MetadataLog:
         own = owner._replace(end_offset=log.log_end_offset)
         opened = cls(log, now_ms, files, config, mark=own)
         opened._snapshots = [snapshot for snapshot in snapshots if snapshot.end_offset >= log.log_start_offset]
-        opened._read_log(snapshot_end, replay)
+        opened._epoch = max(checked.epoch, snapshots[-1].epoch if snapshots else 0)
+        opened._new_bytes = records_of.size
+        if records_of.timestamp_ms is not None:
+            opened._written_ms = records_of.timestamp_ms
         opened._begin_mark(mark)
         return opened
-
-    def _read_log(self, offset: int, replay: Replay) -> None:
-        """Passes the records of the log from ``offset`` on to ``replay``."""
-        while offset < self._log.log_end_offset:
-            data = self._log.read(offset, _READ_BYTES).bytes()
-            self._new_bytes += len(data)
-            for row in iter_records(data):
-                if row.is_control:
-                    raise ValueError(_KAFKAS)
-                if row.offset >= offset:
-                    try:
-                        replay(row.offset, row.value or b"")
-                    except ValueError as error:
-                        raise damaged(MetadataFault(self._log.path, row.offset, -1, str(error)), self._files) from error
-                    offset = row.offset + 1
-                    self._written_ms = row.timestamp
 
     def read_removed(self) -> dict[TopicId, str]:
         """Returns the removed topics of the whole log. Its batches were checked. Raises OSError."""
@@ -166,6 +141,8 @@ class MetadataLog:
         found: dict[TopicId, str] = {}
         for segment in self._log.segments:
             for row in iter_records(bytes(self._files.view(segment.path(LOG_SUFFIX)))):
+                if row.is_control:
+                    continue
                 match records.decode(row.value or b"", lambda data: UUID(bytes=data)):
                     case TopicRecord(name, topic_id):
                         names[topic_id] = name
@@ -187,6 +164,8 @@ class MetadataLog:
         for segment in reversed(self._log.segments):
             data = memoryview(self._files.view(segment.path(LOG_SUFFIX)))
             for pos, header in reversed(list(scan(data))):
+                if header.is_control:
+                    continue
                 values = [row.value or b"" for row in batch_rows(data, pos, header)]
                 change = [records.decode(value, lambda data: UUID(bytes=data)) for value in values]
                 if not all(isinstance(record, PartitionChangeRecord) for record in change):
@@ -266,6 +245,7 @@ class MetadataLog:
                     timestamp_ms=timestamp_ms,
                     now_ms=self._now_ms(),
                     in_thread=in_thread,
+                    epoch=self._epoch,
                 )
             except OSError as error:
                 self._note_failed_snapshot(error)
@@ -303,6 +283,11 @@ class MetadataLog:
         return self._log.log_end_offset
 
     @property
+    def epoch(self) -> int:
+        """The leader epoch of the newest record."""
+        return self._epoch
+
+    @property
     def synced_end(self) -> int:
         """The offset before which all records are synced."""
         return 0 if self._mark is None else self._mark.end_offset
@@ -313,7 +298,7 @@ class MetadataLog:
         Nothing else writes to the log."""
         now_ms = self._now_ms()
         batch = seal_batch(packed, count, now_ms=now_ms)
-        info = self._log.append(batch, now_ms=now_ms, leader_epoch=0, origin="coordinator")
+        info = self._log.append(batch, now_ms=now_ms, leader_epoch=self._epoch, origin="coordinator")
         self._new_bytes += len(batch)
         self._written_ms = now_ms
         return info.base_offset
@@ -343,40 +328,6 @@ class MetadataLog:
     def abandon(self) -> None:
         """Closes the log without a write."""
         self._log.abandon()
-
-
-def damaged(fault: MetadataFault, files: Files) -> DamagedMetadata:
-    """Returns the error of a fault, with what is affected and the remedy."""
-    from odradek.broker.metadata.diagnosis import affected  # here, because a start does not need it
-
-    path = fault.file if fault.file.name == DIRECTORY else fault.file.parent
-    data_dir = path.parent
-    return DamagedMetadata(f"{fault}; {affected(data_dir, files)}; {REMEDY.format(data_dir)}", fault)
-
-
-def _load_snapshot(path: Path, names: list[str], replay: Replay, files: Files) -> list[MetadataSnapshot]:
-    """Replays the newest complete snapshot. Returns it and the earlier ones by ascending offset."""
-    rows = metadata_snapshot.find(path, names)
-    if any(epoch != metadata_snapshot.EPOCH for _, epoch, _ in rows):
-        raise ValueError(_KAFKAS)
-    snapshots: list[MetadataSnapshot] = []
-    for end_offset, _, file in reversed(rows):
-        if not end_offset:
-            continue  # Apache Kafka's storage tool writes this snapshot when it formats a directory
-        if snapshots:
-            timestamp_ms = metadata_snapshot.read_timestamp(file, files)
-        elif (read := metadata_snapshot.read(file, files)) is not None:
-            timestamp_ms, values = read
-            for value in values:
-                replay(-1, value)
-        else:
-            _logger.error(
-                "the snapshot %s is damaged and is not used; `odradek metadata repair --data-dir %s` replaces it",
-                file, path.parent,
-            )  # fmt: skip
-            continue
-        snapshots.append(MetadataSnapshot(file, end_offset, timestamp_ms, files.size(file)))
-    return snapshots[::-1]
 
 
 def _read_mark(data_dir: Path, files: Files) -> MetadataMark | None:

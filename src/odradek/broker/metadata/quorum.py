@@ -53,7 +53,7 @@ class LoneQuorum:
         self._in_thread = in_thread
         self._is_at_once = False
         self.leader = node_id
-        self.epoch = 0
+        self.epoch = log.epoch
         self.is_syncing = False
 
     @property

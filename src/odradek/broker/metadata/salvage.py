@@ -28,7 +28,7 @@ from odradek.batches.rows import batch_rows
 from odradek.broker.metadata import snapshot as metadata_snapshot
 from odradek.broker.metadata.check import next_batch, segment_bases
 from odradek.catalog import records
-from odradek.catalog.records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicId
+from odradek.catalog.records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicId, UnknownRecord
 from odradek.catalog.shard import CatalogShard
 from odradek.core.crc import crc32c
 from odradek.core.errors import CorruptRecord
@@ -131,6 +131,8 @@ class Salvage:
         self.lost: list[LostOffsets] = []
         self.refused: list[str] = []
         """Records that contradict the readable records before them."""
+        self.unread: list[str] = []
+        """Records that this release does not read. A repair leaves them out."""
         self.removed: dict[TopicId, str] = {}
         self.directory_id: TopicId | None = None
         """The id of the log directory in the records of partitions."""
@@ -144,7 +146,7 @@ class Salvage:
 
     @property
     def is_lossy(self) -> bool:
-        return bool(self.lost or self.refused)
+        return bool(self.lost or self.refused or self.unread)
 
     def _read_snapshots(self) -> None:
         """Loads the newest complete snapshot; a damaged one only if the log does not have its records."""
@@ -217,11 +219,10 @@ class Salvage:
         shard = self.shard
         try:
             record = records.decode(value, _topic_id)
-            if record is None:
-                shard.unknown.append(value)
-                return
             self._note(record)
             shard.apply(offset, record)
+        except UnknownRecord as error:
+            self.unread.append(str(error) if offset < 0 else f"{error} in the batch at offset {offset}")
         except (ValueError, IndexError) as error:
             self.refused.append(str(error))
 

@@ -19,6 +19,15 @@ from odradek.batches.encode import encode_batch, pack_record, seal_batch
 from odradek.batches.header import EPOCH_OFFSET, LENGTH_OFFSET, MAGIC_OFFSET, crc_is_valid, scan
 from odradek.batches.rows import batch_rows
 from odradek.broker.loop.scheduler import Steps
+from odradek.catalog import control_records
+from odradek.catalog.control_records import (
+    Control,
+    KRaftVersion,
+    KRaftVoters,
+    SnapshotFooter,
+    SnapshotHeader,
+)
+from odradek.catalog.records import UnknownRecord
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import CorruptRecord
@@ -28,13 +37,13 @@ SUFFIX = ".checkpoint"
 PARTIAL_SUFFIX = SUFFIX + ".part"
 DELETED_SUFFIX = SUFFIX + ".deleted"
 HEADER, FOOTER = 3, 4
-_NAME = r"(\d{20})-(\d{10})\.checkpoint"
+SNAPSHOT_NAME = r"(\d{20})-(\d{10})\.checkpoint"
 _CONTROL_KEY = struct.Struct(">hh")
 _HEADER = struct.Struct(">hqB")
 _FOOTER = struct.Struct(">hB")
 _PLACE, _EPOCH = struct.Struct(">q"), struct.Struct(">i")
 EPOCH = 0
-"""The leader epoch of the metadata log, which has one leader only."""
+"""The first leader epoch of the metadata log. A lone broker begins no other one."""
 RECORDS_A_BATCH = 200
 _HEAD_BYTES = 256
 
@@ -45,12 +54,14 @@ InThread = Callable[[Callable[[], None]], "Deferred[BaseException | None]"]
 class MetadataSnapshot(NamedTuple):
     """A snapshot. ``end_offset``: the first offset that is not in the snapshot.
 
-    ``timestamp_ms``: the time of the append of the snapshot's last record."""
+    ``timestamp_ms``: the time of the append of the snapshot's last record. ``epoch``: the leader epoch of that record.
+    """
 
     path: Path
     end_offset: int
     timestamp_ms: int
     size: int
+    epoch: int = EPOCH
 
 
 class KeylessRecord:
@@ -66,7 +77,7 @@ class KeylessRecord:
 
 def find(directory: Path, names: Iterable[str]) -> list[tuple[int, int, Path]]:
     """Returns (end offset, epoch, path) of each snapshot among the directory's names, sorted."""
-    matches = (matched for name in names if (matched := re.fullmatch(_NAME, name)))
+    matches = (matched for name in names if (matched := re.fullmatch(SNAPSHOT_NAME, name)))
     return sorted((int(matched[1]), int(matched[2]), directory / matched[0]) for matched in matches)
 
 
@@ -86,9 +97,10 @@ def write(
     timestamp_ms: int,
     now_ms: int,
     in_thread: InThread,
+    epoch: int = EPOCH,
 ) -> Steps[MetadataSnapshot]:
     """Writes a snapshot in steps and syncs it by ``in_thread``. Raises OSError."""
-    path = directory / f"{end_offset:020d}-{EPOCH:010d}{SUFFIX}"
+    path = directory / f"{end_offset:020d}-{epoch:010d}{SUFFIX}"
     partial = path.with_name(path.name.removesuffix(SUFFIX) + PARTIAL_SUFFIX)
     file = files.open(partial, create=True)
     offset = size = 0
@@ -96,7 +108,7 @@ def write(
         file.truncate(0)
         for batch, count in _batches(values, timestamp_ms, now_ms):
             place = _PLACE.pack(offset)
-            file.append([place, batch[LENGTH_OFFSET:EPOCH_OFFSET], _EPOCH.pack(EPOCH), batch[MAGIC_OFFSET:]])
+            file.append([place, batch[LENGTH_OFFSET:EPOCH_OFFSET], _EPOCH.pack(epoch), batch[MAGIC_OFFSET:]])
             offset += count
             size += len(batch)
             yield None
@@ -115,7 +127,7 @@ def write(
     if failure is not None:
         files.remove(partial)
         raise failure
-    return MetadataSnapshot(path, end_offset, timestamp_ms, size)
+    return MetadataSnapshot(path, end_offset, timestamp_ms, size, epoch)
 
 
 def _batches(values: Iterable[bytes], timestamp_ms: int, now_ms: int) -> Iterator[tuple[bytes, int]]:
@@ -141,24 +153,39 @@ def _control(kind: int, value: bytes, now_ms: int) -> bytes:
 def read(path: Path, files: Files) -> tuple[int, Iterator[bytes]] | None:
     """Returns the time of the last record's append and the values of all records; ``None`` for an incomplete snapshot.
 
-    Raises OSError.
+    Raises UnknownRecord for a control record that this release does not read, and OSError.
     """
     data = memoryview(files.view(path))
     try:
         batches = list(scan(data))
         if not all(crc_is_valid(data, pos, header) for pos, header in batches):
             return None
-        control = [(pos, header) for pos, header in batches if header.is_control]
-        first, last = (row for pos, header in control for row in batch_rows(data, pos, header))
-        timestamp_ms = _HEADER.unpack(first.value or b"")[1]
-        kinds = [_CONTROL_KEY.unpack(row.key or b"")[1] for row in (first, last)]
-    except (CorruptRecord, struct.error, ValueError):
+        controls = [
+            control_records.read(row.key, row.value)
+            for pos, header in batches
+            if header.is_control
+            for row in batch_rows(data, pos, header)
+        ]
+    except UnknownRecord:
+        raise
+    except (CorruptRecord, ValueError):
         return None
-    end = batches[-1][0] + batches[-1][1].size_in_bytes
-    if kinds != [HEADER, FOOTER] or control != [batches[0], batches[-1]] or end != len(data):
+    end = batches[-1][0] + batches[-1][1].size_in_bytes if batches else -1
+    if end != len(data) or not batches[0][1].is_control or not batches[-1][1].is_control:
         return None
-    rows = (row for pos, header in batches[1:-1] for row in batch_rows(data, pos, header))
-    return timestamp_ms, (row.value or b"" for row in rows)
+    header = controls[0]
+    if not isinstance(header, SnapshotHeader) or not isinstance(controls[-1], SnapshotFooter):
+        return None
+    for control in controls[1:-1]:
+        check_fixed_voters(control)
+    rows = (row for pos, header in batches if not header.is_control for row in batch_rows(data, pos, header))
+    return header.last_timestamp_ms, (row.value or b"" for row in rows)
+
+
+def check_fixed_voters(control: Control) -> None:
+    """Raises UnknownRecord if the voters of the quorum are records (KIP-853), which this release does not support."""
+    if isinstance(control, KRaftVoters) or (isinstance(control, KRaftVersion) and control.level):
+        raise UnknownRecord("a record of a quorum whose voters change at run time (kraft.version 1)")
 
 
 def read_timestamp(path: Path, files: Files) -> int:

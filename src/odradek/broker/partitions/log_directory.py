@@ -18,7 +18,8 @@ from uuid import UUID
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.metadata.check import METADATA_PARTITION
 from odradek.broker.metadata.log import DIRECTORY as METADATA_DIRECTORY
-from odradek.broker.metadata.log import DamagedMetadata, MetadataConfig, MetadataLog
+from odradek.broker.metadata.log import MetadataConfig, MetadataLog
+from odradek.broker.metadata.replay import DamagedMetadata
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata.stray_logs import (
     DELETE_SUFFIX,

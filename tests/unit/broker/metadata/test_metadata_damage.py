@@ -14,7 +14,8 @@ from support.catalogs import changed
 from odradek.broker.loop.scheduler import finish
 from odradek.broker.metadata import mark as metadata_mark
 from odradek.broker.metadata.diagnosis import Diagnosis, findings
-from odradek.broker.metadata.log import DIRECTORY, DamagedMetadata
+from odradek.broker.metadata.log import DIRECTORY
+from odradek.broker.metadata.replay import DamagedMetadata
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.repair.catalog import RepairPlan
 from odradek.catalog.shard import (

@@ -16,8 +16,9 @@ from odradek.broker.metadata.change import Change
 from odradek.broker.metadata.check import METADATA_PARTITION
 from odradek.broker.metadata.diagnosis import Diagnosis
 from odradek.broker.metadata.loader import MetadataLoader
-from odradek.broker.metadata.log import DIRECTORY, DamagedMetadata
+from odradek.broker.metadata.log import DIRECTORY
 from odradek.broker.metadata.lone_broker import BeginEpochs
+from odradek.broker.metadata.replay import DamagedMetadata
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata.stray_logs import STRAY_DIRECTORY, renamed
 from odradek.broker.partitions.log_directory import LogDirectory
