@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from odradek.catalog.records import UnknownRecord
+from odradek.catalog.records import UnsupportedRecord
 from odradek.core.varints import read_uvarint
 
 LEADER_CHANGE, SNAPSHOT_HEADER, SNAPSHOT_FOOTER, KRAFT_VERSION, KRAFT_VOTERS = 2, 3, 4, 5, 6
@@ -60,7 +60,7 @@ Control = LeaderChange | SnapshotHeader | SnapshotFooter | KRaftVersion | KRaftV
 
 
 def read(key: bytes | None, value: bytes | None) -> Control:
-    """Reads a control record. Raises UnknownRecord for another type or version, ValueError for malformed bytes."""
+    """Reads a control record. Raises UnsupportedRecord for another type or version, ValueError for malformed bytes."""
     try:
         return _read(key or b"", value or b"")
     except (struct.error, IndexError) as error:
@@ -71,7 +71,7 @@ def _read(key: bytes, value: bytes) -> Control:
     _, kind = _KEY.unpack_from(key)
     (version,) = _VERSION.unpack_from(value) if kind in _NAMES else (0,)
     if kind not in _NAMES or not 0 <= version <= _NEWEST.get(kind, 0):
-        raise UnknownRecord(f"a control record of type {kind} ({_NAMES.get(kind, 'unknown')}, version {version})")
+        raise UnsupportedRecord(f"a control record of type {kind} ({_NAMES.get(kind, 'unknown')}, version {version})")
     at = _VERSION.size
     if kind == LEADER_CHANGE:
         (leader,) = _LEADER.unpack_from(value, at)

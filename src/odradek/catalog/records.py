@@ -76,7 +76,7 @@ _NAMES = {
 """Kafka's names of types."""
 
 
-class UnknownRecord(ValueError):
+class UnsupportedRecord(ValueError):
     """A record of a type or a version that this release does not read. The message describes it."""
 
 
@@ -382,13 +382,13 @@ class _Cursor:
 
 
 def decode(value: bytes, make_id: IdFactory) -> MetadataRecord:
-    """Reads one record's value. Raises UnknownRecord, or ValueError for malformed bytes."""
+    """Reads one record's value. Raises UnsupportedRecord, or ValueError for malformed bytes."""
     cursor = _Cursor(value, make_id)
     if (frame_version := cursor.unsigned()) != FRAME_VERSION:
         raise ValueError(f"the metadata record has frame version {frame_version}; only {FRAME_VERSION} is supported")
     api_key, version = cursor.unsigned(), cursor.unsigned()
     if version > NEWEST_VERSIONS.get(api_key, -1):
-        raise UnknownRecord(f"a record of type {api_key} ({_NAMES.get(api_key, 'unknown')}, version {version})")
+        raise UnsupportedRecord(f"a record of type {api_key} ({_NAMES.get(api_key, 'unknown')}, version {version})")
     if api_key == TOPIC:
         return TopicRecord(cursor.string(), cursor.id())
     if api_key == PARTITION:

@@ -386,7 +386,7 @@ class CatalogShard:
     # --- the log ------------------------------------------------------------------------------------------------
 
     def replay(self, offset: int, value: bytes) -> None:
-        """Applies one record of the log or of a snapshot (offset -1). Raises ValueError, and its UnknownRecord."""
+        """Applies one record of the log or of a snapshot (offset -1). Raises ValueError, and its UnsupportedRecord."""
         self.apply(offset, records.decode(value, self._make_id))
 
     def apply(self, offset: int, record: MetadataRecord) -> None:

@@ -17,7 +17,7 @@ from odradek.broker.metadata.check import MetadataFault, segment_bases
 from odradek.broker.metadata.snapshot import MetadataSnapshot
 from odradek.catalog import control_records
 from odradek.catalog.control_records import LeaderChange
-from odradek.catalog.records import UnknownRecord
+from odradek.catalog.records import UnsupportedRecord
 from odradek.core.errors import StorageError
 from odradek.core.ids import METADATA_TOPIC
 from odradek.storage.files import Files
@@ -78,7 +78,7 @@ class MetadataReplay:
                 for number, value in enumerate(values, 1):
                     try:
                         self._replay(-1, value)
-                    except UnknownRecord as error:
+                    except UnsupportedRecord as error:
                         raise self._newer(error, f"{file}, record {number}") from error
             else:
                 _log.error(
@@ -92,7 +92,7 @@ class MetadataReplay:
     def _read_snapshot(self, file: Path) -> tuple[int, Iterator[bytes]] | None:
         try:
             return metadata_snapshot.read(file, self._files)
-        except UnknownRecord as error:
+        except UnsupportedRecord as error:
             raise self._newer(error, str(file)) from error
 
     def replay_log(self, start: int, end: int) -> None:
@@ -120,7 +120,7 @@ class MetadataReplay:
                 return
             control = control_records.read(row.key, row.value)
             metadata_snapshot.check_fixed_voters(control)
-        except UnknownRecord as error:
+        except UnsupportedRecord as error:
             raise self._newer(error, place) from error
         except ValueError as error:
             raise damaged(MetadataFault(self._path, row.offset, -1, str(error)), self._files) from error
@@ -128,7 +128,7 @@ class MetadataReplay:
             voters = ", ".join(map(str, control.voters)) or "none"
             raise StorageError(_FOREIGN.format(place=place, voters=voters))
 
-    def _newer(self, error: UnknownRecord, place: str) -> StorageError:
+    def _newer(self, error: UnsupportedRecord, place: str) -> StorageError:
         return StorageError(_NEWER.format(place=place, record=error, data_dir=self._path.parent))
 
 

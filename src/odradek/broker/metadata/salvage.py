@@ -28,7 +28,7 @@ from odradek.batches.rows import batch_rows
 from odradek.broker.metadata import snapshot as metadata_snapshot
 from odradek.broker.metadata.check import next_batch, segment_bases
 from odradek.catalog import records
-from odradek.catalog.records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicId, UnknownRecord
+from odradek.catalog.records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicId, UnsupportedRecord
 from odradek.catalog.shard import CatalogShard
 from odradek.core.crc import crc32c
 from odradek.core.errors import CorruptRecord
@@ -221,7 +221,7 @@ class Salvage:
             record = records.decode(value, _topic_id)
             self._note(record)
             shard.apply(offset, record)
-        except UnknownRecord as error:
+        except UnsupportedRecord as error:
             self.unread.append(str(error) if offset < 0 else f"{error} in the batch at offset {offset}")
         except (ValueError, IndexError) as error:
             self.refused.append(str(error))

@@ -27,7 +27,7 @@ from odradek.catalog.control_records import (
     SnapshotFooter,
     SnapshotHeader,
 )
-from odradek.catalog.records import UnknownRecord
+from odradek.catalog.records import UnsupportedRecord
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import CorruptRecord
@@ -153,7 +153,7 @@ def _control(kind: int, value: bytes, now_ms: int) -> bytes:
 def read(path: Path, files: Files) -> tuple[int, Iterator[bytes]] | None:
     """Returns the time of the last record's append and the values of all records; ``None`` for an incomplete snapshot.
 
-    Raises UnknownRecord for a control record that this release does not read, and OSError.
+    Raises UnsupportedRecord for a control record that this release does not read, and OSError.
     """
     data = memoryview(files.view(path))
     try:
@@ -166,7 +166,7 @@ def read(path: Path, files: Files) -> tuple[int, Iterator[bytes]] | None:
             if header.is_control
             for row in batch_rows(data, pos, header)
         ]
-    except UnknownRecord:
+    except UnsupportedRecord:
         raise
     except (CorruptRecord, ValueError):
         return None
@@ -183,9 +183,9 @@ def read(path: Path, files: Files) -> tuple[int, Iterator[bytes]] | None:
 
 
 def check_fixed_voters(control: Control) -> None:
-    """Raises UnknownRecord if the voters of the quorum are records (KIP-853), which this release does not support."""
+    """Raises UnsupportedRecord if the voters of the quorum are records (KIP-853), which this release does not support."""
     if isinstance(control, KRaftVoters) or (isinstance(control, KRaftVersion) and control.level):
-        raise UnknownRecord("a record of a quorum whose voters change at run time (kraft.version 1)")
+        raise UnsupportedRecord("a record of a quorum whose voters change at run time (kraft.version 1)")
 
 
 def read_timestamp(path: Path, files: Files) -> int:

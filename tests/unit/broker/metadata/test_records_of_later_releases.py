@@ -17,7 +17,7 @@ from odradek.broker.repair.catalog import RepairPlan
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog import control_records
 from odradek.catalog.control_records import KRaftVersion, KRaftVoters, LeaderChange, SnapshotFooter, SnapshotHeader
-from odradek.catalog.records import NEWEST_VERSIONS, PARTITION, TOPIC, UnknownRecord, decode
+from odradek.catalog.records import NEWEST_VERSIONS, PARTITION, TOPIC, UnsupportedRecord, decode
 from odradek.catalog.shard import CreateTopic
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
@@ -208,5 +208,5 @@ def test_control_records_have_kafkas_bytes() -> None:
 
 def test_each_type_that_is_read_has_a_newest_version() -> None:
     for kind, newest in NEWEST_VERSIONS.items():
-        with pytest.raises(UnknownRecord, match=rf"type {kind} \(\w+, version {newest + 1}\)"):
+        with pytest.raises(UnsupportedRecord, match=rf"type {kind} \(\w+, version {newest + 1}\)"):
             decode(bytes((1, kind, newest + 1)) + bytes(60), lambda data: UUID(bytes=data))
