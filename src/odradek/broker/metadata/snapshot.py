@@ -183,7 +183,7 @@ def read(path: Path, files: Files) -> tuple[int, Iterator[bytes]] | None:
 
 
 def check_fixed_voters(control: Control) -> None:
-    """Raises UnsupportedRecord if the voters of the quorum are records (KIP-853), which this release does not support."""
+    """Raises UnsupportedRecord if the voters of the quorum are records (KIP-853)."""
     if isinstance(control, KRaftVoters) or (isinstance(control, KRaftVersion) and control.level):
         raise UnsupportedRecord("a record of a quorum whose voters change at run time (kraft.version 1)")
 
