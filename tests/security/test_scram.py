@@ -116,7 +116,7 @@ def test_a_client_refuses_a_server_that_does_not_know_the_password(server_final:
     [
         (b"p=tls-unique,,n=a,r=b", "channel binding"),
         (b"y,,n=a,r=b", "channel binding"),
-        (b"n,a=admin,n=a,r=b", "authorization id"),
+        (b"n,b=admin,n=a,r=b", "malformed"),
         (b"n,,n=,r=b", "empty"),
         (b"n,,n=a,r=", "empty"),
         (b"n,,n=a=ZZ,r=b", "escape"),

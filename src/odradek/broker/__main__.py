@@ -4,6 +4,8 @@
 (broker/control_channel). ``--clock-ahead-ms=N``: moves the broker's clock forward by N ms before the start.
 ``--remove-orphaned=PATH``: removes this directory if the broker stops because the other side of the ``--control``
 socket was closed. ``--delete-config=NAME,…``: deletes the dynamic values of these settings before the broker serves.
+``--config-file=PATH``: a properties file of settings. HOST:PORT is ``-`` if the setting ``listeners`` has the
+addresses. ``--add-scram=PATH``: a file with first users (broker/logins/first_users).
 ``--log-level=LEVEL``: the log level if ODRADEK_LOG_LEVEL is not set.
 """
 
@@ -21,7 +23,7 @@ gc.disable()  # until the broker serves: a collection would find nothing, becaus
 def main(arguments: list[str]) -> int:
     """Runs the broker. Returns the exit code: 2 if it cannot start, 74 if the disk failed, with one line on stderr."""
     from odradek.broker.loop.clock import Clock
-    from odradek.broker.process import EXIT_DISK_FAILED, DiskFailed, run
+    from odradek.broker.process import EXIT_DISK_FAILED, DiskFailed, StartChanges, run
     from odradek.broker.settings.config import BrokerConfig
     from odradek.core.errors import OdradekError
     from odradek.core.log_lines import log_to_stderr
@@ -32,10 +34,11 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(
             "usage: python -m odradek.broker DIR HOST:PORT [name=value]... [--exit-with-parent | --control] "
             "[--clock-ahead-ms=N] [--remove-orphaned=PATH] [--delete-config=NAME,...] "
-            "[--log-level=LEVEL]\n"
+            "[--config-file=PATH] [--add-scram=PATH] [--log-level=LEVEL]\n"
         )
         return 2
     host, _, port = positional[1].rpartition(":")
+    file = add_scram = None
 
     def ready(host: str, port: int) -> None:
         sys.stdout.write(f"ready {host}:{port}\n")
@@ -46,15 +49,21 @@ def main(arguments: list[str]) -> int:
         log_to_stderr(level, logging.BASIC_FORMAT)
         clock = Clock()
         clock.advance(int(options.get("--clock-ahead-ms", 0)))
+        if path := options.get("--config-file"):
+            from odradek.core.properties_file import read_properties_file
+
+            file = {name: one.value for name, one in read_properties_file(Path(path), "--config-file").items()}
+        if path := options.get("--add-scram"):
+            add_scram = Path(path)
         orphaned = run(
-            BrokerConfig.parse(positional[2:]),
+            BrokerConfig.parse(positional[2:], file),
             Path(positional[0]),
-            (host, int(port)),
+            None if positional[1] == "-" else (host, int(port)),
             ready,
             exit_with_parent="--exit-with-parent" in options,
             control="--control" in options,
             clock=clock,
-            delete_configs=[name for name in options.get("--delete-config", "").split(",") if name],
+            changes=StartChanges([name for name in options.get("--delete-config", "").split(",") if name], add_scram),
         )
     except (OdradekError, ValueError) as error:
         sys.stderr.write(f"odradek broker: {error}\n")

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from odradek.broker.loop.clock import Clock
 from odradek.broker.loop.garbage import Collector
@@ -31,6 +32,16 @@ EXIT_DISK_FAILED = 74
 """The exit code after a failed write: EX_IOERR of sysexits.h."""
 
 
+class StartChanges(NamedTuple):
+    """What the start changes in the stored catalogue (the parameters of BrokerServer with these names)."""
+
+    delete_configs: Sequence[str] = ()
+    add_scram: Path | None = None
+
+
+NO_CHANGES = StartChanges()
+
+
 class DiskFailed(StorageError):
     """A write has failed and its result on the disk is unknown, so the broker has ended without a clean stop."""
 
@@ -38,20 +49,20 @@ class DiskFailed(StorageError):
 def run(
     config: BrokerConfig,
     data_dir: Path,
-    listen: tuple[str, int],
+    listen: tuple[str, int] | None,
     ready: Ready,
     *,
     exit_with_parent: bool = False,
     control: bool = False,
     clock: Clock | None = None,
-    delete_configs: Sequence[str] = (),
+    changes: StartChanges = NO_CHANGES,
 ) -> bool:
     """Serves until SIGTERM, SIGINT or, with ``exit_with_parent``, the end of stdin. Then stops cleanly.
 
     ``ready(host, port)`` is called as soon as the broker accepts requests. ``control``: stdin is a socket with commands
-    of the parent (broker/control_channel), and the broker stops when the parent closes it. ``delete_configs``: as for
-    BrokerServer. Returns whether the broker stopped because the parent closed this socket. Raises OdradekError if the
-    broker cannot start, DiskFailed if it ended after a failed write.
+    of the parent (broker/control_channel), and the broker stops when the parent closes it. ``listen``: as for
+    BrokerServer. Returns whether the broker stopped because the parent
+    closed this socket. Raises OdradekError if the broker cannot start, DiskFailed if it ended after a failed write.
     """
     require_posix("the broker")
     _raise_file_limit()
@@ -62,7 +73,7 @@ def run(
     except ImportError:
         new_loop = asyncio.new_event_loop
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        broker = BrokerServer(config, data_dir, listen, clock, delete_configs)
+        broker = BrokerServer(config, data_dir, listen, clock, changes.delete_configs, add_scram=changes.add_scram)
         return runner.run(_serve(broker, ready, exit_with_parent=exit_with_parent, control=control))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,8 +15,9 @@ from uuid import UUID, uuid4
 
 from odradek.broker.coordinators.registry import TYPES, Coordinators
 from odradek.broker.front_end.connection import Connection
+from odradek.broker.front_end.entrances import Entrances, HostFactory
 from odradek.broker.front_end.router import Api, Router, served_apis
-from odradek.broker.limits.host_limits import HostLimits, is_loopback
+from odradek.broker.limits.host_limits import HostLimits
 from odradek.broker.limits.quotas import REQUEST_PERCENTAGE, Quotas
 from odradek.broker.limits.reply_memory import ReplyMemory
 from odradek.broker.limits.request_memory import RequestMemory
@@ -41,7 +41,7 @@ from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.features import AT_FIRST, TRANSACTION
 from odradek.catalog.shard import BROKER, Topic
 from odradek.core.deferred import Deferred
-from odradek.core.errors import ErrorCode, KafkaError, OdradekError, StorageError
+from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.storage.descriptors import SHARED
 from odradek.storage.write_failures import RETRY_S
 from odradek.wire.api_keys import OFFSET_COMMIT
@@ -53,9 +53,11 @@ if TYPE_CHECKING:
     from odradek.broker.front_end.request_quota import RequestQuota
     from odradek.broker.handlers.api import Client, Context
     from odradek.broker.limits.request_elements import RequestElements
+    from odradek.broker.logins.parts import Logins
     from odradek.broker.loop.leftovers import Leftovers
     from odradek.broker.loop.workers import Workers
     from odradek.broker.partitions.log_cleaner import BrokerLogCleaner
+    from odradek.broker.settings.listener import Listener
     from odradek.coordinator.runtime import Environment
     from odradek.wire.chunks import Chunk
 
@@ -72,15 +74,13 @@ _COMMIT = OFFSET_COMMIT.to_bytes(2, "big")
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 
-class ListenError(OdradekError):
-    """The broker cannot listen on its address. The message has the reason."""
-
-
 class BrokerServer:
     """A broker. ``start`` opens the data directory and the port, ``stop`` is a clean shutdown.
 
-    ``listen`` is (host, port). Port 0 selects a free port, which ``address`` has after ``start``.
+    ``listen`` is the (host, port) of the only listener; None if the setting ``listeners`` has the addresses. Port 0
+    selects a free port, which ``address``, that of the first listener, has after ``start``.
     ``delete_configs``: broker settings whose dynamic values ``start`` deletes.
+    ``add_scram``: a file with first users (``broker/logins/first_users``).
     """
 
     is_lone = True
@@ -89,14 +89,17 @@ class BrokerServer:
         self,
         config: BrokerConfig,
         data_dir: Path,
-        listen: tuple[str, int],
+        listen: tuple[str, int] | None,
         clock: Clock | None = None,
         delete_configs: Sequence[str] = (),
+        *,
+        add_scram: Path | None = None,
     ) -> None:
         self.config = config
         self.clock = clock or Clock()
         self.directory = LogDirectory(data_dir, self.clock.now_ms)
-        self.address = listen
+        self.listeners = config.listeners_at(listen)
+        self._entrances = Entrances(config.socket_listen_backlog_size)
         self.connections: set[Connection] = set()
         self.quotas = Quotas(config, self.clock.steady_ms)
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
@@ -120,9 +123,9 @@ class BrokerServer:
         self.reply_memory: ReplyMemory
         self._addresses: Counter[str] = Counter()
         self._delete_configs = delete_configs
+        self._add_scram = add_scram
         self._request_quota: RequestQuota | None = None
         self.loop: asyncio.AbstractEventLoop
-        self._server: asyncio.Server | None = None
         self._alarms: Alarms
         self._stopping = False
         self._will_retry_writes = False
@@ -195,6 +198,15 @@ class BrokerServer:
         return self.directory.node_id
 
     @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of the first listener."""
+        return self.listeners[0].host, self.listeners[0].port
+
+    @property
+    def most_request_bytes(self) -> int:
+        return self.config.socket_request_max_bytes
+
+    @property
     def apis(self) -> Mapping[int, Api]:
         return self.router.apis
 
@@ -210,11 +222,10 @@ class BrokerServer:
 
     def advertised_address(self, context: Context) -> tuple[str, int]:
         """Returns the host and port that replies give to this client as the broker's address."""
-        address = self.config.advertised_address()
-        if address is not None:
-            return address
-        host, port = self.address
-        return (context.connection.local_host if host in _WILDCARDS else host), port
+        listener = context.connection.listener or self.listeners[0]
+        if listener.advertised is not None:
+            return listener.advertised
+        return (context.connection.local_host if listener.host in _WILDCARDS else listener.host), listener.port
 
     def partition(self, topic: str, index: int) -> Partition | None:
         return self.directory.led.get((topic, index))
@@ -272,11 +283,15 @@ class BrokerServer:
         self.metadata_log.on_snapshot_due = self.controller.begin_snapshot
         if not self.directory.is_new:  # a directory without a level, from an earlier release, has level 0
             self._log_transaction_version(catalog.features().get(TRANSACTION, 0))
+        if self._add_scram is not None:
+            from odradek.broker.logins import first_users
+
+            first_users.add(stored, self._add_scram)
         if self._delete_configs or catalog.configs(BROKER, str(self.node_id)) or catalog.configs(BROKER, ""):
             from odradek.broker.metadata import stored_settings
 
             stored_settings.delete(stored, self.node_id, self._delete_configs)
-            stored_settings.check(catalog, self.node_id)
+            stored_settings.check(catalog, self.node_id, self.config)
 
     @staticmethod
     def _log_transaction_version(level: int) -> None:
@@ -332,7 +347,8 @@ class BrokerServer:
         self.request_memory = RequestMemory(
             self.config.queued_max_request_bytes, loop.call_later, loop.time, count_freed
         )
-        listening = self._bind()
+        self._entrances.bind(self.listeners)
+        self.listeners = self._entrances.listeners
         try:
             self.directory.acquire(self.config, self.address)
             self.directory.defer = self._sync_later
@@ -347,41 +363,25 @@ class BrokerServer:
             self.quotas.on_replaced = self._on_quotas_replaced
             self._follow_catalog()
         except BaseException:
-            listening.close()
+            self._entrances.release()
             if self.existing_log_cleaner is not None:
                 await self.existing_log_cleaner.stop()
             self.coordinators.stop()
             self.directory.abandon()
             raise
-        self._server = await loop.create_server(
-            lambda: Connection(self), sock=listening, backlog=self.config.socket_listen_backlog_size
-        )
+        await self._entrances.open(self._hosts)
         self._schedule_upkeep()
         self.loop.call_later(LOAD_REST_S, self._load_rest)
 
-    def _bind(self) -> socket.socket:
-        host, port = self.address
-        bare = host.strip("[]")
-        family = socket.AF_INET6 if ":" in bare else socket.AF_INET
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind((bare, port))
-            # If another socket listens on the port, this raises before the broker reads any data.
-            listening.listen(self.config.socket_listen_backlog_size)
-        except (OSError, OverflowError) as error:
-            listening.close()
-            reason = getattr(error, "strerror", None) or str(error)
-            raise ListenError(f"cannot listen on {host}:{port}: {reason}") from error
-        listening.setblocking(False)
-        self.address = (host, int(listening.getsockname()[1]))
-        if not is_loopback(bound := str(listening.getsockname()[0])):
-            log.warning(
-                "listening on %s: the broker does not authenticate clients, so every host that can reach the port can "
-                "read, write and delete all data; allow only trusted hosts, or listen on 127.0.0.1",
-                bound,
-            )
-        return listening
+    def _hosts(self, listener: Listener) -> HostFactory:
+        """Returns the factory of the hosts of a listener's connections."""
+        return self._logins.sessions(listener) if listener.has_sasl else lambda: self
+
+    @cached_property
+    def _logins(self) -> Logins:
+        from odradek.broker.logins.parts import Logins
+
+        return Logins(self, self.catalog, self.directory.path, self.now_ms)
 
     def _schedule_upkeep(self) -> None:
         config = self.config
@@ -513,8 +513,7 @@ class BrokerServer:
     async def stop(self) -> None:
         """Accepts no more requests, completes the present ones, syncs and closes the logs, releases the directory."""
         self._stopping = True
-        if self._server is not None:
-            self._server.close()
+        self._entrances.close()
         for connection in tuple(self.connections):
             connection.close()
         if self.existing_log_cleaner is not None:
@@ -545,8 +544,7 @@ class BrokerServer:
         nothing is written any more.
         """
         self._stopping = True
-        if self._server is not None:
-            self._server.close()
+        self._entrances.close()
         for connection in tuple(self.connections):
             connection.abort()
         self.scheduler.stop()

@@ -183,10 +183,30 @@ def demo(
     "  odradek serve --data-dir d --listen 127.0.0.1:0 --config num.partitions=4",
 )
 def serve(
-    data_dir: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the broker's logs; created if missing.")],
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address for clients; port 0 chooses a free port.")],
+    *,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the broker's logs; created if missing. Default: log.dirs."),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Address for clients; port 0 chooses a free port. Default: the setting listeners."
+        ),
+    ] = None,
     config: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A broker setting by Kafka's name. Repeatable.")
+    ] = None,
+    config_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A properties file of broker settings, such as Kafka's server.properties."),
+    ] = None,
+    add_scram: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Add the first users of SCRAM: lines of SCRAM-SHA-512=[name=NAME,password=PASSWORD].",
+        ),
     ] = None,
     delete_config: Annotated[
         list[str] | None,
@@ -205,7 +225,17 @@ def serve(
     """Run a broker. Prints `ready HOST:PORT` when it accepts requests. Stops cleanly on SIGTERM and Ctrl-C."""
     from odradek.cli.serve import serve as run
 
-    raise typer.Exit(run(data_dir, listen, config or [], delete_config or [], exit_with_parent))
+    raise typer.Exit(
+        run(
+            data_dir,
+            listen,
+            config or [],
+            config_file=config_file,
+            add_scram=add_scram,
+            delete_config=delete_config or [],
+            exit_with_parent=exit_with_parent,
+        )
+    )
 
 
 @app.command(

@@ -10,13 +10,23 @@ from odradek.cli.environment import LOG_LEVEL
 from odradek.core.log_lines import log_to_stderr
 
 
-def serve(data_dir: Path, listen: str, config: list[str], delete_config: list[str], exit_with_parent: bool) -> int:
+def serve(
+    data_dir: Path | None,
+    listen: str | None,
+    config: list[str],
+    *,
+    config_file: Path | None = None,
+    add_scram: Path | None = None,
+    delete_config: list[str],
+    exit_with_parent: bool,
+) -> int:
     """Runs a broker until SIGTERM or Ctrl-C; returns the exit code.
 
-    ``listen``: ``host:port``; port 0 chooses a free port. ``config``: ``name=value`` texts. ``delete_config``: names of
-    settings whose dynamic values are deleted first. Prints ``ready HOST:PORT`` on stdout when the
-    broker accepts requests. Wrong arguments, an unusable directory or port give one line on stderr and exit code 2.
-    After a failed disk the exit code is 74 (docs/limits.md).
+    ``listen``: ``host:port``; port 0 chooses a free port; None if the setting ``listeners`` has the addresses.
+    ``config``: ``name=value`` texts. ``config_file``: a properties file of settings. ``add_scram``: a file with first
+    users (``broker/logins/first_users``). ``delete_config``: names of settings whose dynamic values are deleted first.
+    Prints ``ready HOST:PORT`` on stdout when the broker accepts requests. Wrong arguments, an unusable directory or
+    port give one line on stderr and exit code 2. After a failed disk the exit code is 74 (docs/limits.md).
     ``exit_with_parent``: also stops when stdin ends.
     """
     gc.disable()  # until the broker serves: a collection would find nothing, because the objects of a start stay in use
@@ -26,16 +36,27 @@ def serve(data_dir: Path, listen: str, config: list[str], delete_config: list[st
     try:
         require_posix("the broker")
         log_to_stderr(os.environ.get(LOG_LEVEL, "WARNING"), "%(asctime)s %(levelname)s %(message)s")
-        address = parse_listen(listen)
+        address = None if listen is None else parse_listen(listen)
+        file = _settings_file(config_file)
+        directory = _data_directory(data_dir, file)
         from odradek.broker.settings.config import BrokerConfig
 
-        settings = BrokerConfig.parse(config)
+        settings = BrokerConfig.parse(config, file)
+        if address is None and not settings.texts.get("listeners"):
+            raise ValueError("--listen HOST:PORT is missing, and no setting listeners has the addresses")
     except (OdradekError, ValueError) as error:
         return _refuse(error)
-    from odradek.broker.process import EXIT_DISK_FAILED, DiskFailed, run
+    from odradek.broker.process import EXIT_DISK_FAILED, DiskFailed, StartChanges, run
 
     try:
-        run(settings, data_dir, address, _say_ready, exit_with_parent=exit_with_parent, delete_configs=delete_config)
+        run(
+            settings,
+            directory,
+            address,
+            _say_ready,
+            exit_with_parent=exit_with_parent,
+            changes=StartChanges(delete_config, add_scram),
+        )
     except DiskFailed as error:
         _refuse(error)
         return EXIT_DISK_FAILED
@@ -48,10 +69,34 @@ def parse_listen(listen: str) -> tuple[str, int]:
     """Returns host and port of ``host:port`` (``[::1]:9092`` for IPv6). Raises ValueError."""
     host, colon, port = listen.rpartition(":")
     if "://" in host:
-        raise ValueError(f"--listen takes HOST:PORT without a protocol, not {listen!r}; every listener is PLAINTEXT")
+        raise ValueError(
+            f"--listen takes HOST:PORT without a protocol, not {listen!r}: such a listener is PLAINTEXT; the setting "
+            "listeners names others"
+        )
     if not colon or not host or not port.isdigit() or int(port) > 65_535:
         raise ValueError(f"--listen takes HOST:PORT, not {listen!r}")
     return host, int(port)
+
+
+def _settings_file(path: Path | None) -> dict[str, str]:
+    """Returns the settings of ``--config-file``. Raises ConfigError."""
+    if path is None:
+        return {}
+    from odradek.core.properties_file import read_properties_file
+
+    return {name: one.value for name, one in read_properties_file(path, "--config-file").items()}
+
+
+def _data_directory(data_dir: Path | None, file: dict[str, str]) -> Path:
+    """Takes the data directory out of the file's settings. Returns it, or that of ``--data-dir``. Raises ValueError."""
+    named = [file.pop(name) for name in ("log.dirs", "log.dir") if name in file]
+    if data_dir is not None:
+        return data_dir
+    if not named:
+        raise ValueError("--data-dir DIR is missing, and --config-file has no log.dirs")
+    if "," in named[0]:
+        raise ValueError("log.dirs: the broker has one data directory: name one, or give it by --data-dir")
+    return Path(named[0])
 
 
 def _refuse(error: Exception) -> int:

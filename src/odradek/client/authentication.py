@@ -13,12 +13,10 @@ from odradek.core.errors import ErrorCode
 from odradek.net.connection import BrokerConnection
 from odradek.net.errors import AuthenticationFailed, ConnectionLost
 from odradek.security.client_security import PLAIN, ClientSecurity, Login, TokenSource
-from odradek.security.scram import ScramClient, ScramError
+from odradek.security.scram import NONCE_BYTES, ScramClient, ScramError
 from odradek.security.stores import Store, Tls, client_context
 from odradek.wire import frames, schemas
 from odradek.wire.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
-
-_NONCE_BYTES = 24
 
 
 @lru_cache(maxsize=64)
@@ -127,7 +125,7 @@ class _Exchange:
 
 async def _log_in_by_scram(exchange: _Exchange, mechanism: str, login: Login) -> None:
     extensions = {"tokenauth": "true"} if login.is_token else None
-    nonce = secrets.token_urlsafe(_NONCE_BYTES)
+    nonce = secrets.token_urlsafe(NONCE_BYTES)
     client = ScramClient(mechanism, login.user, login.password, nonce, extensions=extensions)
     try:
         server_first = await exchange.send(client.first())

@@ -30,7 +30,7 @@ from odradek.core.ids import TopicPartition
 from odradek.core.log_lines import PATIENCE_S
 from odradek.net.connection import Access, BrokerConnection
 from odradek.net.endpoint import Address
-from odradek.security.client_security import PLAINTEXT
+from odradek.security.protocols import PLAINTEXT
 from odradek.wire.api_keys import FIND_COORDINATOR, METADATA
 
 T = TypeVar("T")

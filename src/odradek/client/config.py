@@ -10,7 +10,8 @@ from typing import Any
 from odradek.client.java_settings import effective
 from odradek.core.errors import ConfigError
 from odradek.net.endpoint import RECEIVE_BYTES, Address
-from odradek.security.client_security import NO_SECURITY, PLAINTEXT, PROTOCOLS, ClientSecurity
+from odradek.security.client_security import NO_SECURITY, ClientSecurity
+from odradek.security.protocols import PLAINTEXT, PROTOCOLS
 
 SECURITY = "security"
 """The field of ``ClientConfig`` with all settings of TLS and SASL."""

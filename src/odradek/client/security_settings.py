@@ -15,13 +15,12 @@ from odradek.security.client_security import (
     MECHANISMS,
     NO_SECURITY,
     OAUTHBEARER,
-    PLAINTEXT,
-    PROTOCOLS,
     ClientSecurity,
     Login,
     TokenSource,
 )
 from odradek.security.jaas import read_jaas
+from odradek.security.protocols import PLAINTEXT, PROTOCOLS
 from odradek.security.scram import HASHES
 from odradek.security.secret import Secret
 from odradek.security.stores import Store, Tls

@@ -11,7 +11,7 @@ from odradek.core.errors import ConfigError
 from odradek.core.look_alikes import odd_character
 
 # The form of Kafka's setting names. Any other text may be a line of a private key, so it is not shown.
-_NAME = re.compile(r"[a-z][a-z0-9]*(?:[._][a-z0-9]+)*")
+_NAME = re.compile(r"[a-z][a-z0-9]*(?:[._-][a-z0-9]+)*")
 _LONGEST_NAME = 100
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}

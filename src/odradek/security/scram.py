@@ -23,6 +23,8 @@ MOST_ITERATIONS = 1_000_000
 """A client refuses a server that asks for more: each iteration costs its CPU time, before the server has proved that it
 knows the password."""
 MOST_BYTES = 65_536
+NONCE_BYTES = 24
+"""The random bytes of the nonces that callers pass."""
 _GS2 = "n,,"
 
 
@@ -169,6 +171,10 @@ class ClientFirst(NamedTuple):
     nonce: str
     is_token: bool
     bare: str
+    header: str = _GS2
+    """The part before ``bare``, which the client repeats in its final message."""
+    authorization: str = ""
+    """The authorization id; "" if the message has none."""
 
 
 def read_client_first(message: bytes) -> ClientFirst:
@@ -177,14 +183,14 @@ def read_client_first(message: bytes) -> ClientFirst:
     flag, name, bare = [*text.split(",", 2), "", ""][:3]
     if flag != "n":
         raise ScramError("channel binding is not supported" if flag[:1] in ("p", "y") else "the message is malformed")
-    if name:
-        raise ScramError("an authorization id is not supported")
+    if name and not name.startswith("a="):
+        raise ScramError("the message is malformed")
     fields = _fields(bare.encode(), "nr")
     extensions = dict(part.partition("=")[::2] for part in bare.split(",")[2:])
     if not fields["n"] or not fields["r"]:
         raise ScramError("the name or the nonce is empty")
     is_token = extensions.get("tokenauth", "").lower() == "true"
-    return ClientFirst(unescaped(fields["n"]), fields["r"], is_token, bare)
+    return ClientFirst(unescaped(fields["n"]), fields["r"], is_token, bare, f"n,{name},", unescaped(name[2:]))
 
 
 class ScramServer:
@@ -210,7 +216,7 @@ class ScramServer:
         without_proof, found, packed = text.rpartition(",p=")
         if not found:
             raise ScramError("a message lacks the attribute 'p'")
-        if _decoded(fields["c"], "channel binding") != _GS2.encode():
+        if _decoded(fields["c"], "channel binding") != self._client.header.encode():
             raise ScramError("the channel binding is wrong")
         if not hmac.compare_digest(fields["r"].encode(), self._nonce.encode()):
             raise ScramError("the nonce is wrong")

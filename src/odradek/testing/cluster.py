@@ -137,7 +137,7 @@ class BrokerProcess(PortOwner):
         if self.log_level:
             options.append(f"--log-level={self.log_level}")
         settings = [f"{name}={value}" for name, value in self.config.items()]
-        positional = [str(self.data_dir.absolute()), self.bootstrap_servers]
+        positional = [str(self.data_dir.absolute()), "-" if "listeners" in self.config else self.bootstrap_servers]
         return [sys.executable, "-m", "odradek.broker", *positional, *settings, *options]
 
     @staticmethod

@@ -85,7 +85,8 @@ class BrokerThread(PortOwner):
     async def _serve(self, ready: Future[int]) -> None:
         clock = Clock()
         clock.advance(self.clock_ahead_ms)
-        broker = BrokerServer(BrokerConfig(self.config), self.data_dir, (self.host, self.port), clock)
+        listen = None if "listeners" in self.config else (self.host, self.port)
+        broker = BrokerServer(BrokerConfig(self.config), self.data_dir, listen, clock)
         self._loop = asyncio.get_running_loop()
         self._control = Control(broker)
         self._end = self._loop.create_future()

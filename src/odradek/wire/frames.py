@@ -27,13 +27,14 @@ class FrameReader:
     It keeps at most one incomplete frame, of at most ``max_frame_bytes``.
     """
 
-    __slots__ = ("_buffer", "_long", "_long_left", "_max", "buffered")
+    __slots__ = ("_buffer", "_long", "_long_left", "buffered", "most_bytes")
 
     def __init__(self, max_frame_bytes: int = 104_857_600) -> None:
         self._buffer = bytearray()
         self._long: io.BytesIO | None = None  # a long frame without its length prefix; then ``_buffer`` is empty
         self._long_left = 0
-        self._max = max_frame_bytes
+        self.most_bytes = max_frame_bytes
+        """The size of the longest frame."""
         self.buffered = 0
         """The number of bytes of the incomplete frame. It is valid after the iterator of ``feed`` has ended."""
 
@@ -44,7 +45,7 @@ class FrameReader:
             not buffer
             and self._long is None
             and len(data) >= 4
-            and 4 + int.from_bytes(data[:4], "big") == len(data) <= self._max
+            and 4 + int.from_bytes(data[:4], "big") == len(data) <= self.most_bytes
         ):
             return iter((bytes(data[4:]),))  # the usual case: one whole request
         return self._cut(data)
@@ -62,8 +63,8 @@ class FrameReader:
         start, end = 0, len(buffer)
         while end - start >= 4:
             size = int.from_bytes(buffer[start : start + 4], "big", signed=True)
-            if size < 0 or size > self._max:
-                raise FrameError(f"a frame of {size} bytes; the limit is {self._max} bytes")
+            if size < 0 or size > self.most_bytes:
+                raise FrameError(f"a frame of {size} bytes; the limit is {self.most_bytes} bytes")
             if end - start - 4 < size:
                 if size > LONG_FRAME_BYTES:
                     self._long, self._long_left = io.BytesIO(), size

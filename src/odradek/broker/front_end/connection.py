@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from odradek.broker.limits.request_memory import RequestMemory
     from odradek.broker.loop.scheduler import Scheduler, Task
     from odradek.broker.settings.config import BrokerConfig
+    from odradek.broker.settings.listener import Listener
 
 log = logging.getLogger("odradek.broker")
 
@@ -75,6 +76,10 @@ class Host(Protocol):
     quotas: Quotas
     request_memory: RequestMemory
     reply_memory: ReplyMemory
+
+    @property
+    def most_request_bytes(self) -> int:
+        """The size of the longest request of a new connection."""
 
     def admit(self, connection: Connection, host: str) -> bool:
         """Registers a new connection. Returns False if a limit is reached or the broker stops."""
@@ -136,6 +141,7 @@ class Connection(asyncio.Protocol):
         "_waiting_bytes",
         "_writable",
         "client_host",
+        "listener",
         "local_host",
         "parked",
         "parked_partitions",
@@ -143,10 +149,11 @@ class Connection(asyncio.Protocol):
         "sends_files",
     )  # fmt: skip
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, listener: Listener | None = None) -> None:
         self._host = host
+        self.listener = listener
         self._loop = asyncio.get_running_loop()
-        self._reader = FrameReader(host.config.socket_request_max_bytes)
+        self._reader = FrameReader(host.most_request_bytes)
         self._backlog: deque[bytes] = deque()
         self._slots: deque[_Slot] = deque()
         self._in_flight = 0
@@ -383,11 +390,11 @@ class Connection(asyncio.Protocol):
         try:
             reply = self._host.dispatch(frame, self)
         except (FrameError, Hangup, ValueError) as error:
-            self._hang_up(str(error))
+            self.hang_up(str(error))
             return
         except Exception:
             log.exception("a request from %s could not be served", self.client_host)
-            self._hang_up("a request failed with the unexpected error above")
+            self.hang_up("a request failed with the unexpected error above")
             return
         if type(reply) is list and not (self._slots or self._backlog or self._sending) and self._write_short(reply):
             return
@@ -524,6 +531,10 @@ class Connection(asyncio.Protocol):
         self._last_active_s = self._loop.time()
         self.serve_waiting()
 
+    def allow_requests(self, most_bytes: int) -> None:
+        """Sets the size of the longest request."""
+        self._reader.most_bytes = most_bytes
+
     def receive_more(self) -> None:
         """Continues to read a request for which there is memory again (broker/limits/request_memory)."""
         self._may_receive = True
@@ -531,7 +542,7 @@ class Connection(asyncio.Protocol):
 
     # --- ending -------------------------------------------------------------------------------------------------
 
-    def _hang_up(self, reason: str) -> None:
+    def hang_up(self, reason: str) -> None:
         """Stops reading. The connection closes when all earlier requests have their replies."""
         log.info("closing the connection from %s: %s", self.client_host, reason)
         self._closing = True

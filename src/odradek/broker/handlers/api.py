@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.partitions.purgatory import Purgatory
     from odradek.broker.settings.config import BrokerConfig
+    from odradek.broker.settings.listener import Listener
     from odradek.core.deferred import Deferred
     from odradek.core.errors import ErrorCode
     from odradek.security.principal import Principal
@@ -109,6 +110,7 @@ if TYPE_CHECKING:
         """The connection of a request."""
 
         client_host: str
+        listener: Listener | None
         local_host: str
         principal: Principal
         sends_files: bool
@@ -117,6 +119,12 @@ if TYPE_CHECKING:
 
         def mute(self, duration_ms: int) -> None:
             """Reads and serves no request for ``duration_ms``."""
+
+        def allow_requests(self, most_bytes: int) -> None:
+            """Sets the size of the longest request."""
+
+        def hang_up(self, reason: str) -> None:
+            """Stops reading. The connection closes when all earlier requests have their replies."""
 
         def begin_long_reply(self) -> None: ...
 
@@ -153,7 +161,7 @@ if TYPE_CHECKING:
         """
 
         config: BrokerConfig
-        address: tuple[str, int]
+        listeners: tuple[Listener, ...]
         authorizer: Authorizer | None
         """Answers what a client may do. None: every client may do everything."""
         controller: Controller

@@ -35,6 +35,13 @@ _PACKED: WeakKeyDictionary[BrokerServices, dict[int, tuple[int, bytes]]] = WeakK
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
+def has_valid_names(message: ApiVersionsRequest, version: int) -> bool:
+    """Returns whether the client's software has a valid name and version. Before version 3 they are not there."""
+    return version < 3 or bool(
+        _NAME.fullmatch(message.client_software_name) and _NAME.fullmatch(message.client_software_version)
+    )
+
+
 def _row(api: ServedApi) -> dict[str, int]:
     return {"api_key": api.key, "min_version": api.advertised_oldest, "max_version": api.newest}
 
@@ -44,9 +51,7 @@ def handle(broker: BrokerServices, context: Context, message: ApiVersionsRequest
     if message is None:
         return {"error_code": ErrorCode.unsupported_version, "api_keys": [_row(apis[API_KEY])]}
     version = context.version
-    if version >= 3 and not (
-        _NAME.fullmatch(message.client_software_name) and _NAME.fullmatch(message.client_software_version)
-    ):
+    if not has_valid_names(message, version):
         return {"error_code": ErrorCode.invalid_request, "api_keys": []}
     if broker.quotas.has_quota(REQUEST_PERCENTAGE):
         return _reply(broker, version)  # the reply may need a throttle time

@@ -121,7 +121,7 @@ def _broker_rows(broker: BrokerServices, name: str, names: tuple[str, ...] | Non
         "node.id": str(broker.node_id),
         "broker.id": str(broker.node_id),
         "log.dirs": str(broker.log_dir),
-        "listeners": "PLAINTEXT://{}:{}".format(*broker.address),
+        "listeners": ",".join(map(str, broker.listeners)),
     }
     return describe_broker(broker.config, names, options)
 

@@ -18,6 +18,7 @@ from odradek.broker.settings import resources as config_resources
 from odradek.broker.settings.config import MIN_ISR, BrokerConfig, check_topic_configs
 from odradek.broker.settings.ignored import DYNAMIC
 from odradek.broker.settings.keys import find_broker_key
+from odradek.broker.settings.prefixes import base_of
 from odradek.broker.settings.resources import LOGGER
 from odradek.catalog.shard import BROKER, CLIENT_METRICS, GROUP, TOPIC, AlterConfigs
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
@@ -162,7 +163,7 @@ def alter(
     return AlterConfigs(kind, name, changes)
 
 
-_PER_BROKER = ("ssl.", "sasl.", "listeners", "listener.security.protocol.map", "cordoned.log.dirs")
+_PER_BROKER = ("ssl.", "sasl.", "listener.name.", "listeners", "listener.security.protocol.map", "cordoned.log.dirs")
 _PER_LISTENER = ("ssl.keystore.", "ssl.key.", "ssl.truststore.")
 
 
@@ -177,7 +178,7 @@ def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes) -> Non
         raise ConfigError(f"{level}-level {MIN_ISR} cannot be {verb} while ELR is enabled.")
     for names, text in (
         (
-            [key for key in set_to if find_broker_key(key).name not in DYNAMIC],
+            [key for key in set_to if base_of(find_broker_key(key).name) not in DYNAMIC],
             "Cannot update these configs dynamically",
         ),
         (

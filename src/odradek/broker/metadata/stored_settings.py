@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from odradek.broker.metadata.catalog import Catalog
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.settings import protection
+from odradek.broker.settings.config import BrokerConfig
 from odradek.broker.settings.keys import UnknownConfig, find_broker_key
 from odradek.catalog.shard import BROKER, AlterConfigs
 from odradek.core.errors import ConfigError
@@ -34,8 +35,9 @@ def delete(stored: StoredCatalog, node_id: int, names: Sequence[str]) -> None:
             log.warning("deleted dynamic settings of %s: %s", _owner(resource), ", ".join(changes))
 
 
-def check(catalog: Catalog, node_id: int) -> None:
-    """Raises ConfigError if a stored setting needs a protection that this broker lacks (``settings/protection``).
+def check(catalog: Catalog, node_id: int, config: BrokerConfig) -> None:
+    """Raises ConfigError if a stored setting needs a protection that this broker lacks (``settings/protection``), or
+    if the listeners of the start contradict it.
 
     Earlier versions of the broker accepted such settings.
     """
@@ -46,6 +48,12 @@ def check(catalog: Catalog, node_id: int) -> None:
             raise ConfigError(
                 f"dynamic setting of {_owner(resource)}: {error} (odradek serve --delete-config NAME removes it)"
             ) from None
+    whole = BrokerConfig(config.texts)
+    whole.set_dynamic(catalog.configs(BROKER, str(node_id)), catalog.configs(BROKER, ""))
+    try:
+        whole.check_listeners()
+    except ConfigError as error:
+        raise ConfigError(f"dynamic setting: {error} (odradek serve --delete-config NAME removes it)") from None
 
 
 def _owner(resource: str) -> str:

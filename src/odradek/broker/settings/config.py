@@ -19,12 +19,18 @@ from odradek.broker.settings.keys import (
     find_topic_key,
     topic_keys,
 )
+from odradek.broker.settings.listener import Listener
 from odradek.broker.settings.pairs import OVERRIDES, host_counts
 from odradek.core.errors import ConfigError
+from odradek.security.protocols import PLAINTEXT
 from odradek.storage.config import LogConfig
 
 _NO_HOST = f"max.connections.per.ip can be set to zero only if {OVERRIDES} property is set."
 MIN_ISR = "min.insync.replicas"
+_OF_LISTENERS = (
+    "listener", "advertised.listeners", "sasl.", "ssl.", "inter.broker.listener.name", "security.inter.broker.protocol",
+)  # fmt: skip
+"""The beginnings of the names of settings that ``listeners`` checks."""
 MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 
 
@@ -66,6 +72,8 @@ class BrokerConfig:
     max_request_partition_size_limit: int
     socket_request_max_bytes: int
     socket_listen_backlog_size: int
+    sasl_server_max_receive_size: int
+    connection_failed_authentication_delay_ms: int
     connections_max_idle_ms: int
     max_connections: int
     max_connections_per_ip: int
@@ -105,18 +113,17 @@ class BrokerConfig:
         if "broker.id" in self.texts:
             self.texts.setdefault("node.id", self.texts["broker.id"])
         self._check_each()
-        for name in ("listeners", "log.dirs", "log.dir"):
+        for name in ("log.dirs", "log.dir"):
             if name in self.texts:
-                option = "--listen" if name == "listeners" else "--data-dir"
-                raise ConfigError(f"{name} must be set by {option}, not by --config")
+                raise ConfigError(f"{name} must be set by --data-dir, not by --config")
         self._apply()
-        self._check_advertised()
         self._check_together()
+        self.check_listeners()
 
     @classmethod
-    def parse(cls, settings: Iterable[str]) -> BrokerConfig:
-        """Parses settings of the form ``name=value``. Raises ConfigError."""
-        texts = {}
+    def parse(cls, settings: Iterable[str], file: Mapping[str, str] | None = None) -> BrokerConfig:
+        """Parses settings of the form ``name=value``. They override those of ``file``. Raises ConfigError."""
+        texts = dict(file or {})
         for setting in settings:
             name, equals, value = setting.partition("=")
             if not equals or not name.strip():
@@ -126,9 +133,7 @@ class BrokerConfig:
 
     def _check_each(self) -> None:
         """Checks each setting of the start by itself. Raises ConfigError."""
-        advertised = self.texts.get("advertised.listeners", "PLAINTEXT://").split(",")
-        is_plain = all(one.strip().startswith("PLAINTEXT://") for one in advertised)
-        if not is_plain or self.texts.keys() - broker_keys().keys():
+        if self.texts.keys() - broker_keys().keys():
             from odradek.broker.settings.protection import check
 
             check(self.texts)
@@ -183,6 +188,7 @@ class BrokerConfig:
             if name not in self.ignored or changes.get(name) is not None:
                 raise ConfigError(fault)
         changed._check_together()
+        changed.check_listeners()
         return changed
 
     def _check_connections(self) -> None:
@@ -203,18 +209,22 @@ class BrokerConfig:
         if policy.lower() not in MIGRATION_POLICIES:
             raise ConfigError(f"group.consumer.migration.policy must be one of {MIGRATION_POLICIES}, not {policy!r}")
 
-    def _check_advertised(self) -> None:
-        self.advertised_address()
+    def check_listeners(self) -> None:
+        """Raises ConfigError for listeners that cannot work, and for settings that would protect nothing."""
+        if any(name.startswith(_OF_LISTENERS) for texts, _ in self.layers() for name in texts):
+            from odradek.broker.settings import listeners
 
-    def advertised_address(self) -> tuple[str, int] | None:
-        """Returns host and port of the first advertised listener, or None if unset. Raises ConfigError."""
-        if not self.advertised_listeners:
-            return None
-        first = self.advertised_listeners[0]
-        host, colon, port = first.rpartition("://")[2].rpartition(":")
-        if not colon or not host or not port.isdigit():
-            raise ConfigError(f"advertised.listeners must be PLAINTEXT://host:port, not {first!r}")
-        return host.strip("[]"), int(port)
+            listeners.check(self)
+
+    def listeners_at(self, listen: tuple[str, int] | None) -> tuple[Listener, ...]:
+        """Returns the listeners. ``listen``: the address of the only one, unless the settings name listeners.
+
+        Raises ConfigError."""
+        if listen is not None and not any(name.startswith(_OF_LISTENERS) for name in self.texts):
+            return (Listener(PLAINTEXT, PLAINTEXT, *listen),)
+        from odradek.broker.settings import listeners
+
+        return listeners.read(self, listen)
 
     def set_dynamic(self, texts: Mapping[str, str], cluster_wide: Mapping[str, str] | None = None) -> None:
         """Replaces the dynamic settings of this broker and of all brokers.

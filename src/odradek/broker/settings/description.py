@@ -16,6 +16,7 @@ from odradek.broker.settings.keys import (
     inert_broker_keys,
     topic_keys,
 )
+from odradek.broker.settings.prefixes import base_of
 
 
 class ConfigRow(NamedTuple):
@@ -36,6 +37,8 @@ def describe_broker(
     ``options``: settings that the broker derives from its start options, for example the log directory.
     """
     keys = broker_keys() | inert_broker_keys()
+    set_names = {name for texts, _ in broker.layers() for name in texts if name.startswith("listener.name.")}
+    keys |= {name: find_broker_key(name) for name in sorted(set_names)}
     chosen = keys if names is None else [name for name in dict.fromkeys(names) if name in keys]
     given = options or {}
     described = []
@@ -50,7 +53,7 @@ def describe_broker(
                 *(row for row in synonyms if row[2] is ConfigSource.DEFAULT),
             )
         source = synonyms[0][2] if synonyms else ConfigSource.DEFAULT
-        described.append(ConfigRow(keys[name], value, source, name not in DYNAMIC, synonyms))
+        described.append(ConfigRow(keys[name], value, source, base_of(name) not in DYNAMIC, synonyms))
     return described
 
 

@@ -6,21 +6,16 @@ The broker accepts them, except for those that ``protection`` refuses.
 from odradek.broker.settings.table import NO_SUCH_GROUPS
 
 INERT: dict[str, str] = {
-    "The broker has no authentication, authorisation or encryption yet.": """
+    "The broker has no such mechanism of authentication, authorisation or encryption yet.": """
 config.providers | list |
-connection.failed.authentication.delay.ms | int | 100 | 0..
-connections.max.reauth.ms | long | 0
 delegation.token.expiry.check.interval.ms | long | 3600000 | 1..
 delegation.token.expiry.time.ms | long | 86400000 | 1..
 delegation.token.max.lifetime.ms | long | 604800000 | 1..
 delegation.token.secret.key | password | -
 early.start.listeners | list | -
 inter.broker.listener.name | string | -
-listener.security.protocol.map | string | SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT
 principal.builder.class | class | -
 sasl.client.callback.handler.class | class | -
-sasl.enabled.mechanisms | list | GSSAPI
-sasl.jaas.config | password | -
 sasl.kerberos.kinit.cmd | string | /usr/bin/kinit
 sasl.kerberos.min.time.before.relogin | long | 60000
 sasl.kerberos.principal.to.local.rules | list | DEFAULT
@@ -66,7 +61,6 @@ sasl.oauthbearer.scope.claim.name | string | scope
 sasl.oauthbearer.sub.claim.name | string | sub
 sasl.oauthbearer.token.endpoint.url | string | -
 sasl.server.callback.handler.class | class | -
-sasl.server.max.receive.size | int | 524288
 security.inter.broker.protocol | string | PLAINTEXT | in PLAINTEXT,SSL,SASL_PLAINTEXT,SASL_SSL
 security.providers | string | -
 ssl.allow.dn.changes | boolean | false

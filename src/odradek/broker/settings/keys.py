@@ -226,10 +226,21 @@ class UnknownConfig(ConfigError):
 def find_broker_key(name: str) -> ConfigKey:
     """Returns the key of a setting of a broker or its authorizer. Raises UnknownConfig."""
     key = broker_keys().get(name) or inert_broker_keys().get(name) or authorizer_keys().get(name)
+    if key is None and name.startswith("listener.name."):
+        key = _key_of_listener(name)
     if key is None:
         known = [*broker_keys(), *inert_broker_keys(), *authorizer_keys()]
         raise UnknownConfig(f"unknown config {name!r}", name, known)
     return key
+
+
+def _key_of_listener(name: str) -> ConfigKey | None:
+    """Returns the key of a setting with the prefix of a listener."""
+    from odradek.broker.settings.prefixes import scope_of
+
+    scope = scope_of(name)
+    key = None if scope is None else broker_keys().get(scope.base) or inert_broker_keys().get(scope.base)
+    return None if key is None else key._replace(name=name)
 
 
 def find_topic_key(name: str) -> ConfigKey:

@@ -2,21 +2,20 @@
 
 The broker must not accept and ignore such a setting: an operator would rely on it. Therefore the start,
 AlterConfigs and IncrementalAlterConfigs refuse it. They accept Kafka's default, and values that protect nothing in
-Kafka either: an empty value of a setting without a default, listeners that are all PLAINTEXT, and the times, sizes and
-switches of a mechanism, which another setting would have to select. The other settings of
-``ignored`` concern speed, sizes or missing features; a broker without them is as safe.
+Kafka either: an empty value of a setting without a default, and the times, sizes and switches of a mechanism, which
+another setting would have to select. ``listeners`` checks the settings of the protections that the broker has. The
+other settings of ``ignored`` concern speed, sizes or missing features; a broker without them is as safe.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
 from odradek.broker.settings.authorizer import AUTHORIZER, STANDARD_AUTHORIZER
 from odradek.broker.settings.keys import ConfigType, authorizer_keys, inert_broker_keys
-from odradek.broker.settings.pairs import pairs
+from odradek.broker.settings.prefixes import scope_of
 from odradek.core.errors import ConfigError
 
 
@@ -39,7 +38,7 @@ PROTECTIONS = (
         "this broker cannot encrypt connections or check certificates yet",
         _WITHOUT,
         """
-        listener.security.protocol.map security.inter.broker.protocol security.providers
+        security.providers
         ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites ssl.client.auth ssl.enabled.protocols
         ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm
         ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
@@ -49,14 +48,13 @@ PROTECTIONS = (
         """,
     ),
     Protection(
-        "this broker cannot authenticate clients yet",
+        "this broker has no such login",
         _WITHOUT,
         """
-        connection.failed.authentication.delay.ms connections.max.reauth.ms
         delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms delegation.token.max.lifetime.ms
         delegation.token.secret.key
         principal.builder.class
-        sasl.client.callback.handler.class sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd
+        sasl.client.callback.handler.class sasl.kerberos.kinit.cmd
         sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
         sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
         sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
@@ -75,7 +73,7 @@ PROTECTIONS = (
         sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
         sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope
         sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url
-        sasl.server.callback.handler.class sasl.server.max.receive.size
+        sasl.server.callback.handler.class
         """,
     ),
     Protection(
@@ -110,13 +108,6 @@ PROTECTIONS = (
     ),
 )
 
-_LISTENER = Protection(
-    "every listener of this broker is PLAINTEXT", f"name a listener that is PLAINTEXT, and {_CLOSED_PORT}", ""
-)
-# These settings contain listener names. They are refused only if Kafka would encrypt or authenticate such a listener.
-_LISTENER_NAMES = ("advertised.listeners", "controller.listener.names", "inter.broker.listener.name")
-_PROTOCOL_MAP = "listener.security.protocol.map"
-_OF_A_LISTENER = re.compile(r"listener\.name\.[^.]+\.(.+)")
 # A time, size, share or switch with one of these names belongs to TLS, to a SASL mechanism, to delegation tokens or to
 # an authorizer. It has no effect until another setting selects that mechanism, and this broker refuses that setting.
 _MECHANISMS = (
@@ -150,12 +141,8 @@ def check(texts: Mapping[str, str]) -> None:
 
 
 def _find_protection(name: str, text: str, texts: Mapping[str, str]) -> Protection | None:
-    if name in _LISTENER_NAMES:
-        return _LISTENER if _has_protected_listener(text, texts.get(_PROTOCOL_MAP, "")) else None
-    if of_a_listener := _OF_A_LISTENER.fullmatch(name):
-        # A setting of one listener, or of its SASL mechanism: listener.name.external.plain.sasl.jaas.config
-        rest = of_a_listener[1]
-        name = next((known for known in protections_by_setting() if rest == known or rest.endswith(f".{known}")), "")
+    if scope := scope_of(name):
+        name = scope.base
     if name in authorizer_keys() and texts.get(AUTHORIZER, "").strip():
         return None
     protection = protections_by_setting().get(name)
@@ -165,8 +152,8 @@ def _find_protection(name: str, text: str, texts: Mapping[str, str]) -> Protecti
 def _is_default(name: str, text: str) -> bool:
     """Returns whether a value is Kafka's default, or protects nothing.
 
-    An empty value of a setting without a default protects nothing. The same is true for a map of PLAINTEXT listeners,
-    and for the times and sizes of mechanisms that are not there.
+    An empty value of a setting without a default protects nothing. The same is true for the times and sizes of
+    mechanisms that are not there.
 
     Raises ConfigError for an invalid value.
     """
@@ -176,20 +163,6 @@ def _is_default(name: str, text: str) -> bool:
     value = key.parse(text)
     if key.type in _MEASURES and name.startswith(_MECHANISMS):
         return True
-    if name == _PROTOCOL_MAP:
-        protocols = _protocols(text)
-        return protocols == _protocols(key.default or "") or set(protocols.values()) <= {"PLAINTEXT"}
     if not key.default:
         return not text.strip() or text.strip() == _CLASSES.get(name)
     return bool(value == key.parse(key.default))
-
-
-def _protocols(text: str) -> dict[str, str]:
-    return {name.upper(): protocol.upper() for name, protocol in pairs(_PROTOCOL_MAP, text).items()}
-
-
-def _has_protected_listener(text: str, protocol_map: str) -> bool:
-    default = inert_broker_keys()[_PROTOCOL_MAP].default or ""
-    protocols = _protocols(default) | _protocols(protocol_map)
-    names = (part.strip().partition("://")[0].upper() for part in text.split(","))
-    return any(protocols.get(name, "PLAINTEXT") != "PLAINTEXT" for name in names)

@@ -24,8 +24,15 @@ BROKER = """
 node.id | int | 1 | 0.. | Id of this broker. Kafka has no default.
 broker.id | int | -1 | | Older name of node.id.
 broker.rack | string | - | | Rack that this broker reports.
-listeners | list | PLAINTEXT://:9092 | | Listening address; set by --listen.
-advertised.listeners | list | - | | Address that clients get, as PLAINTEXT://host:port.
+listeners | list | PLAINTEXT://:9092 | | Listening addresses, as NAME://host:port, in place of --listen.
+advertised.listeners | list | - | | Addresses that clients of each listener get, as NAME://host:port.
+listener.security.protocol.map | string | \
+SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT | | Security protocol of each listener.
+sasl.enabled.mechanisms | list | GSSAPI | | Mechanisms of the listeners with SASL.
+sasl.jaas.config | password | - | | Users of PLAIN, with the prefixes of a listener and of the mechanism.
+sasl.server.max.receive.size | int | 524288 | 1.. | Longest request in bytes before the end of a login.
+connections.max.reauth.ms | long | 0 | | Time in ms after which a client has to log in again; 0 is no limit.
+connection.failed.authentication.delay.ms | int | 100 | 0.. | Time in ms for which the reply to a refused login waits.
 log.dirs | list | - | | Data directory; set by --data-dir.
 authorizer.class.name | string | | | Class of the authorizer, Kafka's StandardAuthorizer; empty: no authorizer.
 auto.create.topics.enable | boolean | true | | Whether a Metadata request may create an unknown topic.

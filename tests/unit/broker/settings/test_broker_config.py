@@ -41,7 +41,6 @@ from odradek.transactions.config import TransactionConfig
         ("log.cleanup.policy=compact,drop", "String must be one of: compact, delete"),
         ("offsets.topic.compression.codec=9", "no more than 4"),
         ("advertised.listeners=PLAINTEXT://nowhere", "PLAINTEXT://host:port"),
-        ("listeners=PLAINTEXT://:1", "set by --listen"),
         ("log.dirs=/x", "set by --data-dir"),
         ("background.threads=many", "Not a number of type INT"),
     ],
@@ -195,11 +194,10 @@ def test_broker_id_is_an_older_name_of_node_id() -> None:
 
 
 def test_the_advertised_address_comes_from_advertised_listeners() -> None:
-    assert BrokerConfig().advertised_address() is None
-    assert BrokerConfig.parse(["advertised.listeners=PLAINTEXT://kafka.test:9093"]).advertised_address() == (
-        "kafka.test",
-        9093,
-    )
+    bound = ("127.0.0.1", 9092)
+    assert BrokerConfig().listeners_at(bound)[0].advertised is None
+    config = BrokerConfig.parse(["advertised.listeners=PLAINTEXT://kafka.test:9093"])
+    assert config.listeners_at(bound)[0].advertised == ("kafka.test", 9093)
 
 
 def test_every_topic_setting_defaults_to_the_broker_setting() -> None:

@@ -1,0 +1,103 @@
+"""The listeners of a running broker: bound sockets, and what each connection of them gets as its host."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from odradek.broker.front_end.connection import Connection, Host
+from odradek.broker.limits.host_limits import is_loopback
+from odradek.broker.settings.listener import Listener
+from odradek.core.errors import OdradekError
+
+log = logging.getLogger("odradek.broker")
+
+HostFactory = Callable[[], Host]
+
+
+class ListenError(OdradekError):
+    """The broker cannot listen on an address. The message has the reason."""
+
+
+class Entrances:
+    """The bound listeners of a broker. ``bind``, then ``open`` when the broker can serve, then ``close``."""
+
+    def __init__(self, backlog: int) -> None:
+        self._backlog = backlog
+        self._bound: list[tuple[Listener, socket.socket]] = []
+        self._servers: list[asyncio.Server] = []
+
+    @property
+    def listeners(self) -> tuple[Listener, ...]:
+        """The listeners, with the ports that the system has chosen in place of port 0."""
+        return tuple(listener for listener, _ in self._bound)
+
+    def bind(self, listeners: Sequence[Listener]) -> None:
+        """Binds the addresses of all listeners. Raises ListenError."""
+        try:
+            for listener in listeners:
+                self._bound.append(self._bind(listener))
+        except ListenError:
+            self.release()
+            raise
+
+    def _bind(self, listener: Listener) -> tuple[Listener, socket.socket]:
+        host, port = listener.host, listener.port
+        bare = host.strip("[]")
+        family = socket.AF_INET6 if ":" in bare else socket.AF_INET
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((bare, port))
+            # If another socket listens on the port, this raises before the broker reads any data.
+            listening.listen(self._backlog)
+        except (OSError, OverflowError) as error:
+            listening.close()
+            reason = getattr(error, "strerror", None) or str(error)
+            raise ListenError(f"cannot listen on {host}:{port}: {reason}") from error
+        listening.setblocking(False)
+        if not is_loopback(bound := str(listening.getsockname()[0])):
+            _warn(listener, bound)
+        return listener._replace(port=int(listening.getsockname()[1])), listening
+
+    async def open(self, hosts: Callable[[Listener], HostFactory]) -> None:
+        """Accepts connections. ``hosts(listener)`` returns the factory of the hosts of its connections."""
+        loop = asyncio.get_running_loop()
+        for listener, listening in self._bound:
+            make = partial(_connection, hosts(listener), listener)
+            self._servers.append(await loop.create_server(make, sock=listening, backlog=self._backlog))
+
+    def release(self) -> None:
+        """Closes the sockets of listeners that were never opened."""
+        for _, listening in self._bound:
+            listening.close()
+
+    def close(self) -> None:
+        """Accepts no more connections."""
+        for server in self._servers:
+            server.close()
+
+
+def _connection(make_host: HostFactory, listener: Listener) -> Connection:
+    return Connection(make_host(), listener)
+
+
+def _warn(listener: Listener, bound: str) -> None:
+    """Warns of a listener that other hosts reach and that does not protect itself from them."""
+    if listener.has_sasl and listener.has_tls:
+        return
+    if listener.has_sasl:
+        log.warning(
+            "listening on %s: connections of the listener %s are not encrypted, so others on the network can read "
+            "passwords of PLAIN, tokens and all data; allow only a trusted network, or make it SASL_SSL",
+            bound, listener.name,
+        )  # fmt: skip
+    elif not listener.has_tls:
+        log.warning(
+            "listening on %s: the broker does not authenticate clients, so every host that can reach the port can "
+            "read, write and delete all data; allow only trusted hosts, or listen on 127.0.0.1",
+            bound,
+        )

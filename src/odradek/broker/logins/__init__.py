@@ -1,0 +1,1 @@
+"""Logins of clients at listeners with SASL. A broker without such a listener does not load this package."""

@@ -1,0 +1,117 @@
+"""``odradek serve --add-scram FILE``: users of SCRAM that exist before the first client logs in.
+
+A line of the file has the form of Kafka's ``kafka-storage format --add-scram``::
+
+    SCRAM-SHA-512=[name=admin,password=admin-secret]
+    SCRAM-SHA-256=[name=bob,iterations=8192,salt="MWx2NHBkbnc0ZndxN25vdGN4bTB5Y2U=",saltedpassword="…"]
+
+A value with a comma, a bracket or a quotation mark is in quotation marks, with a backslash before ``"`` and ``\\``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+import os
+import re
+from pathlib import Path
+
+from odradek.broker.metadata.stored_catalog import StoredCatalog
+from odradek.catalog.credentials import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS, AlterCredential, check_size
+from odradek.core.errors import ConfigError, KafkaError
+from odradek.security.scram import keys_of, salted_password
+from odradek.security.secret import Secret
+
+log = logging.getLogger("odradek.broker")
+
+_LINE = re.compile(r"(SCRAM-SHA-256|SCRAM-SHA-512)=\[(.*)\]")
+_FIELD = re.compile(r'\s*(\w+)=("(?:[^"\\]|\\.)*"|[^",]*)\s*(?:,|$)')
+_FIELDS = {"name", "password", "iterations", "salt", "saltedpassword"}
+_SALT_BYTES = 32
+_FILE_BYTES = 1 << 20
+_NUMBER_OF = {name: number for number, name in MECHANISMS.items()}
+
+
+def add(stored: StoredCatalog, path: Path) -> None:
+    """Adds the users of the file that do not exist. A user that exists keeps its password. Raises ConfigError.
+
+    The errors have the line's number, and no part of the line."""
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            request = _request(line.strip())
+            present = stored.image.users().get(request.user, {})
+            if request.mechanism in present:
+                log.warning(
+                    "--add-scram %s, line %d: the user %r has a credential for %s already, which stays as it is",
+                    path, number, request.user, MECHANISMS[request.mechanism],
+                )  # fmt: skip
+            else:
+                stored.apply(request)
+        except (ConfigError, KafkaError) as error:
+            raise ConfigError(f"--add-scram {path}, line {number}: {error}") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_FILE_BYTES + 1)
+        if len(data) > _FILE_BYTES:
+            raise ConfigError(f"--add-scram {path}: it is larger than {_FILE_BYTES >> 20} MiB")
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigError(f"--add-scram {path}: it is not valid UTF-8") from None
+    except OSError as error:
+        raise ConfigError(f"--add-scram {path}: {error.strerror or error}") from error
+
+
+def _request(line: str) -> AlterCredential:
+    """Reads a line. Raises ConfigError, KafkaError."""
+    found = _LINE.fullmatch(line)
+    if found is None:
+        raise ConfigError("expected SCRAM-SHA-256=[name=…,password=…] or SCRAM-SHA-512=[name=…,password=…]")
+    mechanism, fields = found[1], _fields(found[2])
+    if not fields.get("name"):
+        raise ConfigError("name is missing")
+    if ("password" in fields) == ("saltedpassword" in fields):
+        raise ConfigError("expected either password, or saltedpassword with salt")
+    if "saltedpassword" in fields and "salt" not in fields:
+        raise ConfigError("saltedpassword needs salt")
+    iterations = _iterations(fields.get("iterations", str(MIN_ITERATIONS)))
+    salt = _decoded(fields["salt"], "salt") if "salt" in fields else os.urandom(_SALT_BYTES)
+    if "password" in fields:
+        if not fields["password"]:
+            raise ConfigError("password is empty")
+        salted = salted_password(mechanism, Secret(fields["password"]), salt, iterations)
+    else:
+        salted = _decoded(fields["saltedpassword"], "saltedpassword")
+    check_size(salt, salted)
+    return AlterCredential(fields["name"], _NUMBER_OF[mechanism], keys_of(mechanism, salted, salt, iterations))
+
+
+def _fields(text: str) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    at = 0
+    while at < len(text):
+        found = _FIELD.match(text, at)
+        if found is None or found[1] in fields or found[1] not in _FIELDS:
+            raise ConfigError(f"expected {', '.join(sorted(_FIELDS))}, each at most once, as NAME=VALUE")
+        value = found[2]
+        fields[found[1]] = re.sub(r"\\(.)", r"\1", value[1:-1]) if value.startswith('"') else value
+        at = found.end()
+    return fields
+
+
+def _iterations(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not MIN_ITERATIONS <= int(text[:9]) <= MAX_ITERATIONS:
+        raise ConfigError(f"iterations must be {MIN_ITERATIONS} to {MAX_ITERATIONS}")
+    return int(text)
+
+
+def _decoded(text: str, name: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise ConfigError(f"{name} is not valid base64") from None

@@ -1,0 +1,57 @@
+"""The parts of a broker that its listeners with SASL share."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.broker.logins.mechanisms import ListenerMechanisms, ScramUsers
+from odradek.broker.logins.session import LoginSession
+from odradek.broker.settings.listeners import ListenerSettings
+from odradek.core.errors import StorageError
+
+if TYPE_CHECKING:
+    from odradek.broker.front_end.connection import Host
+    from odradek.broker.metadata.image import CatalogImage
+    from odradek.broker.settings.listener import Listener
+
+KEY_FILE = "login.key"
+_KEY_BYTES = 32
+
+
+class Logins:
+    """Makes the sessions of listeners with SASL. ``directory``: the data directory. Raises StorageError."""
+
+    def __init__(self, host: Host, catalog: CatalogImage, directory: Path, now_ms: Callable[[], int]) -> None:
+        self._host = host
+        self._now_ms = now_ms
+        self._scram = ScramUsers(catalog.users, lambda: catalog.log_end_offset, _key(directory / KEY_FILE))
+
+    def sessions(self, listener: Listener) -> Callable[[], LoginSession]:
+        """Returns the factory of the sessions of a listener."""
+        settings = ListenerSettings(self._host.config, listener.name)
+        mechanisms = ListenerMechanisms(settings, self._scram, self._now_ms)
+        return lambda: LoginSession(self._host, listener.name, mechanisms)
+
+
+def _key(path: Path) -> bytes:
+    """Returns the secret from which the broker makes up the salts of unknown users, and writes it at the first start.
+
+    It stays the same, because the salts of users stay the same, too."""
+    try:
+        try:
+            key = path.read_bytes()
+            if len(key) == _KEY_BYTES:
+                return key
+        except FileNotFoundError:
+            pass
+        key = secrets.token_bytes(_KEY_BYTES)
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(number, "wb") as file:
+            file.write(key)
+        return key
+    except OSError as error:
+        raise StorageError(f"{path} cannot be used: {error.strerror or error}") from error

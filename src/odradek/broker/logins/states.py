@@ -1,0 +1,189 @@
+"""The states of a SASL login, as in Kafka's SaslServerAuthenticator. No socket, clock or randomness.
+
+Before a login, a client sends ApiVersions at most once, then SaslHandshake, then the messages of the mechanism: in
+SaslAuthenticate requests after SaslHandshake 1, as bare frames after SaslHandshake 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+from odradek.broker.handlers.k18_api_versions import has_valid_names
+from odradek.core.errors import ErrorCode
+from odradek.security.sasl_server import LoggedIn, LoginFailed, LoginRefused, Mechanism
+from odradek.wire import schemas
+from odradek.wire.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from odradek.wire.frames import RequestHead, read_request_head, reply_head
+from odradek.wire.schemas import Kind
+
+_HANDSHAKE_VERSIONS = range(2)
+_AUTHENTICATE_VERSIONS = range(3)
+_NEWEST_API_VERSIONS = 4
+
+
+class LoginState(Enum):
+    """Kafka's names without INITIAL_REQUEST (GSSAPI without a handshake), which no supported mechanism has."""
+
+    HANDSHAKE_OR_VERSIONS_REQUEST = auto()
+    HANDSHAKE_REQUEST = auto()
+    AUTHENTICATE = auto()
+    COMPLETE = auto()
+    FAILED = auto()
+
+
+class LoginAnswer(NamedTuple):
+    """What follows a frame. ``passes``: a handler serves the frame. Otherwise ``reply`` is the whole reply.
+
+    ``failure``: why the login has failed, for the log; the connection closes after the reply."""
+
+    reply: bytes = b""
+    passes: bool = False
+    failure: str = ""
+
+
+class SaslStates:
+    """One login, or one further login on the same connection.
+
+    ``make(mechanism)`` returns the server of an enabled mechanism. ``before``: the mechanism and the user of the first
+    login, if this is a further one. ``lifetime_ms(mechanism, login)`` returns the ms until the session ends, 0 for no
+    end.
+    """
+
+    def __init__(
+        self,
+        mechanisms: Sequence[str],
+        make: Callable[[str], Mechanism],
+        lifetime_ms: Callable[[str, LoggedIn], int],
+        before: tuple[str, str] | None = None,
+    ) -> None:
+        self._mechanisms = tuple(mechanisms)
+        self._make = make
+        self._lifetime_ms = lifetime_ms
+        self._before = before
+        self._server: Mechanism | None = None
+        self._has_headers = False
+        self.state = LoginState.HANDSHAKE_OR_VERSIONS_REQUEST if before is None else LoginState.HANDSHAKE_REQUEST
+        self.mechanism = ""
+        self.session_ms = 0
+        """The ms until the session ends, after the login; 0: it does not end."""
+
+    @property
+    def login(self) -> LoggedIn | None:
+        """The result of the login; None before its end."""
+        return self._server.login if self.state is LoginState.COMPLETE and self._server is not None else None
+
+    @property
+    def user(self) -> str:
+        """The name that the client has given; "" before that."""
+        return self._server.user if self._server is not None else ""
+
+    def receive(self, frame: bytes) -> LoginAnswer:
+        """Takes a frame without its length."""
+        if self.state is LoginState.AUTHENTICATE:
+            return self._authenticate(frame) if self._has_headers else self._authenticate_bare(frame)
+        try:
+            head = read_request_head(frame)
+            if head.api_key == API_VERSIONS and self.state is LoginState.HANDSHAKE_OR_VERSIONS_REQUEST:
+                return self._api_versions(head, frame)
+            if head.api_key == SASL_HANDSHAKE and head.version in _HANDSHAKE_VERSIONS:
+                return self._handshake(head, frame)
+        except ValueError as error:  # FrameError is one
+            return self._failed(f"the request before the login cannot be read: {error}")
+        name = schemas.api_name(head.api_key)
+        return self._failed(f"unexpected request before the login: {name} v{head.version}")
+
+    def _failed(self, reason: str, reply: bytes = b"") -> LoginAnswer:
+        self.state = LoginState.FAILED
+        return LoginAnswer(reply, failure=reason)
+
+    def _api_versions(self, head: RequestHead, frame: bytes) -> LoginAnswer:
+        if head.version in range(_NEWEST_API_VERSIONS + 1):
+            message = schemas.decode_short(head.api_key, head.version, frame, head.body)[0]
+            if has_valid_names(message, head.version):
+                self.state = LoginState.HANDSHAKE_REQUEST
+        return LoginAnswer(passes=True)
+
+    def _handshake(self, head: RequestHead, frame: bytes) -> LoginAnswer:
+        asked = schemas.decode_short(head.api_key, head.version, frame, head.body)[0].mechanism
+        code = ErrorCode.none if asked in self._mechanisms else ErrorCode.unsupported_sasl_mechanism
+        reply = _reply(head, {"error_code": code, "mechanisms": self._mechanisms})
+        if code:
+            return self._failed(f"unsupported SASL mechanism {asked!r}", reply)
+        self._has_headers = head.version >= 1
+        if self._before is not None and self._before[0] != asked:
+            self.mechanism = asked  # the next message gets the refusal
+        else:
+            self.mechanism = asked
+            self._server = self._make(asked)
+        self.state = LoginState.AUTHENTICATE
+        return LoginAnswer(reply)
+
+    def _authenticate(self, frame: bytes) -> LoginAnswer:
+        try:
+            head = read_request_head(frame)
+            if head.api_key != SASL_AUTHENTICATE:
+                return self._unexpected(head)
+            if head.version not in _AUTHENTICATE_VERSIONS:
+                return self._failed(f"SaslAuthenticate v{head.version} is not supported")
+            message = schemas.decode_short(head.api_key, head.version, frame, head.body)[0]
+        except ValueError as error:
+            return self._failed(f"the request of the login cannot be read: {error}")
+        try:
+            data = self._step(bytes(message.auth_bytes))
+        except LoginRefused as error:
+            return self._failed(str(error), _reply(head, _refusal(str(error))))
+        except LoginFailed as error:
+            during = "authentication" if self._before is None else "re-authentication"
+            text = (
+                f"Authentication failed during {during} due to invalid credentials with SASL mechanism {self.mechanism}"
+            )
+            return self._failed(f"{text}: {error}", _reply(head, _refusal(text)))
+        reply: dict[str, Any] = {"error_code": ErrorCode.none, "error_message": None, "auth_bytes": data}
+        if head.version >= 1:
+            reply["session_lifetime"] = self.session_ms
+        return LoginAnswer(_reply(head, reply))
+
+    def _unexpected(self, head: RequestHead) -> LoginAnswer:
+        name = schemas.api_name(head.api_key)
+        text = f"Unexpected Kafka request of type {name} during SASL authentication."
+        return self._failed(text)
+
+    def _authenticate_bare(self, frame: bytes) -> LoginAnswer:
+        try:
+            data = self._step(frame)
+        except (LoginRefused, LoginFailed) as error:
+            return self._failed(str(error))
+        return LoginAnswer(len(data).to_bytes(4, "big") + data)
+
+    def _step(self, message: bytes) -> bytes:
+        """Passes a message to the mechanism and returns its answer. Raises LoginRefused, LoginFailed."""
+        server = self._server
+        if server is None:
+            old = self._before[0] if self._before is not None else ""
+            raise LoginRefused(
+                f"SASL mechanism '{self.mechanism}' requested by client is not supported for re-authentication of "
+                f"mechanism '{old}'"
+            )
+        data = server.step(message)
+        login = server.login
+        if login is not None:
+            if self._before is not None and self._before[1] != login.user:
+                raise LoginRefused(
+                    f"Cannot change principals during re-authentication from User.{self._before[1]}: User.{login.user}"
+                )
+            self.session_ms = self._lifetime_ms(self.mechanism, login)
+            self.state = LoginState.COMPLETE
+        return data
+
+
+def _refusal(text: str) -> dict[str, Any]:
+    return {"error_code": ErrorCode.sasl_authentication_failed, "error_message": text, "auth_bytes": b""}
+
+
+def _reply(head: RequestHead, message: dict[str, Any]) -> bytes:
+    """Returns the whole reply, with its length."""
+    start = reply_head(head.api_key, head.version, head.correlation_id)
+    body = schemas.encode(head.api_key, head.version, Kind.RESPONSE, message)
+    return (len(start) + len(body)).to_bytes(4, "big") + start + body

@@ -1,0 +1,27 @@
+"""A listener of the broker: its name, its security protocol and its addresses."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Listener(NamedTuple):
+    """``name`` is in upper case. ``advertised``: the address that clients get; None: the one that they connect to."""
+
+    name: str
+    protocol: str
+    host: str
+    port: int
+    advertised: tuple[str, int] | None = None
+
+    @property
+    def has_tls(self) -> bool:
+        return self.protocol.endswith("SSL")
+
+    @property
+    def has_sasl(self) -> bool:
+        return self.protocol.startswith("SASL_")
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host and not self.host.startswith("[") else self.host
+        return f"{self.name}://{host}:{self.port}"

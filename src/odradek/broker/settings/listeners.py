@@ -1,0 +1,258 @@
+"""The listeners that the settings describe, and the checks of their settings.
+
+A broker whose settings name no listener and no protection does not load this module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from odradek.broker.settings.keys import ConfigSource, find_broker_key
+from odradek.broker.settings.listener import Listener
+from odradek.broker.settings.pairs import pairs
+from odradek.broker.settings.prefixes import OF_LISTENERS, OF_MECHANISMS, PREFIX, scope_of
+from odradek.core.errors import ConfigError
+from odradek.security.protocols import PLAINTEXT
+
+_PROTOCOLS = (PLAINTEXT, "SASL_PLAINTEXT")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+PROTOCOL_MAP = "listener.security.protocol.map"
+_ENTRY = re.compile(r"([A-Za-z0-9_-]+)://(\[[0-9A-Fa-f:.%]*\]|[^\s:/\[\]]*):(\d{1,5})")
+_SASL = ("sasl.", "connections.max.reauth.ms")
+
+
+class LayeredSettings(Protocol):
+    """The broker's settings (``config.BrokerConfig``)."""
+
+    texts: dict[str, str]
+
+    def text(self, name: str) -> str | None:
+        """Returns the value in effect, as text."""
+
+    def layers(self) -> tuple[tuple[Mapping[str, str], ConfigSource], ...]:
+        """Returns the settings of each source; an earlier one overrides the later ones."""
+
+
+class ListenerSettings:
+    """The settings of one listener: those with its prefix, else those without."""
+
+    def __init__(self, config: LayeredSettings, listener: str) -> None:
+        self.config = config
+        self._prefix = f"{PREFIX}{listener.lower()}."
+
+    def full_name(self, name: str, mechanism: str = "") -> str:
+        """Returns the name with the prefix of the listener and, if one is given, of the mechanism."""
+        return self._prefix + (f"{mechanism.lower()}." if mechanism else "") + name
+
+    def text(self, name: str, mechanism: str = "") -> str | None:
+        """Returns the value in effect, as text; None if there is none."""
+        names = [self.full_name(name), name]
+        if mechanism:
+            names.insert(0, self.full_name(name, mechanism))
+        for one in names:
+            for texts, _ in self.config.layers():
+                if one in texts:
+                    return texts[one]
+        return find_broker_key(name).default
+
+    def value(self, name: str, mechanism: str = "") -> Any:
+        """Returns the parsed value in effect; None if there is none."""
+        text = self.text(name, mechanism)
+        return None if text is None else find_broker_key(name).parse(text)
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """The enabled SASL mechanisms, in upper case, each once."""
+        return tuple(dict.fromkeys(one.upper() for one in self.value("sasl.enabled.mechanisms") if one))
+
+
+def plain_users(settings: ListenerSettings) -> dict[str, str]:
+    """Returns the passwords of PLAIN's users of a listener. Raises ConfigError, which shows no password."""
+    from odradek.security.jaas import read_jaas
+
+    name = settings.full_name("sasl.jaas.config", "PLAIN")
+    text = settings.text("sasl.jaas.config", "PLAIN")
+    if not text:
+        raise ConfigError(
+            f"{name}: the mechanism PLAIN has no users: set it to org.apache.kafka.common.security.plain."
+            'PlainLoginModule required user_NAME="PASSWORD";'
+        )
+    try:
+        module = read_jaas(text)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {str(error).removeprefix('sasl.jaas.config: ')}") from None
+    if module.name != "PlainLoginModule":
+        raise ConfigError(f"{name}: PLAIN needs PlainLoginModule, not {module.name}")
+    users = {key.removeprefix("user_"): value for key, value in module.options.items() if key.startswith("user_")}
+    if not users:
+        raise ConfigError(f'{name}: it has no user: add user_NAME="PASSWORD" for each user')
+    return users
+
+
+# --- addresses ------------------------------------------------------------------------------------------------------
+
+
+def read(config: LayeredSettings, listen: tuple[str, int] | None) -> tuple[Listener, ...]:
+    """Returns the listeners. ``listen``: host and port of the only one, if the setting ``listeners`` is not there.
+
+    Listeners of a controller are left out: one process is broker and controller here. Raises ConfigError."""
+    texts = config.texts
+    protocols = _protocols(config)
+    of_controllers = {name.strip().upper() for name in texts.get("controller.listener.names", "").split(",")}
+    advertised = {
+        name: address
+        for name, address in _addresses("advertised.listeners", texts.get("advertised.listeners", ""))
+        if name not in of_controllers
+    }
+    if texts.get("listeners"):
+        if listen is not None:
+            raise ConfigError("listeners: --listen has an address, too: leave one of the two out")
+        found = [entry for entry in _addresses("listeners", texts["listeners"]) if entry[0] not in of_controllers]
+        if not found:
+            raise ConfigError("listeners: it names no listener for clients")
+    else:
+        found = [(next(iter(advertised), PLAINTEXT), listen or ("", 9092))]
+    _check_distinct(found)
+    names = [name for name, _ in found]
+    for name in advertised.keys() - set(names):
+        raise ConfigError(f"advertised.listeners: {name} is no listener: the listeners are {', '.join(names)}")
+    return tuple(
+        Listener(name, _protocol(name, protocols), host, port, advertised.get(name)) for name, (host, port) in found
+    )
+
+
+def _check_distinct(found: list[tuple[str, tuple[str, int]]]) -> None:
+    names = [name for name, _ in found]
+    if len(set(names)) < len(names):
+        raise ConfigError("listeners: two listeners have the same name")
+    bound = [address for _, address in found if address[1]]
+    if len(set(bound)) < len(bound):
+        raise ConfigError("listeners: two listeners have the same address")
+
+
+def _addresses(setting: str, text: str) -> Iterator[tuple[str, tuple[str, int]]]:
+    for part in text.split(","):
+        if not (part := part.strip()):
+            continue
+        entry = _ENTRY.fullmatch(part)
+        if entry is None or int(entry[3]) > 65_535:
+            raise ConfigError(f"{setting} must be PLAINTEXT://host:port, or another listener's NAME, not {part!r}")
+        host = entry[2].strip("[]")
+        if setting == "advertised.listeners" and host in ("", "0.0.0.0", "::"):
+            raise ConfigError(f"{setting} must be NAME://host:port with a host that clients can reach, not {part!r}")
+        yield entry[1].upper(), (host, int(entry[3]))
+
+
+def _protocols(config: LayeredSettings) -> Mapping[str, str]:
+    default = find_broker_key(PROTOCOL_MAP).default or ""
+    given = config.text(PROTOCOL_MAP) or ""
+    # Kafka adds no default to a map that is set; here the four names of protocols stay what they say.
+    both = pairs(PROTOCOL_MAP, default) | pairs(PROTOCOL_MAP, given)
+    return {name.upper(): protocol.upper() for name, protocol in both.items()}
+
+
+def _protocol(name: str, protocols: Mapping[str, str]) -> str:
+    protocol = protocols.get(name)
+    if protocol is None:
+        raise ConfigError(f"{PROTOCOL_MAP}: it has no protocol for the listener {name}: add {name}:SASL_SSL or another")
+    if protocol in ("SSL", "SASL_SSL"):
+        raise ConfigError(
+            f"listener {name}: {protocol}: this broker cannot encrypt connections yet, so it would protect nothing; "
+            "leave it out, and allow only fully trusted hosts to reach the port"
+        )
+    if protocol not in _PROTOCOLS:
+        raise ConfigError(f"{PROTOCOL_MAP}: expected {', '.join(_PROTOCOLS)} for the listener {name}, not {protocol!r}")
+    return protocol
+
+
+# --- checks ---------------------------------------------------------------------------------------------------------
+
+
+def check(config: LayeredSettings) -> None:
+    """Raises ConfigError, one line, for listeners that cannot work and for settings that would protect nothing."""
+    listen = None if config.texts.get("listeners") else ("", 9092)
+    listeners = {listener.name.lower(): listener for listener in read(config, listen)}
+    settings = {name: ListenerSettings(config, name) for name in listeners}
+    for name, listener in listeners.items():
+        if listener.has_sasl:
+            check_mechanisms(settings[name])
+    for name in dict.fromkeys(name for texts, _ in config.layers() for name in texts):
+        if name.startswith(PREFIX):
+            _check_scope(name, listeners, settings)
+        else:
+            _check_use(name, config.text(name) or "", listeners)
+    for name, listener in listeners.items():
+        if listener.has_sasl and "PLAIN" in settings[name].mechanisms:
+            plain_users(settings[name])
+    _check_inner(config, listeners)
+
+
+def _check_scope(name: str, listeners: Mapping[str, Listener], settings: Mapping[str, ListenerSettings]) -> None:
+    """Checks a setting with the prefix of a listener."""
+    scope = scope_of(name)
+    if scope is None or scope.base not in OF_LISTENERS:
+        raise ConfigError(f"{name}: this setting cannot be set for one listener alone")
+    listener = listeners.get(scope.listener)
+    if listener is None:
+        raise ConfigError(f"{name}: no listener has this name; the listeners are {', '.join(listeners)}")
+    if scope.base.startswith(_SASL) and not listener.has_sasl:
+        raise ConfigError(
+            f"{name}: the listener {listener.name} is {listener.protocol}, so it would protect nothing; leave it out, "
+            f"or add {listener.name}:SASL_SSL to {PROTOCOL_MAP}"
+        )
+    if scope.mechanism:
+        if scope.base not in OF_MECHANISMS:
+            raise ConfigError(f"{name}: this setting cannot be set for one mechanism alone")
+        if scope.mechanism.upper() not in settings[scope.listener].mechanisms:
+            enabled = settings[scope.listener].full_name("sasl.enabled.mechanisms")
+            raise ConfigError(
+                f"{name}: the mechanism {scope.mechanism.upper()} is not enabled, so it would protect nothing; leave "
+                f"it out, or add the mechanism to {enabled}"
+            )
+    elif scope.base == "sasl.jaas.config":
+        raise ConfigError(f"{name}: name the mechanism, too: {settings[scope.listener].full_name(scope.base, 'PLAIN')}")
+
+
+def _check_use(name: str, text: str, listeners: Mapping[str, Listener]) -> None:
+    """Checks that a setting without a prefix, which is not a time or a size, has a listener that uses it."""
+    if name == "sasl.jaas.config" and text:
+        raise ConfigError(f"{name}: name the listener and the mechanism: {PREFIX}NAME.plain.{name}")
+    if name != "sasl.enabled.mechanisms" or any(one.has_sasl for one in listeners.values()):
+        return
+    if find_broker_key(name).parse(text) not in ((), find_broker_key(name).parse("GSSAPI")):
+        raise ConfigError(
+            f"{name}: no listener has SASL, so it would protect nothing; leave it out, or name a listener of the "
+            "protocol SASL_PLAINTEXT or SASL_SSL in listeners"
+        )
+
+
+def check_mechanisms(settings: ListenerSettings) -> None:
+    """Checks the SASL mechanisms of a listener. Raises ConfigError."""
+    name = settings.full_name("sasl.enabled.mechanisms")
+    mechanisms = settings.mechanisms
+    if not mechanisms or mechanisms == ("GSSAPI",):
+        raise ConfigError(
+            f"{name}: GSSAPI (Kerberos), Kafka's default, is not supported: set it to {', '.join(_MECHANISMS)} or some "
+            "of them"
+        )
+    for mechanism in mechanisms:
+        if mechanism not in _MECHANISMS:
+            what = "GSSAPI (Kerberos)" if mechanism == "GSSAPI" else repr(mechanism)
+            raise ConfigError(f"{name}: {what} is not supported: choose {', '.join(_MECHANISMS)}")
+
+
+def _check_inner(config: LayeredSettings, listeners: Mapping[str, Listener]) -> None:
+    """Checks that the listener and the protocol between brokers exist, as in Kafka. One broker opens no connection."""
+    name = config.texts.get("inter.broker.listener.name", "")
+    if name and name.lower() not in listeners:
+        known = ", ".join(listener.name for listener in listeners.values())
+        raise ConfigError(f"inter.broker.listener.name: {name} is no listener, so it would protect nothing; the "
+                          f"listeners are {known}: leave it out, or name a listener of these")  # fmt: skip
+    protocol = config.texts.get("security.inter.broker.protocol", "").upper()
+    if protocol not in ("", PLAINTEXT) and all(one.protocol != protocol for one in listeners.values()):
+        raise ConfigError(
+            f"security.inter.broker.protocol: no listener is {protocol}, so it would protect nothing; leave it out, or "
+            "name such a listener in listeners"
+        )

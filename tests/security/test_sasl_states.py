@@ -1,0 +1,323 @@
+"""The states of a SASL login at the broker, as in Kafka's SaslServerAuthenticator, without a socket."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from typing import Any
+
+import pytest
+
+from odradek.broker.logins import mechanisms
+from odradek.broker.logins.mechanisms import ScramUsers
+from odradek.broker.logins.states import LoginAnswer, LoginState, SaslStates
+from odradek.core.credential import Credential
+from odradek.security import sasl_server, scram
+from odradek.security.sasl_server import (
+    LoggedIn,
+    LoginFailed,
+    LoginRefused,
+    Mechanism,
+    PlainServer,
+    PlainUsers,
+    ScramLogin,
+    made_up_keys,
+)
+from odradek.security.scram import ClientFirst, ScramClient, ScramError, keys_of, salted_password
+from odradek.security.secret import Secret
+from odradek.wire import frames, schemas
+
+USERS = PlainUsers({"alice": "secret", "bob": "b"}, b"k" * 32)
+SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
+SALT = b"0123456789abcdef"
+KEYS = {
+    "alice": {
+        number: keys_of(name, salted_password(name, Secret("secret"), SALT, 4096), SALT, 4096)
+        for number, name in ((1, SHA_256), (2, SHA_512))
+    }
+}
+
+
+def scram_users() -> ScramUsers:
+    return ScramUsers(lambda: KEYS, lambda: 1, b"key")
+
+
+def make(mechanism: str) -> Mechanism:
+    if mechanism == "PLAIN":
+        return PlainServer(USERS.accepts)
+    users = scram_users()
+    return ScramLogin(mechanism, lambda client: users.keys(mechanism, client), "servernonce")
+
+
+def states(*offered: str, before: tuple[str, str] | None = None, lifetime_ms: int = 0) -> SaslStates:
+    return SaslStates(offered or ("PLAIN", SHA_256, SHA_512), make, lambda *_: lifetime_ms, before)
+
+
+def request(api_key: int, version: int, message: dict[str, Any], correlation_id: int = 7) -> bytes:
+    return frames.encode_request(api_key, version, correlation_id, "test", message)[4:]
+
+
+def handshake(mechanism: str, version: int = 1) -> bytes:
+    return request(17, version, {"mechanism": mechanism})
+
+
+def authenticate(data: bytes, version: int = 2) -> bytes:
+    return request(36, version, {"auth_bytes": data})
+
+
+def api_versions(version: int = 3, name: str = "test") -> bytes:
+    named = {"client_software_name": name, "client_software_version": "1"} if version >= 3 else {}
+    return request(18, version, named)
+
+
+def read(answer: LoginAnswer, api_key: int, version: int) -> Any:
+    assert int.from_bytes(answer.reply[:4], "big") == len(answer.reply) - 4
+    correlation_id, message = frames.decode_reply(api_key, version, memoryview(answer.reply)[4:])
+    assert correlation_id == 7
+    return message
+
+
+def logged_in(login: SaslStates, data: bytes = b"\0alice\0secret") -> None:
+    assert not login.receive(handshake("PLAIN")).failure
+    assert not login.receive(authenticate(data)).failure
+    assert login.state is LoginState.COMPLETE
+
+
+# --- the order of requests --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_login_by_plain(version: int) -> None:
+    login = states(lifetime_ms=5000)
+    assert login.receive(api_versions()).passes
+    reply = read(login.receive(handshake("PLAIN")), 17, 1)
+    assert (reply.error_code, tuple(reply.mechanisms)) == (0, ("PLAIN", SHA_256, SHA_512))
+    assert login.login is None
+    reply = read(login.receive(authenticate(b"\0alice\0secret", version)), 36, version)
+    assert (reply.error_code, reply.error_message, bytes(reply.auth_bytes)) == (0, None, b"")
+    if version:
+        assert schemas.milliseconds(reply.session_lifetime) == 5000
+    assert login.login == LoggedIn("alice")
+    assert login.session_ms == 5000
+
+
+@pytest.mark.parametrize("mechanism", [SHA_256, SHA_512])
+def test_a_login_by_scram(mechanism: str) -> None:
+    login = states()
+    client = ScramClient(mechanism, "alice", Secret("secret"), "clientnonce")
+    login.receive(handshake(mechanism))
+    first = read(login.receive(authenticate(client.first())), 36, 2)
+    assert login.login is None
+    final = read(login.receive(authenticate(client.final(bytes(first.auth_bytes)))), 36, 2)
+    client.verify(bytes(final.auth_bytes))
+    assert login.login == LoggedIn("alice")
+
+
+def test_a_client_of_version_0_sends_bare_messages() -> None:
+    login = states()
+    assert read(login.receive(handshake("PLAIN", 0)), 17, 0).error_code == 0
+    assert login.receive(b"\0alice\0secret") == LoginAnswer(b"\0\0\0\0")
+    assert login.login == LoggedIn("alice")
+    refused = states()
+    refused.receive(handshake("PLAIN", 0))
+    answer = refused.receive(b"\0alice\0wrong")
+    assert (answer.reply, answer.failure) == (b"", "Authentication failed: Invalid username or password")
+
+
+def test_an_unknown_mechanism_is_named_with_the_enabled_ones() -> None:
+    login = states("PLAIN")
+    answer = login.receive(handshake("GSSAPI"))
+    reply = read(answer, 17, 1)
+    assert (reply.error_code, tuple(reply.mechanisms)) == (33, ("PLAIN",))
+    assert answer.failure == "unsupported SASL mechanism 'GSSAPI'"
+    assert login.state is LoginState.FAILED
+
+
+def test_api_versions_comes_at_most_once_unless_its_version_or_its_names_are_refused() -> None:
+    login = states()
+    assert login.receive(request(18, 4, {"client_software_name": "a", "client_software_version": "1"})[:3]
+                         + b"\x63" + request(18, 4, {"client_software_name": "a", "client_software_version": "1"})[4:]
+                         ).passes  # fmt: skip
+    assert login.receive(api_versions(name="-")).passes
+    assert login.receive(api_versions(0)).passes
+    assert "unexpected request before the login: api_versions" in login.receive(api_versions()).failure
+
+
+@pytest.mark.parametrize("api_key", [0, 1, 3, 8, 19, 36, 60])
+def test_no_other_request_is_read_before_the_login(api_key: int) -> None:
+    for before in ([], [api_versions()]):
+        login = states()
+        for frame in before:
+            login.receive(frame)
+        answer = login.receive(api_key.to_bytes(2, "big") + b"\0\0" + b"\0\0\0\7" + b"\xff\xff" + b"x" * 40)
+        assert answer.reply == b""
+        assert answer.failure
+        assert not answer.passes
+
+
+def test_no_other_request_is_read_between_handshake_and_login() -> None:
+    for frame in (api_versions(), handshake("PLAIN"), request(3, 0, {"topics": []})):
+        login = states()
+        login.receive(handshake("PLAIN"))
+        assert "Unexpected Kafka request of type" in login.receive(frame).failure
+        assert login.state is LoginState.FAILED
+
+
+def test_versions_that_do_not_exist_are_refused() -> None:
+    assert states().receive(handshake("PLAIN")[:2] + b"\0\x05" + handshake("PLAIN")[4:]).failure
+    login = states()
+    login.receive(handshake("PLAIN"))
+    assert "v9 is not supported" in login.receive(b"\0\x24\0\x09" + authenticate(b"")[4:]).failure
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+WRONG = "Authentication failed: Invalid username or password"
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (b"\0alice\0wrong", WRONG),
+        (b"\0mallory\0secret", WRONG),
+        (b"\0alice\0secret ", WRONG),
+        (b"\0\0secret", "Authentication failed: username not specified"),
+        (b"\0alice\0", "Authentication failed: password not specified"),
+        (b"bob\0alice\0secret", "Authentication failed: Client requested an authorization id that is different from "
+                                "username"),
+        (b"", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
+        (b"alice\0secret", "Invalid SASL/PLAIN response: expected 3 tokens, got 2"),
+        (b"\0alice\0secret\0", "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
+        (b"\0\xff\xfe\0secret", WRONG),
+    ],
+)  # fmt: skip
+def test_refused_messages_of_plain_have_kafkas_texts(message: bytes, text: str) -> None:
+    login = states()
+    login.receive(handshake("PLAIN"))
+    answer = login.receive(authenticate(message))
+    reply = read(answer, 36, 2)
+    assert (reply.error_code, reply.error_message) == (58, text)
+    assert login.login is None
+    assert login.state is LoginState.FAILED
+
+
+def exchange(user: str, password: str, **more: Any) -> tuple[bytes, LoginAnswer]:
+    """The server's first message and the answer to the proof."""
+    login = states(**more)
+    client = ScramClient(SHA_256, user, Secret(password), "clientnonce")
+    login.receive(handshake(SHA_256))
+    first = bytes(read(login.receive(authenticate(client.first())), 36, 2).auth_bytes)
+    return first, login.receive(authenticate(client.final(first)))
+
+
+def test_an_unknown_user_and_a_wrong_password_of_scram_get_the_same_answers() -> None:
+    (known, wrong), (unknown, missing) = exchange("alice", "wrong"), exchange("mallory", "wrong")
+    text = "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-256"
+    for answer in (wrong, missing):
+        assert read(answer, 36, 2).error_message == text
+    assert wrong.reply == missing.reply
+    assert wrong.failure == missing.failure
+    shapes = [[(part[0], len(part)) for part in first.decode().split(",")] for first in (known, unknown)]
+    assert shapes[0] == shapes[1], "the salts have one size, and the numbers of iterations are equal"
+    assert exchange("mallory", "other")[0] == unknown, "a user's salt does not change, and a made-up one does not"
+    assert exchange("mallory2", "wrong")[0] != unknown
+
+
+def test_made_up_keys_differ_by_mechanism_and_name() -> None:
+    made = {made_up_keys(name, user, b"k", 16, 4096).salt for name in ("sha256", "sha512") for user in ("a", "b")}
+    assert len(made) == 4
+
+
+def test_an_authorization_id_of_scram_has_to_be_the_users_name() -> None:
+    for header, is_accepted in (("n,a=alice,", True), ("n,a=bob,", False)):
+        server = make(SHA_256)
+        first = f"{header}n=alice,r=clientnonce".encode()
+        if not is_accepted:
+            with pytest.raises(LoginRefused, match="authorization id that is different from username"):
+                server.step(first)
+            continue
+        assert server.step(first).startswith(b"r=clientnonceservernonce")
+
+
+def test_a_token_is_no_password_where_there_are_no_tokens() -> None:
+    with pytest.raises(LoginFailed, match="no delegation tokens"):
+        make(SHA_256).step(b"n,,n=alice,r=x,tokenauth=true")
+
+
+def test_a_message_after_the_login_is_refused() -> None:
+    plain = make("PLAIN")
+    plain.step(b"\0alice\0secret")
+    with pytest.raises(LoginFailed):
+        plain.step(b"\0alice\0secret")
+
+
+# --- a further login on the same connection ---------------------------------------------------------------------------
+
+
+def test_a_further_login_has_to_be_that_of_the_same_user() -> None:
+    same = states(before=("PLAIN", "alice"))
+    logged_in(same)
+    other = states(before=("PLAIN", "alice"))
+    other.receive(handshake("PLAIN"))
+    reply = read(other.receive(authenticate(b"\0bob\0b")), 36, 2)
+    assert (reply.error_code, reply.error_message) == (
+        58, "Cannot change principals during re-authentication from User.alice: User.bob"
+    )  # fmt: skip
+    assert other.login is None
+
+
+def test_a_further_login_has_to_use_the_same_mechanism() -> None:
+    login = states(before=("PLAIN", "alice"))
+    assert read(login.receive(handshake(SHA_256)), 17, 1).error_code == 0
+    text = read(login.receive(authenticate(b"n,,n=alice,r=x")), 36, 2).error_message
+    assert text == (
+        "SASL mechanism 'SCRAM-SHA-256' requested by client is not supported for re-authentication of mechanism 'PLAIN'"
+    )
+
+
+def test_a_further_login_names_itself_in_its_refusal() -> None:
+    text = read(exchange("alice", "wrong", before=(SHA_256, "alice"))[1], 36, 2).error_message
+    assert text.startswith("Authentication failed during re-authentication due to invalid credentials")
+
+
+# --- secrets ----------------------------------------------------------------------------------------------------------
+
+
+def test_no_repr_shows_a_secret() -> None:
+    login = states()
+    logged_in(login)
+    for thing in (USERS, scram_users(), login, Credential(SALT, b"stored", b"server", 4096)):
+        text = repr(thing) + str(thing)
+        assert "secret" not in text
+        assert "stored" not in text
+
+
+SECRET_WORDS = ("password", "proof", "key", "digest", "nonce", "signature", "hmac")
+
+
+@pytest.mark.parametrize("module", [sasl_server, scram, mechanisms])
+def test_secrets_are_compared_in_constant_time_alone(module: Any) -> None:
+    """Reads the source: no ``==``, ``!=`` or ``in`` has an operand that is named like a secret."""
+    allowed = {"nonce == self._nonce", "text != self._plain[0]", "nonce.startswith"}
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if not isinstance(node, ast.Compare) or not any(
+            isinstance(one, ast.Eq | ast.NotEq | ast.In | ast.NotIn) for one in node.ops
+        ):
+            continue
+        text = ast.unparse(node)
+        names = [ast.unparse(one) for one in ast.walk(node) if isinstance(one, ast.Name | ast.Attribute)]
+        is_length = text.startswith("len(")
+        found = [name for name in names if any(word in name.lower() for word in SECRET_WORDS)]
+        assert not found or is_length or text in allowed or "gs2" in text.lower(), f"{module.__name__}: {text}"
+
+
+def test_scram_compares_the_proof_and_the_nonce_in_constant_time() -> None:
+    assert inspect.getsource(scram.ScramServer).count("hmac.compare_digest(") == 2
+    assert inspect.getsource(PlainUsers).count("hmac.compare_digest(") == 1
+
+
+def test_a_client_first_message_of_the_server_side() -> None:
+    client = scram.read_client_first(b"n,a=al=2Cice,n=al=2Cice,r=abc,tokenauth=true")
+    assert client == ClientFirst("al,ice", "abc", True, "n=al=2Cice,r=abc,tokenauth=true", "n,a=al=2Cice,", "al,ice")
+    with pytest.raises(ScramError):
+        scram.read_client_first(b"n,a=x=Z,n=a,r=b")
