@@ -136,21 +136,14 @@ def test_a_listener_has_its_own_users_and_mechanisms(setup: Setup) -> None:
         topics(setup.settings("SCRAM-SHA-256") | short)
 
 
-def test_quotas_know_the_user(setup: Setup) -> None:
-    entity = [{"entity_type": "user", "entity_name": "alice"}]
-    ops = [{"key": "request_percentage", "value": 0.01, "remove": False}]
-    with Wire(setup.address("INSIDE")) as wire:
-        entry = {"entity": entity, "ops": ops}
-        assert wire.call(49, 1, {"entries": [entry], "validate_only": False}).entries[0].error_code == 0
-        try:
-            with Client(setup.address("OUTSIDE")) as alice:
-                alice.log_in("alice", SECRET)
-                asked = {"topics": [], "allow_auto_topic_creation": False}
-                assert any(alice.call(3, 5, asked).throttle_time for _ in range(50))
-            assert not wire.call(3, 5, {"topics": [], "allow_auto_topic_creation": False}).throttle_time
-        finally:
-            entry = {"entity": entity, "ops": [ops[0] | {"remove": True}]}
-            wire.call(49, 1, {"entries": [entry], "validate_only": False})
+def test_a_connection_has_the_principal_of_its_user(setup: Setup) -> None:
+    server = setup.broker._control._broker
+    with Client(setup.address("OUTSIDE")) as alice, Wire(setup.address("INSIDE")) as other:
+        alice.call(17, 1, {"mechanism": "PLAIN"})
+        other.call(3, 0, {"topics": []})
+        assert {str(one.principal) for one in server.connections} == {"User:ANONYMOUS"}
+        alice.call(36, 2, {"auth_bytes": f"\0alice\0{SECRET}".encode()})
+        assert sorted(str(one.principal) for one in server.connections) == ["User:ANONYMOUS", "User:alice"]
 
 
 # --- addresses --------------------------------------------------------------------------------------------------------

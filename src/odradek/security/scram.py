@@ -23,8 +23,8 @@ MOST_ITERATIONS = 1_000_000
 """A client refuses a server that asks for more: each iteration costs its CPU time, before the server has proved that it
 knows the password."""
 MOST_BYTES = 65_536
-NONCE_BYTES = 24
-"""The random bytes of the nonces that callers pass."""
+NONCE_BYTES, SALT_BYTES = 24, 32
+"""The random bytes of nonces and salts that callers make."""
 _GS2 = "n,,"
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.catalog.credentials import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS, AlterCredential, check_size
 from odradek.core.errors import ConfigError, KafkaError
-from odradek.security.scram import keys_of, salted_password
+from odradek.security.scram import SALT_BYTES, keys_of, salted_password
 from odradek.security.secret import Secret
 
 log = logging.getLogger("odradek.broker")
@@ -28,7 +28,6 @@ log = logging.getLogger("odradek.broker")
 _LINE = re.compile(r"(SCRAM-SHA-256|SCRAM-SHA-512)=\[(.*)\]")
 _FIELD = re.compile(r'\s*(\w+)=("(?:[^"\\]|\\.)*"|[^",]*)\s*(?:,|$)')
 _FIELDS = {"name", "password", "iterations", "salt", "saltedpassword"}
-_SALT_BYTES = 32
 _FILE_BYTES = 1 << 20
 _NUMBER_OF = {name: number for number, name in MECHANISMS.items()}
 
@@ -80,7 +79,7 @@ def _request(line: str) -> AlterCredential:
     if "saltedpassword" in fields and "salt" not in fields:
         raise ConfigError("saltedpassword needs salt")
     iterations = _iterations(fields.get("iterations", str(MIN_ITERATIONS)))
-    salt = _decoded(fields["salt"], "salt") if "salt" in fields else os.urandom(_SALT_BYTES)
+    salt = _decoded(fields["salt"], "salt") if "salt" in fields else os.urandom(SALT_BYTES)
     if "password" in fields:
         if not fields["password"]:
             raise ConfigError("password is empty")

@@ -20,10 +20,9 @@ from odradek.security.sasl_server import (
     ScramLogin,
     made_up_keys,
 )
-from odradek.security.scram import HASHES, LEAST_ITERATIONS, NONCE_BYTES, ClientFirst
+from odradek.security.scram import HASHES, LEAST_ITERATIONS, NONCE_BYTES, SALT_BYTES, ClientFirst
 
 _NUMBER_OF = {name: number for number, name in NUMBERS.items()}
-_SALT_BYTES = 32
 _SAMPLE = 64
 
 Users = Mapping[str, Mapping[int, Credential]]
@@ -60,7 +59,7 @@ class ScramUsers:
         if known is None or known[0] != change:
             number = _NUMBER_OF[mechanism]
             some = (each[number] for each in islice(self._users().values(), _SAMPLE) if number in each)
-            forms = sorted({(len(one.salt), one.iterations) for one in some}) or [(_SALT_BYTES, LEAST_ITERATIONS)]
+            forms = sorted({(len(one.salt), one.iterations) for one in some}) or [(SALT_BYTES, LEAST_ITERATIONS)]
             known = self._forms[mechanism] = change, forms
         return known[1]
 
