@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit import logs
 from odradek.pipelines.commit.operations import CommitVersion, CreateEntry
-from odradek.pipelines.commit.state import QueryState, RunFenced, TableRefused
+from odradek.pipelines.commit.state import BatchPlan, QueryState, RunFenced, TableRefused
 from odradek.pipelines.filesystems import LocalLocation
 from odradek.pipelines.tables.delta import DeltaTable
 from odradek.pipelines.tables.lake import ParquetTable
@@ -339,3 +340,35 @@ def test_a_parquet_table_remembers_replays_and_one_query(tmp_path: Path) -> None
     assert isinstance(table, ParquetTable)
     assert table.offsets(QUERY, [TP]) == {TP: 10}
     assert rows_of(tmp_path) == 10 + 5, "replays are known by the first 16 digits of their ids"
+
+
+def older_notes(root: Path, later: BatchPlan) -> Table:
+    """A Parquet table with ten rows, to which a later run has added ``later``, and whose notes are those from before.
+    Returns it as the next run opens it."""
+    first = begun_table("parquet", root, "a")
+    first.add(Rows(10), plan(0))
+    first.close()
+    shutil.copytree(root / "b", root / "copy")
+    second = begun_table("parquet", root, "b")
+    second.add(Rows(5), later)
+    second.close()
+    shutil.rmtree(root / "b")
+    shutil.copytree(root / "copy", root / "b")
+    return begun_table("parquet", root, "c")
+
+
+def test_older_notes_do_not_repeat_a_replay(tmp_path: Path) -> None:
+    """Before, the names of files were compared only with the notes of the query, so the replay came twice."""
+    replay = plan(0, f"replay-{7:064x}")
+    with pytest.raises(TableRefused, match="notes were removed, or are an older copy"):
+        older_notes(tmp_path, replay).add(Rows(5), replay)
+    assert rows_of(tmp_path) == 15
+
+
+def test_notes_from_before_another_query_repeat_no_row_of_it(tmp_path: Path) -> None:
+    """Before, the earlier query went on, although the rows of the later one were in the table."""
+    later = plan(0, "f" * 16, end=20)
+    object.__setattr__(later, "origins", {TP: 10})
+    with pytest.raises(TableRefused, match="notes were removed, or are an older copy"):
+        older_notes(tmp_path, later).add(Rows(10), plan(1))
+    assert rows_of(tmp_path) == 15

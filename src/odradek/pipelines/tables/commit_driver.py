@@ -58,7 +58,8 @@ class CommitDriver(ABC):
 
     @abstractmethod
     def check_notes(self, query: str) -> None:
-        """Raises TableRefused if the table has files of this query that its log does not know. Raises StorageError."""
+        """Raises TableRefused if the table has files of this query, or of any later run, that its log does not know.
+        ``query``: the id of a query or a replay, or empty. Raises StorageError."""
 
     def adopt(self, plan: BatchPlan) -> None:
         """Publishes an entry with the offsets of ``plan``, without rows: it ends all earlier runs and queries. Raises

@@ -50,7 +50,7 @@ from odradek.pipelines.commit.operations import (
     TableChange,
     WriteRows,
 )
-from odradek.pipelines.commit.state import REPLAY, Added, BatchPlan, RunTag, TableRefused, TableState
+from odradek.pipelines.commit.state import REPLAY, Added, BatchPlan, RunTag, TableRefused, TableState, key_of
 from odradek.pipelines.filesystems import LocalLocation, Location
 from odradek.pipelines.tables.batch_rows import BatchRows, SparkRows
 from odradek.pipelines.tables.commit_driver import CommitDriver
@@ -61,7 +61,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ENTRY, _MARK = "log-", "log-forgotten"
-_FILE = re.compile(r"batch-(\d+)-([0-9a-f]{8})-[^/]*\.parquet")
+_FILE = re.compile(r"(?:batch-(\d+)-([0-9a-f]{8})|(replay-[0-9a-f]{16}))-(?:(\d{6,}\.[0-9a-f]{8})-)?[^/]*\.parquet")
+"""A file in the table: its micro-batch and query, or its replay; its run, unless an earlier version wrote it."""
 
 
 class ParquetTable(CommitDriver):
@@ -137,20 +138,31 @@ class ParquetTable(CommitDriver):
         return {tp: held[tp] for tp in partitions if tp in held}
 
     def check_notes(self, query: str) -> None:
-        """A file is in the table only after its entry. So a file of a later micro-batch than the noted one shows that
-        notes were removed, or that an older copy of them was put back."""
+        """A file is in the table only after its entry. So a file of a later run, or of a later micro-batch, than the
+        noted ones shows that notes were removed, or that an older copy of them was put back. The same is true for a
+        file of a replay without a note."""
+        files = [found for file in self._table.data_files() if (found := _FILE.fullmatch(_last_part(file.name)))]
+        state = self.state()  # read after the list: another run may publish meanwhile
         if query.startswith(REPLAY):
-            return
-        numbers = (_batch_of(file.name, query) for file in self._table.data_files())
-        last = max((number for number in numbers if number is not None), default=None)
-        known = self.state().of(query)  # read after the list: another run may publish meanwhile
-        if last is not None and (known is None or last > known.batch):
-            raise TableRefused(
-                f"{self._table.uri} has files of micro-batch {last}, and its notes "
-                + ("do not have this query" if known is None else f"end at micro-batch {known.batch}")
-                + ": notes were removed, or are an older copy. Nothing was added, and the group was not committed. "
-                "Restore the notes and the checkpoint that belong to the table, or read into a new --output"
-            )
+            if state.of(query) is None and any(file[3] == key_of(query) for file in files):
+                raise self._older_notes("files of this replay", "do not have it")
+        elif query:
+            last = max((int(file[1]) for file in files if file[2] == query[:8]), default=None)
+            known = state.of(query)
+            if last is not None and (known is None or last > known.batch):
+                noted = "do not have this query" if known is None else f"end at micro-batch {known.batch}"
+                raise self._older_notes(f"files of micro-batch {last}", noted)
+        runs = {tag for file in files if file[4] and (tag := RunTag.parse(file[4])) is not None}
+        later = [tag for tag in runs if tag != state.run and tag.number >= state.run.number]
+        if later:
+            raise self._older_notes(f"files of run {max(later).number}", f"end at run {state.run.number}")
+
+    def _older_notes(self, files: str, noted: str) -> TableRefused:
+        return TableRefused(
+            f"{self._table.uri} has {files}, and its notes {noted}: notes were removed, or are an older copy. Nothing "
+            "was added, and the group was not committed. Restore the notes and the checkpoint that belong to the "
+            "table, or read into a new --output"
+        )
 
     def check(self, batch: DataFrame) -> None:
         """Accepts every micro-batch: each Parquet file has its own columns."""
@@ -195,7 +207,10 @@ class ParquetTable(CommitDriver):
             case DiscardFiles(files):
                 self._staging.root.child(files.content[0]).remove()
             case HasLeftovers():
-                return self._staging.has_other_runs()
+                has_leftovers = self._staging.has_other_runs()
+                if has_leftovers:  # an entry of this run follows, which hides what the notes lack
+                    self.check_notes("")
+                return has_leftovers
             case RemoveLeftovers(can_publish):
                 self._staging.remove_runs(can_publish, self._dead)
             case _:
@@ -313,7 +328,5 @@ def table_file_name(name: str, prefix: str, number: int) -> str:
     return f"{folder}/{prefix}-part-{number:05d}.parquet".lstrip("/")
 
 
-def _batch_of(name: str, query: str) -> int | None:
-    """Returns the micro-batch of a file in the table; None for a file of another query, or of another program."""
-    match = _FILE.fullmatch(name.rpartition("/")[2])
-    return int(match[1]) if match and match[2] == query[:8] else None
+def _last_part(name: str) -> str:
+    return name.rpartition("/")[2]
