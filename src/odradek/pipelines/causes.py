@@ -25,6 +25,7 @@ _STREAM = re.compile(r"^\[STREAM_FAILED\] Query \[[^\]]*\] terminated with excep
 _CLASS_MARK = re.compile(r"^\[[A-Z_.]+\] ")
 _STATE = re.compile(r"(?: SQLSTATE: \w+;?)+$")
 _RAISED = re.compile(r"^\[USER_RAISED_EXCEPTION\] ")
+_SHARED = re.compile(r"Multiple streaming jobs detected for (\d+)")
 _PY4J = "An error occurred while calling "
 _PLACE = re.compile(r"\w+:/|(?<!\S)/\S")
 
@@ -36,6 +37,11 @@ def cause_of(error: BaseException) -> str:
     if ours is not None:
         return ours
     said = str(error)
+    if shared := _SHARED.search(said):
+        return (
+            f"another run has written micro-batch {shared[1]} to the checkpoint at the same time. Let only one run use "
+            "a checkpoint, and run the command again when the other one has ended"
+        )
     lines = [line.strip().removeprefix(": ") for line in said.splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith(_PY4J)] or lines
     first = _plain(_STREAM.sub("", lines[0])) if lines else type(error).__name__

@@ -114,3 +114,16 @@ def test_the_causes_beside_a_message_of_pyspark_count() -> None:
     assert cause_of(error) == "java.net.ConnectException: refused"
     error._stackTrace = "org.apache.spark.SparkException: Job aborted.\n\tat x"  # type: ignore[attr-defined]
     assert cause_of(error) == "Job aborted."
+
+
+def test_two_runs_with_one_checkpoint_are_named() -> None:
+    """Before, the line was Spark's own: it named neither the checkpoint nor a remedy."""
+    said = (
+        "[STREAM_FAILED] Query [id = 7431b185, runId = bd9da778] terminated with exception: "
+        "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 1.\n"
+        "Please make sure only one streaming job runs on a specific checkpoint location at a time. SQLSTATE: 40000"
+    )
+    assert cause_of(ValueError(f"{said}{END}")) == (
+        "another run has written micro-batch 1 to the checkpoint at the same time. Let only one run use a checkpoint, "
+        "and run the command again when the other one has ended"
+    )

@@ -78,7 +78,7 @@ def adopt(options: AdoptOptions) -> Adoption:
         if not noted:
             raise ConfigError(
                 f"{options.output} has no rows, and no notes of a topic that is there: there is nothing to adopt. Read "
-                "into it with its own --checkpoint, or into a new --output"
+                "into it with a new --checkpoint, which begins at the group's offsets, or into a new --output"
             )
         offsets, present, replaced = _of_present_topics(admin, noted, topics, str(options.output))
         unknown = tuple(sorted(present.keys() - topics.keys()))

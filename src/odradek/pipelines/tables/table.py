@@ -278,7 +278,7 @@ class Table:
 
     def check_notes(self) -> None:
         """Raises TableRefused if the table has files that its notes do not know. Raises StorageError."""
-        for query in ("", *self._writer.state().queries):
+        for query in (*self._writer.state().queries, ""):
             self._writer.check_notes(query)
 
     def newest_query(self, partitions: Iterable[TopicPartition]) -> QueryState | None:
