@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.broker.handlers import k08_offset_commit
+from odradek.core.acl import Operation, Resource
 from odradek.core.ids import is_longer
 from odradek.groups.commit_plan import COMMITTED, CommitPlan, PlannedCommits
 from odradek.groups.messages import OffsetCommitReply
@@ -23,7 +24,9 @@ from odradek.wire.offset_commit_frames import MAX_FRAME_BYTES, CommitOffsets, Co
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:
-    from odradek.broker.handlers.api import BrokerServices
+    from odradek.broker.handlers.api import BrokerServices, Client
+    from odradek.broker.metadata.authorizer import Authorizer
+    from odradek.security.principal import Principal
 
 MAX_PLAN_BYTES = 10 << 20
 """The largest size of the new plans in bytes. The old plans have the same limit."""
@@ -36,6 +39,7 @@ members that used the new plans may have left."""
 MAX_SEEN = 10_000
 """The largest number of hashes of frames that arrived once. The same number of older hashes is kept, too."""
 MAX_LAYOUTS_PER_LENGTH = 8
+MAX_CLIENTS_PER_PLAN = 8
 COMMITS_PER_LOOK = 32
 """The number of commits that are read between two readings of the clock."""
 _PLAN_BYTES, _PARTITION_BYTES, _COPIES_OF_FRAME = 2800, 270, 4  # measured memory of a plan
@@ -60,6 +64,16 @@ class PlanEntry(NamedTuple):
     bytes_kept: int
     reply_start: bytes  # of a reply without errors: the bytes before the correlation id
     reply_rest: bytes  # and the bytes after it
+    granted: dict[tuple[Principal, str], int]
+    """Principal and host of clients that may make these commits → the version of the ACLs that allow it."""
+
+
+class CommitAsker(NamedTuple):
+    """The client of a commit, in a question to the authorizer."""
+
+    principal: Principal
+    client_host: str
+    api_name: str = "OffsetCommit"
 
 
 class CommitReplies:
@@ -104,7 +118,9 @@ class CommitFastPath:
         self._next_layout: Layout | None = None
         self._next_read: tuple[bytes, tuple[ConstantBytes, CommitOffsets] | None] = (b"", None)
 
-    def take(self, backlog: deque[bytes], room: int, until_s: float) -> tuple[PlanEntry, list[CommitOffsets]] | None:
+    def take(
+        self, backlog: deque[bytes], room: int, until_s: float, client: Client | None = None
+    ) -> tuple[PlanEntry, list[CommitOffsets]] | None:
         """Returns a plan, and the commits at the head of the backlog that have this plan, at most ``room``.
 
         Returns None if the general path has to serve the first frame. Reading ends soon after ``until_s`` by the
@@ -132,6 +148,8 @@ class CommitFastPath:
                 self._plan_bytes -= planned.bytes_kept
             self._old_plans.pop(key, None)
             return None
+        if broker.authorizer is not None and not _is_allowed(broker.authorizer, planned, client):
+            return None  # the general path asks again, and refuses
         self._uses += 1
         commits = [commit]
         if len(backlog) == 1:
@@ -256,7 +274,29 @@ class CommitFastPath:
         start, rest = _reply_parts(head.version, commit.pack(COMMITTED))
         runtime = self._broker.groups
         shard, shards = commit.shard(self._broker), runtime.partition_count
-        return PlanEntry(shard, shards, plan, commit, head.version, plan.most_bytes, size, start, rest)
+        return PlanEntry(shard, shards, plan, commit, head.version, plan.most_bytes, size, start, rest, {})
+
+
+def _is_allowed(authorizer: Authorizer, planned: PlanEntry, client: Client | None) -> bool:
+    """Returns whether a client may make the commits of a plan. The plan remembers the ACLs that allow it.
+
+    The audit log has every request that is allowed, if it logs grants. Then the general path serves all commits.
+    """
+    if client is None or authorizer.logs_grants:
+        return False
+    who = client.principal, client.client_host
+    if planned.granted.get(who) == authorizer.version:
+        return True
+    request = planned.commit.request
+    assert request is not None
+    asker = CommitAsker(*who)
+    asked = [(Resource.GROUP, request.group_id), *((Resource.TOPIC, topic.topic) for topic in request.topics)]
+    if not all(authorizer.allows(asker, Operation.READ, *resource, logs_denial=False) for resource in asked):
+        return False
+    if len(planned.granted) >= MAX_CLIENTS_PER_PLAN:
+        planned.granted.clear()
+    planned.granted[who] = authorizer.version
+    return True
 
 
 def _bytes_of(planned: PlanEntry) -> int:

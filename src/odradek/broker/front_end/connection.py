@@ -58,7 +58,7 @@ _JOIN_BELOW = FILE_FROM_BYTES
 class FastPath(Protocol):
     """Serves several requests at the head of a backlog together."""
 
-    def take(self, backlog: deque[bytes], room: int, until_s: float) -> tuple[Any, list[Any]] | None:
+    def take(self, backlog: deque[bytes], room: int, until_s: float, client: Client) -> tuple[Any, list[Any]] | None:
         """Returns a plan for the requests at the head, at most ``room``, and their contents. ``submit`` takes both.
 
         Returns None if each request has to be served alone.
@@ -372,7 +372,7 @@ class Connection(asyncio.Protocol):
         Requests for which this share has no time are served together in the next share.
         """
         backlog = self._backlog
-        run = fast_path.take(backlog, MAX_IN_FLIGHT - self._in_flight, until_s)
+        run = fast_path.take(backlog, MAX_IN_FLIGHT - self._in_flight, until_s, self)
         if run is None:
             return False
         planned, requests = run

@@ -21,7 +21,7 @@ them at once. Otherwise the request is parked (broker/partitions/purgatory) for 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.batches.header import ATTRIBUTES_OFFSET, LENGTH_OFFSET, LOG_OVERHEAD, MAGIC, MAGIC_OFFSET
@@ -30,6 +30,7 @@ from odradek.broker.limits.reply_memory import Hangup
 from odradek.broker.loop.long_lists import dict_in_steps
 from odradek.broker.loop.workers import OUTLIVING_BYTES
 from odradek.broker.partitions.partition import Partition
+from odradek.core.acl import Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.handlers.transaction_verification import BatchVerification
     from odradek.broker.loop.scheduler import Steps
+    from odradek.broker.metadata.authorizer import Authorizer
     from odradek.storage.verification import Guard
 
     class TopicProduceData(v13.TopicProduceData):
@@ -196,8 +198,8 @@ class _Produce:
     """One request and the parts of its reply so far."""
 
     __slots__ = (
-        "_acks", "_awaited", "_errors_left", "_long", "_message", "_timeout", "_topics", "_verification", "broker",
-        "context",
+        "_acks", "_authorizer", "_awaited", "_errors_left", "_id_refusal", "_long", "_message", "_timeout", "_topics",
+        "_verification", "broker", "context",
     )  # fmt: skip
 
     def __init__(self, broker: BrokerServices, context: Context, message: ProduceRequest) -> None:
@@ -209,6 +211,8 @@ class _Produce:
         self._timeout = message.timeout
         self._awaited: list[_Awaited] | None = None
         self._errors_left = RECORD_ERRORS
+        authorizer = self._authorizer = broker.authorizer
+        self._id_refusal = None if authorizer is None else self._refused_id(authorizer)
         self._topics: list[tuple[str | bytes, list[ProducedPartition]]] = []
         self._long: list[list[ProducedPartition]] = []  # the results of topics with many partitions
 
@@ -227,7 +231,7 @@ class _Produce:
             name = key = topic_data.name
         else:
             name, key = self._name_and_key(topic_data)
-        refused = _refused(self.context, name, self._acks)
+        refused = self._refused(name, len(topic_data.partition_data))
         done: list[ProducedPartition] = []
         if parts is not None:
             self._long.append(done)
@@ -237,6 +241,36 @@ class _Produce:
                 parts = {part.index: part for part in parts}.values()  # of duplicates the last counts, as in Kafka
         self._topics.append((key, done))
         return name or "", refused, iter(parts), done
+
+    def _refused(self, name: str | None, count: int) -> KafkaError | None:
+        """Returns the error of a whole topic, or None. ``count``: its partitions; 0 if the audit log has the topic."""
+        if self._authorizer is not None:
+            if self._id_refusal is not None:
+                return self._id_refusal
+            if name is not None and not self._authorizer.allows(
+                self.context, Operation.WRITE, Resource.TOPIC, name,
+                count=count, logs_grant=count > 0, logs_denial=count > 0,
+            ):  # fmt: skip
+                return KafkaError(ErrorCode.topic_authorization_failed)
+        if self._acks not in (-1, 0, 1):
+            return KafkaError(ErrorCode.invalid_required_acks)
+        if name is None:
+            return KafkaError(ErrorCode.unknown_topic_id)
+        if name in INTERNAL_TOPICS and self.context.client_id != ADMIN_CLIENT_ID:
+            return KafkaError(ErrorCode.invalid_topic_exception)
+        return None
+
+    def _refused_id(self, authorizer: Authorizer) -> KafkaError | None:
+        """Returns the error of the whole request if its client may not use the transactional id.
+
+        A request with a transactional id whose first partitions have no transactional batch has none at all.
+        """
+        name = self._message.transactional_id
+        if name is None or not _has_transactional_batch(self._message):
+            return None
+        if authorizer.allows(self.context, Operation.WRITE, Resource.TRANSACTIONAL_ID, name):
+            return None
+        return KafkaError(ErrorCode.transactional_id_authorization_failed)
 
     def _name_and_key(self, topic_data: TopicProduceData) -> tuple[str | None, str | bytes]:
         """Returns the name of a topic, None if it is unknown, and the topic's field in the reply."""
@@ -377,7 +411,7 @@ class _Produce:
         seen: set[tuple[str | None, int]] = set()
         for topic in reversed(self._message.topic_data):
             name, _ = self._name_and_key(topic)
-            if _refused(self.context, name, self._acks) is not None:
+            if self._refused(name, 0) is not None:
                 continue
             for part in reversed(topic.partition_data):
                 found = None if (name, part.index) in seen else self._batch(name or "", part)
@@ -477,15 +511,9 @@ class _Produce:
         )
 
 
-def _refused(context: Context, name: str | None, acks: int) -> KafkaError | None:
-    """Returns the error of a whole topic, or None."""
-    if acks not in (-1, 0, 1):
-        return KafkaError(ErrorCode.invalid_required_acks)
-    if name is None:
-        return KafkaError(ErrorCode.unknown_topic_id)
-    if name in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
-        return KafkaError(ErrorCode.invalid_topic_exception)
-    return None
+def _has_transactional_batch(message: ProduceRequest) -> bool:
+    parts = chain.from_iterable(topic.partition_data for topic in message.topic_data[:STEP_PARTITIONS])
+    return any(_attributes(bytes(part.records or b"")) & _TRANSACTIONAL for part in islice(parts, STEP_PARTITIONS))
 
 
 def _failed(index: int, error: KafkaError) -> ProducedPartition:

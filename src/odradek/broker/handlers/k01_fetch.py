@@ -32,6 +32,7 @@ from odradek.broker.limits.quotas import CONSUMER_BYTE_RATE
 from odradek.broker.loop.long_lists import dict_in_steps, list_in_steps
 from odradek.broker.loop.scheduler import Steps, finish
 from odradek.broker.partitions.fetch_sessions import FetchContext, RequestedPartition, TopicKey
+from odradek.core.acl import CLUSTER_NAME, Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.slice import Slice
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from kio.schema.types import TopicName
 
     from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.metadata.authorizer import Authorizer
     from odradek.broker.partitions.partition import Partition
 
     class FetchTopic(v18.FetchTopic):
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
         topic: TopicName  # until version 12
 
     class FetchRequest(v18.FetchRequest):
+        replica_id: int  # until version 14
         topics: tuple[FetchTopic, ...]
         forgotten_topics_data: tuple[ForgottenTopic, ...]
 
@@ -61,7 +64,9 @@ _Result = FetchedPartition | ErrorCode
 """The result of one partition. A long request may have hundreds of thousands of errors, so an error has no row."""
 _Positions = dict[TopicKey, "array[int]"]
 """The positions of each topic's partitions in the list that the session wants."""
-_UNKNOWN = (ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition)
+_UNREAD = (
+    ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition, ErrorCode.topic_authorization_failed,
+)  # fmt: skip
 VERSIONS = (4, 18)
 IS_FREQUENT = True
 WAITS_FOR_OTHERS = True
@@ -188,6 +193,9 @@ class _Fetch:
         self._size = 0
         self._left = self._max_bytes
         self._is_urgent = False  # a partition has an error or a diverging epoch, or records before its active segment
+        self._authorizer = broker.authorizer
+        self._is_follower = (message.replica_id if context.version < 15 else message.replica_state.replica_id) >= 0
+        self._denied: dict[str, ErrorCode | None] = {}  # of the topics that this read has asked about
 
     def begin(self) -> list[Chunk] | Deferred[list[Chunk]]:
         self._read(self._session.wanted)
@@ -247,6 +255,21 @@ class _Fetch:
             return self._broker.partition(known.name, index) if known is not None else None
         return self._broker.partition(topic, index)
 
+    def _denial(self, authorizer: Authorizer, topic: TopicKey) -> ErrorCode | None:
+        """Returns the code of a topic that the client may not read; None also for an unknown topic id."""
+        if isinstance(topic, UUID):
+            known = self._broker.catalog.topic_by_id(topic)
+            if known is None:
+                return None
+            topic = known.name
+        if topic not in self._denied:
+            if self._is_follower:
+                allowed = authorizer.allows(self._context, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
+            else:
+                allowed = authorizer.allows(self._context, Operation.READ, Resource.TOPIC, topic)
+            self._denied[topic] = None if allowed else ErrorCode.topic_authorization_failed
+        return self._denied[topic]
+
     def _missing(self, topic: TopicKey, index: int) -> ErrorCode:
         """Returns the error of a partition that this broker does not lead."""
         if isinstance(topic, UUID):
@@ -259,6 +282,7 @@ class _Fetch:
     def _start_reading(self) -> None:
         self._results = []
         self._slices.clear()
+        self._denied.clear()  # the ACLs may have changed while the fetch waited
         self._size = 0
         self._left = self._max_bytes
         self._is_urgent = False
@@ -285,6 +309,8 @@ class _Fetch:
 
     def _read_one(self, item: RequestedPartition, max_bytes: int, min_one: bool) -> _Result:
         index = item.partition
+        if self._authorizer is not None and (denied := self._denial(self._authorizer, item.topic)) is not None:
+            return denied
         partition = self._partition(item.topic, index)
         if partition is None:
             return self._missing(item.topic, index)
@@ -334,7 +360,7 @@ class _Fetch:
         result = self._results[position]
         if not isinstance(result, ErrorCode):
             return result
-        aborted = () if result in _UNKNOWN else None
+        aborted = () if result in _UNREAD else None
         return FetchedPartition(self._session.wanted[position].partition, result, aborted=aborted)
 
     def _over_quota(self) -> bool:

@@ -21,9 +21,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.handlers.authorization import check
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.loop.long_lists import count_in_steps
 from odradek.broker.partitions.partition import Partition
+from odradek.core.acl import Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
 
@@ -126,6 +128,7 @@ def _partition_row(
     name, index, part = item
     committed = context.version >= 2 and message.isolation_level == 1
     try:
+        check(broker, context, Operation.DESCRIBE, Resource.TOPIC, name)
         if part is None:
             raise KafkaError(ErrorCode.invalid_request, "duplicate partition")
         result = _look_up(broker, context.version, name, part, committed)

@@ -18,11 +18,13 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from odradek.broker.handlers.authorization import is_allowed, is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.loop.long_lists import list_in_steps
 from odradek.broker.loop.scheduler import value_of
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.shard import Topic, check_topic_name
+from odradek.core.acl import CLUSTER_NAME, Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ def handle(broker: BrokerServices, context: Context, message: MetadataRequest) -
         wanted = [(topic.name, None) for topic in broker.catalog.topics()]
     else:
         wanted = list(dict.fromkeys(_key(topic, by_id) for topic in asked or ()))
-    if len(wanted) > TOPICS_AT_ONCE or not _is_small(broker, wanted):
+    if broker.authorizer is not None or len(wanted) > TOPICS_AT_ONCE or not _is_small(broker, wanted):
         return _reply_in_steps(broker, context, message, wanted, wants_all=wants_all)
     operations = _topic_operations(context, message)
     topics = [_topic_row(topic, operations) for key in wanted if (topic := _find(broker, key)) is not None]
@@ -134,13 +136,17 @@ def _reply_in_steps(
     broker: BrokerServices, context: Context, message: MetadataRequest, wanted: Collection[TopicKey], *, wants_all: bool
 ) -> Steps[list[Chunk]]:
     refused: Mapping[str, ErrorCode] = {}
+    hidden: list[TopicKey] = []
+    if broker.authorizer is not None:
+        wanted = yield from _described(broker, context, wanted, hidden, wants_all=wants_all)
     may_create = not wants_all and (context.version < 4 or message.allow_auto_topic_creation)
     if may_create and broker.config.auto_create_topics_enable:
         refused = yield from _create(broker, context, wanted)
-    operations = _topic_operations(context, message)
+    asked = _topic_operations(context, message)
     topics = elements(context, "topics")
     for key in wanted:
         topic = _find(broker, key)
+        operations = _own_operations(broker, context, key[0] if topic is None else topic.name, asked)
         if topic is not None:
             partitions = elements(context, "topics", "partitions")
             for partition in topic.partitions:
@@ -150,7 +156,47 @@ def _reply_in_steps(
         elif not wants_all:
             topics.add(_unknown_topic_row(*key, refused, operations))
         yield None
+    for name, topic_id in hidden:
+        topics.add(_error_row(name, topic_id, ErrorCode.topic_authorization_failed))
+        yield None
     return reply(context, metadata_reply(broker, context, message, topics))
+
+
+def _described(
+    broker: BrokerServices, context: Context, wanted: Collection[TopicKey], hidden: list[TopicKey], *, wants_all: bool
+) -> Steps[list[TopicKey]]:
+    """Returns the topics that the client may describe. ``hidden`` gets the other ones that it has named.
+
+    A topic that the client has named by its id stays without a name.
+    """
+    allowed: list[TopicKey] = []
+    for key in wanted:
+        topic = _find(broker, key) if key[0] is None else None
+        name = key[0] if topic is None else topic.name
+        if name is None or is_allowed(
+            broker, context, Operation.DESCRIBE, Resource.TOPIC, name, logs_denial=not wants_all
+        ):
+            allowed.append(key)
+        elif not wants_all:
+            hidden.append(key)
+        yield None
+    return allowed
+
+
+def _own_operations(broker: BrokerServices, context: Context, name: str | None, asked: int) -> int:
+    """Returns the operations that the client may do with a topic, if it has asked for them."""
+    if broker.authorizer is None or asked == NOT_ASKED or name is None:
+        return asked
+    return broker.authorizer.operations(context, Resource.TOPIC, name)
+
+
+def cluster_operations(broker: BrokerServices, context: Context) -> int:
+    """Returns the operations that the client may do with the cluster; 0 if it may not describe it."""
+    if broker.authorizer is None:
+        return ALL_CLUSTER_OPERATIONS
+    if not is_allowed_for_cluster(broker, context, Operation.DESCRIBE):
+        return 0
+    return broker.authorizer.operations(context, Resource.CLUSTER, CLUSTER_NAME)
 
 
 def metadata_reply(
@@ -164,7 +210,7 @@ def metadata_reply(
         "cluster_id": broker.cluster_id,
         "controller_id": broker.node_id,
         "topics": topics,
-        "cluster_authorized_operations": ALL_CLUSTER_OPERATIONS if asked_cluster else NOT_ASKED,
+        "cluster_authorized_operations": cluster_operations(broker, context) if asked_cluster else NOT_ASKED,
         "error_code": ErrorCode.none,
     }
 
@@ -178,13 +224,22 @@ def _create(broker: BrokerServices, context: Context, wanted: Collection[TopicKe
     names = yield from list_in_steps(
         name for name in requested if name is not None and broker.catalog.topic(name) is None
     )
+    denied: dict[str, ErrorCode] = {}
+    if broker.authorizer is not None and not is_allowed_for_cluster(
+        broker, context, Operation.CREATE, logs_denial=False
+    ):
+        for name in names:
+            if not is_allowed(broker, context, Operation.CREATE, Resource.TOPIC, name):
+                denied[name] = ErrorCode.topic_authorization_failed
+            yield None
+        names = [name for name in names if name not in denied]
     if not names:
-        return {}
+        return denied
     try:
         refused = yield from value_of(broker.controller.auto_create(names, context))
     except KafkaError as error:
-        return {} if error.code is ErrorCode.policy_violation else dict.fromkeys(names, error.code)
-    return {name: error.code for name, error in refused.items()}
+        return denied if error.code is ErrorCode.policy_violation else denied | dict.fromkeys(names, error.code)
+    return denied | {name: error.code for name, error in refused.items()}
 
 
 def _unknown_topic_row(

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
+from odradek.broker.handlers.authorization import DENIED, is_allowed
 from odradek.broker.loop.scheduler import Steps, finish
+from odradek.core.acl import Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import OffsetCommit, OffsetCommitReply, PartitionCommit, TopicCommit
@@ -107,7 +109,7 @@ def handle(
 ) -> bytes | Deferred[bytes] | Steps[list[Chunk]]:
     if len(message.topics) > AT_ONCE or sum([len(topic.partitions) for topic in message.topics]) > AT_ONCE:
         return _handle_in_steps(broker, context, message)
-    commit = commit_of(broker, context.version, message)
+    commit = commit_of(broker, context.version, message, context)
     if commit.request is None:
         return offset_commit_reply(context.version, commit.unknown)
     return broker.groups.submit(commit.shard(broker), commit.request).map(commit.pack)
@@ -118,7 +120,7 @@ def _handle_in_steps(broker: BrokerServices, context: Context, message: OffsetCo
     topics: list[TopicCommit] = []
     promise: Deferred[OffsetCommitReply] | None = None
     try:
-        yield from _read(broker, message, commit, topics)
+        yield from _read(broker, message, commit, topics, context)
         reply = OffsetCommitReply()
         if commit.request is not None:
             promise = broker.groups.submit(commit.shard(broker), commit.request)
@@ -134,27 +136,40 @@ def _handle_in_steps(broker: BrokerServices, context: Context, message: OffsetCo
     return cast("list[Chunk]", pieces)
 
 
-def commit_of(broker: BrokerServices, version: int, message: OffsetCommitRequest) -> CommitRequest:
+def commit_of(
+    broker: BrokerServices, version: int, message: OffsetCommitRequest, context: Context | None = None
+) -> CommitRequest:
+    """Returns a parsed request. Without ``context`` the authorizer is not asked."""
     commit = CommitRequest(version, None, [], [])
-    finish(_read(broker, message, commit, []))
+    finish(_read(broker, message, commit, [], context))
     return commit
 
 
 def _read(
-    broker: BrokerServices, message: OffsetCommitRequest, commit: CommitRequest, topics: list[TopicCommit]
+    broker: BrokerServices,
+    message: OffsetCommitRequest,
+    commit: CommitRequest,
+    topics: list[TopicCommit],
+    context: Context | None,
 ) -> Steps[None]:
     """Reads a request into ``commit``. ``topics`` gets the topics of the coordinator's request."""
     version, rows, unknown = commit.version, commit.rows, commit.unknown
+    asks = context is not None and broker.authorizer is not None
+    whole = _denial(broker, context, Resource.GROUP, message.group_id) if asks else None
     for topic in message.topics:
         known = (
             broker.catalog.topic(topic.name) if version < 10 else broker.catalog.topic_by_id(topic.topic_id or _NO_ID)
         )
+        name = topic.name if version < 10 else "" if known is None else known.name
+        refused = whole
+        if asks and refused is None and name:  # an unknown topic id has no name
+            refused = _denial(broker, context, Resource.TOPIC, name)
         commits: list[PartitionCommit] = []
         indexes: list[int] = []
         missing: list[int] = []
         for first in range(0, len(topic.partitions), STEP_PARTITIONS):
             some = topic.partitions[first : first + STEP_PARTITIONS]
-            if known is None:
+            if known is None or refused is not None:
                 missing += [partition.partition_index for partition in some]
             else:
                 existing, absent = _partitions(some, known.partition_count, version)
@@ -162,6 +177,9 @@ def _read(
                 indexes += [commit[0] for commit in existing]
                 missing += absent
             yield None
+        if refused is not None:
+            unknown.append(_refused(name, topic.topic_id if version >= 10 else None, missing, refused))
+            continue
         if known is None:
             if version < 10:
                 unknown.append(_refused(topic.name, None, missing, ErrorCode.unknown_topic_or_partition))
@@ -184,6 +202,13 @@ def _read(
             milliseconds(message.retention_time) if version <= 4 else -1,
             version >= 9,
         )
+
+
+def _denial(broker: BrokerServices, context: Context | None, resource_type: int, name: str) -> ErrorCode | None:
+    """Returns the code if the client may not read the group or topic."""
+    if context is None or is_allowed(broker, context, Operation.READ, resource_type, name):
+        return None
+    return DENIED[resource_type]
 
 
 def _partitions(

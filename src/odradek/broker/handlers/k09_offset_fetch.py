@@ -13,12 +13,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import UUID
 
+from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.long_replies import ReplySize, elements, reply
 from odradek.broker.loop.long_lists import list_in_steps
+from odradek.broker.loop.scheduler import finish
+from odradek.core.acl import Operation, Resource
 from odradek.core.deferred import Deferred, gather
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import FetchedOffset, FetchedRows, OffsetFetch, OffsetFetchReply
@@ -86,8 +89,8 @@ def handle(
         steps = _packed_in_steps if version >= FIRST_FLEXIBLE else _fields_in_steps
         return steps(broker, context, asked, require_stable)
     if version < FIRST_FLEXIBLE:
-        return _fetch(broker, version, asked[0], require_stable).map(_fields_of)
-    groups = [_fetch(broker, version, group, require_stable).map(_packed) for group in asked]
+        return _fetch(broker, context, asked[0], require_stable).map(_fields_of)
+    groups = [_fetch(broker, context, group, require_stable).map(_packed) for group in asked]
     return gather(groups).map(lambda found: offset_fetch_reply(version, found))
 
 
@@ -105,11 +108,16 @@ def _is_long(groups: Sequence[OffsetFetchRequestGroup]) -> bool:
 
 
 def _fetch(
-    broker: BrokerServices, version: int, asked: OffsetFetchRequestGroup, require_stable: bool
+    broker: BrokerServices, context: Context, asked: OffsetFetchRequestGroup, require_stable: bool
 ) -> Deferred[_FetchedOffsets]:
     """Fetches the offsets of one group. Before version 8, ``asked`` is the whole request."""
-    requested = None if asked.topics is None else [_requested_topic(broker, version, topic) for topic in asked.topics]
-    return _submit(broker, version, asked, require_stable, requested)
+    requested = None
+    if asked.topics is not None:
+        requested = [_requested_topic(broker, context.version, topic) for topic in asked.topics]
+    denied: set[str] = set()
+    if broker.authorizer is not None and requested is not None:
+        finish(_denied_in_steps(broker, context, requested, denied))
+    return _submit(broker, context, asked, require_stable, requested, denied=denied)
 
 
 def _requested_topic(broker: BrokerServices, version: int, topic: OffsetFetchRequestTopics) -> RequestedTopic:
@@ -122,48 +130,88 @@ def _requested_topic(broker: BrokerServices, version: int, topic: OffsetFetchReq
 
 def _submit(
     broker: BrokerServices,
-    version: int,
+    context: Context,
     asked: OffsetFetchRequestGroup,
     require_stable: bool,
     requested: list[RequestedTopic] | None,
     *,
     topics: list[tuple[str, Sequence[int]]] | None = None,
+    denied: Collection[str] = (),
 ) -> Deferred[_FetchedOffsets]:
-    """Submits the request for one group. ``topics``: the topics of ``requested`` that exist, if the caller has them."""
+    """Submits the request for one group. ``topics``: the topics of ``requested`` that exist, if the caller has them.
+
+    ``denied``: the topics that the client may not describe."""
+    version = context.version
+    if not is_allowed(broker, context, Operation.DESCRIBE, Resource.GROUP, asked.group_id):
+        refused = OffsetFetchReply(ErrorCode.group_authorization_failed)
+        return Deferred.of(_FetchedOffsets(broker, context, asked.group_id, requested, refused))
     if requested is not None and topics is None:
-        topics = list(_existing_topics(requested))
+        topics = list(_existing_topics(requested, denied))
     request = OffsetFetch(asked.group_id, topics, require_stable)
     if version >= 9:
         request.member_id, request.member_epoch = asked.member_id, asked.member_epoch
     promise = broker.groups.submit(broker.groups.partition_of(asked.group_id), request)
-    return promise.map(lambda reply: _FetchedOffsets(broker, version, asked.group_id, requested, reply))
+    return promise.map(lambda reply: _FetchedOffsets(broker, context, asked.group_id, requested, reply, denied))
 
 
-def _existing_topics(requested: Iterable[RequestedTopic]) -> Iterator[tuple[str, Sequence[int]]]:
-    return ((name, partitions) for name, topic_id, partitions in requested if name or topic_id is None)
+def _may_describe(broker: BrokerServices, context: Context, name: str) -> bool:
+    return is_allowed(broker, context, Operation.DESCRIBE, Resource.TOPIC, name)
+
+
+def _existing_topics(
+    requested: Iterable[RequestedTopic], denied: Collection[str]
+) -> Iterator[tuple[str, Sequence[int]]]:
+    return (
+        (name, partitions)
+        for name, topic_id, partitions in requested
+        if (name or topic_id is None) and name not in denied
+    )
+
+
+def _denied_in_steps(
+    broker: BrokerServices, context: Context, requested: list[RequestedTopic], denied: set[str]
+) -> Steps[None]:
+    """Adds to ``denied`` the topics that the client may not describe, and moves them to the end, as Kafka does."""
+    for name, _, _ in requested:
+        if name and name not in denied and not _may_describe(broker, context, name):
+            denied.add(name)
+        yield None
+    if denied:
+        requested.sort(key=lambda topic: topic[0] in denied)
 
 
 class _FetchedOffsets(NamedTuple):
-    """The coordinator's reply for one group. ``requested``: the requested topics; None: all topics of the group."""
+    """The coordinator's reply for one group. ``requested``: the requested topics; None: all topics of the group.
+
+    ``denied``: the requested topics that the client may not describe.
+    """
 
     broker: BrokerServices
-    version: int
+    context: Context
     group_id: str
     requested: list[RequestedTopic] | None
     reply: OffsetFetchReply
+    denied: Collection[str] = ()
 
-    def topics(self) -> Iterator[tuple[RequestedTopic, FetchedRows | None]]:
-        """Yields each topic of the reply with its rows, or with None if the topic id is unknown."""
-        by_id = self.version >= 10
+    def topics(self) -> Iterator[tuple[RequestedTopic, FetchedRows | ErrorCode]]:
+        """Yields each topic of the reply with its rows or its error."""
+        by_id = self.context.version >= 10
         if self.requested is None:
             for name, rows in self.reply.topics:
+                if not _may_describe(self.broker, self.context, name):
+                    continue
                 known = self.broker.catalog.topic(name) if by_id else None
                 if known is not None or not by_id:  # a deleted topic has no id
                     yield (name, None if known is None else cast(UUID, known.id), rows.partitions), rows
             return
         found = iter(self.reply.topics)
         for topic in self.requested:
-            yield topic, None if by_id and not topic[0] else next(found)[1]
+            if by_id and not topic[0]:
+                yield topic, ErrorCode.unknown_topic_id
+            elif topic[0] in self.denied:
+                yield topic, ErrorCode.topic_authorization_failed
+            else:
+                yield topic, next(found)[1]
 
 
 def _packed(fetched: _FetchedOffsets) -> FetchedGroup:
@@ -172,8 +220,8 @@ def _packed(fetched: _FetchedOffsets) -> FetchedGroup:
         return FetchedGroup(fetched.group_id, int(error.value), ())
     topics = []
     for (name, topic_id, partitions), rows in fetched.topics():
-        if rows is None:
-            packed = refused_fetch_rows(partitions, int(ErrorCode.unknown_topic_id.value))
+        if isinstance(rows, ErrorCode):
+            packed = refused_fetch_rows(partitions, int(rows.value))
         else:
             packed = rows.memo or offset_fetch_rows(rows.partitions, rows.values, rows.unstable, _UNSTABLE)
             if len(packed) <= _MEMO_BYTES_PER_ROW * len(rows):  # long metadata would use too much memory
@@ -194,7 +242,7 @@ def _packed_in_steps(
         for group in groups:
             packed = known.get(group) if known else None
             if packed is None:
-                packed = yield from _group_in_steps(broker, context.version, group, require_stable, size)
+                packed = yield from _group_in_steps(broker, context, group, require_stable, size)
                 if len(groups) > 1:
                     known[group] = packed
             else:
@@ -208,11 +256,12 @@ def _packed_in_steps(
 
 
 def _group_in_steps(
-    broker: BrokerServices, version: int, asked: OffsetFetchRequestGroup, require_stable: bool, size: ReplySize
+    broker: BrokerServices, context: Context, asked: OffsetFetchRequestGroup, require_stable: bool, size: ReplySize
 ) -> Steps[list[bytes]]:
     requested: list[RequestedTopic] = []
+    version = context.version
     try:
-        fetched = yield from _fetch_in_steps(broker, version, asked, require_stable, requested)
+        fetched = yield from _fetch_in_steps(broker, context, asked, require_stable, requested)
         code = int(fetched.reply.error.value)
         if code:
             return [fetched_group_start(version, asked.group_id, 0) + fetched_group_end(code)]
@@ -221,7 +270,7 @@ def _group_in_steps(
         for (name, topic_id, partitions), rows in fetched.topics():
             count += 1
             out.append(fetched_topic_start(version, name, topic_id, len(partitions)))
-            if rows is not None and rows.memo is not None:
+            if not isinstance(rows, ErrorCode) and rows.memo is not None:
                 size.add(len(rows.memo))
                 out.append(rows.memo)
             else:
@@ -234,35 +283,39 @@ def _group_in_steps(
     return in_pieces([fetched_group_start(version, asked.group_id, count), *out.chunks()])
 
 
-def _rows_in_steps(partitions: Sequence[int], rows: FetchedRows | None, size: ReplySize) -> Steps[list[bytes]]:
+def _rows_in_steps(partitions: Sequence[int], rows: FetchedRows | ErrorCode, size: ReplySize) -> Steps[list[bytes]]:
     out = []
     for first in range(0, len(partitions), AT_ONCE):
         part = slice(first, first + AT_ONCE)
-        if rows is None:
-            packed = refused_fetch_rows(partitions[part], int(ErrorCode.unknown_topic_id.value))
+        if isinstance(rows, ErrorCode):
+            packed = refused_fetch_rows(partitions[part], int(rows.value))
         else:
             packed = offset_fetch_rows(partitions[part], rows.values[part], rows.unstable, _UNSTABLE)
         size.add(len(packed))
         out.append(packed)
         yield None
-    if rows is not None and sum(map(len, out)) <= _MEMO_BYTES_PER_ROW * len(rows):
+    if not isinstance(rows, ErrorCode) and sum(map(len, out)) <= _MEMO_BYTES_PER_ROW * len(rows):
         rows.memo = b"".join(out)
     return out
 
 
 def _fetch_in_steps(
     broker: BrokerServices,
-    version: int,
+    context: Context,
     asked: OffsetFetchRequestGroup,
     require_stable: bool,
     requested: list[RequestedTopic],
 ) -> Steps[_FetchedOffsets]:
     """Fetches the offsets of one group. ``requested`` gets the requested topics; the caller frees it."""
     if asked.topics is None:
-        return cast(_FetchedOffsets, (yield _submit(broker, version, asked, require_stable, None)))
-    yield from list_in_steps((_requested_topic(broker, version, topic) for topic in asked.topics), requested)
-    known = yield from list_in_steps(_existing_topics(requested))
-    return cast(_FetchedOffsets, (yield _submit(broker, version, asked, require_stable, requested, topics=known)))
+        return cast(_FetchedOffsets, (yield _submit(broker, context, asked, require_stable, None)))
+    yield from list_in_steps((_requested_topic(broker, context.version, topic) for topic in asked.topics), requested)
+    denied: set[str] = set()
+    if broker.authorizer is not None:
+        yield from _denied_in_steps(broker, context, requested, denied)
+    known = yield from list_in_steps(_existing_topics(requested, denied))
+    promise = _submit(broker, context, asked, require_stable, requested, topics=known, denied=denied)
+    return cast(_FetchedOffsets, (yield promise))
 
 
 def _fields_in_steps(
@@ -271,7 +324,7 @@ def _fields_in_steps(
     """Serves a request in a version before ``FIRST_FLEXIBLE``, which has one group."""
     requested: list[RequestedTopic] = []
     try:
-        fetched = yield from _fetch_in_steps(broker, context.version, groups[0], require_stable, requested)
+        fetched = yield from _fetch_in_steps(broker, context, groups[0], require_stable, requested)
         topics = elements(context, "topics")
         error = fetched.reply.error
         if error is ErrorCode.none or context.version < 2:
@@ -290,7 +343,7 @@ def _fields_in_steps(
 def _fields_of(fetched: _FetchedOffsets) -> Fields:
     """Returns a reply of the versions without tagged fields."""
     error = fetched.reply.error
-    if error is not ErrorCode.none and fetched.version >= 2:
+    if error is not ErrorCode.none and fetched.context.version >= 2:
         return {"topics": [], "error_code": error}
     topics = [{"name": name, "partitions": [_row(row) for row in rows]} for name, rows in _rows_of(fetched)]
     return {"topics": topics, "error_code": error}
@@ -300,8 +353,11 @@ def _rows_of(fetched: _FetchedOffsets) -> Iterator[tuple[str, Iterable[FetchedOf
     """Yields each topic with its partitions. An error of the group is repeated in each partition."""
     error = fetched.reply.error
     if error is ErrorCode.none:
-        for (name, _, _), rows in fetched.topics():
-            yield name, rows or ()
+        for (name, _, indexes), rows in fetched.topics():
+            if isinstance(rows, ErrorCode):
+                yield name, [FetchedOffset(index, -1, -1, "", rows) for index in indexes]
+            else:
+                yield name, rows
     else:
         for name, _, asked in fetched.requested or ():
             yield name, [FetchedOffset(index, -1, -1, "", error) for index in asked]

@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.handlers.authorization import is_allowed, is_allowed_for_cluster, refusal
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.loop.scheduler import value_of
-from odradek.core.errors import ErrorCode
+from odradek.core.acl import Operation, Resource
+from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kio.schema.find_coordinator.v6 import request as v6
@@ -30,17 +32,35 @@ if TYPE_CHECKING:
 
 VERSIONS = (0, 6)
 IS_FREQUENT = True
-GROUP = 0
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+_RESOURCES = {GROUP: Resource.GROUP, TRANSACTION: Resource.TRANSACTIONAL_ID}
+_ASKED_AT_ONCE = 100
 
 
 def handle(broker: BrokerServices, context: Context, message: FindCoordinatorRequest) -> dict[str, Any] | Steps[Any]:
     key_type = message.key_type if context.version >= 1 else GROUP
     coordinator = broker.coordinators.of_key_type(key_type)
-    if coordinator is not None and not coordinator.has_topic:
+    if coordinator is not None and not coordinator.has_topic and _asks_for_one(broker, context, message, key_type):
         return _reply_after_creation(broker, context, message, key_type, coordinator.topic)
     if context.version >= 4:
         return _find_all(broker, context, key_type, message.coordinator_keys)
     return _find(broker, context, key_type, message.key)
+
+
+def _asks_for_one(broker: BrokerServices, context: Context, message: FindCoordinatorRequest, key_type: int) -> bool:
+    """Returns whether the client may know the coordinator of a key, of one of the first keys in a long request."""
+    keys = message.coordinator_keys[:_ASKED_AT_ONCE] if context.version >= 4 else (message.key,)
+    return broker.authorizer is None or any(_refusal(broker, context, key_type, key) is None for key in keys)
+
+
+def _refusal(broker: BrokerServices, context: Context, key_type: int, key: str) -> KafkaError | None:
+    """Returns the error if the client may not know the coordinator of a key."""
+    resource_type = _RESOURCES.get(key_type)
+    if resource_type is not None and not is_allowed(broker, context, Operation.DESCRIBE, resource_type, key):
+        return refusal(resource_type)
+    if key_type == SHARE and not is_allowed_for_cluster(broker, context, Operation.CLUSTER_ACTION):
+        return refusal(Resource.CLUSTER)
+    return None
 
 
 def _reply_after_creation(
@@ -61,6 +81,8 @@ def _find_all(broker: BrokerServices, context: Context, key_type: int, keys: Ite
 
 
 def _find(broker: BrokerServices, context: Context, key_type: int, key: str) -> dict[str, Any]:
+    if broker.authorizer is not None and (refused := _refusal(broker, context, key_type, key)) is not None:
+        return _error_row(key, refused.code, refused.message)
     coordinator = broker.coordinators.of_key_type(key_type)
     if coordinator is None:
         return _error_row(key, ErrorCode.invalid_request, f"Coordinator type {key_type} is not served by this broker.")

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.k68_consumer_group_heartbeat import fresh_uuid, short_id
+from odradek.core.acl import Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import MAX_STRING_BYTES
@@ -56,6 +58,8 @@ def handle(broker: BrokerServices, context: Context, message: JoinGroupRequest) 
         can_skip_assignment=version >= 9,
         new_short_id=short_id(uuid),
     )
+    if not is_allowed(broker, context, Operation.READ, Resource.GROUP, message.group_id):
+        return Deferred.of(_pack(version, request.error_reply(ErrorCode.group_authorization_failed)))
     if len(message.protocols) > MAX_PROTOCOLS:
         return Deferred.of(_pack(version, request.error_reply(ErrorCode.unknown_server_error)))
     if not message.member_id and len(new_member_id.encode()) > MAX_STRING_BYTES:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.handlers.authorization import check
+from odradek.core.acl import Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.groups.messages import Heartbeat
 
@@ -22,6 +24,7 @@ IS_FREQUENT = True
 
 
 def handle(broker: BrokerServices, context: Context, message: HeartbeatRequest) -> Deferred[dict[str, Any]]:
+    check(broker, context, Operation.READ, Resource.GROUP, message.group_id)
     request = Heartbeat(
         message.group_id,
         message.member_id,

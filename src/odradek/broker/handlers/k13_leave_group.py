@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.handlers.authorization import check
 from odradek.broker.handlers.long_replies import elements, reply
+from odradek.core.acl import Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import LeaveGroup, LeaveGroupReply, LeavingMember
@@ -36,6 +38,7 @@ def handle(
     broker: BrokerServices, context: Context, message: LeaveGroupRequest
 ) -> Deferred[dict[str, Any]] | Steps[list[Chunk]]:
     version = context.version
+    check(broker, context, Operation.READ, Resource.GROUP, message.group_id)
     if version >= 3:
         if len(message.members) > AT_ONCE:
             return _in_steps(broker, context, message)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.handlers.authorization import check
 from odradek.broker.loop.long_lists import dict_in_steps
+from odradek.core.acl import Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import SyncGroup, SyncGroupReply
@@ -34,6 +36,7 @@ def handle(
     version = context.version
     if version >= 5 and (message.protocol_type is None or message.protocol_name is None):
         return _pack(SyncGroupReply(ErrorCode.inconsistent_group_protocol))
+    check(broker, context, Operation.READ, Resource.GROUP, message.group_id)
     rows = ((assignment.member_id, bytes(assignment.assignment)) for assignment in message.assignments)
     if len(message.assignments) > AT_ONCE:
         return _in_steps(broker, version, message, dict_in_steps(rows))

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.long_replies import Known, each_once, elements, reply
+from odradek.core.acl import Operation, Resource
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import DescribedGroup, DescribeGroup
 
@@ -26,6 +28,15 @@ VERSIONS = (0, 6)
 #: Bits of READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS: without an authorizer all are allowed.
 ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 OPERATIONS_NOT_ASKED = -(1 << 31)
+_REFUSED = {
+    "error_code": ErrorCode.group_authorization_failed,
+    "error_message": None,
+    "group_state": "",
+    "protocol_type": "",
+    "protocol_data": "",
+    "members": (),
+    "authorized_operations": OPERATIONS_NOT_ASKED,
+}
 
 
 def handle(broker: BrokerServices, context: Context, message: DescribeGroupsRequest) -> Steps[list[Chunk]]:
@@ -33,8 +44,13 @@ def handle(broker: BrokerServices, context: Context, message: DescribeGroupsRequ
     groups = elements(context, "groups")
 
     def describe(group_id: str) -> Steps[dict[str, Any]]:
+        if not is_allowed(broker, context, Operation.DESCRIBE, Resource.GROUP, group_id):
+            return _REFUSED | {"group_id": group_id}
         group = yield broker.groups.submit(broker.groups.partition_of(group_id), DescribeGroup(group_id))
-        return (yield from _pack(context, asked, group))
+        operations = OPERATIONS_NOT_ASKED
+        if asked and group.error is ErrorCode.none:
+            operations = group_operations(broker, context, group_id)
+        return (yield from _pack(context, operations, group))
 
     known: Known = {}
     yield from each_once(groups, message.groups, str, describe, known)
@@ -42,7 +58,13 @@ def handle(broker: BrokerServices, context: Context, message: DescribeGroupsRequ
     return reply(context, {"groups": groups})
 
 
-def _pack(context: Context, operations_asked: bool, group: DescribedGroup) -> Steps[dict[str, Any]]:
+def group_operations(broker: BrokerServices, context: Context, group_id: str) -> int:
+    """Returns the operations that the client may do with a group."""
+    authorizer = broker.authorizer
+    return ALL_GROUP_OPERATIONS if authorizer is None else authorizer.operations(context, Resource.GROUP, group_id)
+
+
+def _pack(context: Context, operations: int, group: DescribedGroup) -> Steps[dict[str, Any]]:
     members = elements(context, "groups", "members")
     for member in group.members:
         members.add(
@@ -59,7 +81,6 @@ def _pack(context: Context, operations_asked: bool, group: DescribedGroup) -> St
     error = group.error
     if error is ErrorCode.group_id_not_found and context.version < 6:
         error = ErrorCode.none
-    operations = ALL_GROUP_OPERATIONS if operations_asked and error is ErrorCode.none else OPERATIONS_NOT_ASKED
     return {
         "error_code": error,
         "error_message": group.error_message,

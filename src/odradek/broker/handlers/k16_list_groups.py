@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from odradek.broker.handlers.authorization import is_allowed, is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import elements, reply
+from odradek.core.acl import Operation, Resource
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import MAX_STRING_BYTES
 from odradek.groups.messages import ListGroups
@@ -42,12 +44,17 @@ def handle(broker: BrokerServices, context: Context, message: ListGroupsRequest)
     types = yield from _lower(message.types_filter if context.version >= 5 else ())
     request = ListGroups(states, types)
     groups = elements(context, "groups")
+    sees_all = is_allowed_for_cluster(broker, context, Operation.DESCRIBE, logs_denial=False)
     for index in broker.groups.partitions():
         shard_reply = yield broker.groups.submit(index, request)
         if shard_reply.error is not ErrorCode.none:
             return reply(context, {"error_code": shard_reply.error, "groups": ()})
         for group_id, protocol_type, state, group_type in shard_reply.groups:
-            if len(group_id) <= _SHORT or len(group_id.encode()) <= MAX_STRING_BYTES:
+            if not sees_all and not is_allowed(
+                broker, context, Operation.DESCRIBE, Resource.GROUP, group_id, logs_denial=False
+            ):
+                pass  # the list has only groups that the client may describe
+            elif len(group_id) <= _SHORT or len(group_id.encode()) <= MAX_STRING_BYTES:
                 groups.add(
                     {
                         "group_id": group_id,

@@ -10,9 +10,10 @@ The reply follows when the topics exist. If the whole request is refused, each o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.handlers.authorization import is_allowed, is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import elements, reply, rows_of_topics, shared_elements
 from odradek.broker.handlers.missing_logs import missing_log
 from odradek.broker.limits.quotas import Permits
@@ -22,6 +23,7 @@ from odradek.broker.metadata.change import ChangeTooLarge
 from odradek.broker.metadata.controller import TopicSpec
 from odradek.broker.settings.description import describe_topic
 from odradek.catalog.shard import CreateTopic, check_partition_count
+from odradek.core.acl import Operation, Resource
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 from odradek.core.ids import METADATA_TOPIC
 
@@ -53,18 +55,27 @@ def _create_all(
     """Returns a row for each topic whose name is in the request exactly once.
 
     Raises KafkaError if the whole request is refused."""
+    denied: set[str] = set()
+    if broker.authorizer is not None and not is_allowed_for_cluster(
+        broker, context, Operation.CREATE, logs_denial=False
+    ):
+        for name, count in times.items():
+            is_asked = count == 1 and name != METADATA_TOPIC
+            if is_asked and not is_allowed(broker, context, Operation.CREATE, Resource.TOPIC, name):
+                denied.add(name)
+            yield None
     partitions = 0
     for number, topic in enumerate(message.topics):
-        if times[topic.name] == 1 and topic.name != METADATA_TOPIC:
+        if times[topic.name] == 1 and topic.name != METADATA_TOPIC and topic.name not in denied:
             partitions += _partition_count(broker, topic)
         if not number % STEP_TOPICS:
             yield None
     check_partition_count(partitions)
     outcomes: list[CreateTopic | list[bytes]] = []
     try:
-        return (yield from _create(broker, context, message, times, outcomes))
+        return (yield from _create(broker, context, message, times, outcomes, denied=denied))
     finally:
-        broker.leftovers.add(outcomes)
+        broker.leftovers.add(outcomes, denied)
 
 
 def _create(
@@ -73,8 +84,11 @@ def _create(
     message: CreateTopicsRequest,
     times: Mapping[str, int],
     outcomes: list[CreateTopic | list[bytes]],
+    *,
+    denied: Collection[str],
 ) -> Steps[Elements]:
     """Creates the topics. ``outcomes`` gets each accepted topic and the packed row of each refused one.
+    ``denied``: the topics that the client may not create.
 
     They stay in the list when the whole request is refused."""
     rows = elements(context, "topics")
@@ -86,6 +100,8 @@ def _create(
                 yield None
                 continue
             try:
+                if topic.name in denied:
+                    raise KafkaError(ErrorCode.topic_authorization_failed, "Authorization failed.")
                 request = yield from _add(broker, permits, change, topic)
             except ChangeTooLarge:
                 raise
@@ -142,19 +158,27 @@ def _created(
     described: dict[frozenset[tuple[str, str]], Elements | tuple[()]],
 ) -> dict[str, Any]:
     """Returns the row of a created topic. ``described`` caches the packed settings of topics with equal settings."""
+    head = {"name": request.name, "topic_id": request.topic_id, "error_code": ErrorCode.none, "error_message": None}
+    if not is_allowed(broker, context, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, request.name, logs_denial=False):
+        return head | _UNDESCRIBED
     own = frozenset(request.configs.items())
     if own not in described:
         described[own] = _described(broker, context, request.configs)
     assignments = request.assignments
-    return {
-        "name": request.name,
-        "topic_id": request.topic_id,
-        "error_code": ErrorCode.none,
-        "error_message": None,
+    return head | {
         "num_partitions": len(assignments) or request.partition_count,
         "replication_factor": len(assignments[0]) if assignments else request.replication_factor,
         "configs": described[own],
     }
+
+
+_UNDESCRIBED = {
+    "num_partitions": -1,
+    "replication_factor": -1,
+    "configs": (),
+    "topic_config_error_code": ErrorCode.topic_authorization_failed,
+}
+"""The settings in the row of a topic whose settings the client may not read."""
 
 
 def _described(broker: BrokerServices, context: Context, own: Mapping[str, str]) -> Elements | tuple[()]:

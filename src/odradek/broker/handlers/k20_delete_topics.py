@@ -13,12 +13,14 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
+from odradek.broker.handlers.authorization import check, is_allowed, is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.limits.quotas import Permits
 from odradek.broker.loop.long_lists import count_in_steps, list_in_steps
 from odradek.broker.loop.scheduler import value_of
 from odradek.broker.metadata.change import ChangeTooLarge
 from odradek.catalog.shard import DeleteTopic, Topic
+from odradek.core.acl import Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -73,7 +75,11 @@ def _delete_all(broker: BrokerServices, context: Context, times: Counter[Key]) -
 
     def delete(change: Change) -> Steps[Elements]:
         duplicates = set()
+        may_delete_all = is_allowed_for_cluster(broker, context, Operation.DELETE, logs_denial=False)
+        asker = None if may_delete_all else context
         for topic in (yield from _duplicate_topics(broker, times)):
+            if asker is not None and not is_allowed(broker, asker, Operation.DELETE, Resource.TOPIC, topic.name):
+                continue  # the reply must not say that name and id belong together
             error = KafkaError(ErrorCode.invalid_request, "The request has the topic both by name and by id.")
             rows.add(_row(_name_and_id(topic), error))
             duplicates |= {(topic.name, None), (None, topic.id)}
@@ -81,13 +87,13 @@ def _delete_all(broker: BrokerServices, context: Context, times: Counter[Key]) -
             if key in duplicates:
                 continue
             try:
-                topic = _find(broker, key, count)
+                topic = _find(broker, key, count, asker)
                 permits.take(topic.partition_count)
                 yield from change.add(DeleteTopic(topic.id))
             except ChangeTooLarge:
                 raise
             except KafkaError as refused:
-                rows.add(_row(key, refused))
+                rows.add(_row(_known_key(broker, asker, key, refused), refused))
             else:
                 rows.add(_row(_name_and_id(topic), None))
             yield None
@@ -113,7 +119,20 @@ def _duplicate_topics(broker: BrokerServices, asked: Mapping[Key, int]) -> Steps
     return topics
 
 
-def _find(broker: BrokerServices, key: Key, times: int) -> Topic:
+def _known_key(broker: BrokerServices, asker: Context | None, key: Key, error: KafkaError) -> Key:
+    """Returns the name and id in the row of a refused topic. Who may describe a topic gets its name for its id."""
+    name, topic_id = key
+    if error.code is ErrorCode.topic_authorization_failed and name is None and topic_id is not None:
+        topic = broker.catalog.topic_by_id(topic_id)
+        if topic is not None and (
+            asker is None or is_allowed(broker, asker, Operation.DESCRIBE, Resource.TOPIC, topic.name)
+        ):
+            return topic.name, topic_id
+    return key
+
+
+def _find(broker: BrokerServices, key: Key, times: int, asker: Context | None) -> Topic:
+    """Returns a topic of the request. ``asker``: a client that needs permissions for each topic. Raises KafkaError."""
     name, topic_id = key
     fault = ""
     if name is None and topic_id is None:
@@ -126,6 +145,10 @@ def _find(broker: BrokerServices, key: Key, times: int) -> Topic:
         raise KafkaError(ErrorCode.invalid_request, fault)
     if name is not None:
         topic = broker.catalog.topic(name)
+        if asker is not None:
+            check(broker, asker, Operation.DESCRIBE, Resource.TOPIC, name)
+            if topic is not None:
+                check(broker, asker, Operation.DELETE, Resource.TOPIC, name)
         if topic is None:
             raise KafkaError(ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
         return topic
@@ -133,6 +156,8 @@ def _find(broker: BrokerServices, key: Key, times: int) -> Topic:
     topic = broker.catalog.topic_by_id(topic_id)
     if topic is None:
         raise KafkaError(ErrorCode.unknown_topic_id, "This server does not host this topic ID.")
+    if asker is not None:
+        check(broker, asker, Operation.DELETE, Resource.TOPIC, topic.name)
     return topic
 
 

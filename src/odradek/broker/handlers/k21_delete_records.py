@@ -10,8 +10,10 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.loop.long_lists import dict_in_steps
+from odradek.core.acl import Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS
 
@@ -40,8 +42,9 @@ def handle(broker: BrokerServices, context: Context, message: DeleteRecordsReque
             # Of several entries for one partition the last counts, as in Kafka.
             offsets = yield from dict_in_steps(zip(numbers[::2], numbers[1::2], strict=True))
             partitions = elements(context, "topics", "partitions")
+            allowed = is_allowed(broker, context, Operation.DELETE, Resource.TOPIC, name)
             for index, offset in offsets.items():
-                partitions.add(_delete(broker, name, index, offset))
+                partitions.add(_delete(broker, name, index, offset) if allowed else _denied(index))
                 yield None
             topics.add({"name": name, "partitions": partitions})
             yield None
@@ -50,6 +53,10 @@ def handle(broker: BrokerServices, context: Context, message: DeleteRecordsReque
         broker.checkpoint_log_starts()
         broker.leftovers.add(by_topic)
     return reply(context, {"topics": topics})
+
+
+def _denied(index: int) -> dict[str, Any]:
+    return {"partition_index": index, "low_watermark": -1, "error_code": ErrorCode.topic_authorization_failed}
 
 
 def _delete(broker: BrokerServices, topic: str, index: int, offset: int) -> dict[str, Any]:

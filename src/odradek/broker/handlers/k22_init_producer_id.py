@@ -13,6 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
+from odradek.broker.handlers.authorization import check, is_allowed_for_cluster, refusal
+from odradek.core.acl import Operation, Resource
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import ProducerIdentity
 from odradek.wire.schemas import milliseconds
@@ -29,6 +31,7 @@ IS_FREQUENT = True
 
 
 def handle(broker: BrokerServices, context: Context, message: InitProducerIdRequest) -> Steps[dict[str, Any]]:
+    _check(broker, context, message.transactional_id)
     known = (message.producer_id, message.producer_epoch) if context.version >= 3 else (-1, -1)
     if message.transactional_id == "" or known.count(-1) == 1:  # only one of id and epoch
         return _row(ErrorCode.invalid_request)
@@ -39,6 +42,20 @@ def handle(broker: BrokerServices, context: Context, message: InitProducerIdRequ
     if error is ErrorCode.producer_fenced and context.version < 4:
         error = ErrorCode.invalid_producer_epoch
     return _row(error, *producer_reply.producer)
+
+
+def _check(broker: BrokerServices, context: Context, transactional_id: str | None) -> None:
+    """Raises KafkaError if the client may not get a producer id.
+
+    An idempotent producer needs the permission of the cluster, or that to write one topic.
+    """
+    if transactional_id is not None:
+        check(broker, context, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
+    elif broker.authorizer is not None and not (
+        is_allowed_for_cluster(broker, context, Operation.IDEMPOTENT_WRITE, logs_denial=False)
+        or broker.authorizer.allows_any(context, Operation.WRITE, Resource.TOPIC)
+    ):
+        raise refusal(Resource.CLUSTER)
 
 
 def _initialize(broker: BrokerServices, message: InitProducerIdRequest, known: tuple[int, int]) -> Steps[ProducerReply]:

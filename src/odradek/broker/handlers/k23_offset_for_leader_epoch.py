@@ -9,7 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.handlers.authorization import check, is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import reply, rows_of_partitions
+from odradek.core.acl import Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -25,14 +27,19 @@ IS_FREQUENT = True
 
 def handle(broker: BrokerServices, context: Context, message: OffsetForLeaderEpochRequest) -> Steps[list[Chunk]]:
     asked = ((topic.topic, topic.partitions) for topic in message.topics)
-    topics = yield from rows_of_partitions(context, "topics", asked, partial(_row, broker), name="topic")
+    is_broker = is_allowed_for_cluster(broker, context, Operation.CLUSTER_ACTION, logs_denial=False)
+    row = partial(_row, broker, None if is_broker else context)
+    topics = yield from rows_of_partitions(context, "topics", asked, row, name="topic")
     return reply(context, {"topics": topics})
 
 
-def _row(broker: BrokerServices, topic: str, part: OffsetForLeaderPartition) -> dict[str, Any]:
+def _row(broker: BrokerServices, client: Context | None, topic: str, part: OffsetForLeaderPartition) -> dict[str, Any]:
+    """Returns the row of a partition. ``client``: a client that is no broker; it needs a permission."""
     code, epoch, end_offset = ErrorCode.none, -1, -1
     partition = broker.partition(topic, part.partition)
     try:
+        if client is not None:
+            check(broker, client, Operation.DESCRIBE, Resource.TOPIC, topic)
         if partition is None:
             raise KafkaError(broker.missing_partition(topic, part.partition))
         partition.check_online()

@@ -12,11 +12,13 @@ partition of ``__consumer_offsets`` with AddOffsetsToTxn.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
+from odradek.broker.handlers.authorization import check_cluster, is_allowed
 from odradek.broker.handlers.long_replies import elements, reply
+from odradek.core.acl import Operation, Resource
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import INTERNAL_TOPICS, ProducerIdentity
 
@@ -49,16 +51,17 @@ def handle(broker: BrokerServices, context: Context, message: AddPartitionsToTxn
         transactional_id = message.v3_and_below_transactional_id
         producer = message.v3_and_below_producer_id, message.v3_and_below_producer_epoch
         topics = message.v3_and_below_topics
-        errors = yield from _add(broker, context.version, transactional_id, producer, topics)
+        errors = yield from _add(broker, context, transactional_id, producer, topics)
         path = ("results_by_topic_v3_and_below",)
         return reply(context, {path[0]: (yield from _rows(context, topics, errors, *path))})
+    check_cluster(broker, context, Operation.CLUSTER_ACTION)
     transactions = elements(context, "results_by_transaction")
     for row in message.transactions:
         producer = row.producer_id, row.producer_epoch
         if row.verify_only:
             errors = yield from _verify(broker, row)
         else:
-            errors = yield from _add(broker, context.version, row.transactional_id, producer, row.topics)
+            errors = yield from _add(broker, context, row.transactional_id, producer, row.topics)
             if ErrorCode.unsupported_version in errors.values():  # as in Kafka, the whole request ends with it
                 return reply(context, {"error_code": ErrorCode.unsupported_version, "results_by_transaction": []})
         results = yield from _rows(context, row.topics, errors, "results_by_transaction", "topic_results")
@@ -69,14 +72,20 @@ def handle(broker: BrokerServices, context: Context, message: AddPartitionsToTxn
 
 def _add(
     broker: BrokerServices,
-    version: int,
+    context: Context,
     transactional_id: str,
     producer: tuple[int, int],
     topics: Iterable[AddPartitionsToTxnTopic],
 ) -> Steps[Mapping[Partition, ErrorCode]]:
     from odradek.transactions.messages import AddPartitions
 
-    partitions, absent = yield from _partitions(broker, topics, hidden=() if version >= MANY else INTERNAL_TOPICS)
+    version = context.version
+    client = context if version < MANY else None
+    partitions, absent = yield from _partitions(broker, topics, client)
+    if client is not None and not is_allowed(
+        broker, client, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id
+    ):
+        return dict.fromkeys([*partitions, *absent], ErrorCode.transactional_id_authorization_failed)
     if absent:
         return dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | absent
     client_version = 2 if version >= MANY else 0
@@ -102,16 +111,22 @@ def _verify(broker: BrokerServices, row: AddPartitionsToTxnTransaction) -> Steps
 
 
 def _partitions(
-    broker: BrokerServices, topics: Iterable[AddPartitionsToTxnTopic], hidden: Collection[str] = ()
+    broker: BrokerServices, topics: Iterable[AddPartitionsToTxnTopic], client: Context | None = None
 ) -> Steps[tuple[set[Partition], dict[Partition, ErrorCode]]]:
-    """Returns the existing partitions, and the errors of the others. Partitions of ``hidden`` topics are refused."""
+    """Returns the existing partitions, and the errors of the others.
+
+    A ``client`` that is no broker needs a permission for each topic, and may not write internal topics.
+    """
     found: set[Partition] = set()
     absent: dict[Partition, ErrorCode] = {}
     for topic in topics:
         known = broker.catalog.topic(topic.name)
         count = 0 if known is None else known.partition_count
+        is_hidden = client is not None and (
+            topic.name in INTERNAL_TOPICS or not is_allowed(broker, client, Operation.WRITE, Resource.TOPIC, topic.name)
+        )
         for index in topic.partitions:
-            if topic.name in hidden:
+            if is_hidden:
                 absent[topic.name, index] = ErrorCode.topic_authorization_failed
             elif 0 <= index < count:
                 found.add((topic.name, index))

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
+from odradek.broker.handlers.authorization import check
+from odradek.core.acl import Operation, Resource
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC, ProducerIdentity, partition_for_group
 
@@ -25,6 +27,8 @@ VERSIONS = (0, 4)
 def handle(broker: BrokerServices, context: Context, message: AddOffsetsToTxnRequest) -> Steps[dict[str, Any]]:
     from odradek.transactions.messages import AddPartitions
 
+    check(broker, context, Operation.WRITE, Resource.TRANSACTIONAL_ID, message.transactional_id)
+    check(broker, context, Operation.READ, Resource.GROUP, message.group_id)
     index = broker.groups.partition_of(message.group_id)
     if index < 0:  # the topic is created when a client looks for the group's coordinator
         index = partition_for_group(message.group_id, broker.config.offsets_topic_num_partitions)

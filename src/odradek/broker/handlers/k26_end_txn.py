@@ -14,6 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
+from odradek.broker.handlers.authorization import check
+from odradek.core.acl import Operation, Resource
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import ProducerIdentity
 
@@ -30,6 +32,7 @@ _EPOCH_PER_TRANSACTION = 5
 def handle(broker: BrokerServices, context: Context, message: EndTxnRequest) -> Steps[dict[str, Any]]:
     from odradek.transactions.messages import EndTransaction
 
+    check(broker, context, Operation.WRITE, Resource.TRANSACTIONAL_ID, message.transactional_id)
     has_own_epochs = context.version >= _EPOCH_PER_TRANSACTION
     if has_own_epochs:
         yield from broker.producer_ids.ready()  # a producer id whose epochs are exhausted is replaced

@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
+from odradek.broker.handlers.authorization import is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import elements, reply
+from odradek.core.acl import Operation
 from odradek.core.errors import ErrorCode
 from odradek.core.transaction_marker import EndTransactionMarker
 
@@ -27,6 +29,9 @@ VERSIONS = (1, 2)
 
 
 def handle(broker: BrokerServices, context: Context, message: WriteTxnMarkersRequest) -> Steps[list[Chunk]]:
+    is_allowed = is_allowed_for_cluster(broker, context, Operation.ALTER, logs_denial=False) or is_allowed_for_cluster(
+        broker, context, Operation.CLUSTER_ACTION
+    )
     writer = broker.coordinators.runtime(TRANSACTIONS).markers
     errors: dict[
         int, dict[str, dict[int, ErrorCode]]
@@ -36,6 +41,9 @@ def handle(broker: BrokerServices, context: Context, message: WriteTxnMarkersReq
         for topic in row.topics:
             found = errors.setdefault(row.producer_id, {}).setdefault(topic.name, {})
             for index in topic.partition_indexes:
+                if not is_allowed:
+                    found[index] = ErrorCode.cluster_authorization_failed
+                    continue
                 found[index] = yield from _write(writer, context, row, (topic.name, index))
                 yield None
     rows = elements(context, "markers")

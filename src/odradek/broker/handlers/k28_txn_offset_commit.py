@@ -17,8 +17,10 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, cast
 
+from odradek.broker.handlers.authorization import DENIED, is_allowed
 from odradek.broker.handlers.long_replies import reply, rows_of_partitions
 from odradek.broker.handlers.transaction_verification import PartitionVerification
+from odradek.core.acl import Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_SEQUENCE, OFFSETS_TOPIC, ProducerIdentity
 from odradek.groups.messages import OffsetCommit, OffsetCommitReply, PartitionCommit, TopicCommit, TxnOffsetCommit
@@ -39,6 +41,8 @@ _Rows = dict[str, dict[int, ErrorCode]]
 def handle(broker: BrokerServices, context: Context, message: TxnOffsetCommitRequest) -> Steps[list[Chunk]]:
     topics: list[TopicCommit] = []
     rows: _Rows = {}
+    refused: dict[str, ErrorCode] = {}
+    whole = _denial(broker, context, message)
     missing: defaultdict[str, array[int]] = defaultdict(
         partial(array, "i")
     )  # a dictionary for each takes three times as much
@@ -46,6 +50,11 @@ def handle(broker: BrokerServices, context: Context, message: TxnOffsetCommitReq
     try:
         for topic in message.topics:
             known = broker.catalog.topic(topic.name)
+            code = whole
+            if code is None and not is_allowed(broker, context, Operation.READ, Resource.TOPIC, topic.name):
+                code = ErrorCode.topic_authorization_failed
+            if code is not None:
+                known, refused[topic.name] = None, code
             commits: list[PartitionCommit] = []
             for part in topic.partitions:
                 if known is not None and 0 <= part.partition_index < known.partition_count:
@@ -63,31 +72,43 @@ def handle(broker: BrokerServices, context: Context, message: TxnOffsetCommitReq
         packed = yield from rows_of_partitions(
             context,
             "topics",
-            _asked(broker, missing, rows),
+            _asked(broker, missing, rows, refused),
             lambda name, row: {"partition_index": row[0], "error_code": row[1]},
         )
     finally:  # the client may disconnect meanwhile
-        broker.leftovers.add(rows, missing, *([] if is_submitted else [topics]))
+        broker.leftovers.add(rows, missing, refused, *([] if is_submitted else [topics]))
     return reply(context, {"topics": packed})
 
 
+def _denial(broker: BrokerServices, context: Context, message: TxnOffsetCommitRequest) -> ErrorCode | None:
+    """Returns the code if the client may not use the transactional id or the group."""
+    for operation, resource_type, name in (
+        (Operation.WRITE, Resource.TRANSACTIONAL_ID, message.transactional_id),
+        (Operation.READ, Resource.GROUP, message.group_id),
+    ):
+        if not is_allowed(broker, context, operation, resource_type, name):
+            return DENIED[resource_type]
+    return None
+
+
 def _asked(
-    broker: BrokerServices, missing: Mapping[str, array[int]], rows: _Rows
+    broker: BrokerServices, missing: Mapping[str, array[int]], rows: _Rows, refused: Mapping[str, ErrorCode]
 ) -> Iterator[tuple[str, Iterable[tuple[int, ErrorCode]]]]:
-    """Yields the partitions of each topic: those that do not exist come first, each once, as in Kafka."""
+    """Yields the partitions of each topic: those that are refused or do not exist come first, once, as in Kafka."""
     for name, indexes in missing.items():
-        yield name, chain(_unknown(broker, indexes), rows.get(name, {}).items())
+        code = refused.get(name, ErrorCode.unknown_topic_or_partition)
+        yield name, chain(_each_once(broker, indexes, code), rows.get(name, {}).items())
     for name, errors in rows.items():
         if name not in missing:
             yield name, errors.items()
 
 
-def _unknown(broker: BrokerServices, indexes: array[int]) -> Iterator[tuple[int, ErrorCode]]:
+def _each_once(broker: BrokerServices, indexes: array[int], code: ErrorCode) -> Iterator[tuple[int, ErrorCode]]:
     seen: set[int] = set()
     for index in indexes:
         if index not in seen:
             seen.add(index)
-            yield index, ErrorCode.unknown_topic_or_partition
+            yield index, code
     broker.leftovers.add(seen)
 
 

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.handlers.long_replies import each_once, elements, reply, shared_elements
-from odradek.broker.handlers.setting_changes import check_resource
+from odradek.broker.handlers.setting_changes import check_allowed, check_resource
 from odradek.broker.settings.description import ConfigRow, describe_broker, describe_topic
 from odradek.broker.settings.keys import ConfigSource, find_broker_key
 from odradek.broker.settings.resources import LOGGER, describe, describe_loggers
 from odradek.catalog.shard import BROKER, TOPIC, check_topic_name
+from odradek.core.acl import Operation
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class _Descriptions:
 
     def _configs(self, kind: int, name: str, names: tuple[str, ...] | None) -> Steps[Elements]:
         broker = self._broker
+        check_allowed(broker, self._context, Operation.DESCRIBE_CONFIGS, kind, name)
         if kind == TOPIC:
             own = _set_on_topic(broker, name)
             key = (names, *sorted(own.items()))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.handlers import setting_changes
 from odradek.broker.settings.resources import LOGGER
 from odradek.catalog.shard import BROKER
+from odradek.core.acl import Operation
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ def handle(broker: BrokerServices, context: Context, message: AlterConfigsReques
         nulls = [config.name for config in rows if config.value is None]
         if nulls:
             raise KafkaError(ErrorCode.invalid_request, f"Null value not supported for : {', '.join(nulls)}")
+        if kind == BROKER:
+            setting_changes.check_resource(broker, kind, name)
+        setting_changes.check_allowed(broker, context, Operation.ALTER_CONFIGS, kind, name)
         given = {config.name: config.value for config in rows}
         replaced = dict.fromkeys(broker.catalog.configs(kind, name))
         if kind == BROKER and not name:

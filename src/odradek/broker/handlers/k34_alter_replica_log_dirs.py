@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from odradek.broker.handlers.authorization import is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import elements, reply
+from odradek.core.acl import Operation
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ VERSIONS = (1, 2)
 
 def handle(broker: BrokerServices, context: Context, message: AlterReplicaLogDirsRequest) -> Steps[list[Chunk]]:
     here = str(broker.log_dir)
+    is_allowed = is_allowed_for_cluster(broker, context, Operation.ALTER)
     asked: dict[tuple[str, int], str] = {}  # of several directories for one partition the last counts, as in Kafka
     rows_of: dict[str, Elements] = {}
     try:
@@ -33,7 +36,9 @@ def handle(broker: BrokerServices, context: Context, message: AlterReplicaLogDir
                     yield None
         for (name, index), path in asked.items():
             code = ErrorCode.none
-            if path != here:
+            if not is_allowed:
+                code = ErrorCode.cluster_authorization_failed
+            elif path != here:
                 code = ErrorCode.log_dir_not_found
             elif (name, index) not in broker.partitions:
                 code = ErrorCode.unknown_topic_or_partition

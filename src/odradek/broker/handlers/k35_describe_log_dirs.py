@@ -12,7 +12,9 @@ import shutil
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from odradek.broker.handlers.authorization import is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import elements, reply
+from odradek.core.acl import Operation
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ VERSIONS = (1, 5)
 
 
 def handle(broker: BrokerServices, context: Context, message: DescribeLogDirsRequest) -> Steps[list[Chunk]]:
+    if not is_allowed_for_cluster(broker, context, Operation.DESCRIBE):
+        return reply(context, {"error_code": ErrorCode.cluster_authorization_failed, "results": ()})
     wanted: Iterable[tuple[str, int]] = (
         list(broker.partitions)
         if message.topics is None

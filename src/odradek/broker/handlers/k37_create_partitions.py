@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.long_replies import elements, reply, rows_of_topics
 from odradek.broker.handlers.missing_logs import missing_log
 from odradek.broker.limits.quotas import Permits
@@ -16,6 +17,7 @@ from odradek.broker.loop.long_lists import list_in_steps
 from odradek.broker.loop.scheduler import value_of
 from odradek.broker.metadata.change import ChangeTooLarge
 from odradek.catalog.shard import CreatePartitions
+from odradek.core.acl import Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -49,7 +51,10 @@ def _create_all(
     def create(change: Change) -> Steps[None]:
         for topic in message.topics:
             if times[topic.name] == 1:
-                error = yield from _create(broker, permits, change, topic)
+                if is_allowed(broker, context, Operation.ALTER, Resource.TOPIC, topic.name):
+                    error = yield from _create(broker, permits, change, topic)
+                else:
+                    error = KafkaError(ErrorCode.topic_authorization_failed)
                 name, count = topic.name, topic.count
                 outcomes.append((name, count) if error is None else rows.packed(_row(name, error)))
             yield None

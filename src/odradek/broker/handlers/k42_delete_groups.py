@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.long_replies import elements, reply
+from odradek.core.acl import Operation, Resource
+from odradek.core.errors import ErrorCode
 from odradek.groups.messages import DeleteGroups
 
 if TYPE_CHECKING:
@@ -27,9 +30,13 @@ def handle(broker: BrokerServices, context: Context, message: DeleteGroupsReques
     context.must_finish = True
     by_partition: dict[int, list[str]] = {}
     seen: set[str] = set()
+    denied: list[str] = []
     for group_id in message.groups_names:
         if group_id not in seen:
             seen.add(group_id)
+            if not is_allowed(broker, context, Operation.DELETE, Resource.GROUP, group_id):
+                denied.append(group_id)
+                continue
             by_partition.setdefault(broker.groups.partition_of(group_id), []).append(group_id)
         yield None
     results = elements(context, "results")
@@ -38,5 +45,8 @@ def handle(broker: BrokerServices, context: Context, message: DeleteGroupsReques
             request = DeleteGroups(group_ids[first : first + AT_ONCE])
             for group_id, error in (yield broker.groups.submit(index, request)):
                 results.add({"group_id": group_id, "error_code": error})
-    broker.leftovers.add(seen, *by_partition.values())
+    for refused in denied:
+        results.add({"group_id": refused, "error_code": ErrorCode.group_authorization_failed})
+        yield None
+    broker.leftovers.add(seen, denied, *by_partition.values())
     return reply(context, {"results": results})

@@ -6,10 +6,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.handlers.authorization import is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import reply, rows_of_partitions
+from odradek.core.acl import Operation
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -24,15 +27,24 @@ _KINDS = (0, 1)  # preferred, unclean
 
 
 def handle(broker: BrokerServices, context: Context, message: ElectLeadersRequest) -> Steps[list[Chunk]]:
-    if context.version >= 1 and message.election_type not in _KINDS:
+    whole = ErrorCode.none
+    row: Callable[[str, int], dict[str, Any]] = partial(_row, broker)
+    if not is_allowed_for_cluster(broker, context, Operation.ALTER):
+        whole, row = ErrorCode.cluster_authorization_failed, _refused
+    elif context.version >= 1 and message.election_type not in _KINDS:
         return reply(context, {"error_code": ErrorCode.invalid_request, "replica_election_results": ()})
     # To a request for all partitions, Kafka replies with those that need an election: here none.
     asked = ((topic.topic, topic.partitions) for topic in message.topic_partitions or ())
     topics = yield from rows_of_partitions(
-        context, "replica_election_results", asked, partial(_row, broker),
+        context, "replica_election_results", asked, row,
         name="topic", partitions="partition_result",
     )  # fmt: skip
-    return reply(context, {"error_code": ErrorCode.none, "replica_election_results": topics})
+    return reply(context, {"error_code": whole, "replica_election_results": topics})
+
+
+def _refused(name: str, index: int) -> dict[str, Any]:
+    code, text = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
+    return {"partition_id": index, "error_code": code, "error_message": text}
 
 
 def _row(broker: BrokerServices, name: str, index: int) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from odradek.broker.settings.config import topic_text
 from odradek.broker.settings.keys import ConfigKey, ConfigType, find_broker_key, find_topic_key
 from odradek.broker.settings.resources import LOGGER
 from odradek.catalog.shard import BROKER, TOPIC, AlterConfigs
+from odradek.core.acl import Operation
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ def handle(broker: BrokerServices, context: Context, message: IncrementalAlterCo
         nulls = [config.name for config in rows if config.value is None and config.config_operation != DELETE]
         if nulls:
             raise KafkaError(ErrorCode.invalid_request, f"Null value not supported for : {', '.join(nulls)}")
+        if kind in (BROKER, LOGGER):  # as in Kafka, a wrong id is a fault before any question
+            setting_changes.check_resource(broker, kind, name)
+        setting_changes.check_allowed(broker, context, Operation.ALTER_CONFIGS, kind, name)
         setting_changes.check_resource(broker, kind, name)
         changes = {config.name: _new_value(broker, kind, name, config) for config in rows}
         return setting_changes.alter(broker, kind, name, changes, validate_only=message.validate_only)

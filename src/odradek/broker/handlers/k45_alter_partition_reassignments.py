@@ -10,7 +10,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.handlers.authorization import is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import reply, rows_of_partitions
+from odradek.core.acl import Operation
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ VERSIONS = (0, 1)
 
 
 def handle(broker: BrokerServices, context: Context, message: AlterPartitionReassignmentsRequest) -> Steps[list[Chunk]]:
+    if not is_allowed_for_cluster(broker, context, Operation.ALTER):
+        return (yield from _refused(context, message))
     if not message.topics:  # Apache Kafka ignores the other fields of such a request
         empty = {"allow_replication_factor_change": True, "error_code": ErrorCode.none, "error_message": ""}
         return reply(context, empty | {"responses": ()})
@@ -41,6 +45,18 @@ def handle(broker: BrokerServices, context: Context, message: AlterPartitionReas
             "responses": topics,
         },
     )
+
+
+def _refused(context: Context, message: AlterPartitionReassignmentsRequest) -> Steps[list[Chunk]]:
+    """Returns the reply to a client that may not alter the cluster. Each partition has the error, too."""
+    error = {"error_code": ErrorCode.cluster_authorization_failed, "error_message": "Cluster authorization failed."}
+
+    def row(name: str, part: ReassignablePartition) -> dict[str, Any]:
+        return {"partition_index": part.partition_index} | error
+
+    asked = ((topic.name, topic.partitions) for topic in message.topics)
+    topics = yield from rows_of_partitions(context, "responses", asked, row)
+    return reply(context, {"allow_replication_factor_change": True, "responses": topics} | error)
 
 
 def _row(broker: BrokerServices, name: str, part: ReassignablePartition) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.handlers.authorization import check_cluster
+from odradek.core.acl import Operation
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -15,4 +17,5 @@ VERSIONS = (0, 0)
 
 
 def handle(broker: BrokerServices, context: Context, message: ListPartitionReassignmentsRequest) -> dict[str, Any]:
+    check_cluster(broker, context, Operation.DESCRIBE)
     return {"error_code": ErrorCode.none, "error_message": None, "topics": []}

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from odradek.broker.handlers.authorization import check, is_allowed
 from odradek.broker.handlers.long_replies import elements, reply
+from odradek.core.acl import Operation, Resource
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import PART_RECORDS
 from odradek.groups.messages import OffsetDelete
@@ -27,11 +29,14 @@ RequestedTopic = tuple[str, list[int]]
 
 def handle(broker: BrokerServices, context: Context, message: OffsetDeleteRequest) -> Steps[list[Chunk]]:
     context.must_finish = True
+    check(broker, context, Operation.DELETE, Resource.GROUP, message.group_id)
     unknown: dict[str, Rows] = {}
     existing: list[RequestedTopic] = []
     deleted: list[tuple[str, Rows]] = []
     for topic in message.topics:
-        known = broker.catalog.topic(topic.name)
+        known, code = broker.catalog.topic(topic.name), ErrorCode.unknown_topic_or_partition
+        if not is_allowed(broker, context, Operation.READ, Resource.TOPIC, topic.name):
+            known, code = None, ErrorCode.topic_authorization_failed
         count = 0 if known is None else known.partition_count
         indexes: list[int] = []
         for partition in topic.partitions:
@@ -39,7 +44,7 @@ def handle(broker: BrokerServices, context: Context, message: OffsetDeleteReques
             if 0 <= index < count:
                 indexes.append(index)
             else:
-                unknown.setdefault(topic.name, []).append((index, ErrorCode.unknown_topic_or_partition))
+                unknown.setdefault(topic.name, []).append((index, code))
             yield None
         if indexes:
             existing.append((topic.name, indexes))

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.limits.quotas import CLIENT_ID, IP, USER
 from odradek.broker.loop.long_lists import STEP_ELEMENTS
 from odradek.catalog.shard import Entity
+from odradek.core.acl import Operation
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ Filter = dict[str, tuple[int, str | None]]
 def handle(broker: BrokerServices, context: Context, message: DescribeClientQuotasRequest) -> Steps[list[Chunk]]:
     asked: Filter = {}
     try:
+        check_cluster(broker, context, Operation.DESCRIBE_CONFIGS)
         yield from _read(message.components, asked)
     except KafkaError as error:
         broker.leftovers.add(asked)

@@ -13,12 +13,14 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.limits.quotas import CLIENT_ID, CLIENT_KEYS, CONNECTION_CREATION_RATE, IP, USER, WHOLE_NUMBERS
 from odradek.broker.loop.long_lists import STEP_ELEMENTS, count_in_steps
 from odradek.broker.loop.scheduler import value_of
 from odradek.broker.metadata.change import ChangeTooLarge
 from odradek.catalog.shard import AlterClientQuotas, Entity
+from odradek.core.acl import Operation
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ def handle(broker: BrokerServices, context: Context, message: AlterClientQuotasR
     times = yield from count_in_steps(_entity(entry) for entry in message.entries)
     entries = elements(context, "entries")
     try:
+        check_cluster(broker, context, Operation.ALTER_CONFIGS)
         yield from _alter_all(broker, context, message, times, entries)
     except KafkaError as error:  # nothing was written
         refusal = error.kept()

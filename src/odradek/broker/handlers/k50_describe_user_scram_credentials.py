@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.long_replies import elements, reply
+from odradek.core.acl import Operation
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ VERSIONS = (0, 0)
 def handle(
     broker: BrokerServices, context: Context, message: DescribeUserScramCredentialsRequest
 ) -> Steps[list[Chunk]]:
+    check_cluster(broker, context, Operation.DESCRIBE)
     asked = Counter(() if message.users else list(broker.catalog.users()))
     for user in message.users or ():
         asked[user.name] += 1

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from odradek.broker.handlers.authorization import is_allowed_for_cluster, refusal
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.loop.scheduler import value_of
 from odradek.catalog.credentials import MECHANISMS, AlterCredential, check_size
+from odradek.core.acl import Operation, Resource
 from odradek.core.credential import Credential
 from odradek.core.errors import ErrorCode, KafkaError
 
@@ -39,19 +41,22 @@ def handle(broker: BrokerServices, context: Context, message: AlterUserScramCred
         return results.packed({"user": user, "error_code": error.code, "error_message": error.message})
 
     def alter(change: Change) -> Steps[None]:
+        if not is_allowed_for_cluster(broker, context, Operation.ALTER):
+            yield from _refuse_all(message, refused, pack_refused)
+            return
         yield from _check_all(change, message, accepted, refused, pack_refused)
         for request in accepted.values():
             yield from change.add(request)
 
-    refusal = None
+    whole = None
     try:
         try:
             yield from value_of(broker.controller.write(alter, context))
         except KafkaError as error:  # nothing was written
-            refusal = error.kept()
+            whole = error.kept()
         for user in accepted:
-            if refusal is not None:
-                refused[user] = pack_refused(user, refusal)
+            if whole is not None:
+                refused[user] = pack_refused(user, whole)
             else:
                 results.add({"user": user, "error_code": ErrorCode.none, "error_message": None})
             yield None
@@ -61,6 +66,17 @@ def handle(broker: BrokerServices, context: Context, message: AlterUserScramCred
     finally:  # the client may disconnect meanwhile
         broker.leftovers.add(accepted, refused)
     return reply(context, {"results": results})
+
+
+def _refuse_all(
+    message: AlterUserScramCredentialsRequest,
+    refused: dict[str, list[bytes]],
+    pack_refused: Callable[[str, KafkaError], list[bytes]],
+) -> Steps[None]:
+    """Refuses all users, because the client may not alter the cluster."""
+    for deletion, _ in _rows(message):
+        refused[deletion.user] = pack_refused(deletion.user, refusal(Resource.CLUSTER))
+        yield None
 
 
 def _check_all(

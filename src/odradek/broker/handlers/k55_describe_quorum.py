@@ -9,7 +9,9 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.long_replies import elements, reply
+from odradek.core.acl import Operation
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import METADATA_TOPIC
 
@@ -28,6 +30,7 @@ LISTENER = "PLAINTEXT"
 def handle(
     broker: BrokerServices, context: Context, message: DescribeQuorumRequest
 ) -> dict[str, Any] | Steps[list[Chunk]]:
+    check_cluster(broker, context, Operation.DESCRIBE)
     each = ((topic.topic_name, part.partition_index) for topic in message.topics for part in topic.partitions)
     asked = list(islice(each, 2))
     if asked != [(METADATA_TOPIC, 0)]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from odradek.broker.handlers.authorization import is_allowed_for_cluster, refusal
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.loop.scheduler import value_of
 from odradek.catalog.features import UPGRADE, FeatureUpdate, UpdateFeatures
+from odradek.core.acl import Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ VERSIONS = (0, 2)
 
 def handle(broker: BrokerServices, context: Context, message: UpdateFeaturesRequest) -> Steps[list[Chunk]]:
     updates = {}
+    is_allowed = is_allowed_for_cluster(broker, context, Operation.ALTER)
     for row in message.feature_updates:
         update = FeatureUpdate(
             row.feature, row.max_version_level, row.upgrade_type if context.version >= 1 else UPGRADE
@@ -32,6 +35,8 @@ def handle(broker: BrokerServices, context: Context, message: UpdateFeaturesRequ
         updates[update.name] = update
         yield None
     try:
+        if not is_allowed:
+            raise refusal(Resource.CLUSTER)
         request, is_check = UpdateFeatures(updates), context.version >= 1 and message.validate_only
         yield from value_of(broker.controller.update_features(request, context, validate_only=is_check))
     except KafkaError as error:

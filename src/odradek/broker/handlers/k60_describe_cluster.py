@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.handlers.k03_metadata import ALL_CLUSTER_OPERATIONS, NOT_ASKED
+from odradek.broker.handlers.k03_metadata import NOT_ASKED, cluster_operations
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def handle(broker: BrokerServices, context: Context, message: DescribeClusterReq
             "brokers": [],
         }
     host, port = broker.advertised_address(context)
-    operations = ALL_CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else NOT_ASKED
+    operations = cluster_operations(broker, context) if message.include_cluster_authorized_operations else NOT_ASKED
     return {
         "error_code": ErrorCode.none,
         "error_message": None,

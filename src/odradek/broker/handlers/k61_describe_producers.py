@@ -5,8 +5,10 @@ from __future__ import annotations
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.handlers.authorization import check
 from odradek.broker.handlers.long_replies import Known, each_once, elements, reply
 from odradek.catalog.shard import check_topic_name
+from odradek.core.acl import Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.producer_states import ProducerState
 
@@ -37,6 +39,8 @@ def _describe(broker: BrokerServices, context: Context, name: str, index: int) -
     code, text = ErrorCode.none, None
     producers = elements(context, "topics", "partitions", "active_producers")
     try:
+        check_topic_name(name)
+        check(broker, context, Operation.READ, Resource.TOPIC, name)
         for state in _producers(broker, name, index):
             producers.add(
                 {
@@ -55,7 +59,6 @@ def _describe(broker: BrokerServices, context: Context, name: str, index: int) -
 
 
 def _producers(broker: BrokerServices, name: str, index: int) -> list[ProducerState]:
-    check_topic_name(name)
     if broker.catalog.topic(name) is None:
         raise KafkaError(ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
     partition = broker.partition(name, index)

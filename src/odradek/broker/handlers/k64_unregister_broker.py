@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.handlers.authorization import check_cluster
+from odradek.core.acl import Operation
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ VERSIONS = (0, 0)
 
 
 def handle(broker: BrokerServices, context: Context, message: UnregisterBrokerRequest) -> dict[str, Any]:
+    check_cluster(broker, context, Operation.ALTER)
     if message.broker_id != broker.node_id:
         text = f"No broker with the id {message.broker_id} is registered."
         return {"error_code": ErrorCode.broker_id_not_registered, "error_message": text}

@@ -6,7 +6,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
+from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.long_replies import Known, each_once, elements, reply
+from odradek.core.acl import Operation, Resource
+from odradek.core.errors import ErrorCode
 from odradek.core.pace import sorted_in_steps
 
 if TYPE_CHECKING:
@@ -17,6 +20,10 @@ if TYPE_CHECKING:
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 0)
+_UNKNOWN = {
+    "transaction_state": "", "transaction_timeout": 0, "transaction_start_time": 0, "producer_id": 0,
+    "producer_epoch": 0,
+}  # fmt: skip
 
 
 def handle(broker: BrokerServices, context: Context, message: DescribeTransactionsRequest) -> Steps[list[Chunk]]:
@@ -37,6 +44,9 @@ def _describe(broker: BrokerServices, context: Context, transactional_id: str) -
     from odradek.transactions.messages import DescribeTransaction
     from odradek.transactions.transitions import PREPARED
 
+    if not is_allowed(broker, context, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id):
+        code = ErrorCode.transactional_id_authorization_failed
+        return {"error_code": code, "transactional_id": transactional_id, "topics": ()} | _UNKNOWN
     asked = DescribeTransaction(transactional_id)
     runtime = broker.coordinators.runtime(TRANSACTIONS)
     shard_reply = yield runtime.ask(transactional_id, asked)
@@ -44,16 +54,15 @@ def _describe(broker: BrokerServices, context: Context, transactional_id: str) -
     topics = elements(context, "transaction_states", "topics")
     row = {"error_code": shard_reply.error, "transactional_id": transactional_id, "topics": topics}
     if current is None:
-        return row | {
-            "transaction_state": "", "transaction_timeout": 0, "transaction_start_time": 0, "producer_id": 0,
-            "producer_epoch": 0,
-        }  # fmt: skip
+        return row | _UNKNOWN
     unmarked = runtime.unmarked_partitions(transactional_id) if current.state in PREPARED else None
     listed = (
         current.partitions if unmarked is None else unmarked
     )  # as in Kafka, partitions with the marker are left out
     in_order = yield from sorted_in_steps(tuple(listed))  # markers that are written meanwhile change the set
     for topic, partitions in groupby(in_order, lambda partition: partition[0]):
+        if not is_allowed(broker, context, Operation.DESCRIBE, Resource.TOPIC, topic):
+            continue
         topics.add({"topic": topic, "partitions": [index for _, index in partitions]})
         yield None
     return row | {

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
+from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.long_replies import elements, reply
+from odradek.core.acl import Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.pace import STEP_WORK, Pace, sorted_in_steps
 from odradek.core.transaction_records import TransactionState
@@ -43,6 +45,9 @@ def handle(broker: BrokerServices, context: Context, message: ListTransactionsRe
         error, found = refused.code, []
     rows = elements(context, "transaction_states")
     for transactional_id, producer_id, state in found:
+        if not is_allowed(broker, context, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id):
+            yield None
+            continue
         rows.add({"transactional_id": transactional_id, "producer_id": producer_id, "transaction_state": state.title})
         yield None
     return reply(context, {"error_code": error, "unknown_state_filters": filters, "transaction_states": rows})

@@ -10,9 +10,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from odradek.broker.handlers.authorization import check, is_allowed
 from odradek.broker.handlers.long_replies import elements
 from odradek.broker.handlers.long_replies import reply as long_reply
 from odradek.catalog.features import GROUP
+from odradek.core.acl import Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.consumer_member import reported_partitions
@@ -51,6 +53,11 @@ def handle(
 ) -> dict[str, Any] | Deferred[Any] | Steps[Any]:
     if GROUP not in broker.catalog.features():
         return _packed(ConsumerHeartbeatReply(ErrorCode.unsupported_version))
+    check(broker, context, Operation.READ, Resource.GROUP, message.group_id)
+    if broker.authorizer is not None and message.subscribed_topic_names:
+        for name in set(message.subscribed_topic_names):
+            if not is_allowed(broker, context, Operation.DESCRIBE, Resource.TOPIC, name):
+                return _packed(ConsumerHeartbeatReply(ErrorCode.topic_authorization_failed))
     rows = message.topic_partitions
     if rows is not None and (len(rows) > AT_ONCE or sum([len(row.partitions) for row in rows]) > AT_ONCE):
         return _handle_in_steps(broker, context, message, rows)

@@ -9,9 +9,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from odradek.broker.handlers.k15_describe_groups import ALL_GROUP_OPERATIONS, OPERATIONS_NOT_ASKED
+from odradek.broker.handlers.authorization import is_allowed
+from odradek.broker.handlers.k15_describe_groups import OPERATIONS_NOT_ASKED, group_operations
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.catalog.features import GROUP
+from odradek.core.acl import Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import MAX_STRING_BYTES
@@ -31,6 +33,7 @@ VERSIONS = (0, 1)
 CLASSIC, CONSUMER = 0, 1
 _SHORT = MAX_STRING_BYTES // 8
 """The error message of a group id with at most this number of characters fits into a string."""
+_HIDDEN = "The group has described topic(s) that the client is not authorized to describe."
 Fields = dict[str, Any]
 
 
@@ -43,7 +46,9 @@ def handle(broker: BrokerServices, context: Context, message: ConsumerGroupDescr
     for group_id in message.group_ids:
         packed = known.get(group_id)
         if packed is None:
-            group = yield _described(broker, group_id)
+            group = yield _described(broker, context, group_id)
+            if group.error is ErrorCode.none and broker.authorizer is not None:
+                group = yield from _with_topics_allowed(broker, context, group)
             if group.error is ErrorCode.none or len(group_id) > _SHORT:
                 packed = groups.packed((yield from _pack(broker, context, asked, group)))
             else:
@@ -56,10 +61,30 @@ def handle(broker: BrokerServices, context: Context, message: ConsumerGroupDescr
     return reply(context, {"groups": groups})
 
 
-def _described(broker: BrokerServices, group_id: str) -> Deferred[DescribedConsumerGroup]:
+def _described(broker: BrokerServices, context: Context, group_id: str) -> Deferred[DescribedConsumerGroup]:
+    if not is_allowed(broker, context, Operation.DESCRIBE, Resource.GROUP, group_id):
+        return Deferred.of(DescribedConsumerGroup(group_id, ErrorCode.group_authorization_failed))
     if GROUP not in broker.catalog.features():
         return Deferred.of(DescribedConsumerGroup(group_id, ErrorCode.unsupported_version))
     return broker.groups.submit(broker.groups.partition_of(group_id), DescribeConsumerGroup(group_id))
+
+
+def _with_topics_allowed(
+    broker: BrokerServices, context: Context, group: DescribedConsumerGroup
+) -> Steps[DescribedConsumerGroup]:
+    """Returns the group, or a refusal if one of its members has a topic that the client may not describe."""
+    allowed: dict[bytes, bool] = {}
+    for member, target in group.members:
+        for topic_id in {*member.assigned, *member.to_revoke, *target}:
+            if topic_id not in allowed:
+                topic = broker.catalog.topic_by_id(UUID(bytes=topic_id))
+                allowed[topic_id] = topic is None or is_allowed(
+                    broker, context, Operation.DESCRIBE, Resource.TOPIC, topic.name
+                )
+            if not allowed[topic_id]:
+                return DescribedConsumerGroup(group.group_id, ErrorCode.topic_authorization_failed, _HIDDEN)
+            yield None
+    return group
 
 
 def _start(group: DescribedConsumerGroup) -> bytes:
@@ -95,7 +120,9 @@ def _pack(
         "assignment_epoch": group.assignment_epoch,
         "assignor_name": group.assignor,
         "members": members,
-        "authorized_operations": ALL_GROUP_OPERATIONS if operations_asked and exists else OPERATIONS_NOT_ASKED,
+        "authorized_operations": group_operations(broker, context, group.group_id)
+        if operations_asked and exists
+        else OPERATIONS_NOT_ASKED,
     }
 
 

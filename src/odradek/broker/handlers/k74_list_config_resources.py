@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.settings.resources import LOGGER
 from odradek.catalog.shard import BROKER, CLIENT_METRICS, GROUP, TOPIC
+from odradek.core.acl import Operation
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ _KINDS = (TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP)
 
 
 def handle(broker: BrokerServices, context: Context, message: ListConfigResourcesRequest) -> Steps[list[Chunk]]:
+    check_cluster(broker, context, Operation.DESCRIBE_CONFIGS)
     kinds = tuple(message.resource_types) or _KINDS if context.version >= 1 else (CLIENT_METRICS,)
     if not set(kinds) <= set(_KINDS):
         return reply(context, {"error_code": ErrorCode.unsupported_version, "config_resources": ()})

@@ -7,11 +7,13 @@ from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.k03_metadata import ALL_TOPIC_OPERATIONS
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.loop.long_lists import dict_in_steps
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.shard import Topic, check_topic_name
+from odradek.core.acl import Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -35,26 +37,39 @@ def handle(broker: BrokerServices, context: Context, message: DescribeTopicParti
     left = max(1, min(message.response_partition_limit, broker.config.max_request_partition_size_limit))
     described = elements(context, "topics")
     next_cursor = None
+    hidden: list[str] = []
     for name in (yield from _in_order(named or {topic.name: None for topic in broker.catalog.topics()})):
         if cursor is not None and name < cursor.topic_name:
             continue
-        topic = broker.catalog.topic(name)
         yield None
+        if not is_allowed(broker, context, Operation.DESCRIBE, Resource.TOPIC, name):
+            hidden.append(name)
+            continue
+        topic, operations = broker.catalog.topic(name), _operations(broker, context, name)
         if topic is None:
-            described.add(_unknown(name))
+            described.add(_unknown(name) | operations)
             continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         if left == 0:
             next_cursor = {"topic_name": name, "partition_index": first}
             break
         page = topic.partitions[first : first + left]
-        described.add(_described(topic, page))
+        described.add(_described(topic, page) | operations)
         left -= len(page)
         if first + len(page) < topic.partition_count:
             next_cursor = {"topic_name": name, "partition_index": first + len(page)}
             break
-    broker.leftovers.add(named)
+    for name in hidden if named else ():
+        described.add(_failed(name, ErrorCode.topic_authorization_failed))
+        yield None
+    broker.leftovers.add(named, hidden)
     return reply(context, {"topics": described, "next_cursor": next_cursor})
+
+
+def _operations(broker: BrokerServices, context: Context, name: str) -> dict[str, int]:
+    authorizer = broker.authorizer
+    allowed = ALL_TOPIC_OPERATIONS if authorizer is None else authorizer.operations(context, Resource.TOPIC, name)
+    return {"topic_authorized_operations": allowed}
 
 
 def _in_order(names: Iterable[str]) -> Steps[Iterator[str]]:
@@ -86,7 +101,7 @@ def _unknown(name: str) -> dict[str, Any]:
         check_topic_name(name)
     except KafkaError as error:
         code = error.code
-    return _failed(name, code) | {"topic_authorized_operations": ALL_TOPIC_OPERATIONS}
+    return _failed(name, code)
 
 
 def _described(topic: Topic, page: list[PartitionRegistration]) -> dict[str, Any]:
@@ -95,7 +110,6 @@ def _described(topic: Topic, page: list[PartitionRegistration]) -> dict[str, Any
         "name": topic.name,
         "topic_id": topic.id,
         "is_internal": topic.internal,
-        "topic_authorized_operations": ALL_TOPIC_OPERATIONS,
         "partitions": [
             {
                 "error_code": ErrorCode.none,

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.k55_describe_quorum import LISTENER
 from odradek.catalog.features import KRAFT
+from odradek.core.acl import Operation
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ def check_voters_change(broker: BrokerServices) -> None:
 
 def handle(broker: BrokerServices, context: Context, message: AddRaftVoterRequest) -> dict[str, Any]:
     try:
+        check_cluster(broker, context, Operation.ALTER)
         check_voter(broker, message)
         if all(listener.name != LISTENER for listener in message.listeners):
             raise KafkaError(ErrorCode.invalid_request, f"A voter needs a listener {LISTENER}.")

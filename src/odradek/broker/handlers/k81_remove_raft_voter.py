@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.k80_add_raft_voter import check_voter, check_voters_change
+from odradek.core.acl import Operation
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ VERSIONS = (0, 0)
 
 def handle(broker: BrokerServices, context: Context, message: RemoveRaftVoterRequest) -> dict[str, Any]:
     try:
+        check_cluster(broker, context, Operation.ALTER)
         check_voter(broker, message)
         check_voters_change(broker)
     except KafkaError as error:

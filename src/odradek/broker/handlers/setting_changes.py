@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from odradek.broker.handlers.authorization import check, check_cluster
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.loop.long_lists import count_in_steps, list_in_steps
 from odradek.broker.loop.scheduler import value_of
@@ -21,6 +22,7 @@ from odradek.broker.settings.keys import find_broker_key
 from odradek.broker.settings.prefixes import base_of
 from odradek.broker.settings.resources import LOGGER
 from odradek.catalog.shard import BROKER, CLIENT_METRICS, GROUP, TOPIC, AlterConfigs
+from odradek.core import acl
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -113,6 +115,16 @@ def check_names(names: list[str]) -> None:
         raise KafkaError(ErrorCode.policy_violation, "Unable to perform excessively large batch operation.")
     if len(set(names)) != len(names):
         raise KafkaError(ErrorCode.invalid_request, "Error due to duplicate config keys")
+
+
+def check_allowed(broker: BrokerServices, context: Context, operation: int, kind: int, name: str) -> None:
+    """Raises KafkaError if the client may not do an operation with the settings of a resource."""
+    if kind == TOPIC:
+        check(broker, context, operation, acl.Resource.TOPIC, name)
+    elif kind == GROUP:
+        check(broker, context, operation, acl.Resource.GROUP, name)
+    elif kind in (BROKER, LOGGER, CLIENT_METRICS):
+        check_cluster(broker, context, operation)
 
 
 def check_resource(broker: BrokerServices, kind: int, name: str) -> None:

@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     class Asker(Protocol):
         """The request of a client. ``client_host``: its address after a slash."""
 
-        client_host: str
-        principal: Principal
+        @property
+        def client_host(self) -> str: ...
+
+        @property
+        def principal(self) -> Principal: ...
 
         @property
         def api_name(self) -> str: ...
@@ -109,6 +112,11 @@ class Authorizer:
         self.version += 1
         self._decisions.clear()
         self._allowed_any.clear()
+
+    @property
+    def logs_grants(self) -> bool:
+        """Whether the audit log has allowed operations, too."""
+        return audit_log.isEnabledFor(logging.DEBUG)
 
     # --- questions ----------------------------------------------------------------------------------------------
 
