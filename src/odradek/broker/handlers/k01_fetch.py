@@ -42,7 +42,7 @@ from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
     from kio.schema.fetch.v18 import request as v18
-    from kio.schema.types import TopicName
+    from kio.schema.types import BrokerId, TopicName
 
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.metadata.authorizer import Authorizer
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         topic: TopicName  # until version 12
 
     class FetchRequest(v18.FetchRequest):
-        replica_id: int  # until version 14
+        replica_id: BrokerId  # until version 14
         topics: tuple[FetchTopic, ...]
         forgotten_topics_data: tuple[ForgottenTopic, ...]
 
