@@ -59,7 +59,7 @@ PUBLIC: dict[str, tuple[str, ...] | None] = {
         "CooperativeStickyAssignor",
     ),
     "odradek.client.admin.offsets_topic": ("entries",),
-    "odradek.core.consumer_protocol": ("Subscription",),
+    "odradek.codecs.consumer_protocol": ("Subscription",),
     "odradek.core.ids": ("partition_for_group",),
     "odradek.aio": None,
     "odradek.spark": None,

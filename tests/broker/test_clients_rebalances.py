@@ -14,7 +14,7 @@ from support.publish import admin, create_topic, numbers, publish
 
 from odradek import Admin
 from odradek.client.admin import offsets_topic
-from odradek.core import records
+from odradek.codecs import offsets_topic as records
 
 METADATA_AGE_MS = 500
 SHORT_TIMES = {

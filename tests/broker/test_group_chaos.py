@@ -21,7 +21,7 @@ from support.publish import committed, create_topic
 
 import odradek
 from odradek.client.admin import offsets_topic
-from odradek.core.records import OffsetCommitRecord, decode
+from odradek.codecs.offsets_topic import OffsetCommitRecord, decode
 
 MEMBERS = Path(__file__).with_name("group_chaos_members.py")
 

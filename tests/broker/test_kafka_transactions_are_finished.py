@@ -16,7 +16,7 @@ from support.transactions import RawProducer, create_topic, find_coordinator, re
 
 import odradek
 from odradek.batches.rows import iter_records
-from odradek.core.transaction_records import TransactionState, decode
+from odradek.codecs.transaction_state import TransactionState, decode
 from odradek.wire.api_keys import FIND_COORDINATOR, OFFSET_FETCH
 
 RECORDED = Path(__file__).parent.parent / "data" / "kafka-prepared-transactions"

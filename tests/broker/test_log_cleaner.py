@@ -20,10 +20,10 @@ from odradek.broker.partitions.partition import Partition
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.shard import BROKER, TOPIC, AlterConfigs
+from odradek.codecs.offsets_topic import OffsetCommitValue, offset_key, offset_value
 from odradek.coordinator import loader, runtime
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import OFFSETS_TOPIC, TopicPartition
-from odradek.core.records import OffsetCommitValue, offset_key, offset_value
 from odradek.storage.log import Log
 
 SETTINGS = {"log.cleaner.backoff.ms": "20", "log.segment.delete.delay.ms": "0", "offsets.topic.num.partitions": "1"}

@@ -9,9 +9,9 @@ from support.brokers import Wire, eventually
 
 import odradek
 from odradek.batches.encode import encode_batch
+from odradek.codecs.offsets_topic import OffsetCommitValue, group_key, offset_key, offset_value
 from odradek.core.effects import SimpleRecord
 from odradek.core.ids import partition_for_group
-from odradek.core.records import OffsetCommitValue, group_key, offset_key, offset_value
 from odradek.wire.api_keys import FIND_COORDINATOR, OFFSET_FETCH, PRODUCE
 
 

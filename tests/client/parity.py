@@ -27,7 +27,7 @@ from odradek.client.consumer.errors import (
     Wakeup,
 )
 from odradek.client.errors import OffsetOutOfRange, UnsupportedVersion
-from odradek.core import records
+from odradek.codecs import offsets_topic as records
 from odradek.core.errors import ConfigError, OdradekError
 
 PATIENCE_S = 60

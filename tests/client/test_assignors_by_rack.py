@@ -28,7 +28,7 @@ from odradek.client.group.assignors import BUILT_IN, RangeAssignor
 from odradek.client.group.classic_coordination import ClassicCoordination
 from odradek.client.group.sticky_assignor import Assignments
 from odradek.client.model import Node, PartitionDescription, TopicDescription
-from odradek.core.consumer_protocol import Subscription, encode_sticky_memory
+from odradek.codecs.consumer_protocol import Subscription, encode_sticky_memory
 
 JAVA = Path(__file__).parent / "java"
 Racks = dict[str, list[set[str]]]

@@ -32,7 +32,7 @@ from odradek.client.consumer.config import reset_timestamp
 from odradek.client.group.assignors import Assignments, CooperativeStickyAssignor, RangeAssignor, make_assignors
 from odradek.client.producer import Producer
 from odradek.client.producer.engine import chosen_partition
-from odradek.core.consumer_protocol import Subscription
+from odradek.codecs.consumer_protocol import Subscription
 from odradek.core.errors import ConfigError
 
 Make = Callable[..., Consumer]

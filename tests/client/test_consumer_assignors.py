@@ -15,7 +15,7 @@ from odradek.client.group.assignors import (
     StickyAssignor,
     make_assignors,
 )
-from odradek.core.consumer_protocol import (
+from odradek.codecs.consumer_protocol import (
     Subscription,
     decode_sticky_memory,
     decode_subscription,

@@ -20,7 +20,7 @@ from odradek.client.errors import UnknownTopic
 from odradek.client.group.assignors import CooperativeStickyAssignor, RangeAssignor
 from odradek.client.group.classic_membership import ClassicMembership, ClassicState, NextStep
 from odradek.client.group.commits import AutoCommit, commit_failure, commit_request
-from odradek.core.consumer_protocol import (
+from odradek.codecs.consumer_protocol import (
     Subscription,
     decode_assignment,
     decode_subscription,

@@ -11,9 +11,9 @@ import pytest
 import odradek
 from odradek import aio
 from odradek.client import Admin, IllegalState, NewTopic, OffsetAndMetadata, RequestTimedOut, UnknownTopic
-from odradek.core.html_table import html_table
 from odradek.core.ids import TopicPartition as Tp
 from odradek.lag import describe
+from odradek.text.html_table import html_table
 
 FIRST = datetime.fromtimestamp(1_700_000_000, UTC)
 

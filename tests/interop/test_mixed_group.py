@@ -19,7 +19,7 @@ from support.brokers import RunningBroker, Wire, eventually
 from support.jvm import java_classes, kafka_command
 from support.publish import committed, create_topic, publish
 
-from odradek.core.consumer_protocol import decode_assignment
+from odradek.codecs.consumer_protocol import decode_assignment
 from odradek.wire.api_keys import DESCRIBE_GROUPS
 
 HERE = Path(__file__).parent

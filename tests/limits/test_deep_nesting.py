@@ -370,7 +370,7 @@ def decoded_elsewhere(writer: Any, rows: list[str]) -> tuple[list[Any], list[Any
 
 
 def test_only_brackets_outside_strings_count() -> None:
-    from odradek.core.json_depth import MAX_DEPTH, parse_json
+    from odradek.text.json_depth import MAX_DEPTH, parse_json
 
     for text in (nested(MAX_DEPTH), json.dumps("[" * DEEP), json.dumps({'"[' * 500: ['\\"{' * 500] * 300})):
         assert json.dumps(parse_json(text)) == json.dumps(json.loads(text))

@@ -22,8 +22,8 @@ from odradek.broker.handlers import k32_describe_configs, k61_describe_producers
 from odradek.broker.limits import reply_memory
 from odradek.broker.limits.reply_memory import Hangup, ReplyMemory
 from odradek.broker.server import BrokerServer
+from odradek.codecs import offsets_topic as records
 from odradek.coordinator import runtime
-from odradek.core import records
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode

@@ -16,7 +16,7 @@ from support.group_harness import GroupHarness
 from odradek.broker.limits.host_limits import OVERRIDES, HostLimits
 from odradek.broker.server import log as server_log
 from odradek.broker.settings.config import BrokerConfig
-from odradek.core.records import offset_key_prefix
+from odradek.codecs.offsets_topic import offset_key_prefix
 from odradek.groups.commit_runs import CommitRuns
 from odradek.groups.messages import OffsetDelete
 

@@ -16,11 +16,18 @@ from support.instances import Instances, plain
 from support.world import START_MS
 
 from odradek.broker.loop.scheduler import finish
-from odradek.core import records
+from odradek.codecs import offsets_topic as records
+from odradek.codecs.offsets_topic import (
+    GroupKey,
+    GroupMetadata,
+    GroupRecord,
+    OffsetCommitRecord,
+    OffsetCommitValue,
+    OffsetKey,
+)
+from odradek.codecs.schemas import RECORD_TYPES, encode_key, encode_value
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import partition_for_group
-from odradek.core.record_schemas import RECORD_TYPES, encode_key, encode_value
-from odradek.core.records import GroupKey, GroupMetadata, GroupRecord, OffsetCommitRecord, OffsetCommitValue, OffsetKey
 from odradek.wire import frames, schemas
 from odradek.wire.api_keys import JOIN_GROUP, LIST_GROUPS, OFFSET_COMMIT
 from odradek.wire.schemas import Kind

@@ -505,7 +505,7 @@ def test_the_number_of_tagged_fields_of_a_fetch_reply_is_limited() -> None:
 
 
 def test_assignments_and_subscriptions_have_at_most_a_million_partitions() -> None:
-    from odradek.core.consumer_protocol import decode_assignment, decode_subscription
+    from odradek.codecs.consumer_protocol import decode_assignment, decode_subscription
 
     def partitions(count: int) -> bytes:
         half = struct.pack(">i", count // 2) + bytes(4) * (count // 2)

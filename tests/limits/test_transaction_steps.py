@@ -15,13 +15,13 @@ from support.world_log import WorldLog, reload
 from odradek.broker.coordinators.transaction_markers import MarkerWriter
 from odradek.broker.coordinators.transaction_runtime import TransactionRuntime
 from odradek.broker.handlers import k65_describe_transactions
+from odradek.codecs.transaction_state import TransactionState
 from odradek.coordinator import runtime
 from odradek.core.deferred import Deferred
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TRANSACTION_TOPIC, ProducerIdentity
 from odradek.core.pace import sorted_in_steps
-from odradek.core.transaction_records import TransactionState
 from odradek.transactions.config import TransactionConfig
 from odradek.transactions.messages import (
     AddPartitions,

@@ -13,10 +13,10 @@ from typing import Any
 from recording import Pending, Raw, Run
 
 from odradek.batches.rows import iter_records
+from odradek.codecs.offsets_topic import GroupRecord, decode, group_value
+from odradek.codecs.schemas import RECORD_TYPES, decode_value, encode_value
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import partition_for_group
-from odradek.core.record_schemas import RECORD_TYPES, decode_value, encode_value
-from odradek.core.records import GroupRecord, decode, group_value
 from odradek.groups.metadata_hash import TopicFacts, group_hash
 from odradek.wire.api_keys import FETCH, LIST_OFFSETS
 

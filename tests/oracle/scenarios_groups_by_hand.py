@@ -24,10 +24,10 @@ from recording import Run, Scenario
 from scenarios_groups_admin import reader
 
 from odradek.batches.encode import encode_batch
+from odradek.codecs.offsets_topic import OffsetCommitValue, group_key, offset_key, offset_value
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import partition_for_group
-from odradek.core.records import OffsetCommitValue, group_key, offset_key, offset_value
 from odradek.wire.api_keys import CREATE_TOPICS, METADATA, PRODUCE
 
 CONFIG = {

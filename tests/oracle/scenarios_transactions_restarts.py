@@ -26,9 +26,9 @@ from transaction_requests import (
 )
 
 from odradek.batches.encode import encode_batch
+from odradek.codecs.transaction_state import Transaction, TransactionState, encode_value
 from odradek.core.effects import SimpleRecord
 from odradek.core.ids import partition_for_group
-from odradek.core.transaction_records import Transaction, TransactionState, encode_value
 from odradek.wire.api_keys import PRODUCE
 
 CONFIG = transaction_requests.CONFIG

@@ -19,9 +19,9 @@ from scenarios_log import START_MS, batch, fetch_message
 
 from odradek.batches.header import scan
 from odradek.batches.rows import Row, batch_rows, iter_records
+from odradek.codecs.transaction_state import TRANSACTION_LOG, Transaction, decode
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import partition_for_group
-from odradek.core.transaction_records import TRANSACTION_LOG, Transaction, decode
 from odradek.wire.api_keys import FETCH, FIND_COORDINATOR, LIST_OFFSETS, PRODUCE
 
 INIT, ADD, ADD_OFFSETS, END, MARKERS, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 27, 28

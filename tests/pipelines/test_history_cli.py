@@ -23,9 +23,9 @@ from odradek.batches.encode import encode_batch
 from odradek.cli.main import run
 from odradek.cli.pipeline_options import HistoryLine
 from odradek.client.admin import Admin
+from odradek.codecs.offsets_topic import OffsetCommitValue, offset_key, offset_value
 from odradek.core.effects import SimpleRecord
 from odradek.core.ids import OffsetAndMetadata, TopicPartition, partition_for_group
-from odradek.core.records import OffsetCommitValue, offset_key, offset_value
 from odradek.history import report
 from odradek.pipelines import report_history
 from odradek.pipelines.history.options import ReportOptions

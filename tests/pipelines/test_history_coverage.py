@@ -79,7 +79,7 @@ def test_the_coverage_equals_the_count_of_single_offsets(stretches: list[tuple[s
 def test_the_whole_log_is_covered_up_to_the_planned_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The log may be empty, and the requested end may be below the log start offset."""
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "client"))
-    from offsets_log import COMPACTED, serving
+    from support.offsets_log import COMPACTED, serving
 
     def planned(start: int, **options: str) -> list[Range]:
         with serving(COMPACTED._replace(start=start)) as made:

@@ -30,7 +30,7 @@ def test_values_at_ranks_of_an_unsorted_column_equal_those_of_the_sorted_one(spa
 def test_the_coverage_of_the_topic_is_the_same(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log of ``offsets_log`` has markers, aborted transactions and compacted records."""
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "client"))
-    from offsets_log import COMPACTED, serving
+    from support.offsets_log import COMPACTED, serving
 
     with serving(COMPACTED) as made:
         here = Coverage()

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.core import records
-from odradek.core.record_schemas import RECORD_TYPES, encode_key, encode_value
-from odradek.core.records import (
+from odradek.codecs import offsets_topic as records
+from odradek.codecs.offsets_topic import (
     CoordinatorRecord,
     GroupMember,
     GroupMetadata,
@@ -20,6 +19,7 @@ from odradek.core.records import (
     OffsetCommitValue,
     UnknownRecord,
 )
+from odradek.codecs.schemas import RECORD_TYPES, encode_key, encode_value
 from odradek.history.columns import KINDS, PLAIN_SCHEMA, SCHEMA, plain
 from odradek.history.decode import decode_batch
 from odradek.history.group_records import micros

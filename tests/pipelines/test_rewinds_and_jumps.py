@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.core import records
-from odradek.core.records import GroupMember, GroupMetadata, OffsetCommitValue
+from odradek.codecs import offsets_topic as records
+from odradek.codecs.offsets_topic import GroupMember, GroupMetadata, OffsetCommitValue
 from odradek.history.decode import decode_batch
 from odradek.history.findings import FindingRules, gather
 from odradek.history.journal import Journal

@@ -22,11 +22,11 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from support.examples import examples
 from support.group_harness import GroupHarness, Pending, subscription
 
+from odradek.codecs.offsets_topic import GroupRecord
 from odradek.coordinator.reloads import RELOAD_MS
 from odradek.core.effects import SimpleRecord, result_of
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace
-from odradek.core.records import GroupRecord
 from odradek.groups.classic import ClassicGroup, State
 from odradek.groups.classic_records import group_record
 from odradek.groups.config import GroupConfig

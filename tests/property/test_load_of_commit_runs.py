@@ -16,9 +16,16 @@ from support.world import START_MS
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import scan
 from odradek.batches.rows import iter_records
+from odradek.codecs.offsets_topic import (
+    GroupMetadata,
+    OffsetCommitValue,
+    group_key,
+    group_value,
+    offset_key,
+    offset_value,
+)
 from odradek.coordinator.loader import Loader
 from odradek.core.effects import SimpleRecord
-from odradek.core.records import GroupMetadata, OffsetCommitValue, group_key, group_value, offset_key, offset_value
 from odradek.groups import commit_runs
 from odradek.groups.config import GroupConfig
 from odradek.groups.shard import GroupShard

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.core import records
-from odradek.core.record_schemas import RECORD_TYPES, decode_value, encode_value
-from odradek.core.records import GroupKey, GroupMember, GroupMetadata, OffsetCommitValue, OffsetKey, decode
+from odradek.codecs import offsets_topic as records
+from odradek.codecs.offsets_topic import GroupKey, GroupMember, GroupMetadata, OffsetCommitValue, OffsetKey, decode
+from odradek.codecs.schemas import RECORD_TYPES, decode_value, encode_value
 
 text = st.text(st.characters(codec="utf-8"), max_size=300)
 i32 = st.integers(-(2**31), 2**31 - 1)

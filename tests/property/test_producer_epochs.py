@@ -15,11 +15,11 @@ import pytest
 from support.damaged_directories import read_as_consumer
 
 from odradek.batches.encode import encode_batch
+from odradek.codecs.transaction_state import TransactionState
 from odradek.core.effects import Announce, Result, SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import ProducerIdentity
 from odradek.core.transaction_marker import EndTransactionMarker
-from odradek.core.transaction_records import TransactionState
 from odradek.storage.config import MAX_LONG, LogConfig
 from odradek.storage.evidence import Witnesses
 from odradek.storage.log import Log

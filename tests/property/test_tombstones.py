@@ -11,7 +11,7 @@ from support.world import START_MS
 
 from odradek.batches.encode import encode_batch, seal_batch
 from odradek.batches.header import scan
-from odradek.core.records import OffsetCommitValue, offset_key, offset_value
+from odradek.codecs.offsets_topic import OffsetCommitValue, offset_key, offset_value
 from odradek.groups.messages import DeleteGroups
 from odradek.groups.shard import GroupShard
 from odradek.groups.tombstones import Tombstones

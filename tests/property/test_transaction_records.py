@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from odradek.core.effects import result_of
-from odradek.core.transaction_records import (
+from odradek.codecs.transaction_state import (
     Transaction,
     TransactionState,
     UnreadableTransaction,
@@ -17,6 +16,7 @@ from odradek.core.transaction_records import (
     encode_value_in_steps,
     stored_value,
 )
+from odradek.core.effects import result_of
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 PARTITIONS = st.frozensets(st.tuples(st.text(max_size=5), st.integers(0, (1 << 31) - 1)), max_size=6)

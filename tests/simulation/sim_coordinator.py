@@ -27,10 +27,10 @@ import odradek.core.pace as pace_module
 from odradek.batches.rows import Row
 from odradek.broker.coordinators import group_runtime
 from odradek.broker.coordinators.group_runtime import GroupRuntime
+from odradek.codecs.offsets_topic import GroupRecord, OffsetCommitRecord, decode
 from odradek.core.deferred import Deferred
 from odradek.core.effects import Block, Complete, Park, Result, ResultSteps, SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.records import GroupRecord, OffsetCommitRecord, decode
 from odradek.groups.commit_plan import PlannedCommits
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_group import MetadataImage

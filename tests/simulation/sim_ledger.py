@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from support.world import SimulationFailure, World
 
+from odradek.codecs.offsets_topic import OffsetCommitValue
 from odradek.core.errors import ErrorCode
-from odradek.core.records import OffsetCommitValue
 from odradek.groups.commit_plan import PlannedCommits
 from odradek.groups.messages import DeleteGroups, OffsetCommit, OffsetCommitReply, OffsetDelete, OffsetFetch
 

@@ -29,6 +29,7 @@ _HALVES = (
         "odradek.batches.record_columns",
         "odradek.client.producer.columns",
         "odradek.history.decode_kernel",
+        "odradek.history.window_kernels",
         "odradek.storage.clean_columns",
     ),
 )

@@ -11,8 +11,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from odradek.codecs.offsets_topic import offset_key
 from odradek.core.ids import METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTION_TOPIC
-from odradek.core.records import offset_key
 from odradek.storage.epochs import FILE_NAME as EPOCHS
 from support.damaged_directories import Damage, Golden, Row, State, accept, files_of, observe
 

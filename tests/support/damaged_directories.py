@@ -22,9 +22,9 @@ from odradek.batches.rows import iter_records
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
+from odradek.codecs.offsets_topic import OffsetCommitValue, offset_key, offset_value
 from odradek.core.errors import CorruptRecord, KafkaError, OdradekError
 from odradek.core.ids import METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTION_TOPIC
-from odradek.core.records import OffsetCommitValue, offset_key, offset_value
 from odradek.storage.log import Log
 from odradek.storage.log_check import DataDirectory
 from support.cleaning import marker, put

@@ -70,7 +70,7 @@ _BROKER_MODULES = (
     "odradek.broker.coordinators.transaction_markers",
     "odradek.broker.coordinators.transaction_runtime",
     "odradek.broker.loop.workers",
-    "odradek.core.log_lines",
+    "odradek.text.log_lines",
     "odradek.groups.regex",
     "odradek.transactions.shard",
     "random",

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from odradek.client import Admin
 from odradek.client.admin import offsets_topic
-from odradek.core import records
+from odradek.codecs import offsets_topic as records
 from support.brokers import eventually
 
 

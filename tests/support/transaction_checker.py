@@ -26,8 +26,8 @@ from typing import Any
 from odradek.batches.control import COMMIT, read_control
 from odradek.batches.header import scan
 from odradek.batches.rows import batch_rows, iter_records
+from odradek.codecs.offsets_topic import OffsetCommitRecord, decode
 from odradek.core.ids import OFFSETS_TOPIC
-from odradek.core.records import OffsetCommitRecord, decode
 from odradek.wire.api_keys import FETCH, LIST_OFFSETS, OFFSET_FETCH
 from support.brokers import Wire
 from support.transaction_worker import INPUT, PARTITIONS, TOPIC

@@ -13,10 +13,10 @@ from odradek.batches.encode import encode_batch
 from odradek.batches.header import scan
 from odradek.batches.rows import Row, iter_records
 from odradek.broker.partitions.partition import Partition
+from odradek.codecs.offsets_topic import Decoded, decode
 from odradek.coordinator.runtime import Runtime
 from odradek.core.errors import KafkaError
 from odradek.core.ids import OFFSETS_TOPIC
-from odradek.core.records import Decoded, decode
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.clean_jobs import measure
 from odradek.storage.config import DAY_MS, LogConfig

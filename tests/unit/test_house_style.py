@@ -76,7 +76,7 @@ CONSTANTS_OF_APIS = {"VERSIONS", "IS_FREQUENT", "ADVERTISED_OLDEST", "REPLIES_TO
 """The router reads these names from each handler."""
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
 MACHINES = (
-    "core", "acls", "catalog", "groups", "transactions", "client/group/sticky_assignor.py", "lag/describe.py",
+    "core", "codecs", "acls", "catalog", "groups", "transactions", "client/group/sticky_assignor.py", "lag/describe.py",
     "storage/clean_rules.py", "pipelines/commit",
     "coordinator/replies.py", "coordinator/driver.py", "coordinator/loader.py", "coordinator/shard.py",
     "coordinator/shard_log.py", "coordinator/states.py", "coordinator/timers.py", "coordinator/unreplicated.py",

@@ -13,11 +13,11 @@ from odradek.cli import produce
 from odradek.cli.main import run
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
-from odradek.core.look_alikes import oddity
-from odradek.core.printable import printable, printable_json
-from odradek.core.properties_file import read_properties_file
 from odradek.lag import reset_csv
 from odradek.pipelines.values.record_values import read_schema
+from odradek.text.look_alikes import oddity
+from odradek.text.printable import printable, printable_json
+from odradek.text.properties_file import read_properties_file
 from odradek.zookeeper.export_file import parse_offsets
 from odradek.zookeeper.layout import OffsetLayout
 

@@ -9,7 +9,7 @@ from zookeeper.conftest import Tool
 from odradek import OffsetAndMetadata
 from odradek.client import Admin
 from odradek.client.admin import offsets_topic
-from odradek.core import records
+from odradek.codecs import offsets_topic as records
 from odradek.core.ids import TopicPartition as Tp
 
 

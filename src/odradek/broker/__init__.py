@@ -2,7 +2,7 @@
 
 import logging
 
-from odradek.core.log_lines import escape_controls
+from odradek.text.log_lines import escape_controls
 
 # An application that embeds the broker formats these log records with its own handlers.
 for _name in ("odradek.broker", "odradek.cleaner", "odradek.storage"):

@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
     from odradek.broker.process import EXIT_DISK_FAILED, DiskFailed, StartChanges, run
     from odradek.broker.settings.config import BrokerConfig
     from odradek.core.errors import OdradekError
-    from odradek.core.log_lines import log_to_stderr
+    from odradek.text.log_lines import log_to_stderr
 
     positional = [argument for argument in arguments if not argument.startswith("--")]
     options = dict(argument.partition("=")[::2] for argument in arguments if argument.startswith("--"))
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
         clock = Clock()
         clock.advance(int(options.get("--clock-ahead-ms", 0)))
         if path := options.get("--config-file"):
-            from odradek.core.properties_file import read_properties_file
+            from odradek.text.properties_file import read_properties_file
 
             file = {name: one.value for name, one in read_properties_file(Path(path), "--config-file").items()}
         if path := options.get("--add-scram"):

@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from odradek.cli.terminal import CommandError, warning_lines
 from odradek.core.errors import ConfigError
-from odradek.core.properties_file import Property, read_properties_file
+from odradek.text.properties_file import Property, read_properties_file
 
 _PROTECTING = ("ssl.", "sasl.", "security.", "enable.ssl.")
 _OF_BROKERS = frozenset({"ssl.client.auth", "sasl.enabled.mechanisms"})

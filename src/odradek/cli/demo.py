@@ -27,7 +27,7 @@ from odradek.cli.terminal import (
 )
 from odradek.cli.user_folder import user_data_folder
 from odradek.core.extras import command_of
-from odradek.core.printable import printable_json
+from odradek.text.printable import printable_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -292,7 +292,7 @@ class _DemoJob:
         """Prints the group's lag table and its newest commits; returns the total lag."""
         from odradek import lag
         from odradek.client.admin.offsets_topic import partitions
-        from odradek.core.records import format_json, format_line
+        from odradek.codecs.offsets_topic import format_json, format_line
         from odradek.demo.flight_lake import GROUP
         from odradek.demo.newest_commits import newest_commits
 

@@ -15,7 +15,7 @@ from typing import Any
 from odradek._version import __version__
 from odradek.cli.terminal import EXIT_OK
 from odradek.core.extras import command_of
-from odradek.core.printable import printable, printable_json
+from odradek.text.printable import printable, printable_json
 
 PACKAGES = (
     "kio", "uvloop", "crc32c", "cramjam", "google-re2", "numpy", "pyarrow", "numba", "llvmlite", "typer", "rich",

@@ -20,7 +20,7 @@ from odradek._version import __version__
 from odradek.cli import environment
 from odradek.cli.termination import EXIT_INTERRUPTED, Terminated
 from odradek.core.extras import command_of, extra_of
-from odradek.core.log_lines import set_last_resort
+from odradek.text.log_lines import set_last_resort
 
 _ODD_NUMBER = re.compile(r"[+-]?\d+[._][\d._]*")
 """A whole number with a point or a line below; few command lines have one."""

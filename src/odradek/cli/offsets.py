@@ -11,11 +11,11 @@ import typer
 from odradek.cli.options import CONTEXT, TIMEOUT_MS, Bootstrap, CommandConfig, Timeout, connect
 from odradek.cli.suggestions import group_names, nearest
 from odradek.cli.terminal import CommandError, error_line, writing_out
-from odradek.core.printable import printable, printable_json
+from odradek.text.printable import printable, printable_json
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
-    from odradek.core.records import CoordinatorRecord, GroupRecord
+    from odradek.codecs.offsets_topic import CoordinatorRecord, GroupRecord
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -98,13 +98,13 @@ def _number(key: bytes | None) -> int:
 
 
 def _kind(key: bytes | None) -> str:
-    from odradek.core.records import OFFSET_COMMIT_TYPES
+    from odradek.codecs.offsets_topic import OFFSET_COMMIT_TYPES
 
     return "commits" if _number(key) in OFFSET_COMMIT_TYPES else "groups"
 
 
 def _json(key: bytes | None, value: bytes | None) -> str:
-    from odradek.core.records import UnknownRecord, decode, format_json
+    from odradek.codecs.offsets_topic import UnknownRecord, decode, format_json
 
     if (line := format_json(key, value, (_number(key),))) is not None:
         return line
@@ -127,7 +127,7 @@ def _base64(data: bytes | None) -> str | None:
 
 
 def _line(key: bytes | None, value: bytes | None) -> str:
-    from odradek.core.records import CoordinatorRecord, GroupRecord, UnknownRecord, decode, format_line
+    from odradek.codecs.offsets_topic import CoordinatorRecord, GroupRecord, UnknownRecord, decode, format_line
 
     record = decode(key, value)
     if isinstance(record, GroupRecord):
@@ -140,7 +140,7 @@ def _line(key: bytes | None, value: bytes | None) -> str:
 
 
 def _group_line(record: GroupRecord) -> str:
-    from odradek.core.consumer_protocol import decode_assignment
+    from odradek.codecs.consumer_protocol import decode_assignment
 
     head, content = f"[{record.key.group}]", record.value
     if content is None:

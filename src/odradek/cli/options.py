@@ -15,7 +15,7 @@ import typer
 from odradek.cli import environment
 from odradek.cli.command_config import client_settings, without_values
 from odradek.cli.terminal import CommandError
-from odradek.core.printable import printable
+from odradek.text.printable import printable
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -104,7 +104,7 @@ def given_names(names: list[str], option: str) -> list[str]:
 
 def check_visible(name: str, option: str) -> None:
     """Raises CommandError for a name that a person takes for another one: a command must not create such a group."""
-    from odradek.core.look_alikes import oddity
+    from odradek.text.look_alikes import oddity
 
     if (what := oddity(name)) is not None:
         raise CommandError(f"{option} {name!a}: the name has {what}: correct it")

@@ -30,7 +30,7 @@ from odradek.cli.terminal import CommandError, counted, note, print_json, progre
 from odradek.cli.termination import EXIT_INTERRUPTED
 from odradek.cli.undo_file import pasted
 from odradek.core.ids import LAST_MS
-from odradek.core.json_literals import elements, members, strict_json
+from odradek.text.json_literals import elements, members, strict_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

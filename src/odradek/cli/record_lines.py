@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from odradek.batches.row_sets import RowBatch
-from odradek.core.printable import printable, printable_json
+from odradek.text.printable import printable, printable_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

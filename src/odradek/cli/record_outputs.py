@@ -22,8 +22,8 @@ from odradek.cli.record_lines import (
     with_null_times,
 )
 from odradek.cli.terminal import EXIT_FAILED, CommandError, counted, note, progress, warning_lines, writing_out
-from odradek.core.printable import printable
 from odradek.history.output_file import PositionedStream, is_standard_output, output_file
+from odradek.text.printable import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa

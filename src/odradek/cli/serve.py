@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from odradek.cli.environment import LOG_LEVEL
-from odradek.core.log_lines import log_to_stderr
+from odradek.text.log_lines import log_to_stderr
 
 
 def serve(
@@ -82,7 +82,7 @@ def _settings_file(path: Path | None) -> dict[str, str]:
     """Returns the settings of ``--config-file``. Raises ConfigError."""
     if path is None:
         return {}
-    from odradek.core.properties_file import read_properties_file
+    from odradek.text.properties_file import read_properties_file
 
     return {name: one.value for name, one in read_properties_file(path, "--config-file").items()}
 

@@ -6,7 +6,7 @@ failed, 2 wrong input (an option, a directory, an address, a topic) or a package
 without it.
 
 Names and messages of a cluster may contain control characters. The functions of this module and ``options.columns``
-show them as escapes (``core.printable``), except in data for a file or a pipe.
+show them as escapes (``text.printable``), except in data for a file or a pipe.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError, StorageError
 from odradek.core.extras import ExtraMissing
-from odradek.core.printable import printable, printable_json
+from odradek.text.printable import printable, printable_json
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -27,10 +27,10 @@ from odradek.client.metadata_wire import Metadata, TopicMetadata
 from odradek.client.model import Node, PartitionDescription, TopicDescription
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
-from odradek.core.log_lines import PATIENCE_S
 from odradek.net.connection import Access, BrokerConnection
 from odradek.net.endpoint import Address
 from odradek.security.protocols import PLAINTEXT
+from odradek.text.log_lines import PATIENCE_S
 from odradek.wire.api_keys import FIND_COORDINATOR, METADATA
 
 T = TypeVar("T")

@@ -1,2 +1,1 @@
-"""Identifiers, errors, effects, record codecs and helpers, without a clock, sockets or randomness. Only
-``properties_file`` reads a file."""
+"""Identifiers, errors, effects and promises, without a clock, files, sockets or randomness."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek.client.admin import Admin, offsets_topic
 from odradek.client.admin.offsets_topic import Entry
-from odradek.core.records import OffsetCommitRecord, OffsetKey, decode
+from odradek.codecs.offsets_topic import OffsetCommitRecord, OffsetKey, decode
 
 
 def newest_commits(admin: Admin, group: str) -> list[Entry]:

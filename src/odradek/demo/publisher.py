@@ -22,8 +22,8 @@ from odradek.client.config import ClientConfig
 from odradek.client.reader import PartitionReader
 from odradek.core.errors import OdradekError
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
-from odradek.core.json_depth import parse_json
 from odradek.demo.flights import Feed, Integers
+from odradek.text.json_depth import parse_json
 
 _TIMEOUT_S = 30.0
 # If no event is acknowledged for this long, the run fails. The limit is long because slow machines need more time.

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from odradek.core.errors import ConfigError, StorageError
-from odradek.core.json_depth import parse_json
 from odradek.demo.rewind import Move
 from odradek.pipelines.filesystems import sync_directory
+from odradek.text.json_depth import parse_json
 
 _FILE = "demo.json"
 _VERSION = 1

@@ -36,11 +36,11 @@ from collections.abc import Collection, Generator, Hashable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from odradek.codecs.offsets_topic import GroupMetadata
 from odradek.core.effects import IllegalTransition, result_of
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import java_string_hash
 from odradek.core.pace import Pace
-from odradek.core.records import GroupMetadata
 from odradek.groups.consumer_embedded import MalformedProtocol, topics_in_steps
 from odradek.groups.messages import JoinedMember, JoinGroup, MemberProtocol
 

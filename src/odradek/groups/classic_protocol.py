@@ -17,10 +17,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Hashable, Iterator
 
+from odradek.codecs.offsets_topic import GroupMetadata, group_key, group_value
 from odradek.core.effects import CancelTimer, Complete, Park, Result, ResultSteps, SetTimer, SimpleRecord, most_bytes
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace
-from odradek.core.records import GroupMetadata, group_key, group_value
 from odradek.groups.classic import ClassicGroup, Member, State
 from odradek.groups.classic_records import assignment_record, empty_record, return_record
 from odradek.groups.config import GroupConfig

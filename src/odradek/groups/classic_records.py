@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 
-from odradek.core.effects import SimpleRecord
-from odradek.core.pace import Pace
-from odradek.core.records import (
+from odradek.codecs.offsets_topic import (
     GroupKey,
     GroupMember,
     GroupMetadata,
@@ -15,6 +13,8 @@ from odradek.core.records import (
     group_value,
     packed_member,
 )
+from odradek.core.effects import SimpleRecord
+from odradek.core.pace import Pace
 from odradek.groups.classic import ClassicGroup, Member
 
 

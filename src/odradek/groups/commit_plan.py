@@ -13,9 +13,9 @@ from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any, ClassVar
 
+from odradek.codecs.offsets_topic import OffsetCommitValue, offset_key, offset_value
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
-from odradek.core.records import OffsetCommitValue, offset_key, offset_value
 from odradek.core.varints import varint
 from odradek.groups.messages import OffsetCommit, OffsetCommitReply, PartitionCommit, TopicCommit
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from mmap import mmap
 from typing import Any, NamedTuple
 
-from odradek.core.records import StoredOffset
+from odradek.codecs.offsets_topic import StoredOffset
 from odradek.core.varints import OverlongVarint, read_uvarint
 from odradek.groups.shard import GroupShard
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import NamedTuple
 
-from odradek.core import consumer_protocol
-from odradek.core.consumer_protocol import MalformedProtocol, PartitionsByTopic, ProtocolReader
+from odradek.codecs import consumer_protocol
+from odradek.codecs.consumer_protocol import MalformedProtocol, PartitionsByTopic, ProtocolReader
 from odradek.core.pace import Pace
 
 __all__ = [

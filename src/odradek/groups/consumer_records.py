@@ -7,9 +7,9 @@ from array import array
 from collections.abc import Collection, Generator, Iterable, Mapping
 from typing import Any
 
+from odradek.codecs.schemas import RECORD_TYPES, PackedArray, Uuid, encode_key, encode_value
 from odradek.core.effects import SimpleRecord
 from odradek.core.pace import Pace
-from odradek.core.record_schemas import RECORD_TYPES, PackedArray, Uuid, encode_key, encode_value
 from odradek.core.varints import uvarint
 from odradek.groups.assignors import hash_order, uuid_hash
 from odradek.groups.consumer_member import (

@@ -12,10 +12,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Generator
 
+from odradek.codecs.offsets_topic import group_key
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.pace import Pace
-from odradek.core.records import group_key
 from odradek.groups import consumer_records as records
 from odradek.groups.classic import CONSUMER, ClassicGroup, Member, State
 from odradek.groups.config import GroupConfig

@@ -22,10 +22,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from dataclasses import replace
 from itertools import repeat
 
-from odradek.core.effects import Result, ResultSteps, SimpleRecord, most_bytes
-from odradek.core.errors import ErrorCode
-from odradek.core.ids import NO_OFFSET, is_longer
-from odradek.core.records import (
+from odradek.codecs.offsets_topic import (
     OffsetCommitRecord,
     OffsetCommitValue,
     OffsetKey,
@@ -33,6 +30,9 @@ from odradek.core.records import (
     offset_key_prefix,
     offset_value,
 )
+from odradek.core.effects import Result, ResultSteps, SimpleRecord, most_bytes
+from odradek.core.errors import ErrorCode
+from odradek.core.ids import NO_OFFSET, is_longer
 from odradek.groups.classic import ClassicGroup, State
 from odradek.groups.classic_protocol import Membership
 from odradek.groups.commit_fence import (

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from odradek.core.records import OffsetKey, StoredOffset
+from odradek.codecs.offsets_topic import OffsetKey, StoredOffset
 
 COMMITS_AT_ONCE = 500
 

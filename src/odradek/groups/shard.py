@@ -16,6 +16,19 @@ from collections.abc import Callable, Collection, Generator, Hashable, Iterable,
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, cast
 
+from odradek.codecs.offsets_topic import (
+    CoordinatorRecord,
+    GroupKey,
+    GroupMetadata,
+    GroupRecord,
+    OffsetCommitRecord,
+    OffsetCommitValue,
+    OffsetKey,
+    StoredOffset,
+    UnknownRecord,
+    decode,
+    group_key,
+)
 from odradek.core.effects import (
     Block,
     LogEntry,
@@ -30,19 +43,6 @@ from odradek.core.effects import (
 )
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace, in_parts
-from odradek.core.records import (
-    CoordinatorRecord,
-    GroupKey,
-    GroupMetadata,
-    GroupRecord,
-    OffsetCommitRecord,
-    OffsetCommitValue,
-    OffsetKey,
-    StoredOffset,
-    UnknownRecord,
-    decode,
-    group_key,
-)
 from odradek.groups import consumer_records
 from odradek.groups.classic import CONSUMER, ClassicGroup, State
 from odradek.groups.classic_protocol import JOIN, SESSION, SYNC, Membership

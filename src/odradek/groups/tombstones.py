@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from odradek.codecs.offsets_topic import group_key, offset_key_prefix
 from odradek.core.effects import SimpleRecord
-from odradek.core.records import group_key, offset_key_prefix
 from odradek.core.varints import uvarint
 from odradek.groups.commit_plan import DELTA_BYTES, DELTA_STEPS, offset_deltas
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from odradek.core.record_schemas import RECORD_TYPES
+from odradek.codecs.schemas import RECORD_TYPES
 
 TIME = pa.timestamp("us", tz="UTC")
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from odradek.core.record_schemas import RECORD_TYPES
-from odradek.core.records import UnknownRecord, decode
+from odradek.codecs.offsets_topic import UnknownRecord, decode
+from odradek.codecs.schemas import RECORD_TYPES
 from odradek.history.columns import KINDS, OFFSET_COMMIT, RARE_COLUMNS, SCHEMA, TIME, UNKNOWN
 from odradek.history.decode_kernel import COMMIT, RARE, Array, ParsedRecords, gather
 from odradek.history.group_records import Row, rare_row, unknown_row

@@ -2,7 +2,8 @@
 
 The kernel parses offset commits completely: key type 1 with value versions 0 to 4, and key type 0 with value
 version 0. In other records it finds only the key type and the group name. If a commit has a byte too few or too
-many, the kernel leaves it to ``core.records``, which decodes all kinds and names the fault of a malformed record.
+many, the kernel leaves it to ``codecs.offsets_topic``, which decodes all kinds and names the fault of a malformed
+record.
 """
 
 from __future__ import annotations

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from odradek.batches.columns import MAX_MS
-from odradek.core.consumer_protocol import MalformedProtocol, ProtocolReader, decode_assignment
-from odradek.core.record_schemas import Fields
-from odradek.core.records import (
+from odradek.codecs.consumer_protocol import MalformedProtocol, ProtocolReader, decode_assignment
+from odradek.codecs.offsets_topic import (
     CoordinatorRecord,
     GroupMember,
     GroupRecord,
@@ -17,6 +16,7 @@ from odradek.core.records import (
     decode,
     format_json,
 )
+from odradek.codecs.schemas import Fields
 from odradek.history.columns import NO_MEMBER
 
 Row = dict[str, Any]

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 
 from odradek.core.errors import StorageError
 from odradek.core.extras import ExtraMissing, command_of
-from odradek.core.printable import printable
 from odradek.history.analysis import Analysis
 from odradek.history.columns import rows_with_numbers
 from odradek.history.findings import KINDS, format_duration
 from odradek.history.output_file import output_file, problem_of
+from odradek.text.printable import printable
 
 TITLES = {
     "rewind": "Rewinds: records read again",

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from odradek.client.admin import Admin
 from odradek.client.model import GroupDescription, ListedOffset, MemberDescription, Node
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.html_table import html_table
 from odradek.core.ids import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
+from odradek.text.html_table import html_table
 
 
 class LagRow(NamedTuple):

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition, java_string_hash
-from odradek.core.look_alikes import oddity
+from odradek.text.look_alikes import oddity
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 K = TypeVar("K")

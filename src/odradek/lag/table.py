@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from odradek.client.model import GroupListing
 from odradek.core.ids import TopicPartition
-from odradek.core.printable import printable
 from odradek.lag.describe import GroupLag, LagRow
+from odradek.text.printable import printable
 
 _HEAD = (
     "GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID",

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from odradek.core.errors import OdradekError, StorageError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
-from odradek.core.json_depth import parse_json
 from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of, topic_of
 from odradek.pipelines.filesystems import Location
 from odradek.pipelines.sources import Source
@@ -23,6 +22,7 @@ from odradek.spark.offset_ranges import Range
 from odradek.spark.options import OnGroupReset, parse_options
 from odradek.spark.plan import CommitDecision, GroupReset, decide_commits, ranges
 from odradek.spark.source_offset import INITIAL, Offsets, SourceOffset, TopicIds
+from odradek.text.json_depth import parse_json
 
 NO_BATCH = -1
 _NEXT_RUN = "The next run commits it"

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import TopicPartition
-from odradek.core.json_depth import parse_json
-from odradek.core.printable import shortened
 from odradek.lag.reset import datetime_ms
 from odradek.spark.offset_ranges import Range
+from odradek.text.json_depth import parse_json
+from odradek.text.printable import shortened
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,8 +22,8 @@ from uuid import UUID
 
 from odradek.core.errors import ConfigError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
-from odradek.core.json_depth import parse_json
 from odradek.spark.source_offset import Offsets, SourceOffset, TopicIds, flat, nested
+from odradek.text.json_depth import parse_json
 
 OPTION = "groupLook"
 """The option of ``format("odradek")`` with the path of the file."""

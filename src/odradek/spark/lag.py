@@ -13,9 +13,9 @@ from typing import Any
 
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
-from odradek.core.json_depth import parse_json
-from odradek.core.printable import printable
 from odradek.spark.source_offset import EXTRA, Offsets, SourceOffset, nested
+from odradek.text.json_depth import parse_json
+from odradek.text.printable import printable
 
 
 def latest_to_json(ends: Offsets) -> dict[str, Any]:

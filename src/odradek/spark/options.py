@@ -17,10 +17,10 @@ from odradek.client.config import SECURITY, ClientConfig, take_security
 from odradek.client.java_settings import effective
 from odradek.core.errors import ConfigError
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
-from odradek.core.json_depth import parse_json
-from odradek.core.printable import shortened
 from odradek.spark.patterns import java_pattern
 from odradek.spark.zookeeper_start import LAST_READ, OPTIONS, PREFIX, ZooKeeperStart, zookeeper_start
+from odradek.text.json_depth import parse_json
+from odradek.text.printable import shortened
 
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 STARTING = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")  # in order of precedence

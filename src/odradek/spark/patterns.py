@@ -14,7 +14,7 @@ import string
 from collections.abc import Iterable
 
 from odradek.core.errors import ConfigError
-from odradek.core.printable import shortened
+from odradek.text.printable import shortened
 
 MAX_DEPTH = 100
 """The maximum nesting of groups, and of classes."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from odradek.core.ids import TopicPartition
-from odradek.core.json_depth import parse_json
+from odradek.text.json_depth import parse_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import Enum, auto
 
+from odradek.codecs.transaction_state import Transaction, TransactionState
 from odradek.core.effects import Result, ResultSteps
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import NO_PRODUCER_EPOCH, ProducerIdentity
 from odradek.core.pace import Pace
-from odradek.core.transaction_records import Transaction, TransactionState
 from odradek.transactions.messages import EndTransaction, ListTransactions, Partition
 from odradek.transactions.transitions import (
     EPOCH_PER_TRANSACTION,

@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeAlias
 
+from odradek.codecs.transaction_state import Transaction, TransactionState
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import NO_PRODUCER, ProducerIdentity
-from odradek.core.transaction_records import Transaction, TransactionState
 
 Partition: TypeAlias = tuple[str, int]
 """A topic's name and a partition's number."""

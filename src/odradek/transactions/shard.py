@@ -26,6 +26,18 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+from odradek.codecs.transaction_state import (
+    Decoded,
+    Transaction,
+    TransactionRecord,
+    TransactionState,
+    UnreadableTransaction,
+    decode,
+    encode_key,
+    encode_value,
+    encode_value_in_steps,
+    stored_value,
+)
 from odradek.core.effects import (
     Announce,
     Block,
@@ -43,18 +55,6 @@ from odradek.core.effects import (
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_PRODUCER, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentity
 from odradek.core.pace import PART_RECORDS, STEP_WORK, Pace, in_parts
-from odradek.core.transaction_records import (
-    Decoded,
-    Transaction,
-    TransactionRecord,
-    TransactionState,
-    UnreadableTransaction,
-    decode,
-    encode_key,
-    encode_value,
-    encode_value_in_steps,
-    stored_value,
-)
 from odradek.transactions import transitions
 from odradek.transactions.checks import Action, check_end, is_listed, may_continue, verified, verified_in_steps
 from odradek.transactions.config import TransactionConfig

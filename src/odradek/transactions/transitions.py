@@ -25,9 +25,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from odradek.codecs.transaction_state import Transaction, TransactionState
 from odradek.core.effects import IllegalTransition
 from odradek.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
-from odradek.core.transaction_records import Transaction, TransactionState
 from odradek.transactions.messages import Partition
 
 _EMPTY, _ONGOING = TransactionState.EMPTY, TransactionState.ONGOING

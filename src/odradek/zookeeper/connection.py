@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from odradek.core.errors import ConfigError
 from odradek.core.extras import command_of
-from odradek.core.log_lines import PATIENCE_S
+from odradek.text.log_lines import PATIENCE_S
 from odradek.zookeeper.config import ZooKeeperConfig
 from odradek.zookeeper.errors import (
     NoPermission,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from odradek.core.errors import ConfigError
-from odradek.core.look_alikes import oddity
+from odradek.text.look_alikes import oddity
 from odradek.zookeeper.layout import MAX_OFFSET, GroupPartition, OffsetLayout
 from odradek.zookeeper.store import StoredOffsets
 

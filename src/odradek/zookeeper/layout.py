@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
-from odradek.core.json_literals import with_member
+from odradek.text.json_literals import with_member
 
 KAFKA_TEMPLATE = "/consumers/{group}/offsets/{topic}/{partition}"
 NAMES = ("group", "topic", "partition")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from odradek.client import errors
-from odradek.core.consumer_protocol import decode_assignment, encode_assignment
+from odradek.codecs.consumer_protocol import decode_assignment, encode_assignment
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
 from odradek.net import fetch_wire

@@ -12,13 +12,13 @@ from support.world import START_MS
 from support.world_log import WorldLog, reload
 
 from odradek.batches.header import scan
+from odradek.codecs import offsets_topic as records
+from odradek.codecs.offsets_topic import OffsetCommitRecord, OffsetCommitValue
 from odradek.coordinator import runtime
 from odradek.coordinator.loader import ShardLoad
-from odradek.core import records
 from odradek.core.crc import crc32c
 from odradek.core.deferred import Deferred, gather
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageError
-from odradek.core.records import OffsetCommitRecord, OffsetCommitValue
 from odradek.groups.config import GroupConfig
 from odradek.groups.messages import Heartbeat, OffsetCommit, TopicCommit
 from odradek.groups.shard import GroupShard

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from support.group_harness import GroupHarness, subscription
 
+from odradek.codecs.offsets_topic import GroupRecord
 from odradek.core.effects import Complete, IllegalTransition
 from odradek.core.errors import ErrorCode
-from odradek.core.records import GroupRecord
 from odradek.groups.classic import FROM, ClassicGroup, State
 from odradek.groups.config import GroupConfig
 from odradek.groups.messages import JoinGroup, MemberProtocol

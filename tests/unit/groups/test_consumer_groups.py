@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from support.consumer_harness import Client, ConsumerHarness, partitions_of, settle
 
+from odradek.codecs.offsets_topic import CoordinatorRecord
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.records import CoordinatorRecord
 from odradek.groups.config import GroupConfig
 
 OK = ErrorCode.none

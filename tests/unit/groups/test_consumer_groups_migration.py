@@ -8,8 +8,8 @@ import pytest
 from support.consumer_harness import Client, ConsumerHarness, settle
 from support.world import START_MS
 
+from odradek.codecs.offsets_topic import CoordinatorRecord, GroupRecord
 from odradek.core.errors import ErrorCode
-from odradek.core.records import CoordinatorRecord, GroupRecord
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_embedded import (
     MAX_ELEMENTS,

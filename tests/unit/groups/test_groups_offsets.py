@@ -9,9 +9,9 @@ import pytest
 from support.group_harness import GroupHarness
 from support.world import START_MS
 
-from odradek.core import records
+from odradek.codecs import offsets_topic as records
+from odradek.codecs.offsets_topic import GroupRecord, OffsetCommitRecord, OffsetCommitValue, OffsetKey
 from odradek.core.errors import ErrorCode
-from odradek.core.records import GroupRecord, OffsetCommitRecord, OffsetCommitValue, OffsetKey
 from odradek.groups.config import GroupConfig
 
 DAY_MS = 86_400_000

@@ -13,11 +13,7 @@ from support.world import START_MS
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import scan
-from odradek.coordinator.loader import Loader
-from odradek.core.effects import SimpleRecord
-from odradek.core.errors import ErrorCode
-from odradek.core.ids import ProducerIdentity
-from odradek.core.records import (
+from odradek.codecs.offsets_topic import (
     GroupMetadata,
     OffsetCommitRecord,
     OffsetCommitValue,
@@ -27,6 +23,10 @@ from odradek.core.records import (
     offset_key,
     offset_value,
 )
+from odradek.coordinator.loader import Loader
+from odradek.core.effects import SimpleRecord
+from odradek.core.errors import ErrorCode
+from odradek.core.ids import ProducerIdentity
 from odradek.groups.commit_runs import CommitRuns
 from odradek.groups.config import GroupConfig
 from odradek.groups.messages import FetchedOffset, FetchedRows

@@ -9,11 +9,11 @@ import pytest
 from support.world import Process, World
 from support.world_log import WorldLog
 
+from odradek.codecs.transaction_state import Transaction, TransactionState, encode_key, encode_value
 from odradek.coordinator.runtime import Runtime
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import ProducerIdentity
-from odradek.core.transaction_records import Transaction, TransactionState, encode_key, encode_value
 from odradek.transactions.config import TransactionConfig
 from odradek.transactions.messages import (
     AddPartitions,

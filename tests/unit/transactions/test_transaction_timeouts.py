@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from test_transaction_shard import CONFIG, TIMEOUT_MS, A, Coordinator
 
+from odradek.codecs.transaction_state import TransactionState
 from odradek.core.effects import Announce, SetTimer, result_of
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import PART_RECORDS
-from odradek.core.transaction_records import TransactionState
 from odradek.transactions.messages import AddPartitions, InitProducerId
 from odradek.transactions.shard import TIMEOUTS
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from odradek.codecs.transaction_state import Transaction, TransactionState
 from odradek.core.effects import IllegalTransition
-from odradek.core.transaction_records import Transaction, TransactionState
 from odradek.transactions import transitions
 from odradek.transactions.transitions import FROM, PREPARED
 

@@ -10,8 +10,8 @@ from mmap import mmap
 from typing import Any
 
 from odradek.batches.rows import read_record
+from odradek.codecs.transaction_state import decode_in_steps
 from odradek.core.errors import CorruptRecord
-from odradek.core.transaction_records import decode_in_steps
 from odradek.core.varints import OverlongVarint, read_varint
 from odradek.transactions.shard import TransactionShard
 

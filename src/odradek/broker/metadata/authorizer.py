@@ -17,8 +17,8 @@ from odradek.acls.rules import SUPER_USER, Decision
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.settings.authorizer import allows_unlisted, super_users
 from odradek.core.acl import Acl, Operation, Permission, Resource
-from odradek.core.log_lines import escape_controls
 from odradek.core.pace import Pace
+from odradek.text.log_lines import escape_controls
 
 if TYPE_CHECKING:
     from typing import Protocol

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.cli.options import table_or_blocks, terminal_columns
 from odradek.cli.terminal import counted, note, note_table, warning_lines
-from odradek.core.printable import printable
+from odradek.text.printable import printable
 
 if TYPE_CHECKING:
     from odradek.core.ids import TopicPartition

@@ -11,7 +11,7 @@ from odradek.client.cluster import Cluster
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic, error_for, first_row
 from odradek.client.model import GroupDescription, GroupListing, MemberDescription, Node
 from odradek.client.offset_requests import NAMES_CEILING, by_topic
-from odradek.core.consumer_protocol import decode_assignment
+from odradek.codecs.consumer_protocol import decode_assignment
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.net.connection import BrokerConnection

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from odradek.batches.rows import Row
 from odradek.client.admin import Admin
 from odradek.client.reader import PartitionReader
-from odradek.core import records
+from odradek.codecs import offsets_topic as records
 from odradek.core.ids import EARLIEST, LATEST, OFFSETS_TOPIC, TopicPartition, partition_for_group
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.batches.columns import DEFAULT_COLUMNS
 from odradek.batches.row_sets import RowBatch, needs_columns
-from odradek.core.html_table import html_table
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.text.html_table import html_table
 
 if TYPE_CHECKING:
     import pyarrow as pa

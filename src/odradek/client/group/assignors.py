@@ -20,7 +20,7 @@ from odradek.client.group.sticky_assignor import (
     racks_matter,
     sticky_assignments,
 )
-from odradek.core.consumer_protocol import (
+from odradek.codecs.consumer_protocol import (
     NO_GENERATION,
     Subscription,
     decode_sticky_memory,

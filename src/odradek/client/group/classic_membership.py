@@ -22,7 +22,7 @@ from odradek.client.consumer.errors import FencedInstance
 from odradek.client.errors import error_for
 from odradek.client.group.assignors import Assignor, checked_assignments
 from odradek.client.group.sticky_assignor import NO_RACKS, PartitionRacks
-from odradek.core.consumer_protocol import (
+from odradek.codecs.consumer_protocol import (
     NO_GENERATION,
     Subscription,
     decode_assignment,

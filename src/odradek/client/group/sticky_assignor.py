@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from types import MappingProxyType
 
-from odradek.core.consumer_protocol import Subscription
+from odradek.codecs.consumer_protocol import Subscription
 from odradek.core.ids import TopicPartition
 
 Assignments = dict[str, list[TopicPartition]]

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from odradek.core.errors import OdradekError, StorageError
-from odradek.core.json_depth import parse_json
 from odradek.pipelines.commit.operations import (
     CommitVersion,
     CreateEntry,
@@ -27,6 +26,7 @@ from odradek.pipelines.commit.operations import (
     TableChange,
 )
 from odradek.pipelines.commit.state import BatchPlan, TableState, fenced, of_json, to_json
+from odradek.text.json_depth import parse_json
 
 KEPT = 200
 """The number of newest entries that stay."""

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import TopicPartition
-from odradek.core.json_depth import parse_json
 from odradek.pipelines.checkpoint import plan_of, planned_batch
 from odradek.pipelines.commit.logs import FileLog
 from odradek.pipelines.commit.machine import TableRun, drive
@@ -56,6 +55,7 @@ from odradek.pipelines.tables.batch_rows import BatchRows, SparkRows
 from odradek.pipelines.tables.commit_driver import CommitDriver
 from odradek.pipelines.tables.manifests import Manifests
 from odradek.pipelines.tables.staging import Staging
+from odradek.text.json_depth import parse_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

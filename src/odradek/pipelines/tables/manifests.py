@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from odradek.core.errors import StorageError
-from odradek.core.json_depth import parse_json
 from odradek.pipelines.commit.state import REPLAY, Added, QueryState, TableState, of_text
 from odradek.pipelines.filesystems import Location
+from odradek.text.json_depth import parse_json
 
 _BATCH = "batch-"
 

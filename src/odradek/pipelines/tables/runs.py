@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.core.errors import OdradekError, StorageError
-from odradek.core.json_depth import parse_json
 from odradek.pipelines.filesystems import Location
 from odradek.pipelines.tables.staging import DAY_S
+from odradek.text.json_depth import parse_json
 
 RUNS = "runs"
 _NUMBER = "number-"

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from odradek.core.errors import ConfigError, StorageError
-from odradek.core.json_depth import parse_json
 from odradek.pipelines.filesystems import Location
+from odradek.text.json_depth import parse_json
 
 STATE = "_odradek"
 BATCHES = "batches"

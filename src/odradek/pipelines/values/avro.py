@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from odradek.core.errors import ConfigError
 from odradek.core.extras import command_of
-from odradek.core.json_depth import NestedTooDeep, parse_json
 from odradek.pipelines.values.avro_bounds import AvroTypes
 from odradek.pipelines.values.avro_defaults import with_values
 from odradek.pipelines.values.foreign_schemas import check_kind
 from odradek.pipelines.values.reader import ERROR
 from odradek.spark.arrow_map import map_in_arrow
+from odradek.text.json_depth import NestedTooDeep, parse_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

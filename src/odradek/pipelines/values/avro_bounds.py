@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from odradek.core.errors import ConfigError
-from odradek.core.json_depth import NestedTooDeep
+from odradek.text.json_depth import NestedTooDeep
 
 MAX_TYPES = 10_000
 MAX_DEPTH = 100

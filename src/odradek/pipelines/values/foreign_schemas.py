@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from odradek.core.errors import ConfigError
-from odradek.core.json_depth import parse_json
-from odradek.core.printable import shortened
+from odradek.text.json_depth import parse_json
+from odradek.text.printable import shortened
 
 _COMMENTS = re.compile(r"\A(?:\s+|//[^\n]*(?:\n|\Z)|/\*.*?\*/)*", re.DOTALL)
 _TEXTS = (

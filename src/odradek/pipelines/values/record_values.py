@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError, OdradekError
-from odradek.core.json_depth import check_depth, parse_json
-from odradek.core.printable import shortened
 from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.json_overflow import has_overflow, times_as_text
 from odradek.pipelines.values.reader import BAD_TIME, ERROR
 from odradek.pipelines.values.schema_text import field_names
+from odradek.text.json_depth import check_depth, parse_json
+from odradek.text.printable import shortened
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -10,9 +10,9 @@ import difflib
 import re
 
 from odradek.core.errors import ConfigError
-from odradek.core.json_depth import parse_json
-from odradek.core.printable import shortened
 from odradek.pipelines.values.foreign_schemas import check_kind
+from odradek.text.json_depth import parse_json
+from odradek.text.printable import shortened
 
 _TYPES = (
     "boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "float", "real", "double",

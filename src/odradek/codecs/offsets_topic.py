@@ -15,8 +15,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
-from odradek.core.ids import USUAL_NAME_CHARS
-from odradek.core.record_schemas import (
+from odradek.codecs.schemas import (
     NO_UUID,
     RECORD_TYPES,
     Fields,
@@ -29,6 +28,7 @@ from odradek.core.record_schemas import (
     encode_value,
     string_length,
 )
+from odradek.core.ids import USUAL_NAME_CHARS
 from odradek.core.varints import uvarint
 
 __all__ = [

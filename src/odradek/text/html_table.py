@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from odradek.core.printable import printable
+from odradek.text.printable import printable
 
 _LONGEST_TEXT = 80
 

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import crc32c
-from support.scripted import FETCH, LIST_OFFSETS, METADATA, ScriptedCluster, fetch_reply, scripted
 
 from odradek.core.effects import SimpleRecord
 from odradek.core.ids import OFFSETS_TOPIC
+from support.scripted import FETCH, LIST_OFFSETS, METADATA, ScriptedCluster, fetch_reply, scripted
 
 ABORT, COMMIT = 0, 1
 PLAIN = -1

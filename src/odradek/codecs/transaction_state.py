@@ -15,10 +15,10 @@ from itertools import groupby, repeat
 from operator import itemgetter
 from typing import NamedTuple
 
+from odradek.codecs.schemas import MalformedRecord, RecordType, decode_key, decode_value, string_length
 from odradek.core.effects import SimpleRecord, result_of
 from odradek.core.ids import NO_PRODUCER_ID, ProducerIdentity
 from odradek.core.pace import Pace, sorted_in_steps
-from odradek.core.record_schemas import MalformedRecord, RecordType, decode_key, decode_value, string_length
 from odradek.core.varints import read_uvarint, uvarint
 
 __all__ = [

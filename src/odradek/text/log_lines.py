@@ -7,7 +7,7 @@ import sys
 from types import TracebackType
 
 from odradek.core.errors import ConfigError
-from odradek.core.printable import printable
+from odradek.text.printable import printable
 
 _Error = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from odradek.core.json_depth import check_json_depth
+from odradek.text.json_depth import check_json_depth
 
 _LONGEST_WHOLE = 4000
 """The digits of a whole number that Python converts; more digits are an error there."""

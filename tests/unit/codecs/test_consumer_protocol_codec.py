@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.core.consumer_protocol import (
+from odradek.codecs.consumer_protocol import (
     MalformedProtocol,
     ProtocolReader,
     Subscription,

@@ -11,16 +11,8 @@ import json
 
 import pytest
 
-from odradek.core import records
-from odradek.core.record_schemas import (
-    RECORD_TYPES,
-    MalformedRecord,
-    decode_key,
-    decode_value,
-    encode_key,
-    encode_value,
-)
-from odradek.core.records import (
+from odradek.codecs import offsets_topic as records
+from odradek.codecs.offsets_topic import (
     CoordinatorRecord,
     GroupKey,
     GroupMember,
@@ -31,6 +23,14 @@ from odradek.core.records import (
     OffsetKey,
     UnknownRecord,
     decode,
+)
+from odradek.codecs.schemas import (
+    RECORD_TYPES,
+    MalformedRecord,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
 )
 
 GOLDEN: dict[str, tuple[str, str | None]] = {

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from offsets_log import COMPACTED, TRANSACTIONS, Batch, Log, commit, serving
 from support.brokers import eventually, kafka_with_transactions, unique
+from support.offsets_log import COMPACTED, TRANSACTIONS, Batch, Log, commit, serving
 from support.scripted import ScriptedCluster
 
 from odradek import Admin, TopicPartition

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.core.errors import ConfigError
-from odradek.core.look_alikes import odd_character
+from odradek.text.look_alikes import odd_character
 
 # The form of Kafka's setting names. Any other text may be a line of a private key, so it is not shown.
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[._-][a-z0-9]+)*")

@@ -1,0 +1,1 @@
+"""Text: what may be printed, JSON and settings from files, lines of logs."""
