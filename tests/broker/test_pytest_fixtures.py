@@ -138,15 +138,32 @@ def test_the_fixtures_work_together(pytester: pytest.Pytester) -> None:
             assert odradek_offsets.lag("none", first) == {0: 1}
             assert odradek_offsets.lag("none", second) == {0: 0}
 
+        @pytest.mark.parametrize("attempt", [1, 2])
+        @pytest.mark.odradek_topic(name="orders", partitions=2, records=["one"])
+        def test_a_fixed_name(odradek_topic, odradek_consumer, odradek_offsets, odradek_broker, attempt):
+            assert odradek_topic == "orders"
+            assert sorted(odradek_offsets.lag("of-the-module", "orders").values()) == [0, 1]
+            assert odradek_offsets.committed("of-the-module", "orders") == {}, "offsets of the attempt before"
+            while not (polled := odradek_consumer.poll(10)):
+                pass
+            odradek_consumer.commit(polled.next_offsets)
+            assert sum(odradek_offsets.committed("of-the-module", "orders").values()) == 1
+
+        def test_a_name_that_is_left_from_before(odradek_broker, odradek_topics, odradek_offsets):
+            odradek_broker.create_topic("left", 1)
+            assert odradek_topics(name="left", partitions=3) == "left"
+            assert odradek_offsets.lag("none", "left") == {0: 0, 1: 0, 2: 0}
+            odradek_broker.kill()
+
         @pytest.mark.odradek_topic(partition=2)
         def test_typo(odradek_topic):
             pass
         """
     )
     done = run_suite(pytester)
-    done.assert_outcomes(passed=2, errors=1)
+    done.assert_outcomes(passed=5, errors=1)
     done.stdout.fnmatch_lines(
-        ["E*TypeError: the marker odradek_topic has no partition; it has partitions, config, records"]
+        ["E*TypeError: the marker odradek_topic has no partition; it has partitions, config, records, name"]
     )
 
 

@@ -48,7 +48,7 @@ def test_lag_counts_from_the_log_start_and_a_note_says_so(
 def test_offsets_and_groups_are_deleted(bootstrap: str, admin: Admin, filled: str, group: str, capsys: Capture) -> None:
     first, second = admin.partitions(filled)
     admin.alter_group_offsets(group, {first: OffsetAndMetadata(3), second: OffsetAndMetadata(4)})
-    line = ["groups", "delete-offsets", "--group", group, "--topic", f"{filled}:1", "-b", bootstrap]
+    line = ["groups", "delete-offsets", group, "--topic", f"{filled}:1", "-b", bootstrap]
     assert run([*line, "--yes"]) == 0
     assert f"Deleted from group {group}: {filled}-1 (4)" in capsys.readouterr().out
     assert list(admin.list_group_offsets(group)) == [first]
@@ -101,3 +101,14 @@ COMMANDS = ["locate", "members", "state", "delete", "delete-offsets", "reset"]
 def test_help_has_an_example(command: str, capsys: Capture) -> None:
     assert run(["groups", command, "--help"]) == 0
     assert f"  odradek groups {command}" in capsys.readouterr().out
+
+
+def test_offsets_are_deleted_of_one_group(capsys: Capture) -> None:
+    for groups, message in (
+        (["a", "--group", "b"], "give one group: 'a' or 'b'"),
+        ([], "missing option '--group'"),
+        ([""], "a group's name cannot be empty"),
+        (["a", "b"], "unexpected argument b"),
+    ):
+        assert run(["groups", "delete-offsets", *groups, "--topic", "t", "-b", "127.0.0.1:1"]) == 2
+        assert message in capsys.readouterr().err

@@ -11,7 +11,11 @@ def test_odradek_runs_as_a_module() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "odradek.cli.main", "demo", "--qqq"], capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "odradek: no such option --qqq\n")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        2,
+        "",
+        "odradek: no such option --qqq (see odradek demo --help)\n",
+    )
 
 
 def test_errors_of_serve_are_reported_in_one_line_as_with_every_command(tmp_path: Path) -> None:

@@ -280,7 +280,10 @@ def test_a_file_with_groups_resets_all_of_them(
         ([], "the target is missing: give one of --to-earliest"),
         (["--to-earliest", "--to-latest"], "--to-earliest and --to-latest cannot be used together"),
         (["--to-datetime", "yesterday"], "--to-datetime 'yesterday': expected YYYY-MM-DD"),
-        (["--by-duration", "2h"], "--by-duration '2h': expected PnDTnHnMnS"),
+        (
+            ["--by-duration", "2m"],
+            "--by-duration '2m': expected PnDTnHnMnS, for example PT1H30M or P2D, or a span such as",
+        ),
         (["--from-file", "no-such.csv"], "--from-file no-such.csv: No such file"),
         (["--to-latest", "--dry-run", "--execute"], "cannot be used together"),
         (["--to-latest", "--topic", "t:x"], "--topic 't:x': expected TOPIC or TOPIC:0,1,2"),

@@ -18,7 +18,8 @@ def blocks(section: str, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "section", ["A broker in your tests", "Crashes", "Time", "Faults", "The log cleaner", "ZooKeeper"]
+    "section",
+    ["A broker in your tests", "Crashes", "Time", "Faults", "The log cleaner", "A compacted topic", "ZooKeeper"],
 )
 def test_the_programs_run(section: str, tmp_path: Path) -> None:
     (program,) = blocks(section, "python")

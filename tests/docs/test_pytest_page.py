@@ -11,7 +11,9 @@ import pytest
 from support.pages import DOCS
 
 PAGE = (DOCS / "kafka-in-pytest.md").read_text()
-TEST, OFFSETS_TEST, CONFIG_FIXTURE, OWN_FIXTURE = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+TEST, OFFSETS_TEST, NAMES_TEST, CONFIG_FIXTURE, OWN_FIXTURE = re.findall(
+    r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL
+)
 SETTINGS, SHARED = re.findall(r"^```ini\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 ASSERTIONS = """
 
@@ -63,8 +65,9 @@ def test_the_offsets_are_as_the_page_says(tmp_path: Path) -> None:
     (tmp_path / "test_offsets.py").write_text(OFFSETS_TEST)
     wrong = OFFSETS_TEST.replace("def test_each", "def test_wrong").replace("{0: 5, 1: 5}", "{0: 5, 1: 6}")
     (tmp_path / "test_wrong.py").write_text(wrong.replace('"billing"', '"audit"'))
+    (tmp_path / "test_names.py").write_text(NAMES_TEST)
     output = run_pytest(tmp_path, code=1)
-    assert "1 failed, 1 passed" in output
+    assert "1 failed, 3 passed" in output
     shown = PAGE.split("AssertionError: ", 1)[1].split("```", 1)[0].splitlines()
     assert shown[0].replace("billing", "audit") in output
     assert shown[1].strip().removeprefix("orders") in output

@@ -42,7 +42,9 @@ def test_the_file_serves_the_commands(listener: SecuredListener) -> None:
             [sys.executable, "-m", "odradek", *arguments],
             cwd=listener.folder, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
-        assert (done.returncode, done.stderr) == (0, ""), line
+        # A busy machine may take a second for the first connection, which is then a line of its own.
+        errors = [one for one in done.stderr.splitlines() if "no answer yet" not in one]
+        assert (done.returncode, errors) == (0, []), line
         assert "orders" in done.stdout or "groups" in line
     assert set(listener.proxy.logins) == {"alice"}
 

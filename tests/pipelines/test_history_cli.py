@@ -207,6 +207,7 @@ def test_since_leaves_out_earlier_records(address: str, tmp_path: Path, capsys: 
     ("more", "said"),
     [
         (["--group", "unknown"], "the offsets topic has no records of group unknown"),
+        (["--group", "biling"], "the offsets topic has no records of group biling (did you mean billing?)"),
         (["--since", "soon"], "--since 'soon': expected a time such as"),
         (["--expires-within", "5"], "--expires-within '5': expected a span"),
         (["--report", "/no/such/place/x.html"], "there is no directory"),

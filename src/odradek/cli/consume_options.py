@@ -29,9 +29,9 @@ class ConsumeLine:
         typer.Option(
             "--from",
             "--offset",
-            metavar="earliest|latest|OFFSET|-N|TIME",
-            help="Where to begin; -N is N records before the end of each partition. Default: earliest. With --group:"
-            " where to begin in partitions without a commit.",
+            metavar="earliest|latest|OFFSET|-N|-SPAN|TIME",
+            help="Where to begin; -N is N records before the end of each partition, -2h the last two hours."
+            " Default: earliest. With --group: where to begin in partitions without a commit.",
         ),
     ] = None
     from_beginning: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +26,7 @@ class StartPosition(NamedTuple):
 
 def start_of(text: str) -> StartPosition:
     """Reads the value of --from. Raises CommandError."""
+    from odradek.client.durations import span_ms
     from odradek.core.errors import ConfigError
     from odradek.core.ids import EARLIEST, LATEST
     from odradek.lag.reset import datetime_ms
@@ -41,12 +43,14 @@ def start_of(text: str) -> StartPosition:
             if text.startswith("-")
             else StartPosition(text, EARLIEST, number)
         )
+    if text.startswith("-") and (span := span_ms(text[1:])) is not None:
+        return StartPosition(text, max(time.time_ns() // 1_000_000 - span, 0))
     try:
         return StartPosition(text, datetime_ms(text))
     except ConfigError:
         raise CommandError(
-            f"--from {text!r}: expected earliest, latest, an offset, -N for N records before the end, or a time such "
-            "as 2026-01-31T12:00:00 (UTC unless it has a time zone)"
+            f"--from {text!r}: expected earliest, latest, an offset, -N for N records before the end, -2h for the last "
+            "two hours, or a time such as 2026-01-31T12:00:00 (UTC unless it has a time zone)"
         ) from None
 
 

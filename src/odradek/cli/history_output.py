@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odradek.cli.terminal import CommandError, heading, note, print_json
+from odradek.cli.terminal import CommandError, counted, heading, note, print_json
 from odradek.core.extras import command_of
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def print_findings(line: HistoryLine, found: Analysis) -> None:
         print_json(_as_json(line, found, rows), indent=2, default=str)
         return
     note(
-        f"{len(found.groups):,} groups, {found.commit_count:,} commits in {found.record_count:,} records; "
-        f"{len(rows):,} findings"
+        f"{counted(len(found.groups), 'group')}, {counted(found.commit_count, 'commit')} in "
+        f"{counted(found.record_count, 'record')}; {counted(len(rows), 'finding')}"
     )
     for kind in KINDS:
         of_kind = [row for row in rows if row["kind"] == kind]

@@ -16,6 +16,7 @@ from odradek.cli.history_output import check_plotly, check_report, print_finding
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import client_config
 from odradek.cli.pipeline_options import HistoryLine, check_pyspark, spark_client_options
+from odradek.cli.suggestions import group_names, nearest
 from odradek.cli.terminal import CommandError, progress
 from odradek.cli.termination import terminable
 from odradek.history.output_file import put_in_place
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from odradek.client.config import ClientConfig
     from odradek.history.journal import Journal
     from odradek.history.verdict_rules import VerdictRules
-
-_UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 SUMMARY = "Report what happened to groups, from the offsets topic."
 EPILOG = (
@@ -87,10 +86,11 @@ def verdict_rules_of(intervals: int, min_distance: str, minimum_complete: float,
 
 def span_ms(option: str, text: str) -> int:
     """Returns ``30s``, ``15min``, ``12h``, ``7d``, ``2w`` as milliseconds. Raises CommandError."""
-    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,3})?)\s*(s|min|h|d|w)\s*", text)
-    if match is None:
+    from odradek.client.durations import span_ms as milliseconds
+
+    if (span := milliseconds(text)) is None:
         raise CommandError(f"{option} {text!r}: expected a span such as 30min, 12h or 7d")
-    return int(float(match[1]) * _UNITS_S[match[2]] * 1000)
+    return span
 
 
 def parse_since(text: str) -> int:
@@ -116,7 +116,11 @@ def run_history(line: HistoryLine, config: ClientConfig) -> None:
     with _tables(None if line.output is None else Path(line.output)) as writers:
         _read(line, config, journal, writers)
         if line.group is not None and line.group not in journal.groups:
-            raise CommandError(f"the offsets topic has no records of group {line.group}")
+            from odradek.client.admin import Admin
+
+            with Admin(config) as admin:
+                near = nearest(line.group, group_names(admin))
+            raise CommandError(f"the offsets topic has no records of group {line.group}{near}")
         with progress("Looking up log ends", analysing.POINTS, "moments") as advance:
             found = analysing.analyse_journal(
                 config, journal, since_us=line.since_us, advance=advance, rules=line.rules,

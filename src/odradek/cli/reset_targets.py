@@ -39,7 +39,9 @@ ToDatetime = Annotated[
 ]
 ByDuration = Annotated[
     str | None,
-    typer.Option("--by-duration", metavar="PnDTnHnMnS", help="To the first record from now minus this duration on."),
+    typer.Option(
+        "--by-duration", metavar="SPAN", help="To the first record from this span before now on: 2h, 7d, PT2H."
+    ),
 ]
 
 

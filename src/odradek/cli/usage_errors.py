@@ -19,6 +19,9 @@ _EXPECTED = (
 )
 """Texts of a failed check of a value, and what was expected in plain words."""
 _HELP = "--help"
+_EXTRA = re.compile(r"[Gg]ot unexpected extra argument(?:s|\(s\))? \((.*)\)")
+_WRITING = ("--execute", "--yes")
+"""Options that let a command write without a question. A person who knows one command tries it at another."""
 
 
 def usage_line(error: Any, given: Sequence[str]) -> str:
@@ -34,6 +37,10 @@ def usage_line(error: Any, given: Sequence[str]) -> str:
         form = other_form(name, commands) or nearest(name, [*known, _HELP])
         if not form and commands:
             form = f": a command is missing before it: {', '.join(commands)}"
+        if not form and context and name in _WRITING and (own := next((one for one in known if one in _WRITING), "")):
+            form = f": here, {own}"
+        if not form and context:
+            form = f" (see {context.command_path} --help)"
         return f"no such option {name}{form}"
     where = f" (see {context.command_path} --help)" if context else ""
     message = str(getattr(error, "message", ""))
@@ -42,6 +49,8 @@ def usage_line(error: Any, given: Sequence[str]) -> str:
         option, value = _option(param.opts, given)
         return f"{option}{value}: expected {_expected(message.removeprefix(_INPUT))}{where}"
     text = str(error.format_message()).rstrip(".")
+    if (extra := _EXTRA.match(text)) and context and any("--group" in one.opts for one in context.command.params):
+        return f"unexpected argument {extra[1]}: is it a group? Here, --group {extra[1].partition(' ')[0]}{where}"
     return text[:1].lower() + text[1:] + where
 
 

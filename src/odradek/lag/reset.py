@@ -233,11 +233,15 @@ def log_bounds(
 
 
 def duration_ms(text: str) -> int:
-    """Reads ``PnDTnHnMn.nS`` as Java's Duration does, down to milliseconds. Raises ConfigError."""
+    """Reads ``PnDTnHnMn.nS`` as Java's Duration does, down to milliseconds, or a span such as ``2h``.
+
+    Raises ConfigError."""
+    if (span := durations.span_ms(text)) is not None:
+        return span
     try:
         return durations.duration_ms(text)
     except ValueError as error:
-        raise ConfigError(f"--by-duration {error}") from None
+        raise ConfigError(f"--by-duration {error}, or a span such as 2h or 7d") from None
 
 
 def datetime_ms(text: str) -> int:

@@ -73,7 +73,10 @@ def parse(text: str, groups: Sequence[str], name: str) -> dict[str, dict[TopicPa
         if len(cells) == 3 and len(groups) == 1:
             cells = [groups[0], *cells]
         elif len(cells) == 3:
-            raise ConfigError(f"{where}: the row has no group: use one --group or rows group,topic,partition,offset")
+            given_groups = f"; {len(groups)} groups are given: {', '.join(groups)}" if groups else ""
+            raise ConfigError(
+                f"{where}: the row has no group: use one --group or rows group,topic,partition,offset{given_groups}"
+            )
         if len(cells) != 4 or not cells[2].isdecimal() or not cells[3].removeprefix("-").isdecimal():
             raise ConfigError(f"{where}: expected [group,]topic,partition,offset, not {line!r}")
         _check_visible(given, where)

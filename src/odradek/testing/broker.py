@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -114,6 +115,17 @@ class Broker:
         texts = {setting: _text(setting, value) for setting, value in (config or {}).items()}
         count = -1 if partitions is None else partitions
         self._engine.command("create_topic", name=name, partition_count=count, configs=texts)
+
+    def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
+        """Deletes a topic with its records, and with the offsets that groups have committed for it.
+
+        Raises UnknownTopic if there is no such topic, unless ``missing_ok``.
+        """
+        from odradek.client.admin import Admin
+        from odradek.client.errors import UnknownTopic
+
+        with Admin(self.bootstrap_servers) as admin, contextlib.suppress(*([UnknownTopic] if missing_ok else [])):
+            admin.delete_topics([name])
 
     def cleaner(self) -> CleanerHealth:
         """Returns the health of the log cleaner. A log grows without limit if the cleaner is dead or has excluded the

@@ -24,8 +24,8 @@ _SHARED = pytest.StashKey["Broker"]()
 _LOG_SIZE = pytest.StashKey[int]()
 _SHARED_BROKER = "odradek_shared_broker"
 _MARKERS = (
-    "odradek_topic(partitions=None, config=None, records=()): the partitions, settings and first records of the topic "
-    "of the fixture odradek_topic",
+    "odradek_topic(partitions=None, config=None, records=(), name=None): the partitions, settings, first records and "
+    "name of the topic of the fixture odradek_topic",
     "odradek_consumer(**settings): settings of the fixture odradek_consumer",
     "odradek_producer(**settings): settings of the fixture odradek_producer",
 )
@@ -120,16 +120,26 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def odradek_topics(odradek_broker: Broker, request: pytest.FixtureRequest) -> Callable[..., str]:
+def odradek_topics(odradek_broker: Broker, request: pytest.FixtureRequest) -> Iterator[Callable[..., str]]:
     """A function that creates a topic for this test only and returns its name, which starts with the test's name.
 
-    ``odradek_topics(partitions=None, config=None, records=())``: the number of partitions (None: the broker's
-    ``num.partitions``), the topic's settings, and its first records (``odradek.testing.seed_records``).
+    ``odradek_topics(partitions=None, config=None, records=(), name=None)``: the number of partitions (None: the
+    broker's ``num.partitions``), the topic's settings, and its first records (``odradek.testing.seed_records``).
+    ``name``: for programs that have fixed names of topics. Such a topic is deleted after the test, with the offsets
+    that groups have committed for it. A topic of this name that is left from before is deleted first.
     """
     plain = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:100].strip("-.")
+    named: list[str] = []
 
-    def create(partitions: int | None = None, config: dict[str, Any] | None = None, records: Any = ()) -> str:
-        name = f"{plain}-{uuid.uuid4().hex[:8]}"
+    def create(
+        partitions: int | None = None, config: dict[str, Any] | None = None, records: Any = (), name: str | None = None
+    ) -> str:
+        if name is None:
+            name = f"{plain}-{uuid.uuid4().hex[:8]}"
+        else:
+            if _SHARED_BROKER not in getattr(request.config, "workerinput", {}):  # no other test uses this name now
+                odradek_broker.delete_topic(name, missing_ok=True)
+            named.append(name)
         odradek_broker.create_topic(name, partitions, config)
         if records:
             from odradek.testing.seed_records import send_records
@@ -137,18 +147,20 @@ def odradek_topics(odradek_broker: Broker, request: pytest.FixtureRequest) -> Ca
             send_records(odradek_broker.bootstrap_servers, name, records)
         return name
 
-    return create
+    yield create
+    for name in named:
+        odradek_broker.delete_topic(name, missing_ok=True)
 
 
 @pytest.fixture
 def odradek_topic(odradek_topics: Callable[..., str], request: pytest.FixtureRequest) -> str:
     """A topic for this test only. ``@pytest.mark.odradek_topic(partitions=3, records=[b"one"])`` sets its partitions,
-    settings and first records."""
+    settings, first records and name."""
     marker = request.node.get_closest_marker("odradek_topic")
     if marker is None:
         return odradek_topics()
-    names = ("partitions", "config", "records")
-    unknown = [repr(one) for one in marker.args[3:]] + [one for one in marker.kwargs if one not in names]
+    names = ("partitions", "config", "records", "name")
+    unknown = [repr(one) for one in marker.args[4:]] + [one for one in marker.kwargs if one not in names]
     if unknown:
         raise TypeError(f"the marker odradek_topic has no {unknown[0]}; it has {', '.join(names)}")
     return odradek_topics(*marker.args, **marker.kwargs)

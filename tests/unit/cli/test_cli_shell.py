@@ -58,7 +58,13 @@ def test_no_arguments_show_the_help(capsys: Captured) -> None:
     ("line", "says"),
     [
         (["demo", "--rewnd", "-3"], "no such option --rewnd (did you mean --rewind?)"),
-        (["demo", "--zzz"], "no such option --zzz"),
+        (["demo", "--zzz"], "no such option --zzz (see odradek demo --help)"),
+        (
+            ["zookeeper", "describe", "old"],
+            "unexpected argument old: is it a group? Here, --group old (see odradek zoo",
+        ),
+        (["metadata", "repair", "--data-dir", "d", "--execute"], "no such option --execute: here, --yes"),
+        (["zookeeper", "delete", "--group", "g", "--yes"], "no such option --yes: here, --execute"),
         (["--vers"], "no such option --vers (did you mean --version?)"),
         (["serv"], "no such command 'serv' (did you mean serve?)"),
         (["qqq"], "no such command 'qqq'"),

@@ -116,7 +116,7 @@ class LogDirectory:
             self._make()
             self._lock = self._files.lock(self.path / checkpoints.LOCK)
         except BlockingIOError:
-            raise StorageError(f"{self.path} is held by another broker{self._owner()}") from None
+            raise StorageError(f"{self.path} is held by another broker{self._owner()}: stop it first") from None
         except FileExistsError:
             raise StorageError(f"{self.path} cannot be used: it is a file, not a directory") from None
         except OSError as error:

@@ -21,15 +21,16 @@ from odradek.cli.terminal import EXIT_FAILED, CommandError, note, print_json
 
 EPILOG = (
     "Examples:\n\n\b\n"
-    "  odradek groups delete-offsets --group g --topic flights -b 127.0.0.1:9092\n"
+    "  odradek groups delete-offsets g --topic flights -b 127.0.0.1:9092\n"
     "  odradek groups delete-offsets --group g --topic flights:0,1 --yes -b 127.0.0.1:9092"
 )
 
 
 def delete_offsets(
+    name: Annotated[str | None, typer.Argument(metavar="[GROUP]", help="The group, as with --group.")] = None,
     *,
     bootstrap: Bootstrap,
-    group: Annotated[str, typer.Option("--group", metavar="GROUP", help="The group.")],
+    group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="The group.")] = None,
     topic: Annotated[
         list[str],
         typer.Option("--topic", metavar="TOPIC[:0,1]", help="A topic, or some of its partitions. Repeatable."),
@@ -42,12 +43,14 @@ def delete_offsets(
     """Delete a group's offsets in topics that none of its live members read."""
     from odradek.core.ids import TopicPartition
 
-    given_names([group], "--group")
+    if (group is None) == (name is None):
+        raise CommandError("missing option '--group'" if group is None else f"give one group: {name!r} or {group!r}")
+    (group,) = given_names([name or group or ""], "--group")
     topics, single = parse_partitions(topic)
     with connect(bootstrap, timeout_ms, command_config) as admin:
-        chosen = {TopicPartition(*one) for one in single}
-        for name in topics:
-            chosen.update(admin.partitions(name))
+        chosen = {TopicPartition(*pair) for pair in single}
+        for one in topics:
+            chosen.update(admin.partitions(one))
         held = admin.group_commits(group)
         gone = {tp: one and one.offset for tp, one in sorted(held.items()) if tp in chosen}
         if not gone:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from odradek.cli import environment
 from odradek.cli.command_config import read_properties
 from odradek.cli.options import TIMEOUT_MS, AsJson, CommandConfig, Timeout, client_config, connect, given_names
 from odradek.cli.terminal import CommandError, warning_lines
@@ -28,7 +29,13 @@ Execute = Annotated[bool, typer.Option("--execute", help="Write. Without it, the
 UndoFile = Annotated[Path | None, typer.Option("--undo-file", metavar="FILE", help="File for the previous offsets.")]
 Bootstrap = Annotated[
     str | None,
-    typer.Option("-b", "--bootstrap-server", metavar="HOST:PORT[,HOST:PORT]", help="Addresses of Kafka's brokers."),
+    typer.Option(
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT[,HOST:PORT]",
+        envvar=environment.BOOTSTRAP_SERVERS,
+        help="Addresses of Kafka's brokers.",
+    ),
 ]
 
 
