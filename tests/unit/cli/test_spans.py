@@ -1,4 +1,4 @@
-"""Spans such as 2h, wherever a command takes a duration or a time."""
+"""Spans such as 2h in commands that take a duration or a time."""
 
 from __future__ import annotations
 

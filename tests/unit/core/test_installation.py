@@ -94,7 +94,7 @@ def test_sources_on_the_python_path_are_named_as_a_checkout(monkeypatch: pytest.
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "distribution", missing)
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     assert shlex.split(extras.command_of("arrow"))[-2:] == ["-e", f"{root}[arrow]"]
 
 
@@ -119,7 +119,7 @@ def test_the_command_reaches_the_environment_that_runs_odradek(monkeypatch: pyte
 
 
 def test_no_message_has_a_command_of_its_own() -> None:
-    root = Path(__file__).parents[2] / "src"
+    root = Path(__file__).parents[3] / "src"
     own = [
         f"{path.name}:{number}: {line.strip()}"
         for path in root.rglob("*.py")
