@@ -59,6 +59,8 @@ class World:
         self.events = 0
         self.checks: list[Callable[[], None]] = []
         """Called after every event."""
+        self.remains: list[object] = []
+        """What killed processes leave: it must not be freed, because that would run their code."""
         self._heap: list[tuple[int, int, Alarm]] = []
         self._numbers = itertools.count()
         self._trace: deque[tuple[int, str, str, tuple[Any, ...]]] = deque(maxlen=TRACE_LINES)

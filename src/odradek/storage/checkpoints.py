@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,6 +22,11 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
 LOCK = ".lock"
+_METADATA_TEXT = "version: 0\ntopic_id: "
+_CUT_METADATA = re.compile(
+    b"\0*|" + "|".join(re.escape(_METADATA_TEXT[:size]) for size in range(len(_METADATA_TEXT))).encode()
+    + b"|" + re.escape(_METADATA_TEXT.encode()) + rb"[\w-]{,21}"
+)  # fmt: skip
 
 
 def read_lines(path: Path, files: Files) -> list[str]:
@@ -99,11 +105,16 @@ def decode_uuid(text: str) -> uuid.UUID:
 
 
 def read_partition_metadata(directory: Path, files: Files) -> uuid.UUID | None:
-    """Returns the topic's id, or None without a file. Raises StorageError for an invalid file."""
+    """Returns the topic's id, or None without a file. Raises StorageError for an invalid file.
+
+    The file is written without a sync, so a power cut may leave its first bytes, or zeros: that is no file either.
+    """
     path = directory / PARTITION_METADATA
     try:
         content = files.read(path)
     except FileNotFoundError:
+        return None
+    if _CUT_METADATA.fullmatch(content):
         return None
     try:
         fields = _fields(content.decode(), ":")
@@ -115,7 +126,18 @@ def read_partition_metadata(directory: Path, files: Files) -> uuid.UUID | None:
 
 
 def write_partition_metadata(directory: Path, topic_id: uuid.UUID, files: Files, *, sync: bool = True) -> None:
-    files.write(directory / PARTITION_METADATA, f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode(), sync=sync)
+    files.write(directory / PARTITION_METADATA, f"{_METADATA_TEXT}{encode_uuid(topic_id)}".encode(), sync=sync)
+
+
+def sync_new_partition(directory: Path, files: Files, *, with_parent: bool) -> None:
+    """Syncs what a partition's directory has besides its log: partition.metadata, and ``with_parent`` its own name.
+
+    So records that are on the disk have their topic's id. Raises OSError."""
+    path = directory / PARTITION_METADATA
+    if files.exists(path):
+        files.open(path).sync()
+    if with_parent:
+        files.sync_dir(directory.parent)
 
 
 def read_meta_properties(directory: Path, files: Files) -> dict[str, str]:

@@ -26,6 +26,7 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_EPOCH
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.append_info import AppendInfo, Origin
+from odradek.storage.checkpoints import sync_new_partition
 from odradek.storage.client_batch import Batches, Ready, check_client_batch, refused_records
 from odradek.storage.config import LogConfig
 from odradek.storage.epochs import LeaderEpochs
@@ -557,9 +558,9 @@ class Log(LogTransactions):
         if closing or active.base_offset < end_offset:
             active.sync(indexes=closing)
         self.epochs.sync()
-        if self._synced_base != active.base_offset:
-            if self._synced_base < 0 and not closing:  # the owner syncs its directory after it has closed all logs
-                self._files.sync_dir(self.path.parent)
+        if closing or self._synced_base != active.base_offset:
+            if self._synced_base < 0:  # at a stop, the owner syncs its directory after it has closed all logs
+                sync_new_partition(self.path, self._files, with_parent=not closing)
             named = active.base_offset if active.size else 0  # the first record makes the file, maybe during the sync
             self._files.sync_dir(self.path)
             self._synced_base = named

@@ -244,6 +244,38 @@ def test_a_checkpoint_is_the_old_one_or_the_new_one(files: MemoryFiles) -> None:
     assert written >= 30
 
 
+@pytest.mark.parametrize("size", range(44))
+def test_a_cut_id_of_a_topic_is_no_id(files: MemoryFiles, size: int) -> None:
+    """A partition's directory may be on the disk before the bytes of partition.metadata, which is not synced."""
+    topic_id = UUID(int=(1 << 127) + 7)
+    checkpoints.write_partition_metadata(PATH, topic_id, files, sync=False)
+    whole = files.read(PATH / checkpoints.PARTITION_METADATA)
+    assert len(whole) == 43
+    for cut in (whole[:size], bytes(size)):
+        files.write(PATH / checkpoints.PARTITION_METADATA, cut)
+        if cut == whole:
+            assert checkpoints.read_partition_metadata(PATH, files) == topic_id
+        else:
+            assert checkpoints.read_partition_metadata(PATH, files) is None
+
+
+def test_synced_records_have_the_id_of_their_topic_and_a_name_for_each_file(files: MemoryFiles) -> None:
+    log = open_log(files)
+    checkpoints.write_partition_metadata(PATH, UUID(int=9), files, sync=False)
+    append(log, b"0")
+    log.flush()
+    copy = deepcopy(files)
+    copy.power_cut()
+    assert checkpoints.read_partition_metadata(PATH, copy) == UUID(int=9)
+    before = files.list(PATH)
+    log.close()
+    names = files.list(PATH)
+    assert set(names) > set(before), "a close writes the indexes"
+    files.power_cut()
+    files.sync_dir(PATH)
+    assert files.list(PATH) == names
+
+
 def test_an_old_mark_of_the_metadata_log_is_no_fault(files: MemoryFiles) -> None:
     _, catalog = begin(files)
     for number in range(4):

@@ -144,7 +144,7 @@ def test_partition_metadata_has_kafkas_format(files: Files, tmp_path: Path) -> N
     assert topic_id is not None
     checkpoints.write_partition_metadata(tmp_path, topic_id, files)
     assert files.read(tmp_path / "partition.metadata") == (KAFKAS / "partition.metadata").read_bytes()
-    for damaged in (b"version: 1\ntopic_id: x", b"topic_id: x", b"version: 0\ntopic_id: x", b"\xff"):
+    for damaged in (b"version: 1\ntopic_id: x", b"topic_id: x", b"version: 0\ntopic_id: x!", b"\xff"):
         files.write(tmp_path / "partition.metadata", damaged)
         with pytest.raises(StorageError):
             checkpoints.read_partition_metadata(tmp_path, files)

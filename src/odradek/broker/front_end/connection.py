@@ -149,10 +149,13 @@ class Connection(asyncio.Protocol):
         "sends_files",
     )  # fmt: skip
 
-    def __init__(self, host: Host, listener: Listener | None = None) -> None:
+    def __init__(
+        self, host: Host, listener: Listener | None = None, loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
+        """``loop``: the node's loop; the running one by default."""
         self._host = host
         self.listener = listener
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop or asyncio.get_running_loop()
         self._reader = FrameReader(host.most_request_bytes)
         self._backlog: deque[bytes] = deque()
         self._slots: deque[_Slot] = deque()

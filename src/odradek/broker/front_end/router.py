@@ -85,9 +85,9 @@ class Api:
         return api
 
 
-def served_apis() -> dict[int, Api]:
-    """Returns the APIs of all handler files by key."""
-    return {file.key: Api.of(file) for file in handler_files()}
+def served_apis(listener: str = "client") -> dict[int, Api]:
+    """Returns the APIs of the handler files that name this kind of listener, by key."""
+    return {file.key: Api.of(file) for file in handler_files() if listener in file.listeners}
 
 
 class Router:

@@ -16,6 +16,9 @@ The router has no code for a single API. A file sets these names where its API n
   gets ``None`` as the message.
 * ``WAITS_FOR_OTHERS``: the reply may wait for requests of other clients, for minutes. The elements of a waiting request
   do not count towards the limit of all requests (``broker/limits/request_elements``); the handler keeps few of them.
+* ``LISTENERS``: the kinds of listeners that serve the API. Without it, the API is for clients: ``("client",)``. An API
+  between brokers or for a controller names ``"broker"`` or ``"controller"``; other listeners do not advertise it, and
+  for them it does not exist.
 * ``KEEPS_REQUESTS``: clients repeat the same long request, so the router keeps its decoded message.
 
 A message is an instance of kio's class for the version of the request. Its type annotation is the class of the newest
@@ -37,6 +40,7 @@ from typing import NamedTuple
 _FILE = re.compile(r"(k\d\d_\w+)\.pyc?")
 _LINES = re.compile(rb"\n([A-Z_]+) = (.+)")
 _NUMBER = re.compile(rb"\d+")
+_QUOTED = re.compile(rb"['\"](\w+)['\"]")
 
 
 class HandlerFile(NamedTuple):
@@ -50,6 +54,7 @@ class HandlerFile(NamedTuple):
     replies_to_any_version: bool
     keeps_requests: bool
     waits_for_others: bool
+    listeners: tuple[str, ...]
 
 
 @cache
@@ -77,6 +82,7 @@ def _read(name: str) -> HandlerFile:
         replies_to_any_version=_is_set(lines, b"REPLIES_TO_ANY_VERSION"),
         keeps_requests=_is_set(lines, b"KEEPS_REQUESTS"),
         waits_for_others=_is_set(lines, b"WAITS_FOR_OTHERS"),
+        listeners=tuple(name.decode() for name in _QUOTED.findall(lines.get(b"LISTENERS", b"'client'"))),
     )
 
 

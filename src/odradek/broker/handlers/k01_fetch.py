@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from random import getrandbits
 from typing import TYPE_CHECKING, Any, overload
 from uuid import UUID
 
@@ -98,7 +97,7 @@ def handle(
             wanted,
             forgotten,
             by_id=version >= 13,
-            new_id=_new_session_id,
+            new_id=broker.fetch_sessions.new_id,
             owner=id(context.connection),
         )
     except KafkaError as error:
@@ -121,7 +120,7 @@ def _handle_in_steps(broker: BrokerServices, context: Context, message: FetchReq
             list(wanted.values()),
             forgotten,
             by_id=version >= 13,
-            new_id=_new_session_id,
+            new_id=broker.fetch_sessions.new_id,
             owner=id(context.connection),
         )
     except KafkaError as error:
@@ -129,10 +128,6 @@ def _handle_in_steps(broker: BrokerServices, context: Context, message: FetchReq
     finally:
         broker.leftovers.add(wanted, forgotten)
     return (yield from _Fetch(broker, context, message, session).begin_in_steps())
-
-
-def _new_session_id() -> int:
-    return getrandbits(31)
 
 
 def _is_long(version: int, message: FetchRequest) -> bool:

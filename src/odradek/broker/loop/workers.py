@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from functools import partial
 from mmap import mmap
@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 
 from odradek.batches.compression import DEFAULT_MAX_BYTES, STEP_BYTES
 from odradek.batches.steps import BatchSteps, Call, Map, Reserve, Step, map_memory
+from odradek.broker.loop.surroundings import new_threads
 from odradek.core.deferred import Deferred
 
 T = TypeVar("T")
@@ -74,12 +75,16 @@ class Reservation:
 class Workers:
     """The threads and memory budgets of a broker. ``call_soon_threadsafe`` is the loop's."""
 
-    def __init__(self, call_soon_threadsafe: Callable[..., object]) -> None:
+    def __init__(
+        self,
+        call_soon_threadsafe: Callable[..., object],
+        new_threads: Callable[[int, str], Executor] = new_threads,
+    ) -> None:
         self.large = Memory(LARGE_MEMORY_BYTES)
         self.small = Memory(SMALL_MEMORY_BYTES)
         self.outliving = 0
         self._call_soon_threadsafe = call_soon_threadsafe
-        self._threads = ThreadPoolExecutor(THREADS, "odradek-worker")
+        self._threads = new_threads(THREADS, "odradek-worker")
 
     def run(self, steps: BatchSteps[T]) -> Generator[Deferred[Any] | None, Any, T]:
         """Runs ``steps`` for the scheduler. Releases their reservations when the steps end or are closed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 from uuid import UUID, uuid4
@@ -60,10 +60,10 @@ class DirectorySorting(NamedTuple):
     misread: dict[str, UUID]
 
 
-def renamed(name: TopicPartition, suffix: str) -> str:
+def renamed(name: TopicPartition, suffix: str, new_uuid: Callable[[], UUID] = uuid4) -> str:
     """Returns a new name with ``-delete`` or ``-stray`` for a partition's directory. As in Kafka, a long name is cut
     before the number of the partition."""
-    end = f"-{name.partition}.{uuid4().hex}{suffix}"
+    end = f"-{name.partition}.{new_uuid().hex}{suffix}"
     return name.topic[: _MAX_NAME_BYTES - len(end)] + end
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID, uuid4
@@ -27,7 +28,9 @@ class DirectoryIdentity(NamedTuple):
     is_new: bool
 
 
-def identify(data_dir: Path, files: Files, config: BrokerConfig, *, is_used: bool) -> DirectoryIdentity:
+def identify(
+    data_dir: Path, files: Files, config: BrokerConfig, new_uuid: Callable[[], UUID] = uuid4, *, is_used: bool
+) -> DirectoryIdentity:
     """Reads ``meta.properties``, or writes it in a new directory. ``is_used``: the directory has a metadata log.
 
     Raises StorageError if the file is lost, damaged or of another directory; ConfigError for another node.id.
@@ -48,7 +51,7 @@ def identify(data_dir: Path, files: Files, config: BrokerConfig, *, is_used: boo
         raise StorageError(f"{path} {state}, but a broker has used the directory; {remedy}")
     if mark is not None:
         _compare(path, properties, mark, remedy)
-    return _complete(data_dir, files, properties, node_id)
+    return _complete(data_dir, files, properties, node_id, new_uuid)
 
 
 def check_origin(data_dir: Path, files: Files) -> bool:
@@ -109,14 +112,16 @@ def _compare(path: Path, properties: dict[str, str], mark: MetadataMark, remedy:
             )
 
 
-def _complete(data_dir: Path, files: Files, properties: dict[str, str], node_id: int) -> DirectoryIdentity:
+def _complete(
+    data_dir: Path, files: Files, properties: dict[str, str], node_id: int, new_uuid: Callable[[], UUID]
+) -> DirectoryIdentity:
     is_new = not properties
     if not properties.get("cluster.id") or not properties.get("directory.id"):
         properties = {
             "node.id": str(node_id),
-            "directory.id": checkpoints.encode_uuid(uuid4()),
+            "directory.id": checkpoints.encode_uuid(new_uuid()),
             "version": "1",
-            "cluster.id": properties.get("cluster.id") or checkpoints.encode_uuid(uuid4()),
+            "cluster.id": properties.get("cluster.id") or checkpoints.encode_uuid(new_uuid()),
         }
         checkpoints.write_meta_properties(data_dir, properties, files)
     text = properties["directory.id"]

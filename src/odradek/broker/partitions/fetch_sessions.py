@@ -24,7 +24,7 @@ from collections.abc import Callable, Generator, Hashable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INITIAL_EPOCH
@@ -137,9 +137,10 @@ class FetchContext(NamedTuple):
 
 
 class FetchSessions:
-    """All sessions: at most ``slots`` of them, with at most ``max_bytes``."""
+    """All sessions: at most ``slots`` of them, with at most ``max_bytes``. ``new_id`` returns random ids of 31 bits."""
 
-    def __init__(self, slots: int, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, slots: int, max_bytes: int = MAX_BYTES, new_uuid: Callable[[], UUID] = uuid4) -> None:
+        self.new_id: Callable[[], int] = lambda: new_uuid().int >> 97
         self._slots = slots
         self._max_bytes = max_bytes
         self._sessions: OrderedDict[int, Session] = OrderedDict()

@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
 from odradek.broker.loop.scheduler import Steps
+from odradek.broker.loop.surroundings import Surroundings
 from odradek.broker.metadata.check import METADATA_PARTITION
 from odradek.broker.metadata.log import DIRECTORY as METADATA_DIRECTORY
 from odradek.broker.metadata.log import MetadataConfig, MetadataLog
@@ -36,7 +36,7 @@ from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.storage import checkpoints
 from odradek.storage.config import LogConfig
-from odradek.storage.files import Files, Lock, OsFiles
+from odradek.storage.files import Files, Lock
 from odradek.storage.log import Log
 from odradek.storage.write_failures import WriteFailures, is_passing
 
@@ -61,7 +61,13 @@ class _NotCreated(StorageError):
 class LogDirectory:
     """The logs of one data directory. Only one broker at a time may use it, so ``acquire`` is the first call."""
 
-    def __init__(self, path: Path, now_ms: Callable[[], int], files: Files | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        now_ms: Callable[[], int],
+        files: Files | None = None,
+        surroundings: Surroundings | None = None,
+    ) -> None:
         self.path = path
         self.partitions: dict[tuple[str, int], Partition] = {}
         """The partitions whose logs are assigned to this node."""
@@ -79,17 +85,17 @@ class LogDirectory:
         """Whether no broker has used the directory before this start."""
         self.has_compacted = False
         """Whether, since the start, a log has had a cleanup policy with compaction."""
-        self._made = 0
+        self._made, self._has_undecided = 0, False
         self._names_at_start: set[str] = set()
         self._directory_id = UUID(int=0)
         self._now_ms = now_ms
-        self._files = files or OsFiles()
+        own = surroundings or Surroundings.of_process()
+        self._files, self._new_uuid, self._new_threads = files or own.files, own.new_uuid, own.new_threads
         self.failures = WriteFailures()
         self.on_opened: Callable[[Partition], object] = lambda partition: None  # after a first failure
         self._lock: Lock | None = None
         self._offsets = OffsetCheckpoints(path, self._files)
         self._undecided = UndecidedDirectories(path, self._files)
-        self._has_undecided = False
         self._metadata_log: MetadataLog | None = None
 
     @property
@@ -144,7 +150,7 @@ class LogDirectory:
         Apache Kafka has such directories with ZooKeeper, and with a metadata log elsewhere (``metadata.log.dir``).
         """
         has_catalog = directory_identity.check_origin(self.path, self._files)
-        identity = directory_identity.identify(self.path, self._files, config, is_used=has_catalog)
+        identity = directory_identity.identify(self.path, self._files, config, self._new_uuid, is_used=has_catalog)
         self.node_id, self.cluster_id, self._directory_id, self.is_new = identity
 
     def _owner(self) -> str:
@@ -423,7 +429,7 @@ class LogDirectory:
             if partition.failure:
                 remove_directory(path, self._files)
             else:
-                partition.log.path = self._take_away(path, self.path / renamed(name, DELETE_SUFFIX))
+                partition.log.path = self._take_away(path, self.path / renamed(name, DELETE_SUFFIX, self._new_uuid))
                 partition.log.retire()
                 paths.append(partition.log.path)
         except (OSError, KafkaError) as error:
@@ -554,7 +560,7 @@ class LogDirectory:
             watermarks[TopicPartition(*key)] = partition.high_watermark
             logs.append(partition.log)
         # A close mostly waits for the disk, and a disk executes many syncs at once nearly as fast as one.
-        with ThreadPoolExecutor(CLOSING_THREADS, thread_name_prefix="closing") as pool:
+        with self._new_threads(CLOSING_THREADS, "closing") as pool:
             whole = all([*pool.map(_close_log, logs), whole])
         self._write_last(watermarks, whole)
         self.release()

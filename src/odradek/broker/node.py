@@ -1,0 +1,599 @@
+"""The node: a data directory and the parts that serve requests, without sockets.
+
+``broker/server`` adds the listeners. A test drives a node with the bytes of connections: ``Connection.connection_made``
+with a transport of its own, then ``data_received``. Loop, files, clocks, ids and threads are passed in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+from odradek.broker.coordinators.registry import TYPES, Coordinators
+from odradek.broker.front_end.router import Api, Router, served_apis
+from odradek.broker.limits.host_limits import HostLimits
+from odradek.broker.limits.quotas import REQUEST_PERCENTAGE, Quotas
+from odradek.broker.limits.reply_memory import ReplyMemory
+from odradek.broker.limits.request_memory import RequestMemory
+from odradek.broker.loop.clock import Alarms
+from odradek.broker.loop.heap import Heap
+from odradek.broker.loop.scheduler import Callbacks, Scheduler, Steps, finish
+from odradek.broker.loop.surroundings import Surroundings
+from odradek.broker.metadata.catalog import Catalog
+from odradek.broker.metadata.controller import Controller, TopicSpec
+from odradek.broker.metadata.loader import MetadataLoader
+from odradek.broker.metadata.log import DIRECTORY as METADATA_DIRECTORY
+from odradek.broker.metadata.log import MetadataConfig, MetadataLog
+from odradek.broker.metadata.producer_ids import ProducerIds
+from odradek.broker.metadata.quorum import LoneQuorum
+from odradek.broker.metadata.stored_catalog import StoredCatalog
+from odradek.broker.partitions.fetch_sessions import FetchSessions
+from odradek.broker.partitions.log_directory import LogDirectory
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.purgatory import Purgatory
+from odradek.broker.publishers import authorizer_of, in_order
+from odradek.broker.settings.config import BrokerConfig
+from odradek.catalog.features import AT_FIRST, TRANSACTION
+from odradek.catalog.shard import BROKER, Topic
+from odradek.core.deferred import Deferred
+from odradek.core.errors import ErrorCode, KafkaError, StorageError
+from odradek.storage.descriptors import SHARED
+from odradek.storage.write_failures import RETRY_S
+from odradek.wire.api_keys import OFFSET_COMMIT
+
+if TYPE_CHECKING:
+    from odradek.batches.steps import BatchSteps
+    from odradek.broker.coordinators.group_runtime import GroupRuntime
+    from odradek.broker.front_end.commit_fast_path import CommitFastPath
+    from odradek.broker.front_end.connection import Connection
+    from odradek.broker.front_end.entrances import HostFactory
+    from odradek.broker.front_end.request_quota import RequestQuota
+    from odradek.broker.handlers.api import Client, Context
+    from odradek.broker.limits.request_elements import RequestElements
+    from odradek.broker.logins.parts import Logins
+    from odradek.broker.loop.leftovers import Leftovers
+    from odradek.broker.loop.workers import Workers
+    from odradek.broker.partitions.log_cleaner import BrokerLogCleaner
+    from odradek.broker.settings.listener import Listener
+    from odradek.coordinator.runtime import Environment
+    from odradek.wire.chunks import Chunk
+
+T = TypeVar("T")
+log = logging.getLogger("odradek.broker")
+
+DRAIN_S = 1.0
+UNUSED_FILES_MS = 60_000
+"""A log file that was not used for this time is closed."""
+SNAPSHOT_CHECK_MS = 60_000
+LOAD_REST_S, LOAD_REST_PAUSE_S = 2.0, 0.02
+_TICKS_TO_REPLAY = 3  # a timer makes records, the next tick appends and replays them, then come the replies
+_COMMIT = OFFSET_COMMIT.to_bytes(2, "big")
+_WILDCARDS = ("", "0.0.0.0", "::")
+
+
+class BrokerNode:
+    """A node. ``begin`` opens the data directory, ``end`` is a clean shutdown.
+
+    ``listeners``: where clients reach it; replies have the address of the first, if none is advertised.
+    ``delete_configs``: broker settings whose dynamic values ``begin`` deletes.
+    ``add_scram``: a file with first users (``broker/logins/first_users``).
+    """
+
+    is_lone = True
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        data_dir: Path,
+        listeners: tuple[Listener, ...],
+        surroundings: Surroundings,
+        delete_configs: Sequence[str] = (),
+        *,
+        add_scram: Path | None = None,
+    ) -> None:
+        self.config = config
+        self.surroundings = surroundings
+        self.clock = surroundings.clock
+        self.directory = LogDirectory(data_dir, self.clock.now_ms, surroundings=surroundings)
+        self.listeners = listeners
+        self.connections: set[Connection] = set()
+        self.quotas = Quotas(config, self.clock.steady_ms)
+        slots = config.max_incremental_fetch_session_cache_slots
+        self.fetch_sessions = FetchSessions(slots, new_uuid=surroundings.new_uuid)
+        self.catalog: Catalog
+        self.metadata_log: MetadataLog
+        self.quorum: LoneQuorum
+        self.stored_catalog: StoredCatalog
+        self.coordinators = Coordinators(self)
+        for kind in TYPES:
+            self.coordinators.register(kind)
+        self.authorizer = authorizer_of(config)
+        self.controller = Controller(self)
+        self.loader: MetadataLoader
+        self.producer_ids: ProducerIds
+        self.host_limits = HostLimits(config)
+        self.router: Router
+        self.scheduler: Scheduler
+        self.purgatory: Purgatory
+        self.request_memory: RequestMemory
+        self.heap: Heap
+        self.reply_memory: ReplyMemory
+        self._addresses: Counter[str] = Counter()
+        self._delete_configs = delete_configs
+        self._add_scram = add_scram
+        self._request_quota: RequestQuota | None = None
+        self.loop: asyncio.AbstractEventLoop
+        self._alarms: Alarms
+        self._stopping = False
+        self._will_retry_writes = False
+        self.failure = ""
+        """Why the broker cannot go on, after a failed write. ``on_failure`` is called then."""
+        self.on_failure: Callable[[], object] = lambda: None
+
+    # The next parts are made at their first use, and some of them by ``_load_rest``, so that a start is short.
+
+    @cached_property
+    def groups(self) -> GroupRuntime:
+        return self.coordinators.groups
+
+    @property
+    def coordinator_environment(self) -> Environment:
+        from odradek.coordinator.runtime import Environment
+
+        return Environment(
+            call_soon=self.loop.call_soon,
+            call_at=self._alarms.call_at,
+            clock=self.now_ms,
+            steady=self.clock.steady_ms,
+            start=self.scheduler.start,
+            long_work=self._long_work,
+            share_clock=self.surroundings.share_clock,
+        )
+
+    @cached_property
+    def commit_fast_path(self) -> CommitFastPath:
+        from odradek.broker.front_end.commit_fast_path import CommitFastPath
+
+        return CommitFastPath(self)
+
+    @cached_property
+    def leftovers(self) -> Leftovers:
+        from odradek.broker.loop.leftovers import Leftovers
+
+        return Leftovers(self.scheduler.start)
+
+    @cached_property
+    def request_elements(self) -> RequestElements:
+        from odradek.broker.limits.request_elements import RequestElements
+
+        return RequestElements()
+
+    @cached_property
+    def log_cleaner(self) -> BrokerLogCleaner:
+        """The log cleaner, made at its first use: for the first compacted log, or by ``_load_rest``."""
+        from odradek.broker.partitions.log_cleaner import BrokerLogCleaner
+
+        return BrokerLogCleaner(self.directory, self.config, now_ms=self.now_ms, call_at=self._alarms.call_at)
+
+    @cached_property
+    def workers(self) -> Workers:
+        """Threads and memory for work that takes longer than a share, made at the first use."""
+        from odradek.broker.loop.workers import Workers
+
+        return Workers(self.loop.call_soon_threadsafe, self.surroundings.new_threads)
+
+    def _long_work(self, steps: BatchSteps[Any]) -> Steps[Any]:
+        return self.workers.run(steps)
+
+    @property
+    def existing_log_cleaner(self) -> BrokerLogCleaner | None:
+        return self.__dict__.get("log_cleaner")
+
+    # --- services for handlers ----------------------------------------------------------------------------------
+
+    @property
+    def node_id(self) -> int:
+        return self.directory.node_id
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of the first listener."""
+        return self.listeners[0].host, self.listeners[0].port
+
+    @property
+    def most_request_bytes(self) -> int:
+        return self.config.socket_request_max_bytes
+
+    @property
+    def apis(self) -> Mapping[int, Api]:
+        return self.router.apis
+
+    @property
+    def cluster_id(self) -> str:
+        return self.directory.cluster_id
+
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+    def new_uuid(self) -> UUID:
+        return self.surroundings.new_uuid()
+
+    def advertised_address(self, context: Context) -> tuple[str, int]:
+        """Returns the host and port that replies give to this client as the broker's address."""
+        listener = context.connection.listener or self.listeners[0]
+        if listener.advertised is not None:
+            return listener.advertised
+        return (context.connection.local_host if listener.host in _WILDCARDS else listener.host), listener.port
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        return self.directory.led.get((topic, index))
+
+    def missing_partition(self, topic: str, index: int) -> ErrorCode:
+        known = self.catalog.topic(topic)
+        is_known = known is not None and 0 <= index < known.partition_count
+        return ErrorCode.not_leader_or_follower if is_known else ErrorCode.unknown_topic_or_partition
+
+    @property
+    def partitions(self) -> Mapping[tuple[str, int], Partition]:
+        return self.directory.partitions
+
+    @property
+    def log_dir(self) -> Path:
+        return self.directory.path
+
+    def checkpoint_log_starts(self) -> None:
+        self.directory.checkpoint_log_starts()
+
+    # --- topics -------------------------------------------------------------------------------------------------
+
+    def create_topic(
+        self, name: str, *, partition_count: int = -1, configs: Mapping[str, str | None] | None = None
+    ) -> Topic:
+        """Creates a topic at once, for a program that runs this broker. Raises KafkaError or ConfigError."""
+        return self.finish(self.controller.create_topic(TopicSpec(name, partition_count, configs=configs or {})))
+
+    def finish(self, steps: Steps[T]) -> T:
+        """Runs the steps of a change of the catalogue to their end at once. Raises RuntimeError if another one runs."""
+        with self.quorum.at_once():
+            return finish(steps)
+
+    def _on_quotas_replaced(self) -> None:
+        """Installs the middleware of the request quota while such a quota exists."""
+        if self._request_quota is not None:
+            self.router.remove(self._request_quota)
+            self._request_quota = None
+        if self.quotas.has_quota(REQUEST_PERCENTAGE):
+            from odradek.broker.front_end.request_quota import RequestQuota
+
+            self._request_quota = RequestQuota(self.quotas)
+            self.router.install(self._request_quota)
+
+    def check_room(self) -> None:
+        self.directory.check_room()
+
+    # --- start --------------------------------------------------------------------------------------------------
+
+    def _open_catalog(self) -> None:
+        """Reads the catalogue and checks the broker's settings in it. Raises StorageError, ConfigError."""
+        stored = self.stored_catalog = self.directory.open_catalog(metadata_config(self.config))
+        catalog, self.metadata_log = stored.image, stored.log
+        self.catalog, self.quorum = catalog, LoneQuorum(stored.log, self.node_id, self.in_thread)
+        self.metadata_log.on_snapshot_due = self.controller.begin_snapshot
+        if not self.directory.is_new:  # a directory without a level, from an earlier release, has level 0
+            self._log_transaction_version(catalog.features().get(TRANSACTION, 0))
+        if self._add_scram is not None:
+            from odradek.broker.logins import first_users
+
+            first_users.add(stored, self._add_scram)
+        if self._delete_configs or catalog.configs(BROKER, str(self.node_id)) or catalog.configs(BROKER, ""):
+            from odradek.broker.metadata import stored_settings
+
+            stored_settings.delete(stored, self.node_id, self._delete_configs)
+            stored_settings.check(catalog, self.node_id, self.config)
+
+    @staticmethod
+    def _log_transaction_version(level: int) -> None:
+        """Logs the level of ``transaction.version``, as a warning below 2.
+
+        Such a level allows the fault of KAFKA-17754: a delayed EndTxn ends a later transaction."""
+        initial = AT_FIRST[TRANSACTION]
+        if level >= initial:
+            log.info("the level of %s is %d", TRANSACTION, level)
+            return
+        log.warning(
+            "the level of %s is %d: an EndTxn that the network delays may end a later transaction of its producer. "
+            "Raise the level: kafka-features --bootstrap-server HOST:PORT upgrade --feature %s=%d",
+            TRANSACTION, level, TRANSACTION, initial,
+        )  # fmt: skip
+
+    def _follow_catalog(self) -> None:
+        """Publishes the catalogue: this opens the logs and loads the coordinators. Raises StorageError, ConfigError."""
+        self.producer_ids = ProducerIds(self.node_id, self.controller)
+        self.loader = MetadataLoader(self.catalog, in_order(self))
+        self.loader.load()
+        lost = self.directory.lost_epochs()
+        if lost:
+            with self._metadata_log_errors():
+                self.finish(self.controller.raise_epochs(lost.items()))
+
+    def begin_epochs(self) -> None:
+        """Begins a new leader epoch for every partition, after an unclean stop. Raises StorageError."""
+        from odradek.broker.metadata.lone_broker import BeginEpochs
+
+        with self._metadata_log_errors():
+            self.stored_catalog.apply(BeginEpochs())
+
+    @contextmanager
+    def _metadata_log_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaError as error:
+            path = self.directory.path / METADATA_DIRECTORY
+            raise StorageError(f"{path} cannot be written: {error.message}") from error
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Locks the directory and reads the logs. Then connections may be admitted.
+
+        Raises StorageError, ConfigError: then call ``give_up``.
+        """
+        self.loop = loop
+        self.scheduler = Scheduler(loop.call_soon, self.surroundings.share_clock)
+        self.purgatory = Purgatory(loop, self.scheduler)
+        self.heap = Heap(loop.call_later, self.in_thread, lambda: self.is_busy)
+        count_freed = self.heap.count_freed
+        self.reply_memory = ReplyMemory(loop.time, on_freed=count_freed)
+        most = self.config.queued_max_request_bytes
+        self.request_memory = RequestMemory(most, loop.call_later, loop.time, count_freed)
+        self.directory.acquire(self.config, self.address)
+        self.directory.defer = self._sync_later
+        self.directory.defer_removal = self._remove_later
+        self.directory.run_steps = self.scheduler.start
+        self.directory.on_opened = self.coordinators.load_opened
+        self.directory.failures.on_begin = lambda: loop.call_soon_threadsafe(self._retry_writes_later)
+        self.directory.failures.on_end = lambda reason: loop.call_soon_threadsafe(self._fail, reason)
+        self._open_catalog()
+        self._alarms = Alarms(loop, self.clock, Callbacks(self.scheduler).run)
+        self.router = Router(self, served_apis())
+        self.quotas.on_replaced = self._on_quotas_replaced
+        self._follow_catalog()
+
+    async def give_up(self) -> None:
+        """Releases everything after a failed ``begin``."""
+        if self.existing_log_cleaner is not None:
+            await self.existing_log_cleaner.stop()
+        self.coordinators.stop()
+        self.directory.abandon()
+
+    def begin_upkeep(self) -> None:
+        """Begins the periodic work. Call it when the node serves clients."""
+        self._schedule_upkeep()
+        self.loop.call_later(LOAD_REST_S, self._load_rest)
+
+    def hosts(self, listener: Listener) -> HostFactory:
+        """Returns the factory of the hosts of a listener's connections."""
+        return self._logins.sessions(listener) if listener.has_sasl else lambda: self
+
+    @cached_property
+    def _logins(self) -> Logins:
+        from odradek.broker.logins.parts import Logins
+
+        return Logins(self, self.catalog, self.directory.path, self.now_ms)
+
+    def _schedule_upkeep(self) -> None:
+        config = self.config
+        self._every(config.log_retention_check_interval_ms, self.directory.retain)
+        self._every(config.log_flush_offset_checkpoint_interval_ms or 60_000, self.directory.checkpoint_recovery_points)
+        self._every(
+            config.log_flush_start_offset_checkpoint_interval_ms or 60_000, self.directory.checkpoint_log_starts
+        )
+        self._every(
+            config.producer_id_expiration_check_interval_ms,
+            lambda: self.scheduler.start(self.directory.expire_producers()),
+        )
+        self._every(1000, self._flush_due)
+        self._every(UNUSED_FILES_MS, SHARED.close_unused)
+        self._every(SNAPSHOT_CHECK_MS, self.metadata_log.check_snapshot)
+
+    def _every(self, interval_ms: int, work: Callable[[], object]) -> None:
+        def run() -> None:
+            if self._stopping:
+                return
+            try:
+                work()
+            except Exception:
+                log.exception("a periodic task failed; the next attempt is in %d ms", interval_ms)
+            self._alarms.call_at(self.now_ms() + interval_ms, run)
+
+        self._alarms.call_at(self.now_ms() + interval_ms, run)
+
+    def _load_rest(self, files: Iterator[Callable[[], object]] | None = None) -> None:
+        """Imports the modules of frequent requests and of the log cleaner, one at a time, unless they are imported.
+
+        So these requests do not wait for imports, and these modules cannot come from another version that is installed
+        while the broker runs."""
+        if self._stopping:
+            return
+        if files is None:
+            files = chain(
+                self.router.loaders(),
+                self.coordinators.loaders(),
+                [lambda: self.commit_fast_path, lambda: self.log_cleaner],
+            )
+        load = next(files, None)
+        if load is None:
+            return
+        pause_s = LOAD_REST_PAUSE_S
+        try:
+            load()
+        except OSError as error:  # e.g. no descriptor is left
+            log.info("a module cannot be loaded now; the next attempt is in a second: %s", error)
+            files, pause_s = chain([load], files), RETRY_S
+        self.loop.call_later(pause_s, self._load_rest, files)
+
+    def _sync_later(self, job: Callable[[], None]) -> None:
+        self.in_thread(job).then(_report_sync)
+
+    def _remove_later(self, delay_ms: int, job: Callable[[], None]) -> None:
+        self._alarms.call_at(self.now_ms() + delay_ms, lambda: self._sync_later(job))
+
+    def _retry_writes_later(self) -> None:
+        if not self._will_retry_writes:
+            self._will_retry_writes = True
+            self.loop.call_later(RETRY_S, self._retry_writes)
+
+    def _retry_writes(self) -> None:
+        """Tries failed writes again, until all succeed or the broker stops."""
+        self._will_retry_writes = False
+        if not self._stopping and self.directory.failures.retry():
+            self._retry_writes_later()
+
+    def _fail(self, reason: str) -> None:
+        """Ends the broker after a failed write whose result on the disk is unknown."""
+        if not self.failure:
+            self.failure = reason
+            self.on_failure()
+
+    def log_failure(self, topic: str, partition_count: int) -> str:
+        """Returns why a log of a new topic could not be created, or an empty text."""
+        if not len(self.directory.failures):
+            return ""
+        found = (self.partitions.get((topic, index)) for index in range(partition_count))
+        return next((f"{p.topic}-{p.index}: {p.failure}" for p in found if p is not None and p.failure), "")
+
+    def _flush_due(self) -> None:
+        self.directory.flush_due()
+
+    def in_thread(self, job: Callable[[], None]) -> Deferred[BaseException | None]:
+        """Runs a job that takes longer than a tick of the loop. The promise holds its exception, or None."""
+        promise: Deferred[BaseException | None] = Deferred()
+        self.loop.run_in_executor(None, job).add_done_callback(lambda done: promise.resolve(done.exception()))
+        return promise
+
+    def fast_path(self, frame: bytes) -> CommitFastPath | None:
+        return self.commit_fast_path if frame[:2] == _COMMIT and not self.router.has_middleware else None
+
+    def dispatch(self, frame: bytes, connection: Client) -> list[Chunk] | Deferred[list[Chunk] | None]:
+        return self.router.dispatch(frame, connection)
+
+    # --- connections --------------------------------------------------------------------------------------------
+
+    def admit(self, connection: Connection, host: str) -> bool:
+        """Registers a new connection. Returns False if a limit is reached or the broker stops."""
+        config = self.config
+        if (
+            self._stopping
+            or len(self.connections) >= config.max_connections
+            or self._addresses[host] >= self.host_limits.most(host)
+        ):
+            log.info(
+                "refused a connection from %s: max.connections or the limit of its address is reached, or the broker "
+                "stops",
+                host,
+            )
+            return False
+        self.connections.add(connection)
+        self._addresses[host] += 1
+        return True
+
+    def remove(self, connection: Connection) -> None:
+        if connection in self.connections:
+            self.connections.discard(connection)
+            self.fetch_sessions.owner_gone(id(connection))
+            host = connection.client_host[1:]
+            self._addresses[host] -= 1
+            if not self._addresses[host]:
+                del self._addresses[host]
+
+    # --- stop ---------------------------------------------------------------------------------------------------
+
+    async def end(self) -> None:
+        """Accepts no more requests, completes the present ones, syncs and closes the logs, releases the directory."""
+        self._stopping = True
+        for connection in tuple(self.connections):
+            connection.close()
+        if self.existing_log_cleaner is not None:
+            await self.existing_log_cleaner.stop()
+        self.coordinators.stop()
+        deadline = self.loop.time() + DRAIN_S
+        while any(c.busy for c in self.connections) and self.loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        for connection in tuple(self.connections):
+            connection.abort()
+        self.scheduler.stop()
+        self._stop_workers()
+        self._alarms.cancel_all()
+        await self._end_of_sync()
+        # The directory is last: it gets the mark of a clean stop, and the release of its lock admits another broker.
+        whole = True
+        try:
+            self.metadata_log.close()
+        except KafkaError as error:
+            whole = False
+            log.error("the metadata log could not be closed: %s", error)
+        self.directory.close(whole=whole)
+
+    async def abandon(self) -> None:
+        """Stops at once, as kill -9 stops a process: without replies and without syncs. For a broker in a thread.
+
+        Only the metadata log is closed cleanly: it is small, and its records are synced already. After a failed write
+        nothing is written any more.
+        """
+        self._stopping = True
+        for connection in tuple(self.connections):
+            connection.abort()
+        self.scheduler.stop()
+        self._stop_workers()
+        if self.existing_log_cleaner is not None:
+            await self.existing_log_cleaner.stop()
+        self._alarms.cancel_all()
+        await self._end_of_sync()
+        with suppress(KafkaError):  # the log has logged the reason
+            self.metadata_log.abandon() if self.failure else self.metadata_log.close()
+        self.directory.abandon()
+
+    async def _end_of_sync(self) -> None:
+        """Waits until no thread syncs the metadata log: then it can be closed."""
+        while self.quorum.is_syncing:
+            await asyncio.sleep(0.001)
+
+    def _stop_workers(self) -> None:
+        if "workers" in self.__dict__:
+            self.workers.stop()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether work longer than one tick of the loop is in progress, for a request or for the broker itself."""
+        return self.scheduler.busy or any(connection.is_making_reply for connection in self.connections)
+
+    async def run_due_alarms(self) -> None:
+        """Runs all alarms that are due by the broker's clock, and returns after them. A due cleaning may still run."""
+        while self._alarms.due or self.scheduler.busy or self.quorum.is_syncing:
+            await asyncio.sleep(0)
+        for _ in range(_TICKS_TO_REPLAY):
+            await asyncio.sleep(0)
+
+
+def _report_sync(error: BaseException | None) -> None:
+    if isinstance(error, KafkaError) and error.code is ErrorCode.kafka_storage_error:
+        return  # the log is offline and has logged the reason
+    if error is not None:
+        log.error("the sync or removal of log files failed", exc_info=error)
+
+
+def metadata_config(config: BrokerConfig) -> MetadataConfig:
+    return MetadataConfig(
+        bytes_between_snapshots=config.metadata_log_max_record_bytes_between_snapshots,
+        snapshot_interval_ms=config.metadata_log_max_snapshot_interval_ms,
+        segment_bytes=config.metadata_log_segment_bytes,
+        segment_ms=config.metadata_log_segment_ms,
+        retention_bytes=config.metadata_max_retention_bytes,
+        retention_ms=config.metadata_max_retention_ms,
+    )

@@ -1,0 +1,157 @@
+"""Nodes in a simulated world, and connections to them without sockets: bytes in, bytes out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from odradek.broker.front_end.connection import Connection
+from odradek.broker.loop.clock import Clock
+from odradek.broker.loop.surroundings import Surroundings
+from odradek.broker.node import BrokerNode
+from odradek.broker.settings.config import BrokerConfig
+from odradek.storage.memory_files import MemoryFiles
+from odradek.wire.frames import FrameReader
+from support.simulated_loop import SimulatedLoop, SimulatedThreads
+from support.world import Process, World
+
+ADDRESS = ("127.0.0.1", 9092)
+HOME = Path("/simulated/data")
+
+
+class WorldClock(Clock):
+    """The clocks of a world. No test moves them."""
+
+    def __init__(self, world: World) -> None:  # that of the base class reads the clocks of the system
+        self.on_moved = []
+        self._world = world
+
+    def now_ms(self) -> int:
+        return self._world.clock()
+
+    def steady_ms(self) -> int:
+        return self._world.steady()
+
+
+class Wire:
+    """The client's end of a connection: the transport of the broker's end. ``on_frame`` gets the replies' frames,
+    without their lengths; ``on_end`` is called when the broker closes the connection."""
+
+    def __init__(self, node: SimulatedNode, on_frame: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
+        self.is_open = True
+        self._node = node
+        self._on_frame = on_frame
+        self._on_end = on_end
+        self._reader = FrameReader()
+        self.connection = Connection(node.broker, None, node.loop)
+        node.loop.run(lambda: self.connection.connection_made(self))  # type: ignore[arg-type]
+        if self.is_open:
+            node.wires.append(self)
+
+    def send(self, data: bytes) -> None:
+        """Passes bytes to the broker, if the connection is open."""
+        if self.is_open:
+            self._node.loop.run(lambda: self.connection.data_received(data))
+
+    def hang_up(self) -> None:
+        """Closes the client's end."""
+        if self.is_open:
+            self.is_open = False
+            self._node.wires.remove(self)
+            self._node.loop.run(lambda: self.connection.connection_lost(None))
+
+    def cut(self) -> None:
+        """Ends the connection because the node is dead."""
+        self.is_open = False
+        self._on_end()
+
+    # the transport of the broker's end
+
+    def get_extra_info(self, name: str) -> tuple[str, int] | None:
+        return ("127.0.0.1", 5) if name in ("peername", "sockname") else None
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def write(self, data: bytes) -> None:
+        self.writelines([data])
+
+    def writelines(self, chunks: Sequence[bytes]) -> None:
+        if self.is_open:
+            for frame in self._reader.feed(b"".join(bytes(chunk) for chunk in chunks)):
+                self._on_frame(frame)
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def close(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            if self in self._node.wires:
+                self._node.wires.remove(self)
+            self._node.loop.call_soon(self.connection.connection_lost, None)
+            self._on_end()
+
+    abort = close
+
+
+class SimulatedNode:
+    """One start of a node: a whole broker without sockets. ``kill`` ends it as kill -9 does.
+
+    ``is_slow``: the shares of the scheduler end at random steps, and jobs of threads end late.
+    """
+
+    def __init__(self, world: World, files: MemoryFiles, settings: dict[str, str], *, is_slow: bool = False) -> None:
+        self.world = world
+        self.files = files
+        self.process = Process(world)
+        self.wires: list[Wire] = []
+        self.end_reason = ""
+        self._chance = random.Random(world.rng.getrandbits(64))
+        self._is_slow = is_slow
+        self._spent_s = 0.0
+        self.loop = SimulatedLoop(world, self.process, self._lateness_ms)
+        surroundings = Surroundings(
+            WorldClock(world),
+            files,
+            lambda: UUID(int=self._chance.getrandbits(128), version=4),
+            lambda count, name: SimulatedThreads(self.loop, name),
+            self._share_clock,
+        )
+        config = BrokerConfig(settings)
+        self.broker = BrokerNode(config, HOME, config.listeners_at(ADDRESS), surroundings)
+
+    def _lateness_ms(self) -> int:
+        return int(self._chance.expovariate(1 / 40)) if self._is_slow else 0
+
+    def _share_clock(self) -> float:
+        if self._is_slow and self._chance.random() < 0.2:
+            self._spent_s += 0.0009
+        return self._spent_s
+
+    def begin(self) -> None:
+        """Starts the node. Raises what the start of the broker raises."""
+        self.broker.on_failure = lambda: setattr(self, "end_reason", self.broker.failure)
+        self.loop.run(lambda: self.broker.begin(self.loop))
+        self.broker.begin_upkeep()
+
+    def connect(self, on_frame: Callable[[bytes], None], on_end: Callable[[], None] = lambda: None) -> Wire:
+        return Wire(self, on_frame, on_end)
+
+    def stop(self) -> Any:
+        """Begins a clean stop. Returns its task."""
+        return self.loop.create_task(self.broker.end())
+
+    def kill(self) -> None:
+        """Ends the process: written bytes stay, everything else is gone."""
+        self.loop.kill()
+        self.files.crash()
+        wires, self.wires = self.wires, []
+        for wire in wires:
+            wire.cut()
