@@ -301,6 +301,8 @@ class Log(LogTransactions):
             if self.failed_bytes:
                 self._cut_torn_end()
             active.seal()
+            if self.recovery_point >= self._end_offset:
+                active.sync()  # its records are, but not its indexes, and a start trusts those of closed segments
             fresh = Segment.create(self.path, self._end_offset, self.config, self._files, now_ms)
         except OSError as error:
             raise self._fail("roll", error) from error

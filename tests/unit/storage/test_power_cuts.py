@@ -20,6 +20,7 @@ from odradek.catalog.shard import CreateTopic
 from odradek.core.effects import SimpleRecord, result_of
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
+from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage import checkpoints
 from odradek.storage.config import LogConfig
 from odradek.storage.log import Log
@@ -142,6 +143,28 @@ def test_with_flush_messages_few_acknowledged_records_are_lost(files: MemoryFile
         assert number + 1 - most < again.log_end_offset <= number + 1
         assert log.recovery_point <= again.log_end_offset
         assert again.epochs.latest == 3
+
+
+@pytest.mark.parametrize("is_recovered", [False, True])
+def test_a_closed_segment_keeps_its_index_of_aborted_transactions(files: MemoryFiles, is_recovered: bool) -> None:
+    """Its records are synced before its end, so the sync after the roll has no records to sync."""
+    log = open_log(files, flush_messages=1, segment_ms=1000)
+    aborted = encode_batch(
+        [SimpleRecord(None, b"x")], now_ms=T0, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
+    )
+    log.append(aborted, now_ms=T0, leader_epoch=3)
+    log.append_marker(EndTransactionMarker(7, 0, 0, commit=False, transaction_version=1), now_ms=T0, leader_epoch=3)
+    if is_recovered:
+        files.power_cut()
+        log = open_log(files, log.recovery_point, flush_messages=1, segment_ms=1000)
+    later = encode_batch([SimpleRecord(None, b"later")], now_ms=T0 + 5000)
+    log.append(later, now_ms=T0 + 5000, leader_epoch=3)
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    for kept in (0.0, 1.0):
+        copy = deepcopy(files)
+        copy.power_cut(lambda kept=kept: kept)
+        again = open_log(copy, log.recovery_point)
+        assert [one.first_offset for one in again.aborted_in(0, 3)] == [0]
 
 
 def test_a_torn_end_of_any_size_is_cut(files: MemoryFiles) -> None:
