@@ -10,7 +10,7 @@ from uuid import UUID
 
 from odradek.broker.front_end.connection import Connection
 from odradek.broker.loop.clock import Clock
-from odradek.broker.loop.surroundings import Surroundings
+from odradek.broker.loop.world import NodeWorld
 from odradek.broker.node import BrokerNode
 from odradek.broker.settings.config import BrokerConfig
 from odradek.storage.memory_files import MemoryFiles
@@ -117,7 +117,7 @@ class SimulatedNode:
         self._is_slow = is_slow
         self._spent_s = 0.0
         self.loop = SimulatedLoop(world, self.process, self._lateness_ms)
-        surroundings = Surroundings(
+        outside = NodeWorld(
             WorldClock(world),
             files,
             lambda: UUID(int=self._chance.getrandbits(128), version=4),
@@ -125,7 +125,7 @@ class SimulatedNode:
             self._share_clock,
         )
         config = BrokerConfig(settings)
-        self.broker = BrokerNode(config, HOME, config.listeners_at(ADDRESS), surroundings)
+        self.broker = BrokerNode(config, HOME, config.listeners_at(ADDRESS), outside)
 
     def _lateness_ms(self) -> int:
         return int(self._chance.expovariate(1 / 40)) if self._is_slow else 0

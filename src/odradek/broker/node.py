@@ -26,7 +26,7 @@ from odradek.broker.limits.request_memory import RequestMemory
 from odradek.broker.loop.clock import Alarms
 from odradek.broker.loop.heap import Heap
 from odradek.broker.loop.scheduler import Callbacks, Scheduler, Steps, finish
-from odradek.broker.loop.surroundings import Surroundings
+from odradek.broker.loop.world import NodeWorld
 from odradek.broker.metadata.catalog import Catalog
 from odradek.broker.metadata.controller import Controller, TopicSpec
 from odradek.broker.metadata.loader import MetadataLoader
@@ -94,20 +94,20 @@ class BrokerNode:
         config: BrokerConfig,
         data_dir: Path,
         listeners: tuple[Listener, ...],
-        surroundings: Surroundings,
+        world: NodeWorld,
         delete_configs: Sequence[str] = (),
         *,
         add_scram: Path | None = None,
     ) -> None:
         self.config = config
-        self.surroundings = surroundings
-        self.clock = surroundings.clock
-        self.directory = LogDirectory(data_dir, self.clock.now_ms, surroundings=surroundings)
+        self.world = world
+        self.clock = world.clock
+        self.directory = LogDirectory(data_dir, self.clock.now_ms, world=world)
         self.listeners = listeners
         self.connections: set[Connection] = set()
         self.quotas = Quotas(config, self.clock.steady_ms)
         slots = config.max_incremental_fetch_session_cache_slots
-        self.fetch_sessions = FetchSessions(slots, new_uuid=surroundings.new_uuid)
+        self.fetch_sessions = FetchSessions(slots, new_uuid=world.new_uuid)
         self.catalog: Catalog
         self.metadata_log: MetadataLog
         self.quorum: LoneQuorum
@@ -155,7 +155,7 @@ class BrokerNode:
             steady=self.clock.steady_ms,
             start=self.scheduler.start,
             long_work=self._long_work,
-            share_clock=self.surroundings.share_clock,
+            share_clock=self.world.share_clock,
         )
 
     @cached_property
@@ -188,7 +188,7 @@ class BrokerNode:
         """Threads and memory for work that takes longer than a share, made at the first use."""
         from odradek.broker.loop.workers import Workers
 
-        return Workers(self.loop.call_soon_threadsafe, self.surroundings.new_threads)
+        return Workers(self.loop.call_soon_threadsafe, self.world.new_threads)
 
     def _long_work(self, steps: BatchSteps[Any]) -> Steps[Any]:
         return self.workers.run(steps)
@@ -224,7 +224,7 @@ class BrokerNode:
         return self.clock.now_ms()
 
     def new_uuid(self) -> UUID:
-        return self.surroundings.new_uuid()
+        return self.world.new_uuid()
 
     def advertised_address(self, context: Context) -> tuple[str, int]:
         """Returns the host and port that replies give to this client as the broker's address."""
@@ -345,7 +345,7 @@ class BrokerNode:
         Raises StorageError, ConfigError: then call ``give_up``.
         """
         self.loop = loop
-        self.scheduler = Scheduler(loop.call_soon, self.surroundings.share_clock)
+        self.scheduler = Scheduler(loop.call_soon, self.world.share_clock)
         self.purgatory = Purgatory(loop, self.scheduler)
         self.heap = Heap(loop.call_later, self.in_thread, lambda: self.is_busy)
         count_freed = self.heap.count_freed

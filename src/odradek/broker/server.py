@@ -8,7 +8,7 @@ from pathlib import Path
 
 from odradek.broker.front_end.entrances import Entrances
 from odradek.broker.loop.clock import Clock
-from odradek.broker.loop.surroundings import Surroundings
+from odradek.broker.loop.world import NodeWorld
 from odradek.broker.node import BrokerNode
 from odradek.broker.settings.config import BrokerConfig
 
@@ -31,10 +31,8 @@ class BrokerServer(BrokerNode):
         *,
         add_scram: Path | None = None,
     ) -> None:
-        surroundings = Surroundings.of_process(clock)
-        super().__init__(
-            config, data_dir, config.listeners_at(listen), surroundings, delete_configs, add_scram=add_scram
-        )
+        world = NodeWorld.of_process(clock)
+        super().__init__(config, data_dir, config.listeners_at(listen), world, delete_configs, add_scram=add_scram)
         self._entrances = Entrances(config.socket_listen_backlog_size)
 
     async def start(self) -> None:

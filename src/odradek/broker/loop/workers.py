@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 from odradek.batches.compression import DEFAULT_MAX_BYTES, STEP_BYTES
 from odradek.batches.steps import BatchSteps, Call, Map, Reserve, Step, map_memory
-from odradek.broker.loop.surroundings import new_threads
+from odradek.broker.loop.world import new_threads
 from odradek.core.deferred import Deferred
 
 T = TypeVar("T")

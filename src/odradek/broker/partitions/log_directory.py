@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
 from odradek.broker.loop.scheduler import Steps
-from odradek.broker.loop.surroundings import Surroundings
+from odradek.broker.loop.world import NodeWorld
 from odradek.broker.metadata.check import METADATA_PARTITION
 from odradek.broker.metadata.log import DIRECTORY as METADATA_DIRECTORY
 from odradek.broker.metadata.log import MetadataConfig, MetadataLog
@@ -62,11 +62,7 @@ class LogDirectory:
     """The logs of one data directory. Only one broker at a time may use it, so ``acquire`` is the first call."""
 
     def __init__(
-        self,
-        path: Path,
-        now_ms: Callable[[], int],
-        files: Files | None = None,
-        surroundings: Surroundings | None = None,
+        self, path: Path, now_ms: Callable[[], int], files: Files | None = None, world: NodeWorld | None = None
     ) -> None:
         self.path = path
         self.partitions: dict[tuple[str, int], Partition] = {}
@@ -89,7 +85,7 @@ class LogDirectory:
         self._names_at_start: set[str] = set()
         self._directory_id = UUID(int=0)
         self._now_ms = now_ms
-        own = surroundings or Surroundings.of_process()
+        own = world or NodeWorld.of_process()
         self._files, self._new_uuid, self._new_threads = files or own.files, own.new_uuid, own.new_threads
         self.failures = WriteFailures()
         self.on_opened: Callable[[Partition], object] = lambda partition: None  # after a first failure

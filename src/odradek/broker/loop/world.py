@@ -21,7 +21,7 @@ def new_threads(count: int, name: str) -> Executor:
     return ThreadPoolExecutor(count, thread_name_prefix=name)
 
 
-class Surroundings(NamedTuple):
+class NodeWorld(NamedTuple):
     """``share_clock``: the seconds of the scheduler's shares. ``new_threads`` gets a number of threads and their name.
 
     The event loop itself, which has timers and the default threads (``run_in_executor``), is passed to
@@ -35,6 +35,6 @@ class Surroundings(NamedTuple):
     share_clock: Callable[[], float] = perf_counter
 
     @classmethod
-    def of_process(cls, clock: Clock | None = None) -> Surroundings:
+    def of_process(cls, clock: Clock | None = None) -> NodeWorld:
         """Returns those of this process."""
         return cls(clock or Clock(), OsFiles())
