@@ -15,6 +15,18 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
 PROJECT = ROOT / "pyproject.toml"
 PACKAGE = "odradek"
+PURE = (
+    "core", "acls", "catalog", "groups", "transactions", "client/group/sticky_assignor", "lag/describe",
+    "storage/clean_rules", "pipelines/commit", "codecs",
+    "coordinator/replies", "coordinator/driver", "coordinator/loader", "coordinator/shard", "coordinator/shard_log",
+    "coordinator/states", "coordinator/timers", "coordinator/unreplicated",
+)  # fmt: skip
+"""Packages and modules without a clock, socket, file or randomness. The style test checks them, too, and the modules
+whose docstring says the same."""
+IMPURE = ("asyncio", "time", "random", "uuid", "os", "socket", "secrets", "threading")
+"""Python's modules that a pure module does not use."""
+SILENT = ("acls", "catalog", "transactions")
+"""State machines that return an effect (``core/effects.Warn``) and do not log."""
 BEGIN, END = "# packages: python scripts/import_contracts.py\n", "# end of packages\n"
 _WIDTH = 120
 _NAME = re.compile(r"`([\w/]+?)/?`")
@@ -82,7 +94,10 @@ def contracts(table: dict[str, PackageRow], modules: frozenset[str]) -> str:
     subpackages, but it imports them only when they are used.
     """
     parents = {name.partition("/")[0] for name in table if "/" in name}
-    parts = []
+    parts = [
+        _pure_contract("state machines own no clock, socket, file or randomness", PURE, IMPURE),
+        _pure_contract("state machines return effects, and do not log", SILENT, ("logging",)),
+    ]
     for package, row in table.items():
         refused = [_dotted(name) for name in forbidden(package, table, modules)]
         if not refused:
@@ -97,6 +112,13 @@ def contracts(table: dict[str, PackageRow], modules: frozenset[str]) -> str:
             lines += _array("ignore_imports", ignored)
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
+
+
+def _pure_contract(title: str, packages: tuple[str, ...], refused: tuple[str, ...]) -> str:
+    lines = ["[[tool.importlinter.contracts]]", f'name = "{title}"', 'type = "forbidden"']
+    lines += _array("source_modules", [_dotted(name) for name in packages])
+    lines += [*_array("forbidden_modules", list(refused)), "allow_indirect_imports = true"]
+    return "\n".join(lines) + "\n"
 
 
 def _dotted(name: str) -> str:

@@ -93,10 +93,11 @@ class Ledger:
 
     reads: ClassVar[tuple[type, ...]] = ()
 
-    def __init__(self, is_open: Callable[[str], bool]) -> None:
+    def __init__(self, is_open: Callable[[str], bool], reply_limit_ms: int | None = None) -> None:
         self.skipped: Counter[str] = Counter()
         self.balances: dict[str, int] = {}
         self._is_open = is_open
+        self._reply_limit_ms = reply_limit_ms
         self._limit = 1000
         self._waiting: set[tuple[str, int]] = set()
 
@@ -141,6 +142,9 @@ class Ledger:
 
     def shown_to(self, request: Request) -> list[str] | None:
         return None if isinstance(request, Total) else [request.account]
+
+    def reply_limit_ms(self, request: Request) -> int | None:
+        return self._reply_limit_ms
 
     def on_refused(self, now_ms: int, entries: Sequence[LogEntry], error: ErrorCode) -> Result:
         return Result()  # the waiting requests of a refused deposit have the error already

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts.import_contracts import IMPURE, PURE
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCE = ROOT / "src" / "odradek"
 MODULES = sorted((ROOT / "src").rglob("*.py"))
@@ -75,16 +77,9 @@ SAME_CONSTANT = {
 CONSTANTS_OF_APIS = {"VERSIONS", "IS_FREQUENT", "ADVERTISED_OLDEST", "REPLIES_TO_ANY_VERSION", "KEEPS_REQUESTS"}
 """The router reads these names from each handler."""
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
-MACHINES = (
-    "core", "codecs", "acls", "catalog", "groups", "transactions", "client/group/sticky_assignor.py", "lag/describe.py",
-    "storage/clean_rules.py", "pipelines/commit",
-    "coordinator/replies.py", "coordinator/driver.py", "coordinator/loader.py", "coordinator/shard.py",
-    "coordinator/shard_log.py", "coordinator/states.py", "coordinator/timers.py", "coordinator/unreplicated.py",
-)  # fmt: skip
-"""Packages and modules without a clock, in addition to those whose docstring says so."""
 CALLS_ITSELF_PURE = re.compile(r"\b[Pp]ure\b(?! Python)|\b[Nn]o (?:clock|socket|I/O)\b")
 """Marks a module as pure, if its docstring matches."""
-FORBIDDEN = {"asyncio", "time", "random", "uuid", "os", "socket", "secrets", "threading"}
+FORBIDDEN = set(IMPURE)
 LOCKS = {"client/consumer/subscription.py": {"threading.Lock", "os.register_at_fork"}}
 """Pure modules that two threads change: they use a lock, and a hook that creates a new lock after a fork."""
 
@@ -119,9 +114,9 @@ def functions(nodes: Iterable[ast.AST]) -> Iterator[ast.FunctionDef | ast.AsyncF
 
 def state_machine_modules() -> list[Path]:
     found = {path for path in MODULES if CALLS_ITSELF_PURE.search(ast.get_docstring(tree_of(path)) or "")}
-    for package in MACHINES:
+    for package in PURE:
         place = SOURCE / package
-        found |= set(place.rglob("*.py")) if place.is_dir() else {place}
+        found |= set(place.rglob("*.py")) if place.is_dir() else {place.with_suffix(".py")}
     return sorted(found)
 
 

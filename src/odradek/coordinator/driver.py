@@ -14,7 +14,7 @@ from odradek.coordinator.append_errors import error_code, is_storage_error, log_
 from odradek.coordinator.jobs import CheckedRequest, Origin, ShardJob, Waiting, WriteMarker
 from odradek.coordinator.loader import Loader, S, ShardLoad, call_on_loaded
 from odradek.coordinator.reloads import CATCH_UP, CATCH_UP_MS, RELOAD, RELOAD_AFTER_READ_MS, WRITE_TIMEOUT, Reloads
-from odradek.coordinator.replies import PendingReply, Promise, ReplyQueue, announcement, error_replies
+from odradek.coordinator.replies import PendingReply, Promise, ReplyQueue, announcement, error_replies, parked_reply
 from odradek.coordinator.services import Services
 from odradek.coordinator.shard import transactional
 from odradek.coordinator.shard_log import AppendResult, ShardLog, batch_of
@@ -68,7 +68,7 @@ class Driver(Generic[S]):
         self._replies: list[PendingReply] = []  # replies to send when ``_records`` are in the log
         self._outgoing = ReplyQueue(runtime.start)
         self._unreplicated = UnreplicatedWrites(
-            partition, self._outgoing, runtime.steady, runtime.write_timeout_ms,
+            partition, self._outgoing, runtime.steady, self._reply_limit_ms,
             lambda at_ms: runtime.timers.set(self, WRITE_TIMEOUT, at_ms),
         )  # fmt: skip
         self._flush_due = False
@@ -79,6 +79,9 @@ class Driver(Generic[S]):
     def _enter(self, state: CoordinatorState) -> None:
         self.state = next_state(str(self), self.state, state)
         self.error = ERRORS[state]
+
+    def _reply_limit_ms(self, request: Request) -> int | None:
+        return self.shard.reply_limit_ms(request)
 
     def _new_shard(self) -> S:
         return self._runtime.new_shard(lambda: self.batch_bytes)
@@ -321,6 +324,8 @@ class Driver(Generic[S]):
             elif isinstance(effect, Park):
                 assert request is not None
                 self._parked[effect.key] = (request, promise)
+                if effect.is_limited:
+                    replies.append(parked_reply(self._parked, effect.key))
             elif isinstance(effect, Work):
                 self._runtime.start(self._run_work(effect, self.shard))
             elif isinstance(effect, Complete):
@@ -329,6 +334,8 @@ class Driver(Generic[S]):
                     replies.append((*waiting, effect.reply))
             elif isinstance(effect, Announce):
                 replies.append(announcement(self._runtime.on_announced, self._index, effect.value))
+            else:
+                log.warning("%s: %s", self, effect.text)
 
     def _make_room(self, records: Sequence[LogEntry], request: Request | None, replies: list[PendingReply]) -> bool:
         """Adds records to the tick's batch; if they do not fit, appends the batch first. Returns False on a failure."""

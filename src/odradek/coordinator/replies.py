@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Hashable
 from typing import Any, ClassVar, Protocol
 
 from odradek.core.effects import Request
@@ -53,6 +53,26 @@ class _Announcement:
 def announcement(pass_on: Callable[[int, Any], None], index: int, value: Any) -> PendingReply:
     """Returns a pending reply that calls ``pass_on(index, value)`` and sends nothing to a client."""
     return _NO_REQUEST, _Announcement(pass_on, index), value
+
+
+class _ParkedPromise:
+    """Stands for a parked request while its records are not replicated. An error ends the request, None does not."""
+
+    __slots__ = ("_key", "_parked")
+
+    def __init__(self, parked: dict[Hashable, tuple[Request, Promise]], key: Hashable) -> None:
+        self._parked = parked
+        self._key = key
+
+    def resolve(self, value: Any) -> None:
+        waiting = self._parked.pop(self._key, None) if value is not None else None
+        if waiting is not None:
+            waiting[1].resolve(value)
+
+
+def parked_reply(parked: dict[Hashable, tuple[Request, Promise]], key: Hashable) -> PendingReply:
+    """Returns a pending reply that does nothing, or ends the request that is parked under ``key`` with an error."""
+    return parked[key][0], _ParkedPromise(parked, key), None
 
 
 def is_announcement(reply: PendingReply) -> bool:

@@ -26,7 +26,8 @@ Rules
   any other request are appended and replayed at once. The replies are sent after the replay, when the
   high watermark has passed these records. A reply without records waits only for the earlier records of the things
   that it shows (``CoordinatorShard.shown_to``).
-* A reply waits at most ``write_timeout_ms``. Then its request gets the error for REQUEST_TIMED_OUT. The records stay.
+* A reply waits at most ``CoordinatorShard.reply_limit_ms``. Then its request gets the error for REQUEST_TIMED_OUT. The
+  records stay.
 * If the log refuses an append, its requests get the error by Kafka's mapping, and the shard stays. If the disk fails,
   commits leave the shard as it is, and other records cause at most one load in each second (``reloads``).
 * A record that cannot be replayed is skipped, counted and logged as a warning. It does not stop a load.
@@ -95,7 +96,6 @@ class Runtime(Generic[S]):
 
     ``new_shard(batch_bytes)`` makes an empty shard. ``batch_bytes()`` returns the largest number of bytes of records
     in a batch of its log; 0 if the log was deleted. ``new_runs`` makes the ``RecordRuns`` of a load.
-    ``write_timeout_ms`` returns how long a reply waits for the high watermark; None: without limit.
     """
 
     def __init__(
@@ -104,12 +104,10 @@ class Runtime(Generic[S]):
         new_shard: Callable[[Callable[[], int]], S],
         environment: Environment,
         new_runs: NewRecordRuns[S] | None = None,
-        write_timeout_ms: Callable[[], int] | None = None,
     ) -> None:
         self.topic = topic
         self.new_shard = new_shard
         self.new_runs = new_runs
-        self.write_timeout_ms = write_timeout_ms
         self.long_work = environment.long_work
         self._share_clock = environment.share_clock
         self.partition_count: int | None = None

@@ -36,8 +36,6 @@ class Services(Protocol[S]):
     skew_ms: int
     """``clock`` minus ``steady``."""
     skipped_records: int
-    write_timeout_ms: Callable[[], int] | None
-    """How long a reply waits for the high watermark; None: without limit."""
     call_soon: Callable[[Callable[[], None]], object]
     start: Callable[[Generator[None, None, None]], object]
 

@@ -47,6 +47,9 @@ class CoordinatorShard(Protocol):
         record.
         """
 
+    def reply_limit_ms(self, request: Request) -> int | None:
+        """Returns how long a reply to the request waits for the high watermark, in ms; None: without limit."""
+
     # --- the log ----------------------------------------------------------------------------------------------
 
     def on_refused(self, now_ms: int, entries: Sequence[LogEntry], error: ErrorCode) -> Result | ResultSteps:

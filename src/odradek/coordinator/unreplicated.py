@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Sequence
+from heapq import heappop, heappush
+from itertools import count
+from typing import NamedTuple
 
 from odradek.coordinator.append_errors import append_error
 from odradek.coordinator.jobs import WriteMarker
 from odradek.coordinator.replies import PendingReply, ReplyQueue, error_replies, is_announcement
 from odradek.coordinator.shard import CoordinatorShard
 from odradek.coordinator.shard_log import ShardLog
-from odradek.core.effects import LogEntry
+from odradek.core.effects import LogEntry, Request
 from odradek.core.errors import ErrorCode, KafkaError
 
 TIMED_OUT = append_error(KafkaError(ErrorCode.request_timed_out))
@@ -42,31 +45,41 @@ class UnreplicatedWrite:
         return not self._changes.isdisjoint(read)
 
 
+class _Deadline(NamedTuple):
+    """The end of the time that some replies to a write wait. ``number`` orders deadlines at the same time."""
+
+    at_ms: int
+    number: int
+    write: UnreplicatedWrite
+    replies: list[PendingReply]
+
+
 class UnreplicatedWrites:
     """The writes of one shard above the high watermark, in the order of the log.
 
-    ``timeout_ms`` returns how long a reply waits; None: without limit. ``steady`` is a clock that does not jump (ms). A
-    timeout only sends an error. The records stay in the log, and other replies wait for them. ``set_alarm`` gets the
-    steady time (ms) of the next call of ``time_out``.
+    ``limit_ms`` returns how long a reply to a request waits; None: without limit. ``steady`` is a clock that does not
+    jump (ms). A timeout only sends an error. The records stay in the log, and other replies wait for them.
+    ``set_alarm`` gets the steady time (ms) of the next call of ``time_out``.
     """
 
-    __slots__ = ("_deadlines", "_log", "_outgoing", "_set_alarm", "_steady", "_timeout_ms", "writes")
+    __slots__ = ("_deadlines", "_limit_ms", "_log", "_numbers", "_outgoing", "_set_alarm", "_steady", "writes")
 
     def __init__(
         self,
         log: ShardLog,
         outgoing: ReplyQueue,
         steady: Callable[[], int],
-        timeout_ms: Callable[[], int] | None,
+        limit_ms: Callable[[Request], int | None],
         set_alarm: Callable[[int], None],
     ) -> None:
         self._log = log
         self._outgoing = outgoing
         self._steady = steady
-        self._timeout_ms = timeout_ms
+        self._limit_ms = limit_ms
         self._set_alarm = set_alarm
         self.writes: deque[UnreplicatedWrite] = deque()
-        self._deadlines: deque[tuple[int, UnreplicatedWrite, list[PendingReply]]] = deque()
+        self._deadlines: list[_Deadline] = []  # a heap
+        self._numbers = count()
 
     def send(self, end_offset: int, entries: Sequence[LogEntry] | None, replies: list[PendingReply]) -> None:
         """Sends the replies to a write now or when the high watermark is at ``end_offset``.
@@ -95,11 +108,18 @@ class UnreplicatedWrites:
         self._outgoing.send([reply])
 
     def _limit(self, write: UnreplicatedWrite, replies: list[PendingReply]) -> None:
-        limited = [reply for reply in replies if not (is_announcement(reply) or isinstance(reply[0], WriteMarker))]
-        if limited and self._timeout_ms is not None:
-            self._deadlines.append((self._steady() + self._timeout_ms(), write, limited))
-            if len(self._deadlines) == 1:
-                self._set_alarm(self._deadlines[0][0])
+        limited: dict[int, list[PendingReply]] = {}
+        for reply in replies:
+            if is_announcement(reply) or isinstance(reply[0], WriteMarker):
+                continue
+            limit_ms = self._limit_ms(reply[0])
+            if limit_ms is not None:
+                limited.setdefault(limit_ms, []).append(reply)
+        for limit_ms, some in limited.items():
+            deadline = _Deadline(self._steady() + limit_ms, next(self._numbers), write, some)
+            heappush(self._deadlines, deadline)
+            if self._deadlines[0] is deadline:
+                self._set_alarm(deadline.at_ms)
 
     def release(self) -> None:
         """Sends the replies whose records are below the high watermark. Raises KafkaError or StorageError."""
@@ -116,16 +136,16 @@ class UnreplicatedWrites:
     def time_out(self) -> None:
         """Sends an error in place of each reply that has waited too long."""
         now_ms = self._steady()
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
-            _, write, limited = self._deadlines.popleft()
+        while self._deadlines and self._deadlines[0].at_ms <= now_ms:
+            _, _, write, limited = heappop(self._deadlines)
             promises = {id(reply[1]) for reply in limited}
             late = [reply for reply in write.replies if id(reply[1]) in promises]
             write.replies = [reply for reply in write.replies if id(reply[1]) not in promises]
             self._outgoing.send(error_replies(late, TIMED_OUT))
-        while self._deadlines and not self._deadlines[0][1].replies:
-            self._deadlines.popleft()  # these replies were sent in time
+        while self._deadlines and not self._deadlines[0].write.replies:
+            heappop(self._deadlines)  # these replies were sent in time
         if self._deadlines:
-            self._set_alarm(self._deadlines[0][0])
+            self._set_alarm(self._deadlines[0].at_ms)
 
     def take_all(self) -> list[PendingReply]:
         """Forgets all writes and returns their replies."""

@@ -102,9 +102,13 @@ class Park(NamedTuple):
     """Parks the current request without a reply. ``Complete`` with the same key replies to it later.
 
     Keys are unique among parked requests; a second request with the same key is a bug of the shard.
+
+    ``is_limited``: the request waits for the high watermark to pass the records of its result, no longer than
+    ``CoordinatorShard.reply_limit_ms``. After that it gets an error.
     """
 
     key: Hashable
+    is_limited: bool = False
 
 
 class Complete(NamedTuple):
@@ -148,7 +152,13 @@ class Announce(NamedTuple):
     value: Any
 
 
-Effect = Park | Complete | SetTimer | CancelTimer | Work | Announce
+class Warn(NamedTuple):
+    """Logs a warning for the operator, in one line. The runtime puts the name of the shard's log before it."""
+
+    text: str
+
+
+Effect = Park | Complete | SetTimer | CancelTimer | Work | Announce | Warn
 
 
 @dataclass(slots=True)

@@ -185,6 +185,9 @@ class GroupShard:
             elif isinstance(decoded, CoordinatorRecord):
                 yield decoded.key["group_id"], False
 
+    def reply_limit_ms(self, request: Request) -> int:
+        return self.config.offsets_commit_timeout_ms
+
     def shown_to(self, request: Request) -> Collection[Hashable] | None:
         """A classic heartbeat shows nothing of the log. Kafka's waits for all earlier records of the partition."""
         if isinstance(request, Heartbeat):

@@ -18,7 +18,7 @@ from enum import Enum, auto
 
 from odradek.codecs.transaction_state import Transaction, TransactionState
 from odradek.core.effects import Result, ResultSteps
-from odradek.core.errors import ErrorCode
+from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_PRODUCER_EPOCH, ProducerIdentity
 from odradek.core.pace import Pace
 from odradek.transactions.messages import EndTransaction, ListTransactions, Partition
@@ -34,6 +34,22 @@ _RESULTS = {
     TransactionState.COMPLETE_COMMIT: True,
     TransactionState.COMPLETE_ABORT: False,
 }
+
+
+class LevelTooLow(KafkaError):
+    """The level of ``transaction.version`` is too low for a record. ``warning`` is a line for the operator."""
+
+    def __init__(self, transactional_id: str, transaction: Transaction) -> None:
+        version = transaction.client_version
+        super().__init__(
+            ErrorCode.unsupported_version,
+            f"transactional id {transactional_id!r}: a record at level 0 of transaction.version cannot hold the "
+            f"client's version {version}",
+        )
+        self.warning = (
+            f"transactional id {transactional_id!r} is refused for up to {transaction.timeout_ms} ms: its producer "
+            f"uses transaction.version {version} at level 0 (start the producer again after that)"
+        )
 
 
 class Action(Enum):

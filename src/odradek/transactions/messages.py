@@ -98,6 +98,18 @@ class Markers(NamedTuple):
     version: int
     decided_ms: int
 
+    @classmethod
+    def of(cls, transactional_id: str, transaction: Transaction) -> Markers:
+        """Returns the announcement of a decided transaction."""
+        return cls(
+            transactional_id,
+            ProducerIdentity(transaction.producer_id, transaction.producer_epoch),
+            transaction.state is TransactionState.PREPARE_COMMIT,
+            transaction.partitions,
+            transaction.client_version,
+            transaction.last_update_ms,
+        )
+
 
 @dataclass(slots=True)
 class MarkersWritten:

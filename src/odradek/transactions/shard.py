@@ -21,7 +21,6 @@ The state table is in ``transitions``. Rules:
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -50,13 +49,22 @@ from odradek.core.effects import (
     ResultSteps,
     SetTimer,
     SimpleRecord,
+    Warn,
     most_bytes,
 )
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_PRODUCER, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentity
 from odradek.core.pace import PART_RECORDS, STEP_WORK, Pace, in_parts
 from odradek.transactions import transitions
-from odradek.transactions.checks import Action, check_end, is_listed, may_continue, verified, verified_in_steps
+from odradek.transactions.checks import (
+    Action,
+    LevelTooLow,
+    check_end,
+    is_listed,
+    may_continue,
+    verified,
+    verified_in_steps,
+)
 from odradek.transactions.config import TransactionConfig
 from odradek.transactions.messages import (
     AddPartitions,
@@ -74,8 +82,6 @@ from odradek.transactions.messages import (
     VerifyPartitions,
 )
 from odradek.transactions.transitions import CAN_EXPIRE, EPOCH_PER_TRANSACTION, MAX_EPOCH, PREPARED, is_exhausted
-
-log = logging.getLogger("odradek.broker")
 
 TIMEOUTS: Hashable = "timeouts"
 EXPIRY: Hashable = "expiry"
@@ -148,7 +154,7 @@ class TransactionShard:
         try:
             result = self._handlers[type(request)](now_ms, request)
         except KafkaError as error:
-            return Result(request.error_reply(error.code))
+            return _refusal(request, error)
         return result if isinstance(result, Result) else _refused_in_steps(request, result)
 
     def reply_to_dropped(self, request: Request, error: ErrorCode) -> Any:
@@ -170,7 +176,7 @@ class TransactionShard:
         current = self.transactions.get(transactional_id)
         if current is None or current.state not in PREPARED:
             return Result()
-        return Result(effects=[Announce(_markers(transactional_id, current))])
+        return Result(effects=[Announce(Markers.of(transactional_id, current))])
 
     def changes_of(self, entry: LogEntry) -> Collection[Hashable]:
         """Returns the transactional id of a record."""
@@ -178,6 +184,14 @@ class TransactionShard:
             return (entry.transactional_id,)
         decoded = decode(entry.key, entry.value) if isinstance(entry, SimpleRecord) else None
         return () if decoded is None or isinstance(decoded, UnreadableTransaction) else (decoded[0],)
+
+    def reply_limit_ms(self, request: Request) -> int:
+        """Returns the timeout of the transactional id: as in Kafka, its records are replicated in this time, or the
+        request gets COORDINATOR_NOT_AVAILABLE."""
+        if isinstance(request, ListTransactions):
+            return self.config.max_timeout_ms
+        current = self.transactions.get(request.transactional_id)  # type: ignore[attr-defined]
+        return self.config.max_timeout_ms if current is None else current.timeout_ms
 
     def shown_to(self, request: Request) -> Collection[Hashable] | None:
         return None if isinstance(request, ListTransactions) else (request.transactional_id,)  # type: ignore[attr-defined]
@@ -240,16 +254,7 @@ class TransactionShard:
         """
         if transaction.client_version and not self._version():
             self._blocked[transactional_id] = now_ms + transaction.timeout_ms
-            log.warning(
-                "transactional id %r is refused for up to %d ms: its producer uses transaction.version %d at level 0 "
-                "(start the producer again after that)",
-                transactional_id, transaction.timeout_ms, transaction.client_version,
-            )  # fmt: skip
-            raise KafkaError(
-                ErrorCode.unsupported_version,
-                f"transactional id {transactional_id!r}: a record at level 0 of transaction.version cannot hold the "
-                f"client's version {transaction.client_version}",
-            )
+            raise LevelTooLow(transactional_id, transaction)
 
     # --- InitProducerId ---------------------------------------------------------------------------------------
 
@@ -392,7 +397,7 @@ class TransactionShard:
         if request.client_version >= EPOCH_PER_TRANSACTION:
             epoch = current.producer_epoch
             decision = _Decision(request.commit, min(epoch + 1, MAX_EPOCH), epoch, request.client_version)
-        out = Result(effects=[Park(request.transactional_id)])
+        out = Result(effects=[Park(request.transactional_id, is_limited=True)])
         return self._prepare(now_ms, request.transactional_id, current, decision, out)
 
     def _prepare(
@@ -411,7 +416,7 @@ class TransactionShard:
 
         def make(record: TransactionRecord) -> Result:
             out.records.append(record)
-            out.effects.append(Announce(_markers(transactional_id, after)))
+            out.effects.append(Announce(Markers.of(transactional_id, after)))
             return out
 
         last = None if last_epoch is None else ProducerIdentity(current.producer_id, last_epoch)
@@ -508,7 +513,7 @@ class TransactionShard:
         pace = Pace()
         for transactional_id, transaction in list(self.transactions.items()):
             if transaction.state in PREPARED:
-                out.effects.append(Announce(_markers(transactional_id, transaction)))
+                out.effects.append(Announce(Markers.of(transactional_id, transaction)))
             if pace.spend():
                 yield None
         return out
@@ -577,19 +582,13 @@ class TransactionShard:
         """Does nothing: the times of this state are those of the records, as in Kafka."""
 
 
-def _markers(transactional_id: str, transaction: Transaction) -> Markers:
-    return Markers(
-        transactional_id,
-        ProducerIdentity(transaction.producer_id, transaction.producer_epoch),
-        transaction.state is TransactionState.PREPARE_COMMIT,
-        transaction.partitions,
-        transaction.client_version,
-        transaction.last_update_ms,
-    )
-
-
 def _refused_in_steps(request: Request, steps: ResultSteps) -> ResultSteps:
     try:
         return (yield from steps)
     except KafkaError as error:
-        return Result(request.error_reply(error.code))
+        return _refusal(request, error)
+
+
+def _refusal(request: Request, error: KafkaError) -> Result:
+    effects: list[Effect] = [Warn(error.warning)] if isinstance(error, LevelTooLow) else []
+    return Result(request.error_reply(error.code), effects=effects)

@@ -30,9 +30,8 @@ class Bank:
         self.log = WorldLog(self.world, 0, topic="__ledger")
         self.runtime: Runtime[Ledger] = Runtime(
             "__ledger",
-            lambda batch_bytes: Ledger(lambda account: True),
+            lambda batch_bytes: Ledger(lambda account: True, reply_limit_ms=TIMEOUT_MS),
             Process(self.world).environment(),
-            write_timeout_ms=lambda: TIMEOUT_MS,
         )
         self.runtime.partition_count = 1
 

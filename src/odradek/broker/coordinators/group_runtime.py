@@ -32,9 +32,7 @@ class GroupRuntime(Runtime[GroupShard]):
         self.config = config
         self._topic_id = topic_id
         self._image = image
-        super().__init__(
-            OFFSETS_TOPIC, self._new_shard, environment, CommitRuns, lambda: config.offsets_commit_timeout_ms
-        )
+        super().__init__(OFFSETS_TOPIC, self._new_shard, environment, CommitRuns)
 
     def _new_shard(self, batch_bytes: Callable[[], int]) -> GroupShard:
         shard = GroupShard(self.config, self._image, self._topic_id)
