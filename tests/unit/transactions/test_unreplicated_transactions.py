@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from odradek.codecs.transaction_records import TransactionState
 from test_transaction_shard import TIMEOUT_MS, A, Coordinator, failed
 
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import ProducerIdentity
-from odradek.core.transaction_records import TransactionState
 from odradek.transactions.messages import DescribeTransaction, EndTransaction, InitProducerId
 
 LATE = ErrorCode.coordinator_not_available
