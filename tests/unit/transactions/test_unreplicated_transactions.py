@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from odradek.codecs.transaction_records import TransactionState
 from test_transaction_shard import TIMEOUT_MS, A, Coordinator, failed
 
+from odradek.codecs.transaction_state import TransactionState
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import ProducerIdentity
 from odradek.transactions.messages import DescribeTransaction, EndTransaction, InitProducerId
