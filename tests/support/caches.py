@@ -30,6 +30,7 @@ _HALVES = (
         "odradek.client.producer.columns",
         "odradek.history.decode_kernel",
         "odradek.history.window_kernels",
+        "odradek.monitor.code_kernels",
         "odradek.storage.clean_columns",
     ),
 )
