@@ -372,3 +372,33 @@ def test_notes_from_before_another_query_repeat_no_row_of_it(tmp_path: Path) -> 
     with pytest.raises(TableRefused, match="notes were removed, or are an older copy"):
         older_notes(tmp_path, later).add(Rows(10), plan(1))
     assert rows_of(tmp_path) == 15
+
+
+@KINDS
+def test_a_copy_that_is_put_back_before_the_publication_ends_the_run(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is stopped before it publishes, the notes become those of an older copy, and the run goes on."""
+    table = begun_table(kind, tmp_path, "a")
+    table.add(Rows(10), plan(0))
+    notes = tmp_path / ("t/_delta_log" if kind == "delta" else "b")
+    shutil.copytree(notes, tmp_path / "copy")
+    for batch in (1, 2):
+        table.add(Rows(10), plan(batch))
+    perform = table._perform
+
+    def put_back(operation: object) -> object:
+        if isinstance(operation, CreateEntry | CommitVersion):
+            shutil.rmtree(notes)
+            shutil.copytree(tmp_path / "copy", notes)
+        return perform(operation)
+
+    monkeypatch.setattr(table, "_perform", put_back)
+    says = "older than the checkpoint" if kind == "delta" else "its last entry is not there any more"
+    with pytest.raises(StorageError, match=says):
+        table.add(Rows(10), plan(3))
+    next_run = begun_table(kind, tmp_path, "b")
+    says = "older than the checkpoint" if kind == "delta" else "notes were removed, or are an older copy"
+    with pytest.raises(TableRefused, match=says):
+        next_run.add(Rows(10), plan(3))
+    assert rows_of(tmp_path) == (10 if kind == "delta" else 30)

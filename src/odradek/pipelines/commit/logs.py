@@ -25,8 +25,12 @@ from odradek.pipelines.commit.operations import (
     Steps,
     TableChange,
 )
+<<<<<<< HEAD
 from odradek.pipelines.commit.state import BatchPlan, TableState, fenced, of_json, to_json
 from odradek.text.json_depth import parse_json
+=======
+from odradek.pipelines.commit.state import BatchPlan, TableState, cut_off, of_json, to_json
+>>>>>>> 5f3abbd6 (An attacker of the pipelines: random steps against two drivers, an oracle, remedies that have to help)
 
 KEPT = 200
 """The number of newest entries that stay."""
@@ -127,7 +131,7 @@ class FileLog:
         # The create may have been done although it reports that the name is taken: a client repeats a lost request.
         held = yield from self._read_after(number, failed)
         if held is None and failed is None:
-            raise fenced(change.run, base.state, self._name)  # it was removed by a run that found it forgotten
+            raise cut_off(change.run, self._name)  # it was removed by a run that found it forgotten
         if held is None:
             raise OutcomeUnknown(
                 f"{self._name} cannot be written: {failed}. It is not known whether entry {number} of its log will be "
@@ -138,7 +142,7 @@ class FileLog:
             return None
         if not (yield from self._is_base_held(base)):
             yield DeleteEntry(number)
-            raise fenced(change.run, base.state, self._name)
+            raise cut_off(change.run, self._name)
         self._known = position
         return position
 
