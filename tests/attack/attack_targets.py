@@ -33,7 +33,7 @@ class AttackSetting:
 
     @classmethod
     def drawn(cls, rng: random.Random, *, is_plain: bool) -> AttackSetting:
-        value_format = rng.choice(("raw", "raw", "raw", "avro") if is_plain else ("raw", "json", "avro"))
+        value_format = rng.choice(("raw", "raw", "raw", "avro", "raw" if is_plain else "json"))
         return cls(
             rng.choice(("parquet", "parquet", "delta")), value_format,
             value_format != "raw" and rng.random() < 0.3,

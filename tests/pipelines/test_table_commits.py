@@ -402,3 +402,13 @@ def test_a_copy_that_is_put_back_before_the_publication_ends_the_run(
     with pytest.raises(TableRefused, match=says):
         next_run.add(Rows(10), plan(3))
     assert rows_of(tmp_path) == (10 if kind == "delta" else 30)
+
+
+def test_a_removed_entry_is_named_with_what_helps(tmp_path: Path) -> None:
+    """Before, the line said that the command should be run again, for ever."""
+    table = begun_table("parquet", tmp_path, "a")
+    for batch in range(3):
+        table.add(Rows(10), plan(batch))
+    (tmp_path / "b" / f"log-{2:020}.json").unlink()
+    with pytest.raises(StorageError, match=r"entry 2 of the notes of .*/t is missing.* restore the notes"):
+        begun_table("parquet", tmp_path, "b")

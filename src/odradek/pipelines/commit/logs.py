@@ -25,12 +25,8 @@ from odradek.pipelines.commit.operations import (
     Steps,
     TableChange,
 )
-<<<<<<< HEAD
-from odradek.pipelines.commit.state import BatchPlan, TableState, fenced, of_json, to_json
-from odradek.text.json_depth import parse_json
-=======
 from odradek.pipelines.commit.state import BatchPlan, TableState, cut_off, of_json, to_json
->>>>>>> 5f3abbd6 (An attacker of the pipelines: random steps against two drivers, an oracle, remedies that have to help)
+from odradek.text.json_depth import parse_json
 
 KEPT = 200
 """The number of newest entries that stay."""
@@ -89,6 +85,7 @@ class FileLog:
 
     def _found(self) -> Steps[LogPosition]:
         """Returns an entry that belongs to the log: the newest one that a list shows, or the state before entry 1."""
+        numbers: list[int] = []
         for _ in range(_LISTS):
             numbers = yield ListEntries()
             if not numbers:
@@ -104,8 +101,11 @@ class FileLog:
             self._lowest, self._is_lowest_sure = min(numbers), False
             if (yield from self._is_linked(position)):
                 return position
+        wanted = f"entry {max(numbers) - 1}" if numbers else "the newest entry"
         raise StorageError(
-            f"the notes of {self._name} cannot be read: the list of its entries is not complete. Run the command again"
+            f"{wanted} of the notes of {self._name} is missing, or is another one than the entry after it follows. If "
+            "another run is writing, run the command again when it has ended. Otherwise restore the notes that belong "
+            "to the table, or read into a new --output"
         )
 
     def _is_linked(self, position: LogPosition) -> Steps[bool]:

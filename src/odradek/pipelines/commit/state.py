@@ -324,9 +324,9 @@ def fenced(run: RunTag, state: TableState, table: str) -> RunFenced:
 def cut_off(run: RunTag, table: str) -> RunFenced:
     """Returns the error of a run that finds the entry on which it builds removed or replaced."""
     return RunFenced(
-        f"the notes of {table} have changed while this run ({run.text}) slept or worked: its last entry is not there any "
-        "more, or another one is in its place. The run has ended, and has added nothing since. Let only one pipeline "
-        "write to a table, and put no copy back while one runs; the next run continues"
+        f"the notes of {table} have changed while this run ({run.text}) slept or worked: its last entry is not there "
+        "any more, or another one is in its place. The run has ended, and has added nothing since. Let only one "
+        "pipeline write to a table, and put no copy back while one runs; the next run continues"
     )
 
 
