@@ -238,13 +238,13 @@ def test_common_settings_of_plaintext_brokers_are_accepted(settings: dict[str, s
     ],
 )
 def test_one_protected_listener_among_others_is_refused(settings: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=r"is no listener|cannot encrypt connections"):
+    with pytest.raises(ConfigError, match=r"is no listener|is not supported"):
         BrokerConfig(settings)
 
 
 def test_settings_with_the_same_missing_protection_are_named_together() -> None:
-    with pytest.raises(ConfigError, match=r"^ssl\.client\.auth, ssl\.keystore\.location: "):
-        BrokerConfig({"ssl.client.auth": "required", "num.partitions": "2", "ssl.keystore.location": "/k"})
+    with pytest.raises(ConfigError, match=r"^ssl\.engine\.factory\.class, ssl\.provider: "):
+        BrokerConfig({"ssl.engine.factory.class": "x", "num.partitions": "2", "ssl.provider": "y"})
 
 
 # --- the broker -------------------------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ def set_while_running(wire: Wire) -> dict[str, str | None]:
 
 def test_a_running_broker_refuses_protecting_settings(tmp_path: Path) -> None:
     names = [name for name in protecting() if name not in AUTHORIZER_SETTINGS]
-    assert len([name for name in names if name in DYNAMIC]) > 20, "Kafka can change many of them at run time"
+    assert len([name for name in names if name in DYNAMIC]) > 10, "Kafka can change many of them at run time"
     with BrokerProcess(tmp_path) as running:
         with Wire(running.bootstrap) as wire:
             before = set_while_running(wire)

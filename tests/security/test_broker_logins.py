@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -238,8 +239,9 @@ def ended(address: str, data: bytes) -> bytes:
     with socket.create_connection((host, int(port)), 5) as connection:
         connection.sendall(data)
         found = b""
-        while data := connection.recv(4096):
-            found += data
+        with suppress(ConnectionResetError):  # bytes that the broker has not read make its end a reset
+            while data := connection.recv(4096):
+                found += data
         return found
 
 
@@ -392,12 +394,11 @@ from odradek.broker.settings.config import BrokerConfig
 async def run():
     broker = BrokerServer(BrokerConfig({"num.partitions": "2"}), Path(sys.argv[1]), ("127.0.0.1", 0))
     await broker.start()
-    print(sorted(name for name in sys.modules if name.startswith(("odradek.broker.logins", "ssl",
+    print(sorted(name for name in sys.modules if name.startswith(("odradek.broker.logins", "odradek.broker.tls",
           "odradek.security.s", "odradek.broker.settings.listeners", "odradek.broker.settings.prefixes"))))
     await broker.stop()
 asyncio.run(run())
 """
     command = [sys.executable, "-c", program, str(tmp_path / "data")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    loaded = [name for name in eval(done.stdout) if not name.startswith("ssl")]
-    assert loaded == []
+    assert eval(done.stdout) == []

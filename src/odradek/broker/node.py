@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -19,6 +18,7 @@ from uuid import UUID
 
 from odradek.broker.coordinators.registry import TYPES, Coordinators
 from odradek.broker.front_end.router import Api, Router, served_apis
+from odradek.broker.limits.admissions import Admissions
 from odradek.broker.limits.host_limits import HostLimits
 from odradek.broker.limits.quotas import REQUEST_PERCENTAGE, Quotas
 from odradek.broker.limits.reply_memory import ReplyMemory
@@ -126,7 +126,7 @@ class BrokerNode:
         self.request_memory: RequestMemory
         self.heap: Heap
         self.reply_memory: ReplyMemory
-        self._addresses: Counter[str] = Counter()
+        self.admissions = Admissions(config, self.host_limits)
         self._delete_configs = delete_configs
         self._add_scram = add_scram
         self._request_quota: RequestQuota | None = None
@@ -379,7 +379,7 @@ class BrokerNode:
 
     def hosts(self, listener: Listener) -> HostFactory:
         """Returns the factory of the hosts of a listener's connections."""
-        return self._logins.sessions(listener) if listener.has_sasl else lambda: self
+        return self._logins.sessions(listener) if listener.has_sasl else lambda accepted_s: self
 
     @cached_property
     def _logins(self) -> Logins:
@@ -485,32 +485,23 @@ class BrokerNode:
 
     # --- connections --------------------------------------------------------------------------------------------
 
-    def admit(self, connection: Connection, host: str) -> bool:
-        """Registers a new connection. Returns False if a limit is reached or the broker stops."""
-        config = self.config
-        if (
-            self._stopping
-            or len(self.connections) >= config.max_connections
-            or self._addresses[host] >= self.host_limits.most(host)
-        ):
-            log.info(
-                "refused a connection from %s: max.connections or the limit of its address is reached, or the broker "
-                "stops",
-                host,
-            )
+    def admit(self, connection: Connection, host: str, *, is_counted: bool = False) -> bool:
+        """Registers a new connection. Returns False if a limit is reached or the broker stops.
+
+        ``is_counted``: ``admissions`` has counted it before."""
+        if not is_counted and not self.admissions.enter(host):
+            return False
+        if self._stopping:
+            self.admissions.leave(host)
             return False
         self.connections.add(connection)
-        self._addresses[host] += 1
         return True
 
     def remove(self, connection: Connection) -> None:
         if connection in self.connections:
             self.connections.discard(connection)
             self.fetch_sessions.owner_gone(id(connection))
-            host = connection.client_host[1:]
-            self._addresses[host] -= 1
-            if not self._addresses[host]:
-                del self._addresses[host]
+            self.admissions.leave(connection.client_host[1:])
 
     # --- stop ---------------------------------------------------------------------------------------------------
 

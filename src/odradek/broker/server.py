@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from odradek.broker.front_end.entrances import Entrances
+from odradek.broker.listeners import BrokerListeners
 from odradek.broker.loop.clock import Clock
 from odradek.broker.loop.world import NodeWorld
 from odradek.broker.node import BrokerNode
@@ -33,29 +33,28 @@ class BrokerServer(BrokerNode):
     ) -> None:
         world = NodeWorld.of_process(clock)
         super().__init__(config, data_dir, config.listeners_at(listen), world, delete_configs, add_scram=add_scram)
-        self._entrances = Entrances(config.socket_listen_backlog_size)
+        self.entrances = BrokerListeners(self)
 
     async def start(self) -> None:
         """Binds the port, locks the directory, reads the logs, and begins to serve.
 
         Raises ListenError, StorageError, ConfigError.
         """
-        self._entrances.bind(self.listeners)
-        self.listeners = self._entrances.listeners
+        self.entrances.bind()
         try:
             self.begin(asyncio.get_running_loop())
         except BaseException:
-            self._entrances.release()
+            self.entrances.release()
             await self.give_up()
             raise
-        await self._entrances.open(self.hosts)
+        await self.entrances.open()
         self.begin_upkeep()
 
     async def stop(self) -> None:
         """Accepts no more requests, completes the present ones, syncs and closes the logs, releases the directory."""
-        self._entrances.close()
+        self.entrances.close()
         await self.end()
 
     async def abandon(self) -> None:
-        self._entrances.close()
+        self.entrances.close()
         await super().abandon()

@@ -53,6 +53,16 @@ class Tls(NamedTuple):
     checks_certificates: bool = True
 
 
+class ServerTls(NamedTuple):
+    """The TLS settings of a broker's listener. ``client_auth``: none, requested or required."""
+
+    trust: Store | None
+    key: Store
+    versions: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+    ciphers: tuple[str, ...] = ()
+    client_auth: str = "none"
+
+
 class _Entries(NamedTuple):
     """The contents of a store: PEM certificates, and a PEM key with its password."""
 
@@ -71,17 +81,44 @@ def client_context(tls: Tls) -> ssl.SSLContext:
     if tls.trust is None:
         context.load_default_certs()
     else:
-        for certificate in _entries(tls.trust).certificates:
-            try:
-                context.load_verify_locations(cadata=certificate)
-            except (ssl.SSLError, ValueError) as error:
-                raise ConfigError(f"{_where(tls.trust)}: a certificate cannot be read: {_reason(error)}") from error
+        _trust(context, tls.trust)
     if tls.key is not None:
         _load_key(context, tls.key)
     return context
 
 
-def _limit(context: ssl.SSLContext, tls: Tls) -> None:
+def server_context(tls: ServerTls) -> ssl.SSLContext:
+    """Returns the context of a listener. Raises ConfigError, which names the setting and the file.
+
+    Sessions are not resumed, so that each connection shows its certificate, and a client cannot ask for another
+    handshake on a connection."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    context.num_tickets = 0
+    _limit(context, tls)
+    if tls.client_auth != "none":
+        context.verify_mode = ssl.CERT_REQUIRED if tls.client_auth == "required" else ssl.CERT_OPTIONAL
+        # Java trusts each certificate of the store, also one that another authority has signed.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if tls.trust is not None:
+        _trust(context, tls.trust)
+    _load_key(context, tls.key)
+    return context
+
+
+def _trust(context: ssl.SSLContext, store: Store) -> None:
+    """Loads the certificates of a trust store. Raises ConfigError."""
+    certificates = _entries(store).certificates
+    if not certificates:
+        raise ConfigError(f"{_where(store)}: it has no certificate")
+    for certificate in certificates:
+        try:
+            context.load_verify_locations(cadata=certificate)
+        except (ssl.SSLError, ValueError) as error:
+            raise ConfigError(f"{_where(store)}: a certificate cannot be read: {_reason(error)}") from error
+
+
+def _limit(context: ssl.SSLContext, tls: Tls | ServerTls) -> None:
     """Sets versions and cipher suites. Raises ConfigError."""
     unknown = [version for version in tls.versions if version not in VERSIONS]
     if unknown or not tls.versions:

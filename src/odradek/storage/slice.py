@@ -39,6 +39,10 @@ class Slice:
             raise OSError("an empty slice has no file")
         return self.file.send(socket, self.position + start, self.size - start)
 
+    def part(self, start: int, size: int) -> bytes:
+        """Reads and returns at most ``size`` bytes from position ``start`` of the slice. Raises OSError."""
+        return self.file.pread(self.position + start, size) if self.file is not None else b""
+
     def report_failure(self, error: OSError) -> None:
         """Reports a failed read of the file to the log."""
         if self.on_failure is not None:

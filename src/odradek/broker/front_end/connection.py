@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from odradek.broker.front_end.transport import REFUSALS, FileSender, takes_spare
+from odradek.broker.front_end.transport import REFUSALS, PartSender, can_send, make_sender, takes_spare
 from odradek.broker.limits.reply_memory import Hangup
 from odradek.broker.limits.request_memory import SMALL_REQUEST_BYTES
 from odradek.core.deferred import Deferred
@@ -81,8 +81,10 @@ class Host(Protocol):
     def most_request_bytes(self) -> int:
         """The size of the longest request of a new connection."""
 
-    def admit(self, connection: Connection, host: str) -> bool:
-        """Registers a new connection. Returns False if a limit is reached or the broker stops."""
+    def admit(self, connection: Connection, host: str, *, is_counted: bool = False) -> bool:
+        """Registers a new connection. Returns False if a limit is reached or the broker stops.
+
+        ``is_counted``: the connection was counted when it was accepted, before its TLS handshake."""
 
     def remove(self, connection: Connection) -> None:
         """Removes a closed connection."""
@@ -183,7 +185,7 @@ class Connection(asyncio.Protocol):
         self._muted_until_s = 0.0
         self._mute_timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
-        self._files: FileSender | None = None  # made for the first reply that contains a file part
+        self._files: PartSender | None = None  # made for the first reply that contains a file part
         self.sends_files = False
         self.parked: set[Abandonable] = set()
         self.parked_partitions = 0
@@ -200,21 +202,22 @@ class Connection(asyncio.Protocol):
         peer_host = str(peer[0]) if peer else ""
         self.client_host = f"/{peer_host}"
         self.local_host = str(local[0]) if local else ""
-        is_one_too_many = takes_spare(transport)
+        is_counted = bool(transport.get_extra_info("is_admitted"))
+        is_one_too_many = not is_counted and takes_spare(transport)
         if is_one_too_many:
             REFUSALS.note(self.client_host)
-        if is_one_too_many or not self._host.admit(self, peer_host):
+        if is_one_too_many or not self._host.admit(self, peer_host, is_counted=is_counted):
             self._closing = True
             transport.abort() if isinstance(transport, asyncio.WriteTransport) else transport.close()
             return
-        if hold_ms := self._host.quotas.count_connection(peer_host):
+        if not is_counted and (hold_ms := self._host.quotas.count_connection(peer_host)):
             log.info("refused a connection from %s: the quota connection_creation_rate is exceeded", self.client_host)
             self._closing = True
             self._transport.pause_reading()
             self._mute_timer = self._loop.call_later(hold_ms / 1000, self._transport.abort)
             return
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self.sends_files = FileSender.possible(transport)
+        self.sends_files = can_send(transport)
         self._last_active_s = self._loop.time()
         self._watch_idleness()
 
@@ -471,9 +474,7 @@ class Connection(asyncio.Protocol):
     def _send_files(self, out: list[Chunk]) -> None:
         if self._files is None:
             try:
-                self._files = FileSender(
-                    self._loop, self._transport, on_room=self.serve_waiting, on_progress=self._note_activity
-                )
+                self._files = make_sender(self._loop, self._transport, self.serve_waiting, self._note_activity)
             except OSError:  # no file descriptor is left: the records are read and copied instead
                 self.sends_files = False
                 self._transport.write(joined(out))

@@ -1,4 +1,4 @@
-"""The listeners of a running broker: bound sockets, and what each connection of them gets as its host."""
+"""The listeners of a running broker: bound sockets, at which the broker accepts connections."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Sequence
-from functools import partial
 
-from odradek.broker.front_end.connection import Connection, Host
+from odradek.broker.front_end.connection import Host
 from odradek.broker.limits.host_limits import is_loopback
 from odradek.broker.settings.listener import Listener
 from odradek.core.errors import OdradekError
 
 log = logging.getLogger("odradek.broker")
 
-HostFactory = Callable[[], Host]
+HostFactory = Callable[[float | None], Host]
+"""Makes the host of a connection. It gets the time of the acceptance by the loop's clock, or None for now."""
+ProtocolFactory = Callable[[], asyncio.BaseProtocol]
+"""Makes the protocol of an accepted socket: a connection, or TLS in front of one."""
 
 
 class ListenError(OdradekError):
@@ -63,11 +65,11 @@ class Entrances:
             _warn(listener, bound)
         return listener._replace(port=int(listening.getsockname()[1])), listening
 
-    async def open(self, hosts: Callable[[Listener], HostFactory]) -> None:
-        """Accepts connections. ``hosts(listener)`` returns the factory of the hosts of its connections."""
+    async def open(self, protocols: Callable[[Listener], ProtocolFactory]) -> None:
+        """Accepts connections. ``protocols(listener)`` returns the factory of the protocols of its sockets."""
         loop = asyncio.get_running_loop()
         for listener, listening in self._bound:
-            make = partial(_connection, hosts(listener), listener)
+            make = protocols(listener)
             self._servers.append(await loop.create_server(make, sock=listening, backlog=self._backlog))
 
     def release(self) -> None:
@@ -79,10 +81,6 @@ class Entrances:
         """Accepts no more connections."""
         for server in self._servers:
             server.close()
-
-
-def _connection(make_host: HostFactory, listener: Listener) -> Connection:
-    return Connection(make_host(), listener)
 
 
 def _warn(listener: Listener, bound: str) -> None:

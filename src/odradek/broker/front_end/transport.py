@@ -15,7 +15,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import cast
+from typing import Protocol, cast
 
 from odradek.storage.descriptors import SHARED, is_spare
 from odradek.storage.slice import Slice
@@ -23,6 +23,10 @@ from odradek.wire.chunks import Chunk
 
 log = logging.getLogger("odradek.broker")
 
+COPY_BYTES = 256 << 10
+"""Bytes that are read and encrypted at once, and the limit of a transport's unsent bytes meanwhile."""
+COPY_TICK_BYTES = 1 << 20
+"""As ``TICK_BYTES``, for bytes that are encrypted."""
 TICK_BYTES = 4 << 20
 """The limit for the bytes to one client before other clients are served."""
 
@@ -62,6 +66,136 @@ def takes_spare(transport: asyncio.BaseTransport) -> bool:
     """Returns whether a new connection uses one of the last file descriptors, and no log file could be closed."""
     own = transport.get_extra_info("socket")
     return hasattr(own, "fileno") and is_spare(own.fileno()) and not SHARED.make_room()
+
+
+class PartSender(Protocol):
+    """Writes replies that contain file parts. It is ``busy`` until all chunks are written."""
+
+    @property
+    def busy(self) -> bool: ...
+
+    @property
+    def unsent_bytes(self) -> int: ...
+
+    def send(self, chunks: list[Chunk]) -> None:
+        """Writes the chunks after all earlier ones, now or later."""
+
+    def transport_drained(self) -> None:
+        """Continues after the transport has written its buffer."""
+
+    def close(self) -> None:
+        """Drops the waiting chunks."""
+
+
+def can_send(transport: asyncio.BaseTransport) -> bool:
+    """Returns whether file parts are sent to this client without reading them whole before."""
+    return transport.get_extra_info("sslcontext") is not None or FileSender.possible(transport)
+
+
+def make_sender(
+    loop: asyncio.AbstractEventLoop,
+    transport: asyncio.Transport,
+    on_room: Callable[[], None],
+    on_progress: Callable[[], None],
+) -> PartSender:
+    """Returns the sender for a connection. Raises OSError if there is no file descriptor for it."""
+    if transport.get_extra_info("sslcontext") is not None:
+        return CopySender(loop, transport, on_room=on_room, on_progress=on_progress)
+    return FileSender(loop, transport, on_room=on_room, on_progress=on_progress)
+
+
+class CopySender:
+    """The sender of file parts where the bytes have to be encrypted: it reads ``COPY_BYTES`` at a time, whenever the
+    transport has written the bytes before them. So a reply of any size needs little memory, and other clients are
+    served between. On an error the sender aborts the transport."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        transport: asyncio.Transport,
+        *,
+        on_room: Callable[[], None],
+        on_progress: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._transport = transport
+        self._on_room = on_room
+        self._on_progress = on_progress
+        self._waiting: deque[Chunk] = deque()
+        self._sent = 0  # bytes of the first waiting chunk
+        self._will_continue = False
+        self._is_closed = False
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def unsent_bytes(self) -> int:
+        return sum(map(len, self._waiting)) - self._sent
+
+    def send(self, chunks: list[Chunk]) -> None:
+        """Writes the chunks after all earlier ones, now or when the transport has room."""
+        if self._is_closed:
+            return
+        was_busy = self.busy
+        self._waiting.extend([chunk for chunk in chunks if len(chunk)])
+        if not was_busy:
+            self._write()
+
+    def transport_drained(self) -> None:
+        """Continues after the transport has written its buffer."""
+        self._transport.set_write_buffer_limits(high=COPY_BYTES)
+        self._continue()
+
+    def close(self) -> None:
+        """Drops the waiting chunks."""
+        self._is_closed = True
+        self._waiting.clear()
+
+    def _continue(self) -> None:
+        self._will_continue = False
+        if self._waiting and not self._is_closed:
+            self._on_progress()
+            self._write()
+            if not self._waiting:
+                self._on_room()
+
+    def _write(self) -> None:
+        """Writes until the transport's buffer is full, at most about ``COPY_TICK_BYTES``."""
+        left = COPY_TICK_BYTES
+        self._transport.set_write_buffer_limits(high=COPY_BYTES)
+        while self._waiting and left > 0 and self._transport.get_write_buffer_size() < COPY_BYTES:
+            chunk = self._waiting[0]
+            size = min(len(chunk) - self._sent, COPY_BYTES)
+            try:
+                data = chunk.part(self._sent, size) if isinstance(chunk, Slice) else _view(chunk, self._sent, size)
+            except OSError as error:
+                self._fail(chunk, error)
+                return
+            if not len(data):
+                log.warning("closing a connection: a log segment was truncated while a reply with its records was sent")
+                self._fail(chunk, None)
+                return
+            self._transport.write(data)
+            left -= len(data)
+            self._sent += len(data)
+            if self._sent == len(chunk):
+                self._waiting.popleft()
+                self._sent = 0
+        if self._waiting and not self._will_continue and self._transport.get_write_buffer_size() < COPY_BYTES:
+            self._will_continue = True
+            self._loop.call_soon(self._continue)
+
+    def _fail(self, chunk: Chunk, error: OSError | None) -> None:
+        if isinstance(chunk, Slice) and error is not None and error.errno in _FILE_ERRORS:
+            chunk.report_failure(error)
+        self.close()
+        self._transport.abort()
+
+
+def _view(chunk: Chunk, start: int, size: int) -> memoryview:
+    return memoryview(cast(bytes, chunk))[start : start + size]
 
 
 class FileSender:

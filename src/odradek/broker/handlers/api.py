@@ -161,7 +161,6 @@ if TYPE_CHECKING:
         """
 
         config: BrokerConfig
-        listeners: tuple[Listener, ...]
         authorizer: Authorizer | None
         """Answers what a client may do. None: every client may do everything."""
         controller: Controller
@@ -195,6 +194,9 @@ if TYPE_CHECKING:
         @property
         def workers(self) -> Workers:
             """Threads and memory for work that takes longer than a share."""
+
+        @property
+        def listeners(self) -> tuple[Listener, ...]: ...
 
         @property
         def apis(self) -> Mapping[int, ServedApi]:

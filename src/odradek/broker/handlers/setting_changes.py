@@ -207,6 +207,10 @@ def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes) -> Non
     try:
         if "listeners" in set_to:
             raise ConfigError("listeners can only be set by --listen")
-        config.after(changes, cluster_wide=not broker_id)
+        after = config.after(changes, cluster_wide=not broker_id)
+        if any(key.startswith("listener.name.") for key in changes):
+            from odradek.broker.settings.listener_tls import check_stores
+
+            check_stores(after, changes)
     except ConfigError as error:
         raise KafkaError(ErrorCode.invalid_request, str(error)) from None

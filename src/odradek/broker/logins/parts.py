@@ -30,11 +30,11 @@ class Logins:
         self._now_ms = now_ms
         self._scram = ScramUsers(catalog.users, lambda: catalog.log_end_offset, _key(directory / KEY_FILE))
 
-    def sessions(self, listener: Listener) -> Callable[[], LoginSession]:
-        """Returns the factory of the sessions of a listener."""
-        settings = ListenerSettings(self._host.config, listener.name)
+    def sessions(self, listener: Listener) -> Callable[[float | None], LoginSession]:
+        """Returns the factory of the sessions of a listener. It gets the time of the acceptance, or None for now."""
+        settings = ListenerSettings(self._host.config, listener)
         mechanisms = ListenerMechanisms(settings, self._scram, self._now_ms)
-        return lambda: LoginSession(self._host, listener.name, mechanisms)
+        return lambda accepted_s: LoginSession(self._host, listener.name, mechanisms, accepted_s=accepted_s)
 
 
 def _key(path: Path) -> bytes:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from odradek.broker.limits.admissions import HANDSHAKE_S
 from odradek.broker.limits.reply_memory import Hangup
 from odradek.broker.logins.states import SaslStates
 from odradek.core.deferred import Deferred
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.broker")
 
-HANDSHAKE_S = 30.0
-"""The longest time in seconds from the acceptance of a connection to the end of its login."""
 LEAST_BETWEEN_S = 1.0
 """A client may log in again on a connection at most once in this time, as in Kafka."""
 _SHOWN = 200
@@ -74,8 +73,8 @@ class LoginSession:
 
     # --- the connection's host ----------------------------------------------------------------------------------
 
-    def admit(self, connection: Connection, host: str) -> bool:
-        if not self._host.admit(connection, host):
+    def admit(self, connection: Connection, host: str, *, is_counted: bool = False) -> bool:
+        if not self._host.admit(connection, host, is_counted=is_counted):
             return False
         left_s = self._accepted_s + HANDSHAKE_S - self._loop.time()
         self._timer = self._loop.call_later(max(left_s, 0.0), self._expire, connection)

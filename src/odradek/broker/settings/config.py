@@ -215,6 +215,11 @@ class BrokerConfig:
             from odradek.broker.settings import listeners
 
             listeners.check(self)
+            if secured := listeners.secured(self):
+                from odradek.broker.settings.listener_tls import server_tls
+
+                for settings in secured:
+                    server_tls(settings)
 
     def listeners_at(self, listen: tuple[str, int] | None) -> tuple[Listener, ...]:
         """Returns the listeners. ``listen``: the address of the only one, unless the settings name listeners.

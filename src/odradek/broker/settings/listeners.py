@@ -9,18 +9,16 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from odradek.broker.settings.keys import ConfigSource, find_broker_key
+from odradek.broker.settings.keys import ConfigSource, ConfigType, find_broker_key
 from odradek.broker.settings.listener import Listener
 from odradek.broker.settings.pairs import pairs
 from odradek.broker.settings.prefixes import OF_LISTENERS, OF_MECHANISMS, PREFIX, scope_of
 from odradek.core.errors import ConfigError
-from odradek.security.protocols import PLAINTEXT
+from odradek.security.protocols import PLAINTEXT, PROTOCOLS
 
-_PROTOCOLS = (PLAINTEXT, "SASL_PLAINTEXT")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PROTOCOL_MAP = "listener.security.protocol.map"
 _ENTRY = re.compile(r"([A-Za-z0-9_-]+)://(\[[0-9A-Fa-f:.%]*\]|[^\s:/\[\]]*):(\d{1,5})")
-_SASL = ("sasl.", "connections.max.reauth.ms")
 
 
 class LayeredSettings(Protocol):
@@ -38,9 +36,11 @@ class LayeredSettings(Protocol):
 class ListenerSettings:
     """The settings of one listener: those with its prefix, else those without."""
 
-    def __init__(self, config: LayeredSettings, listener: str) -> None:
+    def __init__(self, config: LayeredSettings, listener: Listener) -> None:
         self.config = config
-        self._prefix = f"{PREFIX}{listener.lower()}."
+        self.has_sasl = listener.has_sasl
+        self.name = listener.name.lower()
+        self._prefix = f"{PREFIX}{listener.name.lower()}."
 
     def full_name(self, name: str, mechanism: str = "") -> str:
         """Returns the name with the prefix of the listener and, if one is given, of the mechanism."""
@@ -56,6 +56,15 @@ class ListenerSettings:
                 if one in texts:
                     return texts[one]
         return find_broker_key(name).default
+
+    def own_text(self, name: str) -> str | None:
+        """Returns the value with the prefix of the listener; None if there is none."""
+        full = self.full_name(name)
+        return next((texts[full] for texts, _ in self.config.layers() if full in texts), None)
+
+    def is_set(self, name: str) -> bool:
+        """Returns whether the setting has a value, with the prefix or without it."""
+        return any(one in texts for texts, _ in self.config.layers() for one in (self.full_name(name), name))
 
     def value(self, name: str, mechanism: str = "") -> Any:
         """Returns the parsed value in effect; None if there is none."""
@@ -157,24 +166,25 @@ def _protocol(name: str, protocols: Mapping[str, str]) -> str:
     protocol = protocols.get(name)
     if protocol is None:
         raise ConfigError(f"{PROTOCOL_MAP}: it has no protocol for the listener {name}: add {name}:SASL_SSL or another")
-    if protocol in ("SSL", "SASL_SSL"):
-        raise ConfigError(
-            f"listener {name}: {protocol}: this broker cannot encrypt connections yet, so it would protect nothing; "
-            "leave it out, and allow only fully trusted hosts to reach the port"
-        )
-    if protocol not in _PROTOCOLS:
-        raise ConfigError(f"{PROTOCOL_MAP}: expected {', '.join(_PROTOCOLS)} for the listener {name}, not {protocol!r}")
+    if protocol not in PROTOCOLS:
+        raise ConfigError(f"{PROTOCOL_MAP}: expected {', '.join(PROTOCOLS)} for the listener {name}, not {protocol!r}")
     return protocol
 
 
 # --- checks ---------------------------------------------------------------------------------------------------------
 
 
+def secured(config: LayeredSettings) -> list[ListenerSettings]:
+    """Returns the settings of the listeners with TLS. Raises ConfigError."""
+    listeners = read(config, None if config.texts.get("listeners") else ("", 9092))
+    return [ListenerSettings(config, listener) for listener in listeners if listener.has_tls]
+
+
 def check(config: LayeredSettings) -> None:
     """Raises ConfigError, one line, for listeners that cannot work and for settings that would protect nothing."""
     listen = None if config.texts.get("listeners") else ("", 9092)
     listeners = {listener.name.lower(): listener for listener in read(config, listen)}
-    settings = {name: ListenerSettings(config, name) for name in listeners}
+    settings = {name: ListenerSettings(config, listener) for name, listener in listeners.items()}
     for name, listener in listeners.items():
         if listener.has_sasl:
             check_mechanisms(settings[name])
@@ -197,7 +207,8 @@ def _check_scope(name: str, listeners: Mapping[str, Listener], settings: Mapping
     listener = listeners.get(scope.listener)
     if listener is None:
         raise ConfigError(f"{name}: no listener has this name; the listeners are {', '.join(listeners)}")
-    if scope.base.startswith(_SASL) and not listener.has_sasl:
+    is_unused = not listener.has_tls if scope.base.startswith("ssl.") else not listener.has_sasl
+    if is_unused:
         raise ConfigError(
             f"{name}: the listener {listener.name} is {listener.protocol}, so it would protect nothing; leave it out, "
             f"or add {listener.name}:SASL_SSL to {PROTOCOL_MAP}"
@@ -219,13 +230,25 @@ def _check_use(name: str, text: str, listeners: Mapping[str, Listener]) -> None:
     """Checks that a setting without a prefix, which is not a time or a size, has a listener that uses it."""
     if name == "sasl.jaas.config" and text:
         raise ConfigError(f"{name}: name the listener and the mechanism: {PREFIX}NAME.plain.{name}")
-    if name != "sasl.enabled.mechanisms" or any(one.has_sasl for one in listeners.values()):
+    if name.startswith("ssl."):
+        users = [one for one in listeners.values() if one.has_tls and not (name == "ssl.client.auth" and one.has_sasl)]
+    else:
+        users = [one for one in listeners.values() if one.has_sasl or name not in ("sasl.enabled.mechanisms",)]
+    key = find_broker_key(name)
+    if users or key.type not in (ConfigType.LIST, ConfigType.STRING, ConfigType.PASSWORD, ConfigType.CLASS):
         return
-    if find_broker_key(name).parse(text) not in ((), find_broker_key(name).parse("GSSAPI")):
+    if key.parse(text) == (None if key.default is None else key.parse(key.default)) or not text.strip():
+        return
+    if name == "ssl.client.auth" and any(one.has_tls for one in listeners.values()):
         raise ConfigError(
-            f"{name}: no listener has SASL, so it would protect nothing; leave it out, or name a listener of the "
-            "protocol SASL_PLAINTEXT or SASL_SSL in listeners"
+            f"{name}: it would protect nothing, because the listeners with TLS have SASL, too: leave it out, or set "
+            f"{PREFIX}NAME.{name}"
         )
+    kind, protocols = ("TLS", "SSL") if name.startswith("ssl.") else ("SASL", "SASL_PLAINTEXT")
+    raise ConfigError(
+        f"{name}: no listener has {kind}, so it would protect nothing; leave it out, or name a listener of the "
+        f"protocol {protocols} or SASL_SSL in listeners"
+    )
 
 
 def check_mechanisms(settings: ListenerSettings) -> None:

@@ -7,7 +7,12 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-OF_LISTENERS = frozenset({"connections.max.reauth.ms", "sasl.enabled.mechanisms", "sasl.jaas.config"})
+_OF_TLS = """
+    ssl.cipher.suites ssl.client.auth ssl.enabled.protocols ssl.key.password ssl.keystore.certificate.chain
+    ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type ssl.principal.mapping.rules
+    ssl.protocol ssl.truststore.certificates ssl.truststore.location ssl.truststore.password ssl.truststore.type
+    """
+OF_LISTENERS = frozenset({"connections.max.reauth.ms", "sasl.enabled.mechanisms", "sasl.jaas.config", *_OF_TLS.split()})
 """Settings that may have the prefix of a listener."""
 OF_MECHANISMS = frozenset({"connections.max.reauth.ms", "sasl.jaas.config", "sasl.server.callback.handler.class"})
 """Settings that may also have the prefix of a SASL mechanism."""

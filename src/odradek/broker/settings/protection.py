@@ -35,16 +35,12 @@ _CLOSED_PORT = "allow only fully trusted hosts to reach the port"
 _WITHOUT = f"leave it out, and {_CLOSED_PORT}"
 PROTECTIONS = (
     Protection(
-        "this broker cannot encrypt connections or check certificates yet",
+        "this broker has no such part of TLS",
         _WITHOUT,
         """
-        security.providers
-        ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites ssl.client.auth ssl.enabled.protocols
-        ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm
-        ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
-        ssl.principal.mapping.rules ssl.protocol ssl.provider ssl.secure.random.implementation
-        ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
-        ssl.truststore.type
+        security.providers ssl.allow.dn.changes ssl.allow.san.changes ssl.endpoint.identification.algorithm
+        ssl.engine.factory.class ssl.keymanager.algorithm ssl.provider ssl.secure.random.implementation
+        ssl.trustmanager.algorithm
         """,
     ),
     Protection(

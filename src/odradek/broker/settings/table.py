@@ -31,6 +31,21 @@ SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT | | 
 sasl.enabled.mechanisms | list | GSSAPI | | Mechanisms of the listeners with SASL.
 sasl.jaas.config | password | - | | Users of PLAIN, with the prefixes of a listener and of the mechanism.
 sasl.server.max.receive.size | int | 524288 | 1.. | Longest request in bytes before the end of a login.
+ssl.cipher.suites | list |  |  | Cipher suites of TLS 1.2, by Java's names; empty: those of OpenSSL.
+ssl.client.auth | string | none | in required,requested,none | Whether clients need a certificate.
+ssl.enabled.protocols | list | TLSv1.2,TLSv1.3 |  | Versions of TLS.
+ssl.key.password | password | - |  | Password of an encrypted private key.
+ssl.keystore.certificate.chain | password | - |  | Certificates in PEM, in place of a file.
+ssl.keystore.key | password | - |  | Private key in PEM, in place of a file.
+ssl.keystore.location | string | - |  | File with the private key and the certificate.
+ssl.keystore.password | password | - |  | Password of a PKCS12 file.
+ssl.keystore.type | string | JKS |  | PEM or PKCS12. JKS, Kafka's default, also reads PKCS12.
+ssl.principal.mapping.rules | string | DEFAULT |  | Rules that make user names of certificates' names.
+ssl.protocol | string | TLSv1.3 |  | TLSv1.2 allows no TLS 1.3.
+ssl.truststore.certificates | password | - |  | Trusted certificates in PEM, in place of a file.
+ssl.truststore.location | string | - |  | File with the certificates that clients are trusted by.
+ssl.truststore.password | password | - |  | Password of a PKCS12 file.
+ssl.truststore.type | string | JKS |  | PEM or PKCS12. JKS, Kafka's default, also reads PKCS12.
 connections.max.reauth.ms | long | 0 | | Time in ms after which a client has to log in again; 0 is no limit.
 connection.failed.authentication.delay.ms | int | 100 | 0.. | Time in ms for which the reply to a refused login waits.
 log.dirs | list | - | | Data directory; set by --data-dir.

@@ -67,7 +67,7 @@ def test_a_setting_of_a_mechanism_goes_before_that_of_the_listener_and_that_of_a
             "listener.name.external.plain.connections.max.reauth.ms": "3",
         }
     )
-    external, other = ListenerSettings(config, "EXTERNAL"), ListenerSettings(config, "PLAINTEXT")
+    other, external = (ListenerSettings(config, one) for one in config.listeners_at(None))
     name = "connections.max.reauth.ms"
     assert [external.value(name, "PLAIN"), external.value(name, "SCRAM-SHA-512"), other.value(name)] == [3, 2, 1]
     assert external.mechanisms == ("PLAIN", "SCRAM-SHA-512")
@@ -120,7 +120,7 @@ def test_a_change_at_run_time_is_checked_like_the_start() -> None:
     config = BrokerConfig(TWO)
     name = f"{EXTERNAL}.plain.sasl.jaas.config"
     after = config.after({name: PLAIN.replace("alice", "bob")}, cluster_wide=False)
-    assert "user_bob" in (ListenerSettings(after, "external").text("sasl.jaas.config", "PLAIN") or "")
+    assert "user_bob" in (ListenerSettings(after, after.listeners_at(None)[1]).text("sasl.jaas.config", "PLAIN") or "")
     with pytest.raises(ConfigError, match="it has no user"):
         config.after({name: "x.PlainLoginModule required;"}, cluster_wide=False)
     with pytest.raises(ConfigError, match="no listener has this name"):

@@ -1,0 +1,94 @@
+"""The listeners of a running broker: the protocols of their sockets, and TLS that follows changed files."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from odradek.broker.front_end.connection import Connection
+from odradek.broker.front_end.entrances import Entrances, ProtocolFactory
+
+if TYPE_CHECKING:
+    from odradek.broker.loop.scheduler import Scheduler
+    from odradek.broker.node import BrokerNode
+    from odradek.broker.settings.listener import Listener
+    from odradek.broker.tls.listener_tls import ListenerTls
+
+TLS_CHECK_S = 2.0
+"""How often the files of key stores are looked at."""
+
+
+class BrokerListeners:
+    """``bind``, then ``open`` when the node can serve, then ``close``; ``release`` after a start that has failed."""
+
+    def __init__(self, node: BrokerNode) -> None:
+        self._node = node
+        self._entrances = Entrances(node.config.socket_listen_backlog_size)
+        self._tls: dict[str, ListenerTls] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def bind(self) -> None:
+        """Reads certificates and binds the addresses. Raises ConfigError, ListenError."""
+        node = self._node
+        secured = [listener for listener in node.listeners if listener.has_tls]
+        if secured:
+            from odradek.broker.settings.listeners import ListenerSettings
+            from odradek.broker.tls.listener_tls import ListenerTls
+
+            self._tls = {
+                one.name: ListenerTls(ListenerSettings(node.config, one), one.name, node.in_thread) for one in secured
+            }
+        self._entrances.bind(node.listeners)
+        node.listeners = self._entrances.listeners
+
+    async def open(self) -> None:
+        await self._entrances.open(self._protocols)
+        if self._tls:
+            self._refresh_tls()
+
+    def release(self) -> None:
+        self._entrances.release()
+
+    def close(self) -> None:
+        """Accepts no more connections, and ends those that are within their TLS handshake."""
+        self._entrances.close()
+        self._node.admissions.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        for tls in self._tls.values():
+            tls.abort()
+
+    def _refresh_tls(self) -> None:
+        """Looks for changed certificates, now and then."""
+        for tls in self._tls.values():
+            tls.refresh()
+        self._timer = self._node.loop.call_later(TLS_CHECK_S, self._refresh_tls)
+
+    def _protocols(self, listener: Listener) -> ProtocolFactory:
+        """Returns the factory of the protocols of a listener's sockets."""
+        node = self._node
+        if not listener.has_sasl and not listener.has_tls:
+            return lambda: Connection(node, listener)
+        make_host = node.hosts(listener)
+        if not listener.has_tls:
+            return lambda: Connection(make_host(None), listener)
+        tls = self._tls[listener.name]
+        return tls.protocols(self, lambda accepted_s: Connection(make_host(accepted_s), listener))
+
+    # --- the gate of connections --------------------------------------------------------------------------------
+
+    @property
+    def scheduler(self) -> Scheduler:
+        return self._node.scheduler
+
+    def enter(self, host: str) -> bool:
+        """Counts a new connection from an address. Returns False if a limit is reached or the broker stops."""
+        return self._node.admissions.enter(host)
+
+    def leave(self, host: str) -> None:
+        """Removes a connection that ``enter`` has counted."""
+        self._node.admissions.leave(host)
+
+    def hold_ms(self, host: str) -> int:
+        """Counts towards the quota of new connections. Returns for how many ms a connection above it is held."""
+        return self._node.quotas.count_connection(host)

@@ -1,0 +1,108 @@
+"""The TLS of one listener: its newest context, which follows changed files and settings, and the names of clients."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.broker.settings.listener_tls import server_tls
+from odradek.broker.settings.listeners import ListenerSettings
+from odradek.broker.tls.transport import Gate, TlsTransport
+from odradek.core.errors import ConfigError
+from odradek.security.names import MappingRules, subject_name
+from odradek.security.principal import USER, Principal
+from odradek.security.stores import ServerTls, Store, server_context
+
+if TYPE_CHECKING:
+    from odradek.broker.front_end.connection import Connection
+    from odradek.core.deferred import Deferred
+
+log = logging.getLogger("odradek.broker")
+
+_State = tuple[ServerTls, tuple[object, ...]]
+
+
+class ListenerTls:
+    """``in_thread(job)`` runs a job in a thread; its promise holds the exception or None. Raises ConfigError."""
+
+    def __init__(
+        self,
+        settings: ListenerSettings,
+        listener: str,
+        in_thread: Callable[[Callable[[], None]], Deferred[BaseException | None]],
+    ) -> None:
+        self._settings = settings
+        self.listener = listener
+        self._in_thread = in_thread
+        tls = server_tls(settings)
+        self._state: _State = tls, _files(tls)
+        self._context = server_context(tls)
+        self._refused: _State | None = None
+        self._is_busy = False
+        self._rules = MappingRules(settings.text("ssl.principal.mapping.rules") or "DEFAULT")
+        self.handshakes: set[TlsTransport] = set()
+        """The connections before the end of their handshake."""
+
+    def context(self) -> ssl.SSLContext:
+        """Returns the newest context."""
+        return self._context
+
+    def identify(self, certificate: bytes) -> Principal:
+        """Returns the principal of a client's certificate. Raises ValueError if no rule makes a name of it."""
+        name = subject_name(certificate)
+        user = self._rules.user(name)
+        if user is None:
+            raise ValueError(f"no rule of ssl.principal.mapping.rules matches {name[:200]!r}")
+        return Principal(USER, user)
+
+    def protocols(self, gate: Gate, make: Callable[[float], Connection]) -> Callable[[], TlsTransport]:
+        """Returns the factory of the protocols of accepted sockets."""
+        return lambda: TlsTransport(gate, self, make)
+
+    def refresh(self) -> None:
+        """Makes a new context in a thread, if a setting or a file has changed. New connections use it."""
+        try:
+            tls = server_tls(self._settings)
+        except ConfigError as error:
+            log.error("the listener %s keeps its TLS: %s", self.listener, error)
+            return
+        state: _State = tls, _files(tls)
+        if self._is_busy or state in (self._state, self._refused):
+            return
+        self._is_busy = True
+        made: list[ssl.SSLContext] = []
+        self._in_thread(lambda: made.append(server_context(tls))).then(lambda error: self._apply(state, made, error))
+
+    def _apply(self, state: _State, made: list[ssl.SSLContext], error: BaseException | None) -> None:
+        self._is_busy = False
+        if error is not None:
+            self._refused = state
+            log.error("the listener %s keeps its former certificates, the new ones cannot be used: %s",
+                      self.listener, error)  # fmt: skip
+            return
+        self._state, self._refused, self._context = state, None, made[0]
+        self._rules = MappingRules(self._settings.text("ssl.principal.mapping.rules") or "DEFAULT")
+        log.info("new connections of the listener %s use its changed certificates", self.listener)
+
+    def abort(self) -> None:
+        """Ends all handshakes, when the broker stops."""
+        for transport in tuple(self.handshakes):
+            transport.abort()
+
+
+def _files(tls: ServerTls) -> tuple[object, ...]:
+    """Returns what changes when a store's file is replaced."""
+    return tuple(map(_file, (tls.trust, tls.key)))
+
+
+def _file(store: Store | None) -> tuple[int, int, int] | None:
+    if store is None or not store.location:
+        return None
+    try:
+        found = Path(store.location).stat()
+    except OSError:
+        return None  # reading it reports the error
+    return found.st_mtime_ns, found.st_size, found.st_ino

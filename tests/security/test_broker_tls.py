@@ -1,0 +1,340 @@
+"""The broker's listeners with TLS: certificates, principals, changed files, long replies, what is no handshake."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.brokers import Wire
+from support.certificates import PASSWORD, Authority
+
+import odradek
+from odradek.core.errors import ConfigError
+from odradek.net.errors import AuthenticationFailed, BrokerUnreachable
+from odradek.testing.ports import reserve_ports
+from odradek.testing.thread import BrokerThread
+
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+LISTENERS = {"INSIDE": "PLAINTEXT", "TLS": "SSL", "MUTUAL": "SSL", "ASKED": "SSL", "LOGIN": "SASL_SSL", "P12": "SSL"}
+
+
+class Setup:
+    """A broker with a listener of each kind. ``store`` is the key store of the listener TLS, which tests replace."""
+
+    def __init__(self, directory: Path) -> None:
+        self.authority = Authority(directory / "ca")
+        self.stranger = Authority(directory / "stranger", "stranger")
+        for authority in (self.authority, self.stranger):
+            for name in ("broker", "client"):
+                authority.issue(name)
+        self.authority.issue("second")
+        self.store = directory / "store.pem"
+        shutil.copy(self.authority.directory / "broker.pem", self.store)
+        self._ports = dict(zip(LISTENERS, reserve_ports(len(LISTENERS)), strict=True))
+        self.directory = directory
+        self.broker = BrokerThread(directory / "data", config=self._config()).start()
+
+    def _config(self) -> dict[str, str]:
+        folder = self.authority.directory
+        return {
+            "listeners": ",".join(f"{name}://127.0.0.1:{one.port}" for name, one in self._ports.items()),
+            "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in LISTENERS.items()),
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(folder / "broker.pem"),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.authority.pem),
+            "listener.name.tls.ssl.keystore.location": str(self.store),
+            "listener.name.mutual.ssl.client.auth": "required",
+            "listener.name.mutual.ssl.principal.mapping.rules": "RULE:^.*CN=(.*?)$/$1/U",
+            "listener.name.asked.ssl.client.auth": "requested",
+            "listener.name.p12.ssl.keystore.type": "PKCS12",
+            "listener.name.p12.ssl.keystore.location": str(folder / "broker.p12"),
+            "listener.name.p12.ssl.keystore.password": PASSWORD,
+            "listener.name.login.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+            "listener.name.login.plain.sasl.jaas.config": f'{MODULE} required user_alice="secret";',
+            "connection.failed.authentication.delay.ms": "10",
+        }
+
+    def address(self, listener: str) -> str:
+        return f"127.0.0.1:{self._ports[listener].port}"
+
+    def settings(self, listener: str, authority: Authority | None = None, **more: str) -> dict[str, Any]:
+        trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str((authority or self.authority).pem)}
+        protocol = LISTENERS[listener]
+        return {"bootstrap.servers": self.address(listener), "security.protocol": protocol, **trust, **more}
+
+    def connect(self, listener: str, client: Path | None = None, **options: Any) -> ssl.SSLSocket:
+        host, _, port = self.address(listener).rpartition(":")
+        context = ssl.create_default_context(cafile=str(self.authority.pem))
+        for name, value in options.items():
+            setattr(context, name, value)
+        if client is not None:
+            context.load_cert_chain(client)
+        return context.wrap_socket(socket.create_connection((host, int(port)), 10), server_hostname="127.0.0.1")
+
+    def principals(self) -> list[str]:
+        return sorted(str(one.principal) for one in self.broker._control._broker.connections)
+
+
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
+    made = Setup(tmp_path_factory.mktemp("tls"))
+    yield made
+    made.broker.stop()
+
+
+def topics(settings: dict[str, Any]) -> list[str]:
+    with odradek.Admin({"bootstrap_timeout_ms": 0, **settings}) as admin:
+        return admin.topics()
+
+
+def settled(setup: Setup) -> None:
+    """Waits until the broker has noticed the ends of earlier connections."""
+    deadline_s = time.monotonic() + 10
+    while setup.broker._control._broker.connections and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+
+
+# --- certificates -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("listener", ["TLS", "ASKED", "P12"])
+def test_a_client_that_trusts_the_authority_connects(setup: Setup, listener: str) -> None:
+    topics(setup.settings(listener))
+    with pytest.raises(AuthenticationFailed, match="certificate is refused"):
+        topics(setup.settings(listener, setup.stranger))
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_both_versions_of_tls_are_there_and_no_older_one(setup: Setup, version: ssl.TLSVersion) -> None:
+    with setup.connect("TLS", minimum_version=version, maximum_version=version) as connection:
+        assert connection.version() == version.name.replace("_", ".")
+        assert connection.session is None or not connection.session_reused
+
+
+def client(authority: Authority) -> dict[str, str]:
+    return {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(authority.directory / "client.pem")}
+
+
+def test_a_listener_that_requires_a_certificate_refuses_clients_without_a_trusted_one(setup: Setup) -> None:
+    topics(setup.settings("MUTUAL", **client(setup.authority)))
+    for more in ({}, client(setup.stranger)):
+        with pytest.raises((AuthenticationFailed, BrokerUnreachable)):
+            topics(setup.settings("MUTUAL", **more))
+
+
+def test_the_certificate_makes_the_principal(setup: Setup) -> None:
+    own = setup.authority.directory / "client.pem"
+    settled(setup)
+    for listener, file, principal in (
+        ("MUTUAL", own, "User:CLIENT"),
+        ("ASKED", own, "User:O=Tests,CN=client"),
+        ("ASKED", None, "User:ANONYMOUS"),
+        ("TLS", own, "User:ANONYMOUS"),
+    ):
+        with setup.connect(listener, file) as connection:
+            connection.sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff")
+            assert connection.recv(4)
+            assert setup.principals() == [principal]
+        settled(setup)
+
+
+def test_a_login_over_tls(setup: Setup) -> None:
+    login = {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "secret"}
+    topics(setup.settings("LOGIN", **login))
+    with pytest.raises(AuthenticationFailed, match="Invalid username or password"):
+        topics(setup.settings("LOGIN", **login | {"sasl.password": "x"}))
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+def test_records_of_any_size_arrive_whole(setup: Setup) -> None:
+    """Replies of more than 64 KiB have file parts, which are read and encrypted piece by piece."""
+    sizes = [1, 100, 70_000, 300_000, 900_000, 5]
+    values = [os.urandom(size) for size in sizes] * 4
+    settings = setup.settings("TLS")
+    with odradek.Producer(settings | {"max.request.size": 2_000_000}) as producer:
+        for value in values:
+            producer.send("sizes", value=value)
+    for listener in ("TLS", "INSIDE"):
+        reading = setup.settings(listener) if listener == "TLS" else {"bootstrap.servers": setup.address(listener)}
+        found: list[bytes] = []
+        given = reading | {"group.id": f"g-{listener}", "auto.offset.reset": "earliest"}
+        with odradek.Consumer(given | {"fetch.max.bytes": 50_000_000}) as consumer:
+            consumer.subscribe(["sizes"])
+            deadline_s = time.monotonic() + 30
+            while len(found) < len(values) and time.monotonic() < deadline_s:
+                found += [record.value for record in consumer.poll(0.5).records()]
+        assert found == values
+
+
+def test_a_client_that_reads_slowly_costs_little_memory(setup: Setup) -> None:
+    with odradek.Producer(setup.settings("TLS")) as producer:
+        for _ in range(30):
+            producer.send("slow", value=os.urandom(900_000))
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 40_000_000}
+    request = {"replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": 40_000_000, "isolation_level": 0,
+               "topics": [{"topic": "slow", "partitions": [partition]}]}  # fmt: skip
+    from odradek.wire import frames
+
+    with setup.connect("TLS") as connection:
+        connection.sendall(frames.encode_request(1, 4, 1, "slow", request))
+        size = int.from_bytes(connection.recv(4), "big")
+        assert size > 20_000_000
+        (served,) = [one for one in setup.broker._control._broker.connections if one.unsent_bytes > 1 << 20]
+        time.sleep(0.3)
+        assert served._transport.get_write_buffer_size() < 2 << 20
+        left = size
+        while left:
+            left -= len(connection.recv(min(left, 1 << 20)))
+
+
+# --- changes ----------------------------------------------------------------------------------------------------------
+
+
+def serial(setup: Setup, listener: str = "TLS") -> str:
+    with setup.connect(listener) as connection:
+        return str(connection.getpeercert()["serialNumber"])  # type: ignore[index]
+
+
+def test_a_changed_file_holds_for_new_connections_and_a_broken_one_does_not(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = serial(setup)
+    with setup.connect("TLS") as before, caplog.at_level(logging.INFO, logger="odradek.broker"):
+        replace(setup.store, b"-----BEGIN CERTIFICATE-----\nbroken\n-----END CERTIFICATE-----\n")
+        wait_for(lambda: "keeps its former certificates" in caplog.text, 5)
+        assert serial(setup) == first
+        replace(setup.store, (setup.authority.directory / "second.pem").read_bytes())
+        wait_for(lambda: serial(setup) != first, 5)
+        before.sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff")
+        assert before.recv(4), "a present connection goes on"
+
+
+def replace(path: Path, data: bytes) -> None:
+    path.with_suffix(".new").write_bytes(data)
+    path.with_suffix(".new").replace(path)
+
+
+def wait_for(check: Any, most_s: float) -> None:
+    """A changed file has to hold within five seconds: this waits longer only on a busy machine."""
+    deadline_s = time.monotonic() + 4 * most_s
+    while not check():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
+
+
+def test_a_client_may_change_the_certificates_of_a_listener(setup: Setup) -> None:
+    name = "listener.name.asked.ssl.keystore.location"
+    first = serial(setup, "ASKED")
+
+    def alter(value: str) -> tuple[int, str]:
+        row = {"name": name, "value": value, "config_operation": 0}
+        resource = {"resource_type": 4, "resource_name": "1", "configs": [row]}
+        with Wire(setup.address("INSIDE")) as wire:
+            reply = wire.call(44, 1, {"resources": [resource], "validate_only": False}).responses[0]
+        return int(reply.error_code), reply.error_message or ""
+
+    code, text = alter(str(setup.directory / "missing.pem"))
+    assert code == 42
+    assert "ssl.keystore.location" in text
+    assert "missing.pem: No such file" in text
+    assert alter(str(setup.authority.directory / "second.pem")) == (0, "")
+    wait_for(lambda: serial(setup, "ASKED") != first, 5)
+
+
+# --- what is no handshake ---------------------------------------------------------------------------------------------
+
+
+def drain(connection: socket.socket) -> None:
+    """Reads until the broker closes the connection; bytes that it has not read make that a reset."""
+    with suppress(ConnectionResetError):
+        while connection.recv(4096):
+            pass
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff",
+        b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00",
+        b"\x15\x03\x03\x00\x02\x02\x28",
+        b"\x16\x03\x01\xff\xff" + b"\xff" * 2000,
+    ],
+)
+def test_bytes_that_are_no_handshake_close_the_connection_with_one_line(
+    setup: Setup, caplog: pytest.LogCaptureFixture, data: bytes
+) -> None:
+    host, _, port = setup.address("TLS").rpartition(":")
+    address = (host, int(port))
+    with caplog.at_level(logging.INFO, logger="odradek.broker"), socket.create_connection(address, 10) as connection:
+        connection.sendall(data)
+        drain(connection)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("closing the connection from /127.0.0.1: the TLS handshake at the listener TLS failed: ")
+    assert all(record.exc_info is None for record in caplog.records)
+
+
+def test_handshakes_that_do_not_end_are_closed_and_counted(
+    setup: Setup, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("odradek.broker.tls.transport.HANDSHAKE_S", 0.3)
+    host, _, port = setup.address("LOGIN").rpartition(":")
+    with caplog.at_level(logging.INFO, logger="odradek.broker"):
+        begun = [socket.create_connection((host, int(port)), 10) for _ in range(20)]
+        for one in begun:
+            one.sendall(b"\x16\x03\x01\x02\x00\x01\x00")
+            drain(one)
+            one.close()
+    assert caplog.text.count("has not ended within") == 20
+    server = setup.broker._control._broker
+    settled(setup)
+    wait_for(lambda: not server.admissions._count, 5)
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"ssl.keystore.location": ""}, "the listener has TLS and no certificate"),
+        ({"ssl.keystore.location": "missing.pem"}, r"ssl\.keystore\.location missing\.pem: No such file"),
+        ({"ssl.keystore.location": "CA/ca.pem"}, "it has no private key"),
+        ({"ssl.client.auth": "required", "ssl.truststore.location": ""}, "ssl.client.auth=required needs the cert"),
+        ({"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"}, "the suites of TLS 1.3 cannot be chosen"),
+        ({"ssl.enabled.protocols": "TLSv1.1"}, "TLSv1.2 and TLSv1.3 are supported"),
+        ({"ssl.principal.mapping.rules": "RULE:x"}, "invalid rule 'RULE:x'"),
+        ({"ssl.keystore.type": "JKS", "ssl.keystore.location": "CA/jks"}, "keytool -importkeystore -srckeystore jks"),
+        ({"listeners": "SASL_SSL://127.0.0.1:0", "ssl.client.auth": "required",
+          "sasl.enabled.mechanisms": "SCRAM-SHA-256"}, "the listeners with TLS have SASL, too"),
+        ({"listeners": "PLAINTEXT://127.0.0.1:0"}, "no listener has TLS, so it would protect nothing"),
+        ({"ssl.engine.factory.class": "x"}, "this broker has no such part of TLS"),
+    ],
+)  # fmt: skip
+def test_a_listener_that_cannot_have_tls_stops_the_start_with_one_line(
+    setup: Setup, tmp_path: Path, settings: dict[str, str], complaint: str
+) -> None:
+    folder = setup.authority.directory
+    (folder / "jks").write_bytes(b"\xfe\xed\xfe\xed" + bytes(20))
+    config = {
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(folder / "broker.pem"),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(setup.authority.pem),
+    } | {name: value.replace("CA/", f"{folder}/") for name, value in settings.items()}
+    with pytest.raises(ConfigError, match=complaint) as refused:
+        BrokerThread(tmp_path / "data", config=config).start()
+    assert "\n" not in str(refused.value)
