@@ -33,7 +33,7 @@ class BrokerWithPrincipals(BrokerThread):
         assert isinstance(server, BrokerServer)
         return server
 
-    def wire(self, user: str = "", client_id: str = "test") -> Wire:
+    def wire(self, user: str = "", client_id: str = "wire-test") -> Wire:
         """Opens a connection of a user; "" is a client without a login."""
         wire = Wire(self.bootstrap_servers, client_id=client_id)
         if user:

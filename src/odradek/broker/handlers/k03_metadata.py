@@ -26,6 +26,7 @@ from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.shard import Topic, check_topic_name
 from odradek.core.acl import CLUSTER_NAME, Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from kio.schema.metadata.v13 import request as v13
@@ -248,6 +249,8 @@ def _unknown_topic_row(
     if topic_id is not None or name is None:
         return _error_row(None, topic_id, ErrorCode.unknown_topic_id)
     code = refused.get(name, ErrorCode.unknown_topic_or_partition)
+    if code is ErrorCode.topic_authorization_failed:
+        return _error_row(name, None, code) | {"is_internal": name in INTERNAL_TOPICS}
     try:
         check_topic_name(name)
     except KafkaError as error:

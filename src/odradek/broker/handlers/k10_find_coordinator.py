@@ -82,7 +82,7 @@ def _find_all(broker: BrokerServices, context: Context, key_type: int, keys: Ite
 
 def _find(broker: BrokerServices, context: Context, key_type: int, key: str) -> dict[str, Any]:
     if broker.authorizer is not None and (refused := _refusal(broker, context, key_type, key)) is not None:
-        return _error_row(key, refused.code, refused.message)
+        return _error_row(key, refused.code, "" if context.version >= 4 else refused.message)
     coordinator = broker.coordinators.of_key_type(key_type)
     if coordinator is None:
         return _error_row(key, ErrorCode.invalid_request, f"Coordinator type {key_type} is not served by this broker.")

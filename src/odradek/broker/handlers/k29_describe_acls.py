@@ -75,7 +75,7 @@ def _describe(broker: BrokerServices, context: Context, chosen: AclFilter) -> St
             yield None
         resources.add({"resource_type": resource_type, "resource_name": name, "pattern_type": pattern, "acls": rows})
     broker.leftovers.add(found)
-    return reply(context, {"error_code": ErrorCode.none, "error_message": None, "resources": resources})
+    return reply(context, {"error_code": ErrorCode.none, "error_message": "", "resources": resources})
 
 
 def _entry(acl: Acl) -> dict[str, Any]:

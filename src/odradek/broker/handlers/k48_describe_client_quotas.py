@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from odradek.broker.handlers.authorization import check_cluster
+from odradek.broker.handlers.authorization import is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.limits.quotas import CLIENT_ID, IP, USER
 from odradek.broker.loop.long_lists import STEP_ELEMENTS
@@ -33,8 +33,10 @@ Filter = dict[str, tuple[int, str | None]]
 
 def handle(broker: BrokerServices, context: Context, message: DescribeClientQuotasRequest) -> Steps[list[Chunk]]:
     asked: Filter = {}
+    if not is_allowed_for_cluster(broker, context, Operation.DESCRIBE_CONFIGS):
+        code = ErrorCode.cluster_authorization_failed
+        return reply(context, {"error_code": code, "error_message": None, "entries": None})
     try:
-        check_cluster(broker, context, Operation.DESCRIBE_CONFIGS)
         yield from _read(message.components, asked)
     except KafkaError as error:
         broker.leftovers.add(asked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.handlers.authorization import check_cluster
+from odradek.broker.handlers.authorization import is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.core.acl import Operation
 from odradek.core.errors import ErrorCode
@@ -23,7 +23,8 @@ VERSIONS = (0, 0)
 def handle(
     broker: BrokerServices, context: Context, message: DescribeUserScramCredentialsRequest
 ) -> Steps[list[Chunk]]:
-    check_cluster(broker, context, Operation.DESCRIBE)
+    if not is_allowed_for_cluster(broker, context, Operation.DESCRIBE):
+        return (yield from _refused(context, message))
     asked = Counter(() if message.users else list(broker.catalog.users()))
     for user in message.users or ():
         asked[user.name] += 1
@@ -33,6 +34,16 @@ def handle(
         results.add({"user": name} | _described(broker, name, times))
         yield None
     return reply(context, {"error_code": ErrorCode.none, "error_message": "", "results": results})
+
+
+def _refused(context: Context, message: DescribeUserScramCredentialsRequest) -> Steps[list[Chunk]]:
+    """Returns the reply to a client that may not describe the cluster: as many rows as users, without names."""
+    error = {"error_code": ErrorCode.cluster_authorization_failed, "error_message": None}
+    results = elements(context, "results")
+    for _ in message.users or ():
+        results.add(error | {"user": "", "credential_infos": ()})
+        yield None
+    return reply(context, error | {"results": results})
 
 
 def _described(broker: BrokerServices, user: str, times: int) -> dict[str, Any]:

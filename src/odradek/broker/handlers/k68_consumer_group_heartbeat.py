@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from odradek.broker.handlers.authorization import check, is_allowed
+from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.long_replies import elements
 from odradek.broker.handlers.long_replies import reply as long_reply
 from odradek.catalog.features import GROUP
@@ -53,7 +53,8 @@ def handle(
 ) -> dict[str, Any] | Deferred[Any] | Steps[Any]:
     if GROUP not in broker.catalog.features():
         return _packed(ConsumerHeartbeatReply(ErrorCode.unsupported_version))
-    check(broker, context, Operation.READ, Resource.GROUP, message.group_id)
+    if not is_allowed(broker, context, Operation.READ, Resource.GROUP, message.group_id):
+        return _packed(ConsumerHeartbeatReply(ErrorCode.group_authorization_failed))
     if broker.authorizer is not None and message.subscribed_topic_names:
         for name in set(message.subscribed_topic_names):
             if not is_allowed(broker, context, Operation.DESCRIBE, Resource.TOPIC, name):
