@@ -20,9 +20,9 @@ MODERN = "data.modern"
 STRANGE = "data.#"
 """No valid name of a topic."""
 UNKNOWN_ID = UUID(int=77)
-NOBODY = "nobody"
+STRANGER = "stranger"
 EVERYTHING = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
-_FILTER = EVERYTHING | {"resource_name_filter": None, "principal_filter": "User:nobody", "host_filter": None}
+_FILTER = EVERYTHING | {"resource_name_filter": None, "principal_filter": "User:stranger", "host_filter": None}
 
 
 class AclCase(NamedTuple):
@@ -92,7 +92,7 @@ def _offsets(add: Add, here: UUID) -> None:
                 for n in (0, 9)]  # fmt: skip
         keys = [{"name": n} for n in (HERE, GONE)] if version < 10 else [{"topic_id": i} for i in (here, UNKNOWN_ID)]
         topics = [key | {"partitions": rows} for key in keys]
-        who = {"generation_id_or_member_epoch": 5, "member_id": NOBODY, "group_instance_id": None}
+        who = {"generation_id_or_member_epoch": 5, "member_id": STRANGER, "group_instance_id": None}
         return who | {"group_id": group, "topics": topics}
 
     for version in (9, 10):
@@ -120,17 +120,17 @@ def _groups(add: Add, here: UUID) -> None:
             message = {"key": HERE, "key_type": kind} if keys is None else {"key_type": kind, "coordinator_keys": keys}
             add(10, version, message, what)
     for group in (HERE, GONE):
-        who = {"group_id": group, "member_id": NOBODY, "group_instance_id": None}
+        who = {"group_id": group, "member_id": STRANGER, "group_instance_id": None}
         generation = who | {"generation_id": 5}
         joined = {"session_timeout": 10_000, "rebalance_timeout": 10_000, "protocol_type": "consumer", "reason": None}
         add(11, 9, who | joined | {"protocols": [{"name": "range", "metadata": b""}]}, group)
         add(12, 4, generation, group)
-        add(13, 2, {"group_id": group, "member_id": NOBODY}, group)
-        leaver = {"member_id": NOBODY, "group_instance_id": None, "reason": None}
+        add(13, 2, {"group_id": group, "member_id": STRANGER}, group)
+        leaver = {"member_id": STRANGER, "group_instance_id": None, "reason": None}
         add(13, 5, {"group_id": group, "members": [leaver]}, group)
         add(14, 5, generation | {"protocol_type": "consumer", "protocol_name": "range", "assignments": []}, group)
         beat = {"member_epoch": 5, "instance_id": None, "rack_id": None, "rebalance_timeout": -1}
-        beat |= {"group_id": group, "member_id": NOBODY, "server_assignor": None, "topic_partitions": None}
+        beat |= {"group_id": group, "member_id": STRANGER, "server_assignor": None, "topic_partitions": None}
         for topics in ([HERE], [GONE], None):
             add(68, 1, beat | {"subscribed_topic_names": topics, "subscribed_topic_regex": None}, f"{group} {topics}")
     add(15, 6, {"groups": [HERE, GONE], "include_authorized_operations": True})
@@ -213,8 +213,8 @@ def _settings(add: Add, here: UUID) -> None:
     entry = {"entity": [{"entity_type": "user", "entity_name": "x"}],
              "ops": [{"key": "producer_byte_rate", "value": 1.0, "remove": False}]}  # fmt: skip
     add(49, 1, {"entries": [entry], "validate_only": True})
-    add(50, 0, {"users": [{"name": NOBODY}]})
-    add(51, 0, {"deletions": [{"name": NOBODY, "mechanism": 1}], "upsertions": []})
+    add(50, 0, {"users": [{"name": STRANGER}]})
+    add(51, 0, {"deletions": [{"name": STRANGER, "mechanism": 1}], "upsertions": []})
     add(74, 1, {"resource_types": [16]})
 
 

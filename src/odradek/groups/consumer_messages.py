@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -33,6 +33,8 @@ class ConsumerHeartbeat:
     assignor: str | None = None
     owned: Mapping[bytes, Collection[int]] | None = None
     names_itself: bool = True
+    may_describe: Callable[[str], bool] | None = None
+    """Whether the client may describe a topic. A pattern matches no other topics. None: it may describe all topics."""
 
     def error_reply(self, error: ErrorCode) -> ConsumerHeartbeatReply:
         return ConsumerHeartbeatReply(error)

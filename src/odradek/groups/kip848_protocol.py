@@ -103,7 +103,7 @@ class ConsumerMembership:
             client_host=request.client_host,
             classic=None,
         )
-        change = MemberChange(now_ms, group, member, updated, existing)
+        change = MemberChange(now_ms, group, member, updated, existing, request.may_describe)
         names_changed = yield from self.note_member(change, out)
         pattern_changed, pattern_known = self.patterns.note(change, out)
         target = yield from self.next_target(change, names_changed or pattern_known, out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from odradek.groups.consumer_group import ConsumerGroup, Subscriptions
@@ -20,6 +21,8 @@ class MemberChange(NamedTuple):
     member: ConsumerMember
     updated: ConsumerMember
     existing: ConsumerMember | None
+    may_describe: Callable[[str], bool] | None = None
+    """Whether the client may describe a topic; None: all topics."""
 
     def subscriptions(self) -> Subscriptions:
         """Returns the group's subscriptions after the request."""

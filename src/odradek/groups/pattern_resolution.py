@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 
 from odradek.core.effects import Result, SetTimer, Work, result_of
 from odradek.core.errors import ErrorCode, KafkaError
@@ -43,6 +43,8 @@ class PatternResolution:
         """Returns the largest number of bytes of records in a batch."""
         self.due: set[str] = set()
         """The ids of the groups whose timer is set or whose patterns are being resolved."""
+        self._describers: dict[str, Callable[[str], bool]] = {}
+        """By the id of a due group: which topics the client may describe whose request made the group due."""
         self._topics_created_at = -1  # the image's version after the last creation of a topic
 
     def on_topics_created(self) -> None:
@@ -70,13 +72,19 @@ class PatternResolution:
                 is_known = not after or after in group.patterns
         if (is_new or counts) and self._should_resolve(change, is_new):
             self.due.add(group.group_id)
+            if change.may_describe is not None:
+                self._describers[group.group_id] = change.may_describe
             out.effects.append(SetTimer((PATTERNS, group.group_id), change.now_ms))
         return before != after, is_known
 
     def on_refusal(self, now_ms: int, group_id: str, out: Result) -> None:
         """Takes a group out of ``due`` if ``note`` has put its timer into ``out``. A refused request sets no timer."""
         if SetTimer((PATTERNS, group_id), now_ms) in out.effects:
-            self.due.discard(group_id)
+            self._forget(group_id)
+
+    def _forget(self, group_id: str) -> None:
+        self.due.discard(group_id)
+        self._describers.pop(group_id, None)
 
     def _should_resolve(self, change: MemberChange, is_new: bool) -> bool:
         group = change.group
@@ -108,7 +116,7 @@ class PatternResolution:
         """
         group = self._groups.get(group_id)
         if group is None or not group.subscriptions.patterns:
-            self.due.discard(group_id)
+            self._forget(group_id)
             return
         version, names = self._image.version, list(self._image.topic_names())
         known = group.patterns
@@ -124,9 +132,10 @@ class PatternResolution:
     ) -> Iterator[None]:
         """Writes the records of resolved patterns, and starts a new epoch if the topics or their metadata have changed.
 
-        A pattern gets no topics if they do not fit in one record.
+        A pattern gets no topics if they do not fit in one record, and none that the client may not describe.
         """
-        self.due.discard(group_id)
+        may_describe = self._describers.get(group_id)
+        self._forget(group_id)
         group = self._groups.get(group_id)
         if group is None:
             return
@@ -137,6 +146,8 @@ class PatternResolution:
             if pattern not in group.subscriptions.patterns:
                 continue  # no member has the pattern any more
             topics = found[pattern]
+            if may_describe is not None:
+                topics = yield from _described(topics, may_describe, pace)
             if sum([len(topic) + _LENGTH_BYTES for topic in topics]) + _CHAR_BYTES * len(pattern + group_id) > limit:
                 topics = frozenset()
             known = group.patterns.get(pattern)
@@ -152,3 +163,16 @@ class PatternResolution:
             epoch = group.epoch + 1
             out.records.append(records.group_epoch(group_id, epoch, metadata_hash))
             group.note_refresh(now_ms, epoch)
+
+
+def _described(
+    topics: frozenset[str], may_describe: Callable[[str], bool], pace: Pace
+) -> Generator[None, None, frozenset[str]]:
+    """Returns the topics that the client may describe."""
+    kept: set[str] = set()
+    for topic in topics:
+        if may_describe(topic):
+            kept.add(topic)
+        if pace.spend():
+            yield
+    return frozenset(kept)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -106,6 +106,7 @@ def _submit(
         message.server_assignor,
         owned,
         names_itself=context.version >= 1,
+        may_describe=_describer(broker, context),
     )
     packed: Deferred[Any] = Deferred()
 
@@ -117,6 +118,13 @@ def _submit(
 
     broker.groups.submit(broker.groups.partition_of(message.group_id), request).then(pack)
     return packed
+
+
+def _describer(broker: BrokerServices, context: Context) -> Callable[[str], bool] | None:
+    """Returns the question whether the client may describe a topic, which its pattern matches."""
+    if broker.authorizer is None:
+        return None
+    return lambda name: is_allowed(broker, context, Operation.DESCRIBE, Resource.TOPIC, name, logs_denial=False)
 
 
 def _packed(reply: ConsumerHeartbeatReply, topics: Elements | None = None) -> dict[str, Any]:
