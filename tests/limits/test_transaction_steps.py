@@ -207,7 +207,9 @@ def test_a_transaction_of_many_partitions_is_described_in_steps(
     coordinator.settle()
     assert len(held) == len(PARTITIONS)
     broker: Any = SimpleNamespace(
-        coordinators=SimpleNamespace(runtime=lambda kind: coordinator.runtime), leftovers=SimpleNamespace(add=list)
+        authorizer=None,
+        coordinators=SimpleNamespace(runtime=lambda kind: coordinator.runtime),
+        leftovers=SimpleNamespace(add=list),
     )
     context: Any = SimpleNamespace(api_key=65, version=0, grow_reply=lambda size: None)
     message: Any = SimpleNamespace(transactional_ids=("t",))

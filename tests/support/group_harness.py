@@ -142,6 +142,7 @@ class GroupHarness:
     """The part of a broker that the group handlers use."""
 
     node_id = 1
+    authorizer = None
 
     def __init__(self, config: GroupConfig | None = None, partition_count: int = 2) -> None:
         self.config = config or GroupConfig()
