@@ -2,7 +2,8 @@
 
 Producers write to partitions and commit offsets in transactions of ``transaction.version`` 2. Requests are delayed,
 lost and repeated, producers die, and the broker may crash before and after each append. With odd seeds, about
-half of the markers are late, independently for each partition, as in a cluster of several brokers. The invariants:
+half of the markers are late, independently for each partition, as in a cluster of several brokers. With two of four
+seeds, the log of transactional ids has the faults of a cluster (``sim_transaction_faults``). The invariants:
 
 * After every event the state of each shard equals the replay of its log. So an offset is committed only after its
 marker.
@@ -21,6 +22,7 @@ from typing import Any
 from unittest.mock import patch
 
 from sim_coordinator import SMALL_STEPS
+from sim_transaction_faults import CoordinatorFaults, WatchedRuntime
 from support.transaction_checker import Ledger, LogAudit, Reader, check
 from support.transaction_worker import INPUT, PARTITIONS, TOPIC
 from support.world import Process, SimulationFailure, World
@@ -119,7 +121,22 @@ class _Errors(logging.Handler):
         self.seen.append(record)
 
 
-class LateMarkerWriter(MarkerWriter):
+class WatchedMarkerWriter(MarkerWriter):
+    """The real writer, which shows the markers that a coordinator asks for."""
+
+    def __init__(self, faults: CoordinatorFaults, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._faults = faults
+
+    def write_marker(self, partition: MarkedPartition, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
+        self._faults.on_marker(marker)
+        return self.write(partition, marker)
+
+    def write(self, partition: MarkedPartition, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
+        return MarkerWriter.write_marker(self, partition, marker)
+
+
+class LateMarkerWriter(WatchedMarkerWriter):
     """Writes about half of the markers up to 200 ms late."""
 
     def __init__(self, world: World, after: Callable[[int, Callable[[], None]], None], *arguments: Any) -> None:
@@ -127,8 +144,8 @@ class LateMarkerWriter(MarkerWriter):
         self._world = world
         self._after = after
 
-    def write_marker(self, partition: MarkedPartition, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
-        write = super().write_marker
+    def write(self, partition: MarkedPartition, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
+        write = super().write
         if self._world.chance(0.5):
             return write(partition, marker)
         written: Deferred[ErrorCode] = Deferred()
@@ -139,7 +156,9 @@ class LateMarkerWriter(MarkerWriter):
 class SimBroker:
     """One broker with its logs. ``is_up`` is False between a crash and the next start."""
 
-    def __init__(self, world: World, crash_chance: float, *, late_markers: bool = False) -> None:
+    def __init__(
+        self, world: World, crash_chance: float, *, late_markers: bool = False, has_faults: bool = False
+    ) -> None:
         self.world = world
         self.crash_chance = crash_chance
         self.late_markers = late_markers
@@ -154,6 +173,8 @@ class SimBroker:
         self.group_shadow = GroupShard(GroupConfig())
         self._producer_ids = 0
         self._process = Process(world)
+        self.terms = dict.fromkeys(range(COUNTS[TRANSACTION_TOPIC]), 0)
+        self.faults = CoordinatorFaults(self, TIMEOUT_MS, is_on=has_faults)
 
     def _new_shard(self) -> TransactionShard:
         return TransactionShard(self.transaction_config, self.new_producer_id, lambda: VERSION, lambda: 1 << 20)
@@ -187,23 +208,26 @@ class SimBroker:
         environment = self._process.environment()
         self.groups = GroupRuntime(GroupConfig(), environment)
         self.groups.partition_count = COUNTS[OFFSETS_TOPIC]
-        self.transactions = TransactionRuntime(
+        self.transactions = WatchedRuntime(
             self.transaction_config, environment, new_producer_id=self.new_producer_id, version=lambda: VERSION,
             markers=self._marker_writer(environment),
         )  # fmt: skip
+        self.transactions.faults = self.faults
         self.transactions.partition_count = COUNTS[TRANSACTION_TOPIC]
         self.is_up = True
         self.world.note("broker", "starts")
+        self.faults.on_start()
         runtimes = [(self.transactions, TRANSACTION_TOPIC), (self.groups, OFFSETS_TOPIC)]
         self.world.rng.shuffle(runtimes)
         for runtime, topic in runtimes:
             for index in range(COUNTS[topic]):
-                runtime.load(index, self.logs[topic, index], 0)
+                runtime.load(index, self.logs[topic, index], self.terms[index] if topic == TRANSACTION_TOPIC else 0)
 
     def _marker_writer(self, environment: Environment) -> MarkerWriter:
-        arguments: tuple[Any, ...] = (self, self.partition, self.groups.write_marker, self.groups.load_end)
+        groups = self.groups
+        arguments: tuple[Any, ...] = (self.faults, self, self.partition, groups.write_marker, groups.load_end)
         if not self.late_markers:
-            return MarkerWriter(*arguments)
+            return WatchedMarkerWriter(*arguments)
 
         def after(delay_ms: int, call: Callable[[], None]) -> None:
             environment.call_at(environment.clock() + delay_ms, call)
@@ -216,6 +240,7 @@ class SimBroker:
         self._process.kill()
         for log in self.logs.values():
             log.crash()
+        self.faults.on_crash()
         self.world.after(self.world.between(1, 3_000), self.start_again)
 
     def start_again(self) -> None:
@@ -243,10 +268,21 @@ class SimBroker:
                 record = SimpleRecord(row.key or b"", row.value)
                 if log.topic == TRANSACTION_TOPIC:
                     self.shadows[log.index].replay(row.offset, record)
+                    self.faults.on_record(log.index, row.offset, record)
                 elif header.is_transactional:
                     self.group_shadow.replay_transactional(row.offset, record, header.producer_id)
                 else:
                     self.group_shadow.replay(row.offset, record)
+
+        if log.topic == TRANSACTION_TOPIC:
+            self.faults.on_appended(log.index)
+
+    def rebuild_shadow(self, log: CrashLog) -> None:
+        """Reads the log of a coordinator that has lost its end."""
+        shadow = self.shadows[log.index] = self._new_shard()
+        for row in log.rows():
+            shadow.replay(row.offset, SimpleRecord(row.key or b"", row.value))
+        log.seen = log.log_end_offset
 
     def check(self) -> None:
         """Checks after every event that the live state equals the replayed state and that no bug was logged.
@@ -493,7 +529,7 @@ class TransactionScenario:
     def __init__(self, seed: int) -> None:
         self.world = world = World(seed, events_at_most=200_000)
         crash_chance = world.rng.choice([0.0, 0.005, 0.02, 0.05])
-        self.broker = SimBroker(world, crash_chance, late_markers=seed % 2 == 1)
+        self.broker = SimBroker(world, crash_chance, late_markers=seed % 2 == 1, has_faults=seed % 4 >= 2)
         faults = world.rng.choice([0.0, 0.02, 0.1])
         self.ledger = Ledger()
         self.producers = [
@@ -522,6 +558,8 @@ class TransactionScenario:
     def _run(self) -> None:
         world = self.world
         world.checks.append(self.broker.check)
+        world.checks.append(self.broker.faults.check)
+        self.broker.faults.plan()
         self.broker.start_again()
         for producer in self.producers:
             world.after(world.between(0, 500), producer.begin)
@@ -531,6 +569,7 @@ class TransactionScenario:
         for producer in self.producers:
             producer.die()
         self.broker.crash_chance = 0.0
+        self.broker.faults.end()
         self._until(world.now_ms + TIMEOUT_MS + 10_000)
         self._check()
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sim_transaction_bugs import COORDINATOR_BUGS
 from support.faulty_broker import FAULTS
 
 FOUND = {
@@ -48,6 +49,23 @@ def test_the_invariants_hold_in_10_000_seeds() -> None:
     run = simulate("0-9999", "--jobs", str(os.cpu_count() or 1), timeout_s=7_200)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "10000 seeds, 0 failed" in run.stdout
+
+
+def _find(bug: str) -> None:
+    run = simulate("0-199", "--planted", bug, timeout_s=1_200)
+    assert run.returncode == 1, run.stdout + run.stderr
+    assert re.search(COORDINATOR_BUGS[bug][1], run.stdout), run.stdout
+
+
+@pytest.mark.parametrize("bug", ["decisions are announced early", "refused records are replayed"])
+def test_some_bugs_of_the_coordinator_are_found(bug: str) -> None:
+    _find(bug)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", COORDINATOR_BUGS)
+def test_each_bug_of_the_coordinator_is_found(bug: str) -> None:
+    _find(bug)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

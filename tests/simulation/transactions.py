@@ -24,8 +24,11 @@ if os.environ.get("PYTHONHASHSEED") != "0":  # the iteration order of sets of st
         os.environ | {"PYTHONHASHSEED": "0"},
     )
 
+from sim_transaction_bugs import COORDINATOR_BUGS  # noqa: E402
 from sim_transactions import TransactionScenario  # noqa: E402
 from support.faulty_broker import FAULTS  # noqa: E402
+
+PLANTS = FAULTS | {name: plant for name, (plant, _) in COORDINATOR_BUGS.items()}
 
 
 def attempt(seed: int) -> tuple[int, int, str]:
@@ -79,10 +82,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.transactions")
     parser.add_argument("seeds", help="a seed, or FIRST-LAST")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--planted", choices=FAULTS, help="plant this fault")
+    parser.add_argument("--planted", choices=PLANTS, help="plant this fault")
     options = parser.parse_args()
     if options.planted:
-        FAULTS[options.planted]()
+        PLANTS[options.planted]()
     first, _, last = options.seeds.partition("-")
     return many(int(first), int(last), options.jobs, to_failure=bool(options.planted)) if last else one(int(first))
 

@@ -551,7 +551,8 @@ class Driver(Generic[S]):
         reply_to = self.shard.reply_to_dropped
         parked = [(request, promise, reply_to(request, error)) for request, promise in self._parked.values()]
         waiting = [*self._replies, *self._unreplicated.take_all(), *self._drop_waiting()]
-        self._parked, self._records, self._replies = {}, [], []
+        self._parked.clear()
+        self._records, self._replies = [], []
         self._record_bytes = HEADER_BYTES
         self._outgoing.send(parked)
         self._fail(waiting, error)

@@ -105,3 +105,16 @@ def test_what_is_not_replicated_is_shown_only_within_the_timeout() -> None:
     assert not shown.resolved
     coordinator.world.advance(5_000)
     assert (first.value.error, shown.value.error) == (LATE, LATE)
+
+
+def test_an_unloaded_coordinator_replies_once_to_an_end_without_replicas() -> None:
+    coordinator = LaggingCoordinator()
+    producer = coordinator.new_producer()
+    assert coordinator.add(producer) is ErrorCode.none
+    coordinator.hold_back()
+    answer = coordinator.begin_end(producer)
+    replies = []
+    answer.then(replies.append)
+    coordinator.runtime.unload(0, 1)
+    coordinator.world.advance(2 * TIMEOUT_MS)
+    assert replies == [failed(ErrorCode.not_coordinator)]
