@@ -5,8 +5,11 @@ from __future__ import annotations
 import io
 import json
 import re
+import signal
 import subprocess
+import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -409,6 +412,30 @@ def test_typed_lines_are_sent_before_ctrl_c_ends_the_command(
     assert run(["produce", topic, "-b", bootstrap]) == 130
     assert capsys.readouterr().out == f"2 records sent to {topic}, each acknowledged.\n"
     assert count_of(admin, topic) == 2
+
+
+def test_ctrl_c_while_a_typed_line_is_sent_does_not_lose_it(
+    bootstrap: str, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the mend, a Ctrl-C during the compilation of the columns' kernels lost the line."""
+    if threading.current_thread() is not threading.main_thread():
+        pytest.skip("signals need the main thread")
+    admin.create_topics([NewTopic(topic, 1, 1)])
+    send = produce._send
+
+    def slow(*given: Any) -> int:
+        signal.raise_signal(signal.SIGINT)
+        return send(*given)
+
+    monkeypatch.setattr(produce, "_send", slow)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Typed(b"typed\n")))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert run(["produce", topic, "-b", bootstrap]) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().out == f"1 record sent to {topic}, each acknowledged.\n"
+    assert count_of(admin, topic) == 1
 
 
 def count_of(admin: Admin, topic: str) -> int:

@@ -27,7 +27,7 @@ from odradek.cli.record_lines import from_json
 from odradek.cli.suggestions import nearest
 from odradek.cli.table_rows import is_ordinary, json_records
 from odradek.cli.terminal import CommandError, counted, note, print_json, progress, warning_lines
-from odradek.cli.termination import EXIT_INTERRUPTED
+from odradek.cli.termination import EXIT_INTERRUPTED, uninterrupted
 from odradek.cli.undo_file import pasted
 from odradek.core.ids import LAST_MS
 from odradek.text.json_literals import elements, members, strict_json
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 IGNORED = frozenset({"topic", "offset", "timestampType"})
 ROWS = 10_000
 PIECE_BYTES = 256 << 10
+_FEW = 100
 LAST_S = 4.0
 """The longest wait for acknowledgements after Ctrl-C, in seconds."""
 LONGEST_ROW = 16 << 20
@@ -89,7 +90,8 @@ def run_produce(line: ProduceLine) -> int:
             _look_up(producer, line)
             try:
                 for batch, size in batches:
-                    count += _send(producer, topic, batch)
+                    with uninterrupted(LAST_S / 2):
+                        count += _send(producer, topic, batch)
                     advance(size)
             except KeyboardInterrupt:
                 is_interrupted = True
@@ -404,6 +406,8 @@ def _parse_lines(lines: list[bytes], read: Callable[[bytes], dict[str, Any] | No
 
 
 def _rows(rows: Rows) -> pa.RecordBatch | Rows:
+    if len(rows) < _FEW:  # typed lines do not wait until the kernels for columns are compiled
+        return rows
     try:
         import pyarrow as pa
     except ModuleNotFoundError:

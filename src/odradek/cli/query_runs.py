@@ -19,6 +19,9 @@ T = TypeVar("T")
 INTERACTIVE_S = 3.0
 """After Ctrl-C, somebody waits at a terminal. The next run repeats a micro-batch that did not end in this time."""
 
+LAST_S = 4.5
+"""The longest wait after Ctrl-C. The start and the stop of Spark cannot be interrupted; a busy machine needs longer."""
+
 
 def run_query_in_thread(run: Callable[[StopRequest], T], *, has_end: bool) -> tuple[T, int]:
     """Returns the result of ``run`` and the exit code.
@@ -44,12 +47,25 @@ def _finished(running: Future[T], stop: StopRequest, has_end: bool) -> tuple[T, 
         stop.patience_s = INTERACTIVE_S
         error_line(f"the current micro-batch has {INTERACTIVE_S:.0f} s to end; Ctrl-C again stops at once")
         stop.set()
-        return running.result(), EXIT_OK
+        return _within(LAST_S, running, signal), EXIT_OK
     stop.set()
     try:
         return running.result(), signal.code
     except OdradekError as error:  # a worker process received the signal, too
         raise Terminated(signal.number, str(error)) from error
+
+
+def _within(limit_s: float, running: Future[T], received: KeyboardInterrupt) -> T:
+    """Returns the result if the query ends in time. Else raises ``received``: the process ends, and loses nothing."""
+    try:
+        return running.result(limit_s)
+    except TimeoutError:
+        if running.done():
+            raise
+        error_line(
+            "stopped at once, in the middle of Spark's work; finished micro-batches stay, and the next run goes on"
+        )
+        raise received from None
 
 
 def check_end(trigger: str | None, *, available_now: bool) -> None:

@@ -60,6 +60,52 @@ def _raise(number: int, frame: FrameType | None) -> None:
     raise Terminated(number)
 
 
+def _interrupt_main() -> None:
+    """Sends SIGINT to the main thread, because a signal to another thread would not end its waits. Windows cannot."""
+    send = getattr(signal, "pthread_kill", None)
+    main = threading.main_thread().ident
+    if send is not None and main is not None:
+        send(main, signal.SIGINT)
+    else:
+        signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def uninterrupted(limit_s: float) -> Iterator[None]:
+    """Lets a short piece of work end before Ctrl-C is raised, so that what was read is not lost half done.
+
+    The work has ``limit_s`` from Ctrl-C on. Then, or at a second Ctrl-C, KeyboardInterrupt is raised in the middle of
+    the work.
+    Changes nothing in a thread other than the main one, or if Ctrl-C has another handler.
+    """
+    is_ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if not is_ours:
+        yield
+        return
+    timer: threading.Timer | None = None
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal timer
+        if timer is not None:
+            raise KeyboardInterrupt
+        timer = threading.Timer(limit_s, _interrupt_main)
+        timer.daemon = True
+        timer.start()
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if timer is not None:
+            timer.cancel()
+    if timer is not None:
+        raise KeyboardInterrupt
+
+
 def _mark_runs_ended() -> None:
     runs = sys.modules.get("odradek.pipelines.tables.runs")  # if the module is not loaded, nothing was written
     if runs is not None:
