@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.handlers.long_replies import each_once, elements, reply, shared_elements
 from odradek.broker.handlers.setting_changes import check_allowed, check_resource
 from odradek.broker.settings.description import ConfigRow, describe_broker, describe_topic
-from odradek.broker.settings.keys import ConfigSource, find_broker_key
+from odradek.broker.settings.keys import ConfigSource, dynamic_broker_key
 from odradek.broker.settings.resources import LOGGER, describe, describe_loggers
 from odradek.catalog.shard import BROKER, TOPIC, check_topic_name
 from odradek.core.acl import Operation
@@ -108,7 +108,7 @@ def _broker_rows(broker: BrokerServices, name: str, names: tuple[str, ...] | Non
         set_for_all = broker.config.cluster_wide
         source = ConfigSource.DYNAMIC_DEFAULT_BROKER
         return [
-            ConfigRow(find_broker_key(key), value, source, False, ((key, value, source),))
+            ConfigRow(dynamic_broker_key(key), value, source, False, ((key, value, source),))
             for key, value in set_for_all.items()
             if names is None or key in names
         ]

@@ -18,7 +18,7 @@ from odradek.broker.settings import protection
 from odradek.broker.settings import resources as config_resources
 from odradek.broker.settings.config import MIN_ISR, BrokerConfig, check_topic_configs
 from odradek.broker.settings.ignored import DYNAMIC
-from odradek.broker.settings.keys import find_broker_key
+from odradek.broker.settings.keys import ConfigType, dynamic_broker_key
 from odradek.broker.settings.prefixes import base_of
 from odradek.broker.settings.resources import LOGGER
 from odradek.catalog.shard import BROKER, CLIENT_METRICS, GROUP, TOPIC, AlterConfigs
@@ -175,7 +175,15 @@ def alter(
     return AlterConfigs(kind, name, changes)
 
 
-_PER_BROKER = ("ssl.", "sasl.", "listener.name.", "listeners", "listener.security.protocol.map", "cordoned.log.dirs")
+_PER_BROKER = (
+    "ssl.", "sasl.", "listener.name.", "listeners", "listener.security.protocol.map", "cordoned.log.dirs",
+    "principal.builder.class",
+)  # fmt: skip
+_THREADS = (
+    "background.threads", "log.cleaner.threads", "num.io.threads", "num.network.threads",
+    "num.recovery.threads.per.data.dir", "num.replica.fetchers",
+)  # fmt: skip
+_REPORTER = "org.apache.kafka.common.metrics.JmxReporter"
 _PER_LISTENER = ("ssl.keystore.", "ssl.key.", "ssl.truststore.")
 
 
@@ -190,7 +198,7 @@ def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes) -> Non
         raise ConfigError(f"{level}-level {MIN_ISR} cannot be {verb} while ELR is enabled.")
     for names, text in (
         (
-            [key for key in set_to if base_of(find_broker_key(key).name) not in DYNAMIC],
+            [key for key in set_to if _is_fixed(key)],
             "Cannot update these configs dynamically",
         ),
         (
@@ -207,10 +215,41 @@ def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes) -> Non
     try:
         if "listeners" in set_to:
             raise ConfigError("listeners can only be set by --listen")
+        _check_reporters(set_to)
         after = config.after(changes, cluster_wide=not broker_id)
+        _check_threads(config, after)
         if any(key.startswith("listener.name.") for key in changes):
             from odradek.broker.settings.listener_tls import check_stores
 
             check_stores(after, changes)
     except ConfigError as error:
         raise KafkaError(ErrorCode.invalid_request, str(error)) from None
+
+
+def _is_fixed(name: str) -> bool:
+    """Whether only a start sets this setting. As in Kafka, an unknown name may belong to a plugin, and is not fixed."""
+    key = dynamic_broker_key(name)
+    return key.type is not ConfigType.UNKNOWN and base_of(key.name) not in DYNAMIC
+
+
+def _check_reporters(set_to: Mapping[str, str]) -> None:
+    """Raises ConfigError for reporters of metrics in Java, which no broker here can load."""
+    names = [one.strip() for one in set_to.get("metric.reporters", "").split(",") if one.strip()]
+    if any(name != _REPORTER for name in names):
+        raise ConfigError("Validation of dynamic config update of Set(metric.reporters) failed: no such class")
+
+
+def _check_threads(config: BrokerConfig, changed: BrokerConfig) -> None:
+    """Raises ConfigError if a number of threads is more than doubled or less than halved, as Kafka does.
+
+    The threads have no effect here. But a tool that changes the number in steps must see the refusals of Kafka.
+    """
+    for name in _THREADS:
+        old, new = int(config.text(name) or 1), int(changed.text(name) or 1)
+        fault = ""
+        if new > old * 2:
+            fault = f"value should not be greater than double the current value {old}"
+        elif new < old // 2:
+            fault = f"value should be at least half the current value {old}"
+        if fault:
+            raise ConfigError(f"Dynamic thread count update validation failed for {name}={new}, {fault}")

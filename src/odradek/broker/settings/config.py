@@ -15,6 +15,7 @@ from odradek.broker.settings.keys import (
     ConfigSource,
     UnknownConfig,
     broker_keys,
+    dynamic_broker_key,
     find_broker_key,
     find_topic_key,
     topic_keys,
@@ -273,7 +274,7 @@ class BrokerConfig:
         for texts, _ in self.layers():
             if name in texts:
                 return texts[name]
-        return find_broker_key(name).default
+        return dynamic_broker_key(name).default
 
     def is_set(self, name: str) -> bool:
         return any(name in texts for texts, _ in self.layers())
@@ -284,7 +285,7 @@ class BrokerConfig:
 
 def _check_while_running(name: str, text: str) -> None:
     """Raises ConfigError for a value that a running broker cannot accept."""
-    value = find_broker_key(name).parse(text)
+    value = dynamic_broker_key(name).parse(text)
     if name == OVERRIDES:
         host_counts(value)
     if name == "max.connections" and value < 1:

@@ -12,7 +12,7 @@ from odradek.broker.settings.keys import (
     ConfigKey,
     ConfigSource,
     broker_keys,
-    find_broker_key,
+    dynamic_broker_key,
     inert_broker_keys,
     topic_keys,
 )
@@ -37,8 +37,8 @@ def describe_broker(
     ``options``: settings that the broker derives from its start options, for example the log directory.
     """
     keys = broker_keys() | inert_broker_keys()
-    set_names = {name for texts, _ in broker.layers() for name in texts if name.startswith("listener.name.")}
-    keys |= {name: find_broker_key(name) for name in sorted(set_names)}
+    set_names = {name for texts, _ in broker.layers() for name in texts} - keys.keys()
+    keys |= {name: dynamic_broker_key(name) for name in sorted(set_names)}
     chosen = keys if names is None else [name for name in dict.fromkeys(names) if name in keys]
     given = options or {}
     described = []
@@ -90,7 +90,7 @@ def _synonyms(broker: BrokerConfig, names: Iterable[str], first: str) -> tuple[t
     names = tuple(names)
     rows = [(name, texts[name], source) for texts, source in broker.layers() for name in names if name in texts]
     for name in names:
-        default = find_broker_key(name).default
+        default = dynamic_broker_key(name).default
         if default is not None:
             rows.append((name, default, ConfigSource.DEFAULT))
     start = next((at for at, row in enumerate(rows) if row[0] == first), len(rows))

@@ -68,7 +68,7 @@ class ConfigKey(NamedTuple):
 
     @property
     def sensitive(self) -> bool:
-        return self.type is ConfigType.PASSWORD
+        return self.type in (ConfigType.PASSWORD, ConfigType.UNKNOWN)
 
     def parse(self, text: str) -> Any:
         """Returns the typed value. Raises ConfigError with Kafka's text."""
@@ -232,6 +232,18 @@ def find_broker_key(name: str) -> ConfigKey:
         known = [*broker_keys(), *inert_broker_keys(), *authorizer_keys()]
         raise UnknownConfig(f"unknown config {name!r}", name, known)
     return key
+
+
+def dynamic_broker_key(name: str) -> ConfigKey:
+    """Returns the key of a setting that clients may set on a running broker.
+
+    As in Kafka, a name that no key has may belong to a plugin: any value is stored, and its type is unknown. It is
+    shown like a password, because it may be one.
+    """
+    try:
+        return find_broker_key(name)
+    except UnknownConfig:
+        return ConfigKey(name, ConfigType.UNKNOWN, None)
 
 
 def _key_of_listener(name: str) -> ConfigKey | None:
