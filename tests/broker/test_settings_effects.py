@@ -199,14 +199,16 @@ def test_a_topics_setting_has_precedence_over_those_of_the_broker_and_the_cluste
         assert described(wire, BROKER, "1", "message.max.bytes")["message.max.bytes"] == ("5000", 4)
 
 
-def test_unknown_names_are_refused_and_unset_ones_may_be_removed(wire: Wire, topic: str) -> None:
+def test_unknown_names_are_refused_for_topics_and_unset_ones_may_be_removed(wire: Wire, topic: str) -> None:
     create(wire, topic)
     resource = {"resource_type": TOPIC, "resource_name": topic}
     row = {"name": "retention.mss", "config_operation": 0, "value": "1"}
     reply = wire.call(44, 1, {"resources": [resource | {"configs": [row]}], "validate_only": False}).responses[0]
     assert reply.error_code == 40
     assert reply.error_message == "Unknown topic config name: retention.mss"  # the message is Kafka's
-    assert alter(wire, BROKER, "1", log_retention_mss="1") == 40
+    assert alter(wire, BROKER, "1", log_retention_mss="1") == 0, "as in Kafka: a plugin may have such a setting"
+    assert described(wire, BROKER, "1")["log.retention.mss"] == (None, 2)
+    assert alter(wire, BROKER, "1", log_retention_mss=None) == 0
     # Kafka's reassignment tool removes these settings whether they are set or not.
     rates = {"leader_replication_throttled_rate": None, "follower_replication_throttled_rate": None}
     assert alter(wire, BROKER, "1", **rates, no_such_setting=None) == 0

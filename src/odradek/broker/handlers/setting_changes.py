@@ -5,6 +5,7 @@ Both make the same kind of change: for a resource, each name gets a text, or ``N
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from odradek.broker.settings import protection
 from odradek.broker.settings import resources as config_resources
 from odradek.broker.settings.config import MIN_ISR, BrokerConfig, check_topic_configs
 from odradek.broker.settings.ignored import DYNAMIC
-from odradek.broker.settings.keys import ConfigType, dynamic_broker_key
+from odradek.broker.settings.keys import broker_keys, dynamic_broker_key
 from odradek.broker.settings.prefixes import base_of
 from odradek.broker.settings.resources import LOGGER
 from odradek.catalog.shard import BROKER, CLIENT_METRICS, GROUP, TOPIC, AlterConfigs
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from odradek.wire.chunks import Chunk
 
     Resource = TypeVar("Resource", alter_configs.AlterConfigsResource, incremental_alter_configs.AlterConfigsResource)
+
+log = logging.getLogger("odradek.broker")
 
 MAX_SETTINGS = 10_000
 """The most settings of one resource in a request: they are checked in one step.
@@ -196,6 +199,9 @@ def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes) -> Non
     if config.eligible_leaders and MIN_ISR in changes and (broker_id or changes[MIN_ISR] is None):
         level, verb = ("Broker", "altered") if broker_id else ("Cluster", "removed")
         raise ConfigError(f"{level}-level {MIN_ISR} cannot be {verb} while ELR is enabled.")
+    for key in set_to:
+        if dynamic_broker_key(key).is_foreign:
+            log.warning("%s is no setting of this broker: it is stored without effect%s", key, _hint(key))
     for names, text in (
         (
             [key for key in set_to if _is_fixed(key)],
@@ -229,7 +235,14 @@ def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes) -> Non
 def _is_fixed(name: str) -> bool:
     """Whether only a start sets this setting. As in Kafka, an unknown name may belong to a plugin, and is not fixed."""
     key = dynamic_broker_key(name)
-    return key.type is not ConfigType.UNKNOWN and base_of(key.name) not in DYNAMIC
+    return not key.is_foreign and base_of(key.name) not in DYNAMIC
+
+
+def _hint(name: str) -> str:
+    import difflib  # few brokers need it
+
+    near = difflib.get_close_matches(name, broker_keys(), n=1, cutoff=0.8)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _check_reporters(set_to: Mapping[str, str]) -> None:

@@ -65,10 +65,11 @@ class ConfigKey(NamedTuple):
     doc: str = ""
     falls_back: tuple[str, ...] = ()
     inert: str = ""
+    is_foreign: bool = False
 
     @property
     def sensitive(self) -> bool:
-        return self.type in (ConfigType.PASSWORD, ConfigType.UNKNOWN)
+        return self.type is ConfigType.PASSWORD or self.is_foreign
 
     def parse(self, text: str) -> Any:
         """Returns the typed value. Raises ConfigError with Kafka's text."""
@@ -243,7 +244,7 @@ def dynamic_broker_key(name: str) -> ConfigKey:
     try:
         return find_broker_key(name)
     except UnknownConfig:
-        return ConfigKey(name, ConfigType.UNKNOWN, None)
+        return ConfigKey(name, ConfigType.UNKNOWN, None, is_foreign=True)
 
 
 def _key_of_listener(name: str) -> ConfigKey | None:
