@@ -62,7 +62,7 @@ class Driver(Generic[S]):
         self.shard = self._new_shard()
         self._waiting: deque[Waiting[S]] | None = None  # requests and calls that wait for the job; None: no job
         self._current: ShardJob | None = None  # the current work in steps
-        self._parked: dict[Hashable, tuple[Request, Promise]] = {}
+        self._parked: dict[Hashable, tuple[Request[object], Promise]] = {}
         self._records: list[LogEntry] = []
         self._record_bytes = HEADER_BYTES
         self._replies: list[PendingReply] = []  # replies to send when ``_records`` are in the log
@@ -80,7 +80,7 @@ class Driver(Generic[S]):
         self.state = next_state(str(self), self.state, state)
         self.error = ERRORS[state]
 
-    def _reply_limit_ms(self, request: Request) -> int | None:
+    def _reply_limit_ms(self, request: Request[object]) -> int | None:
         return self.shard.reply_limit_ms(request)
 
     def _new_shard(self) -> S:
@@ -95,13 +95,13 @@ class Driver(Generic[S]):
         except (KafkaError, StorageError):
             return 0
 
-    def submit(self, request: Request, promise: Promise) -> None:
+    def submit(self, request: Request[object], promise: Promise) -> None:
         if self._waiting is None:
             self._handle(request, promise)
         else:
             self._waiting.append((request, promise))
 
-    def _handle(self, request: Request, promise: Promise) -> None:
+    def _handle(self, request: Request[object], promise: Promise) -> None:
         if self._records and not request.batched and not self.flush() and self._waiting is not None:
             self._waiting.append((request, promise))  # the flush failed, and the new shard has a job
             return
@@ -125,7 +125,7 @@ class Driver(Generic[S]):
         else:
             self._waiting.append((request, promise))
 
-    def _serve(self, request: Request, promise: Promise) -> None:
+    def _serve(self, request: Request[object], promise: Promise) -> None:
         if not isinstance(request, WriteMarker | CheckedRequest):
             self._handle(request, promise)
         elif not self.flush() and self._waiting is not None:
@@ -337,7 +337,9 @@ class Driver(Generic[S]):
             else:
                 log.warning("%s: %s", self, effect.text)
 
-    def _make_room(self, records: Sequence[LogEntry], request: Request | None, replies: list[PendingReply]) -> bool:
+    def _make_room(
+        self, records: Sequence[LogEntry], request: Request[object] | None, replies: list[PendingReply]
+    ) -> bool:
         """Adds records to the tick's batch; if they do not fit, appends the batch first. Returns False on a failure."""
         limit = self._partition.max_message_bytes
         sizes = [most_bytes(record) for record in records]

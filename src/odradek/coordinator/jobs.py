@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from odradek.coordinator.loader import S
 from odradek.coordinator.replies import PendingReply, Promise
@@ -13,7 +13,7 @@ from odradek.core.effects import Request, Result, ResultSteps
 from odradek.core.errors import ErrorCode
 from odradek.core.transaction_marker import EndTransactionMarker
 
-Waiting = tuple[Request, Promise] | Callable[[S, int], Result | ResultSteps]
+Waiting = tuple[Request[object], Promise] | Callable[[S, int], Result | ResultSteps]
 """A request or a call of the shard that waits for the current job."""
 
 
@@ -24,7 +24,7 @@ class Origin(NamedTuple):
     the effects ``Complete`` and ``Announce``.
     """
 
-    request: Request | None
+    request: Request[object] | None
     promise: Promise
     skew_ms: int
     replies: list[PendingReply]
@@ -55,13 +55,13 @@ class CheckedRequest:
     """
 
     batched: ClassVar[bool] = False
-    request: Request
+    request: Request[object]
     check: Callable[[], ErrorCode]
 
-    def error_reply(self, error: ErrorCode) -> Any:
+    def error_reply(self, error: ErrorCode) -> object:
         return self.request.error_reply(error)
 
-    def take(self, handle: Callable[[Request, Promise], None], promise: Promise) -> None:
+    def take(self, handle: Callable[[Request[object], Promise], None], promise: Promise) -> None:
         error = self.check()
         if error is ErrorCode.none:
             handle(self.request, promise)
@@ -86,7 +86,7 @@ def without_records(change: Callable[[S], None]) -> Callable[[S, int], Result]:
     return make
 
 
-def pending_replies(origin: Origin, parked: Mapping[Hashable, tuple[Request, Promise]]) -> list[PendingReply]:
+def pending_replies(origin: Origin, parked: Mapping[Hashable, tuple[Request[object], Promise]]) -> list[PendingReply]:
     """Returns the replies of an origin, plus its request unless that is parked or has a reply already."""
     request, promise, _, replies = origin
     known = [*parked.values(), *replies]

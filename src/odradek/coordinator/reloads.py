@@ -50,7 +50,7 @@ class Reloads(Generic[S]):
         """Drops the former shard."""
         self._former = None
 
-    def reader_of(self, request: Request) -> S | None:
+    def reader_of(self, request: Request[object]) -> S | None:
         """Returns the former shard if it can handle the request, which changes nothing."""
         former = self._former
         return former if former is not None and isinstance(request, former.reads) else None

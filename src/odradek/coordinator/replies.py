@@ -24,7 +24,7 @@ class Promise(Protocol):
     def resolve(self, value: Any) -> None: ...
 
 
-PendingReply = tuple[Request, Promise, Any]
+PendingReply = tuple[Request[object], Promise, object]
 
 
 class _NoRequest:
@@ -60,7 +60,7 @@ class _ParkedPromise:
 
     __slots__ = ("_key", "_parked")
 
-    def __init__(self, parked: dict[Hashable, tuple[Request, Promise]], key: Hashable) -> None:
+    def __init__(self, parked: dict[Hashable, tuple[Request[object], Promise]], key: Hashable) -> None:
         self._parked = parked
         self._key = key
 
@@ -70,7 +70,7 @@ class _ParkedPromise:
             waiting[1].resolve(value)
 
 
-def parked_reply(parked: dict[Hashable, tuple[Request, Promise]], key: Hashable) -> PendingReply:
+def parked_reply(parked: dict[Hashable, tuple[Request[object], Promise]], key: Hashable) -> PendingReply:
     """Returns a pending reply that does nothing, or ends the request that is parked under ``key`` with an error."""
     return parked[key][0], _ParkedPromise(parked, key), None
 

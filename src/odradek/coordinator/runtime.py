@@ -42,7 +42,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import lru_cache
 from time import perf_counter
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 from odradek.coordinator.driver import Driver
 from odradek.coordinator.jobs import CheckedRequest, WriteMarker
@@ -89,6 +89,9 @@ class Environment:
     start: Callable[[Generator[None, None, None]], object] | None = None
     long_work: LongWork = at_once
     share_clock: Callable[[], float] = perf_counter
+
+
+R = TypeVar("R")
 
 
 class Runtime(Generic[S]):
@@ -199,13 +202,13 @@ class Runtime(Generic[S]):
             self._end_term(index)
             driver.send_all_replies()
 
-    def submit(self, index: int, request: Request) -> Deferred[Any]:
+    def submit(self, index: int, request: Request[R]) -> Deferred[R]:
         """Handles a request and returns the promise of its reply."""
-        promise: Deferred[Any] = Deferred()
+        promise: Deferred[R] = Deferred()
         self.submit_for(index, request, promise)
         return promise
 
-    def submit_for(self, index: int, request: Request, promise: Promise) -> None:
+    def submit_for(self, index: int, request: Request[object], promise: Promise) -> None:
         """Handles a request and resolves ``promise`` with the reply, once, now or later."""
         driver = self._drivers.get(index)
         if driver is None:
@@ -213,7 +216,7 @@ class Runtime(Generic[S]):
         else:
             driver.submit(request, promise)
 
-    def error_reply(self, request: Request, error: ErrorCode) -> Any:
+    def error_reply(self, request: Request[R], error: ErrorCode) -> R:
         """Returns the reply to a request whose shard does not exist or does not serve requests now (``error``)."""
         return request.error_reply(error)
 
@@ -242,11 +245,11 @@ class Runtime(Generic[S]):
         for index in [index for index in self._load_ends if self.load_end(index) is None]:
             self._load_ends.pop(index).resolve(None)
 
-    def submit_checked(self, index: int, request: Request, check: Callable[[], ErrorCode]) -> Deferred[Any]:
+    def submit_checked(self, index: int, request: Request[R], check: Callable[[], ErrorCode]) -> Deferred[R]:
         """Handles a request after all earlier requests and markers, if ``check`` then returns NONE.
 
         Otherwise the reply has the error that ``check`` returns."""
-        promise: Deferred[Any] = Deferred()
+        promise: Deferred[R] = Deferred()
         driver = self._drivers.get(index)
         if driver is None:
             promise.resolve(request.error_reply(ErrorCode.not_coordinator))

@@ -28,26 +28,26 @@ class CoordinatorShard(Protocol):
 
     # --- requests ---------------------------------------------------------------------------------------------
 
-    def handle(self, now_ms: int, request: Request) -> Result | ResultSteps:
+    def handle(self, now_ms: int, request: Request[object]) -> Result | ResultSteps:
         """Handles a request. If this raises, the reply is UNKNOWN_SERVER_ERROR.
 
         If the records do not fit in a batch, the reply is the same, and the runtime calls ``on_refused``.
         """
 
-    def reply_to_dropped(self, request: Request, error: ErrorCode) -> Any:
+    def reply_to_dropped(self, request: Request[object], error: ErrorCode) -> object:
         """Returns the reply to a parked request when the shard ends before the request is completed."""
 
     def changes_of(self, entry: LogEntry) -> Iterable[Hashable]:
         """Returns the names of the things that a record or block changes."""
 
-    def shown_to(self, request: Request) -> Collection[Hashable] | None:
+    def shown_to(self, request: Request[object]) -> Collection[Hashable] | None:
         """Returns the names of the things that a reply without records shows; None: all things.
 
         Such a reply waits until the high watermark has passed the earlier changes of these things, and for no other
         record.
         """
 
-    def reply_limit_ms(self, request: Request) -> int | None:
+    def reply_limit_ms(self, request: Request[object]) -> int | None:
         """Returns how long a reply to the request waits for the high watermark, in ms; None: without limit."""
 
     # --- the log ----------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ class UnreplicatedWrites:
         log: ShardLog,
         outgoing: ReplyQueue,
         steady: Callable[[], int],
-        limit_ms: Callable[[Request], int | None],
+        limit_ms: Callable[[Request[object]], int | None],
         set_alarm: Callable[[int], None],
     ) -> None:
         self._log = log

@@ -83,8 +83,12 @@ def most_bytes(record: LogEntry) -> int:
     return record.most_bytes
 
 
-class Request(Protocol):
-    """A request to a shard, independent of API versions.
+Reply_co = TypeVar("Reply_co", covariant=True)
+"""The type of the replies to a request."""
+
+
+class Request(Protocol[Reply_co]):
+    """A request to a shard, independent of API versions. Its replies, with or without an error, have one type.
 
     A ``batched`` request may be handled while records of earlier requests wait for the append; its own records wait
     until the end of the tick. It changes state only through its records, so nothing has to be undone if they do not
@@ -94,7 +98,7 @@ class Request(Protocol):
 
     batched: ClassVar[bool]
 
-    def error_reply(self, error: ErrorCode) -> object:
+    def error_reply(self, error: ErrorCode) -> Reply_co:
         """Returns the reply with this error: the coordinator is not available, is loading, or could not write."""
 
 
@@ -115,7 +119,7 @@ class Complete(NamedTuple):
     """Replies to the request parked under ``key``. It has no effect if the connection was closed."""
 
     key: Hashable
-    reply: Any
+    reply: object
 
 
 class SetTimer(NamedTuple):
@@ -172,7 +176,7 @@ class Result:
     block, and it changes state only through its records: an error of the append is the reply, and the shard stays.
     """
 
-    reply: Any = None
+    reply: object = None
     records: list[SimpleRecord] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     block: Block | None = None  # is appended after the records and passed to ``replay_block``

@@ -17,7 +17,7 @@ from odradek.groups.messages import Heartbeat, JoinGroup, JoinGroupReply, LeaveG
 _NAMES_A_GROUP = (SyncGroup, Heartbeat, LeaveGroup, OffsetDelete, DescribeConsumerGroup)
 
 
-def early_refusal(config: GroupConfig, request: Request) -> Any | None:
+def early_refusal(config: GroupConfig, request: Request[object]) -> Any | None:
     """Returns the reply to a request that no group accepts; None if the request passes the checks."""
     if isinstance(request, ConsumerHeartbeat):
         try:

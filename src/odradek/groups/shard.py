@@ -142,10 +142,10 @@ class GroupShard:
         for part in (self._membership, self._offsets, self._consumers, self._consumers.patterns):
             part.batch_bytes = batch_bytes
 
-    def handle(self, now_ms: int, request: Request) -> Result | ResultSteps:
+    def handle(self, now_ms: int, request: Request[object]) -> Result | ResultSteps:
         return run_first_step(self._handlers[type(request)](now_ms, request))
 
-    def reply_to_dropped(self, request: Request, error: ErrorCode) -> Any:
+    def reply_to_dropped(self, request: Request[object], error: ErrorCode) -> object:
         """Returns the reply to a parked request that can no longer complete. A JoinGroup reply has the member's id."""
         if isinstance(request, JoinGroup):
             return replace(request.error_reply(error), member_id=request.member_id or request.new_member_id)
@@ -185,10 +185,10 @@ class GroupShard:
             elif isinstance(decoded, CoordinatorRecord):
                 yield decoded.key["group_id"], False
 
-    def reply_limit_ms(self, request: Request) -> int:
+    def reply_limit_ms(self, request: Request[object]) -> int:
         return self.config.offsets_commit_timeout_ms
 
-    def shown_to(self, request: Request) -> Collection[Hashable] | None:
+    def shown_to(self, request: Request[object]) -> Collection[Hashable] | None:
         """A classic heartbeat shows nothing of the log. Kafka's waits for all earlier records of the partition."""
         if isinstance(request, Heartbeat):
             return ()

@@ -150,14 +150,14 @@ class TransactionShard:
             ListTransactions: self._list,
         }
 
-    def handle(self, now_ms: int, request: Request) -> Result | ResultSteps:
+    def handle(self, now_ms: int, request: Request[object]) -> Result | ResultSteps:
         try:
             result = self._handlers[type(request)](now_ms, request)
         except KafkaError as error:
             return _refusal(request, error)
         return result if isinstance(result, Result) else _refused_in_steps(request, result)
 
-    def reply_to_dropped(self, request: Request, error: ErrorCode) -> Any:
+    def reply_to_dropped(self, request: Request[object], error: ErrorCode) -> object:
         return request.error_reply(error)
 
     def on_refused(self, now_ms: int, entries: Sequence[LogEntry], error: ErrorCode) -> Result:
@@ -185,7 +185,7 @@ class TransactionShard:
         decoded = decode(entry.key, entry.value) if isinstance(entry, SimpleRecord) else None
         return () if decoded is None or isinstance(decoded, UnreadableTransaction) else (decoded[0],)
 
-    def reply_limit_ms(self, request: Request) -> int:
+    def reply_limit_ms(self, request: Request[object]) -> int:
         """Returns the timeout of the transactional id: as in Kafka, its records are replicated in this time, or the
         request gets COORDINATOR_NOT_AVAILABLE."""
         if isinstance(request, ListTransactions):
@@ -193,7 +193,7 @@ class TransactionShard:
         current = self.transactions.get(request.transactional_id)  # type: ignore[attr-defined]
         return self.config.max_timeout_ms if current is None else current.timeout_ms
 
-    def shown_to(self, request: Request) -> Collection[Hashable] | None:
+    def shown_to(self, request: Request[object]) -> Collection[Hashable] | None:
         return None if isinstance(request, ListTransactions) else (request.transactional_id,)  # type: ignore[attr-defined]
 
     def _write(
@@ -582,13 +582,13 @@ class TransactionShard:
         """Does nothing: the times of this state are those of the records, as in Kafka."""
 
 
-def _refused_in_steps(request: Request, steps: ResultSteps) -> ResultSteps:
+def _refused_in_steps(request: Request[object], steps: ResultSteps) -> ResultSteps:
     try:
         return (yield from steps)
     except KafkaError as error:
         return _refusal(request, error)
 
 
-def _refusal(request: Request, error: KafkaError) -> Result:
+def _refusal(request: Request[object], error: KafkaError) -> Result:
     effects: list[Effect] = [Warn(error.warning)] if isinstance(error, LevelTooLow) else []
     return Result(request.error_reply(error.code), effects=effects)

@@ -39,7 +39,7 @@ class GroupRuntime(Runtime[GroupShard]):
         shard.limit_batches(batch_bytes)
         return shard
 
-    def error_reply(self, request: Request, error: ErrorCode) -> Any:
+    def error_reply(self, request: Request[object], error: ErrorCode) -> Any:
         """Returns the reply to a request that fails with ``error``.
 
         An invalid request gets the error of its fault instead, as in Kafka."""

@@ -7,8 +7,8 @@ the order of a producer's batches until then: Produce serves no later request of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from odradek.transactions.messages import AddPartitions, Partition, VerifyPartitions
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from odradek.core.ids import ProducerIdentity
     from odradek.core.transaction_marker import EndTransactionMarker
 
+R = TypeVar("R")
 PARTITIONS_VERSION = 2
 """The client's version of a transaction to which the broker adds partitions itself."""
 
@@ -55,13 +56,21 @@ class PartitionsOfTransactions(Protocol):
         """Checks that the transaction of a producer has these partitions."""
 
 
+if TYPE_CHECKING:
+    # For type checks only: at run time each Protocol would occupy kilobytes.
+
+    class Asking(Protocol):
+        def __call__(self, transactional_id: str, request: Request[R], /) -> Deferred[R]:
+            """Passes a request to the shard of a transactional id."""
+
+
 class LocalPartitions:
     """The ``PartitionsOfTransactions`` of a broker that is the coordinator of all transactional ids.
 
     ``ask`` passes a request to the shard of a transactional id.
     """
 
-    def __init__(self, ask: Callable[[str, Request], Deferred[Any]]) -> None:
+    def __init__(self, ask: Asking) -> None:
         self._ask = ask
 
     def add(

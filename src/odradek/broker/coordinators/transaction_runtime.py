@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import TypeVar
 
 from odradek.broker.coordinators.remote_calls import LocalPartitions, PartitionsOfTransactions, WriteMarkers
 from odradek.broker.coordinators.transaction_markers import OverdueMarkers, PendingMarkers
@@ -16,6 +16,8 @@ from odradek.core.ids import TRANSACTION_TOPIC
 from odradek.transactions.config import TransactionConfig
 from odradek.transactions.messages import Markers, MarkersDelayed, MarkersWritten, Partition
 from odradek.transactions.shard import TransactionShard
+
+R = TypeVar("R")
 
 
 class TransactionRuntime(Runtime[TransactionShard]):
@@ -47,7 +49,7 @@ class TransactionRuntime(Runtime[TransactionShard]):
         self._call_at = environment.call_at
         self._pending: dict[tuple[int, str], PendingMarkers] = {}
 
-    def ask(self, transactional_id: str, request: Request) -> Deferred[Any]:
+    def ask(self, transactional_id: str, request: Request[R]) -> Deferred[R]:
         """Passes a request to the shard of a transactional id. An empty id is refused in any state of the broker."""
         if not transactional_id:
             return Deferred.of(request.error_reply(ErrorCode.invalid_request))
