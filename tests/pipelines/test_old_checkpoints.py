@@ -153,6 +153,22 @@ def test_a_new_topic_of_the_same_name_is_read_from_its_start(
     assert READ[kind](tmp_path / "t").num_rows == 60
 
 
+def test_a_table_whose_next_records_were_deleted_is_adopted_at_the_log_start(
+    spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    """Before, no command helped: the new checkpoint began at the log start, and the table ended below it."""
+    given = {"group": group, "topics": topic, "output": tmp_path / "t", "spark": spark}
+    tp = TopicPartition(topic, 0)
+    assert ingest(bootstrap, **given).rows == 20
+    publish(bootstrap, topic, numbers(20))
+    admin.delete_records({tp: 35})
+    shutil.rmtree(tmp_path / "t" / "_odradek" / "checkpoint")
+    done = adopt(bootstrap, group=group, output=tmp_path / "t", execute=True)
+    assert (done.offsets, done.deleted) == ({tp: 35}, {tp: 20})
+    assert ingest(bootstrap, **given).rows == 5
+    assert committed(admin, group) == {tp: 40}
+
+
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
 def test_a_table_and_a_checkpoint_of_an_earlier_version_go_on(
     kind: str, spark: Any, admin: Admin, bootstrap: str, group: str, tmp_path: Path

@@ -40,6 +40,9 @@ def _show(request: AdoptLine, found: Adoption) -> None:
         note(f"Topic {topic} was deleted and created again: all its records are new, so it begins at its start.")
     for topic in found.unknown:
         note(f"It is not known whether topic {topic} was deleted and created again since the table read it.")
+    for tp, at in found.deleted.items():
+        first = found.offsets[tp]
+        note(f"The records of {tp} from offset {at} to {first - 1} are deleted: it begins at its log start, {first}.")
     did = "Done" if found.is_done else "With --execute"
     parts = [
         f"group {request.group} is set to the table's offsets",
@@ -66,5 +69,9 @@ def _as_json(request: AdoptLine, found: Adoption) -> dict[str, object]:
         "kept_as": found.kept_as,
         "replaced": list(found.replaced),
         "unknown": list(found.unknown),
+        "deleted": [
+            {"topic": tp.topic, "partition": tp.partition, "from": at, "to": found.offsets[tp]}
+            for tp, at in found.deleted.items()
+        ],
         "done": found.is_done,
     }

@@ -114,4 +114,11 @@ def spark_failures(what: str, failed: Sequence[Exception] = ()) -> Iterator[None
     try:
         yield
     except (PySparkException, Py4JError, OSError) as error:  # Py4JError, OSError: usually Java has ended
-        raise QueryFailed(f"{what}: {cause_of(failed[-1] if failed else error)}") from error
+        raise QueryFailed(f"{what}: {_with_right(cause_of(failed[-1] if failed else error))}") from error
+
+
+def _with_right(cause: str) -> str:
+    """Adds the right that a user lacks."""
+    if "TOPIC_AUTHORIZATION_FAILED" not in cause:
+        return cause
+    return f"{cause}. Allow the user Read on the topics that are read, and Write on those that are written"

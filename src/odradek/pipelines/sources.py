@@ -143,13 +143,17 @@ def with_short_timeouts(config: ClientConfig) -> ClientConfig:
 def check_topics(admin: Admin, topics: Sequence[str], pattern: str | None = None) -> list[str]:
     """Returns ``topics``, or the topics that match ``pattern`` (an empty list if none matches).
 
-    Raises UnknownTopic, with the most similar name, for a topic that does not exist.
+    Raises UnknownTopic, with the most similar name, for a topic that does not exist, and KafkaError for one that the
+    user may not see.
     """
     known = admin.topics()
     if pattern is not None:
         return [name for name in known if java_pattern(pattern).fullmatch(name)]
     for name in topics:
         if name not in known:
+            admin.describe_topics(
+                [name], missing_ok=True
+            )  # a list hides a topic that the user may not see; this names the right
             near = difflib.get_close_matches(name, known, 1)
             raise UnknownTopic(f"topic {name}" + (f" (did you mean {near[0]}?)" if near else ""))
     return list(topics)

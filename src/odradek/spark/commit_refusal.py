@@ -31,8 +31,10 @@ def missing_right(error: Exception, group: str) -> CommitRefusal | None:
             f"GROUP_AUTHORIZATION_FAILED: the user may not use group {group}", f"Allow the user Read on group {group}"
         )
     if "TOPIC_AUTHORIZATION_FAILED" in text:
+        named = text.partition("TOPIC_AUTHORIZATION_FAILED: ")[2]
         return CommitRefusal(
-            f"TOPIC_AUTHORIZATION_FAILED: the user may not commit offsets of the topics to group {group}",
+            f"TOPIC_AUTHORIZATION_FAILED: the user may not read the topics, or commit their offsets to group {group}"
+            + (f" ({named})" if named else ""),
             "Allow the user Read on the topics",
         )
     return None

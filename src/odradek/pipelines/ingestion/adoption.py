@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from odradek.client.admin import Admin
@@ -47,7 +47,8 @@ class Adoption:
     """What an adoption does. ``offsets``: where the new checkpoint begins. ``known_by``: how these are known.
     ``committed``: the group's offsets before. ``checkpoint``: the old checkpoint, and ``kept_as``: its new name; both
     are None if there is none. ``replaced``: topics that were deleted and created again since the table read them: they
-    begin at their start. ``unknown``: topics of which that is not known. ``is_done``: whether it was done."""
+    begin at their start. ``unknown``: topics of which that is not known. ``deleted``: partitions whose records from the
+    table's offset on were deleted, and that offset: they begin at their log start. ``is_done``: whether it was done."""
 
     offsets: Mapping[TopicPartition, int]
     known_by: str
@@ -56,6 +57,7 @@ class Adoption:
     kept_as: str | None
     replaced: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    deleted: Mapping[TopicPartition, int] = field(default_factory=dict)
     is_done: bool = False
 
 
@@ -81,12 +83,13 @@ def adopt(options: AdoptOptions) -> Adoption:
                 "into it with a new --checkpoint, which begins at the group's offsets, or into a new --output"
             )
         offsets, present, replaced = _of_present_topics(admin, noted, topics, str(options.output))
+        deleted = {tp: noted[tp] for tp, at in offsets.items() if tp.topic not in replaced and noted[tp] < at}
         unknown = tuple(sorted(present.keys() - topics.keys()))
         held = {tp: one.offset for tp, one in admin.list_group_offsets(options.group, offsets).items()}
         old = table.checkpoint if table.checkpoint.children() else None
         kept_as = None if old is None else f"{old.uri.rstrip('/')}.before-{uuid.uuid4().hex[:8]}"
         old_uri = None if old is None else old.uri
-        found = Adoption(offsets, known_by, held, old_uri, kept_as, replaced, unknown)
+        found = Adoption(offsets, known_by, held, old_uri, kept_as, replaced, unknown, deleted)
         if not options.execute:
             return found
         table.adopt(_plan(offsets, present))
@@ -166,7 +169,8 @@ def _of_present_topics(
     """Returns where each partition continues, the digests of the topics' present ids, and the replaced topics.
 
     A topic that was deleted and created again has other records at the same offsets. All of them are new to the table,
-    so such a topic begins at its start. Raises ConfigError if that is not known, but the offsets cannot be the topic's.
+    so such a topic begins at its start. A partition whose next records were deleted begins at its log start. Raises
+    ConfigError if that is not known, but the offsets cannot be the topic's.
     """
     described = admin.describe_topics({tp.topic for tp in offsets}, missing_ok=True)
     present = {name: topic_of(str(one.topic_id)) for name, one in described.items() if one.topic_id is not None}
@@ -180,9 +184,10 @@ def _of_present_topics(
                 f"{table} has records of {tp} before offset {found[tp]}, and this partition ends at {end}: its topic "
                 "was deleted and created again, or has lost records; read it into a new --output"
             )
-    new = sorted(tp for tp in existing if tp.topic in replaced)
-    starts = {tp: start.offset for tp, start in admin.list_offsets(dict.fromkeys(new, EARLIEST)).items()}
-    return dict(sorted((found | starts).items())), present, tuple(replaced)
+    wanted = sorted(tp for tp in existing if tp.topic in replaced or tp in found)
+    starts = {tp: start.offset for tp, start in admin.list_offsets(dict.fromkeys(wanted, EARLIEST)).items()}
+    present_offsets = found | {tp: max(at, found.get(tp, 0)) for tp, at in starts.items()}
+    return dict(sorted(present_offsets.items())), present, tuple(replaced)
 
 
 def _after_rows(table: Table) -> dict[TopicPartition, int]:
