@@ -10,7 +10,7 @@ from support.brokers import Wire, eventually, unique
 from support.principals import BrokerWithPrincipals
 
 from odradek.batches.encode import encode_batch
-from odradek.core.acl import EVERYONE, Operation, Pattern, Permission, Resource
+from odradek.core.acl import CLUSTER_NAME, EVERYONE, Operation, Pattern, Permission, Resource
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
 
@@ -244,4 +244,67 @@ def test_everyone_means_every_user(admin: Wire, alice: Wire) -> None:
     row |= {"principal": EVERYONE, "operation": WRITE, "permission_type": Permission.ALLOW}
     assert produced(alice, topic) is ErrorCode.topic_authorization_failed
     admin.call(30, 3, {"creations": [row]})
+    try:
+        assert produced(alice, topic) is ErrorCode.none
+    finally:
+        forbid(admin, "*", topic)
+
+
+def test_a_fetch_of_a_replica_needs_the_permission_of_a_broker(admin: Wire, alice: Wire, allow: Allow) -> None:
+    topic = unique("topic")
+    create(admin, topic)
+    allow(TOPIC, topic, READ)
+
+    def fetched() -> ErrorCode:
+        place = {"partition": 0, "current_leader_epoch": -1, "fetch_offset": 0, "last_fetched_epoch": -1}
+        place |= {"log_start_offset": 0, "partition_max_bytes": 1000}
+        message = {"replica_id": 5, "max_wait": 0, "min_bytes": 1, "max_bytes": 1000, "isolation_level": 0}
+        message |= {"session_id": 0, "session_epoch": -1, "forgotten_topics_data": [], "rack_id": ""}
+        return codes(alice.call(1, 12, message | {"topics": [{"topic": topic, "partitions": [place]}]}))[topic]
+
+    assert fetched() is ErrorCode.topic_authorization_failed
+    allow(CLUSTER, CLUSTER_NAME, Operation.CLUSTER_ACTION)
+    assert fetched() is not ErrorCode.topic_authorization_failed
+
+
+def test_levels_of_loggers_need_the_permission_of_the_cluster(alice: Wire, allow: Allow) -> None:
+    level = {"name": "odradek.broker", "config_operation": 0, "value": "INFO"}
+    resource = {"resource_type": 8, "resource_name": "1", "configs": [level]}
+
+    def altered() -> ErrorCode:
+        reply = alice.call(44, 1, {"resources": [resource], "validate_only": True})
+        found: ErrorCode = reply.responses[0].error_code
+        return found
+
+    assert altered() is ErrorCode.cluster_authorization_failed
+    allow(CLUSTER, CLUSTER_NAME, Operation.ALTER_CONFIGS)
+    assert altered() is ErrorCode.none
+
+
+@pytest.mark.parametrize(("kind", "of_cluster"), [(TOPIC, False), (CLUSTER, True)])
+def test_a_topic_is_created_at_its_first_use_only_for_who_may_create_it(
+    alice: Wire, allow: Allow, kind: int, of_cluster: bool
+) -> None:
+    topic = unique("topic")
+    allow(TOPIC, topic, WRITE)
+    message = {"topics": [{"topic_id": None, "name": topic}], "allow_auto_topic_creation": True}
+    message |= {"include_topic_authorized_operations": False}
+
+    def described() -> ErrorCode:
+        found: ErrorCode = alice.call(3, 13, message).topics[0].error_code
+        return found
+
+    assert described() is ErrorCode.topic_authorization_failed
+    allow(kind, CLUSTER_NAME if of_cluster else topic, Operation.CREATE)
+    assert eventually(lambda: described() is ErrorCode.none)
     assert produced(alice, topic) is ErrorCode.none
+
+
+def test_an_idempotent_producer_begins_once_it_may_write_a_topic(alice: Wire, allow: Allow) -> None:
+    asked = {"transactional_id": None, "transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
+    assert alice.call(22, 5, asked).error_code is ErrorCode.cluster_authorization_failed
+    allow(TOPIC, unique("denied"), WRITE, permission=Permission.DENY)
+    assert alice.call(22, 5, asked).error_code is ErrorCode.cluster_authorization_failed
+    allow(TOPIC, unique("any"), WRITE, pattern=Pattern.PREFIXED)
+    reply = alice.call(22, 5, asked)
+    assert (reply.error_code, reply.producer_epoch) == (ErrorCode.none, 0)
