@@ -65,7 +65,7 @@ _BROKER_MODULES = (
     "odradek.broker.loop.leftovers",
     "odradek.broker.partitions.log_cleaner",
     "odradek.broker.loop.long_lists",
-    "odradek.broker.metadata.group_metadata",
+    "odradek.broker.coordinators.group_metadata",
     "odradek.broker.process",
     "odradek.broker.coordinators.transaction_markers",
     "odradek.broker.coordinators.transaction_runtime",

@@ -35,7 +35,7 @@ class GroupCoordinator:
 
     def new_runtime(self, broker: CoordinatorBroker) -> GroupRuntime:
         from odradek.broker.coordinators.group_runtime import GroupRuntime
-        from odradek.broker.metadata.group_metadata import CatalogMetadataImage
+        from odradek.broker.coordinators.group_metadata import CatalogMetadataImage
         from odradek.groups.config import GroupConfig
 
         catalog, config = broker.catalog, broker.config
