@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator
 from mmap import mmap
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from odradek.batches.compression import Plain, decompress_in_steps, decompress_small
 from odradek.batches.control import ABORT, COMMIT, read_control
@@ -36,9 +36,9 @@ _ROWS_LIKE_ONE = 4
 
 S = TypeVar("S", bound=CoordinatorShard)
 
-Load = Generator[Deferred[Any] | None, Any, None]
+Load = Generator[Deferred[object] | None, object, None]
 """Yields None where other code may run, and a promise if the load cannot continue before it is resolved."""
-LongWork = Callable[[BatchSteps[Any]], Generator[Deferred[Any] | None, Any, Any]]
+LongWork = Callable[[BatchSteps[object]], Generator[Deferred[object] | None, object, object]]
 """Runs long work, like ``broker.workers.Workers.run``."""
 Replay = Callable[[int, bytes, bytes | None], None]
 """Replays one record: offset (-1: unknown), key, value. It counts a record that cannot be replayed and never raises."""
@@ -60,7 +60,7 @@ class RecordRuns(Protocol):
         Returns the number of records and the position after them, or (0, ``at``) if there is no run.
         """
 
-    def drain(self) -> Generator[None, Any, None]:
+    def drain(self) -> Generator[None, object, None]:
         """Replays the held back records in steps."""
 
 
@@ -69,7 +69,7 @@ NewRecordRuns = Callable[[S, str, Replay], RecordRuns]
 record."""
 
 
-def at_once(steps: BatchSteps[Any]) -> Generator[Deferred[Any] | None, Any, Any]:
+def at_once(steps: BatchSteps[object]) -> Generator[Deferred[object] | None, object, object]:
     """Runs long work at once, without threads."""
     yield None
     return finish(steps)
@@ -89,10 +89,10 @@ class ShardLoad(Generic[S]):
         on_end: Callable[[int], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
-        self.awaited: Deferred[Any] | None = None
+        self.awaited: Deferred[object] | None = None
         self._log = log
         self._start_offset = start_offset
-        self._steps: Generator[Deferred[Any] | None, Any, int] | None = loader.take_log(log, start_offset)
+        self._steps: Generator[Deferred[object] | None, object, int] | None = loader.take_log(log, start_offset)
         self._on_end = on_end
         self._on_failure = on_failure
 
@@ -138,7 +138,7 @@ class Loader(Generic[S]):
         self._name = name
         self._transactional: TransactionalShard | None = shard if isinstance(shard, TransactionalShard) else None
 
-    def take_log(self, log: ShardLog, offset: int) -> Generator[Deferred[Any] | None, Any, int]:
+    def take_log(self, log: ShardLog, offset: int) -> Generator[Deferred[object] | None, object, int]:
         """Replays the log from ``offset`` to its end and returns the end. Raises the errors of the log."""
         while True:
             data = log.read_bytes(offset, LOAD_STEP_BYTES)
@@ -177,7 +177,7 @@ class Loader(Generic[S]):
         records = yield from decompress_in_steps(header.compression, packed)
         yield from self._take_records(records, header, first_offset)
 
-    def _take_records(self, records: Plain, header: BatchHeader, first_offset: int) -> Generator[None, Any, None]:
+    def _take_records(self, records: Plain, header: BatchHeader, first_offset: int) -> Generator[None, object, None]:
         payload, size = records
         left, at = header.record_count, 0
         if left * MIN_RECORD_BYTES > size:
@@ -219,7 +219,7 @@ class Loader(Generic[S]):
             log.exception("%s: the replay of the marker at offset %d failed", self._name, header.base_offset)
             self._shard.skipped["an error"] += 1
 
-    def finish(self) -> Generator[None, Any, None]:
+    def finish(self) -> Generator[None, object, None]:
         """Replays the records that are still held back."""
         if self._runs is not None:
             yield from self._runs.drain()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, Protocol
+from typing import Protocol
 
 from odradek.coordinator.loader import LongWork, NewRecordRuns, S
 from odradek.coordinator.timers import Timers
@@ -15,7 +15,7 @@ from odradek.core.errors import ErrorCode
 class Loadable(Protocol):
     """The load of a shard. ``awaited`` is the promise that the load waits for."""
 
-    awaited: Deferred[Any] | None
+    awaited: Deferred[object] | None
 
     @property
     def has_little_to_load(self) -> bool: ...
@@ -41,5 +41,5 @@ class Services(Protocol[S]):
 
     def clock(self) -> int: ...
     def error_reply(self, request: Request[object], error: ErrorCode) -> object: ...
-    def on_announced(self, index: int, value: Any) -> None: ...
+    def on_announced(self, index: int, value: object) -> None: ...
     def drive(self, driver: Loadable) -> None: ...

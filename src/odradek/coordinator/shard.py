@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Generator, Hashable, Iterable, Sequence
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from odradek.core.effects import Block, LogEntry, Request, Result, ResultSteps, SimpleRecord
 from odradek.core.errors import ErrorCode
@@ -82,7 +82,7 @@ class CoordinatorShard(Protocol):
     def on_timer(self, now_ms: int, key: Hashable) -> Result | ResultSteps:
         """Handles a timer of the shard that is due."""
 
-    def on_work(self, now_ms: int, key: Hashable, value: Any) -> Result | ResultSteps:
+    def on_work(self, now_ms: int, key: Hashable, value: object) -> Result | ResultSteps:
         """Handles the result of ``Work``. ``value`` is None if the work raised."""
 
     def on_event(self, now_ms: int, event: object) -> Result | ResultSteps:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
     from odradek.core.errors import ErrorCode
@@ -142,7 +142,7 @@ class Work(NamedTuple):
     """
 
     key: Hashable
-    steps: Generator[None, None, Any]
+    steps: Generator[None, None, object]
 
 
 class Announce(NamedTuple):
@@ -153,7 +153,7 @@ class Announce(NamedTuple):
     announces it again.
     """
 
-    value: Any
+    value: object
 
 
 class Warn(NamedTuple):

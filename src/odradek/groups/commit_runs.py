@@ -12,7 +12,7 @@ import logging
 import struct
 from collections.abc import Callable, Generator
 from mmap import mmap
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from odradek.codecs.offsets_topic import StoredOffset
 from odradek.core.varints import OverlongVarint, read_uvarint
@@ -117,7 +117,7 @@ class CommitRuns:
             self._holds_tombstones = True
         return taken
 
-    def drain(self) -> Generator[None, Any, None]:
+    def drain(self) -> Generator[None, object, None]:
         """Replays the last commit of each partition since the last drain."""
         pending, self._pending, self._pending_count = self._pending, {}, 0
         self._holds_tombstones = False

@@ -5,8 +5,6 @@ So a bad request gets its own error even if ``__consumer_offsets`` does not exis
 
 from __future__ import annotations
 
-from typing import Any
-
 from odradek.core.effects import Request
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups.config import GroupConfig
@@ -17,7 +15,7 @@ from odradek.groups.messages import Heartbeat, JoinGroup, JoinGroupReply, LeaveG
 _NAMES_A_GROUP = (SyncGroup, Heartbeat, LeaveGroup, OffsetDelete, DescribeConsumerGroup)
 
 
-def early_refusal(config: GroupConfig, request: Request[object]) -> Any | None:
+def early_refusal(config: GroupConfig, request: Request[object]) -> object | None:
     """Returns the reply to a request that no group accepts; None if the request passes the checks."""
     if isinstance(request, ConsumerHeartbeat):
         try:

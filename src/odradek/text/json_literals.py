@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from odradek.text.json_depth import check_json_depth
 
@@ -30,7 +30,7 @@ _ACCEPTING = json.JSONDecoder(parse_int=_whole)
 """Finds the ends of values in a text that is checked already."""
 
 
-def strict_json(text: str) -> Any:
+def strict_json(text: str) -> object:
     """Parses JSON. Raises ValueError for what is not JSON by RFC 8259, and above the depth of ``json_depth``."""
     check_json_depth(text)
     return _DECODER.decode(text)

@@ -7,12 +7,11 @@ equal elements once and append the packed bytes several times (``repeat``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 PIECE_BYTES = 64 << 10
 """Short chunks are joined to pieces of about this size."""
 
-Pack = Callable[[Any], list[bytes]]
+Pack = Callable[[object], list[bytes]]
 
 
 class Pieces:
@@ -71,13 +70,13 @@ class Elements(Pieces):
     def __len__(self) -> int:
         return self.count
 
-    def add(self, element: Mapping[str, Any]) -> list[bytes]:
+    def add(self, element: Mapping[str, object]) -> list[bytes]:
         """Packs and appends an element. Returns its bytes, e.g. for ``repeat``."""
         packed = self.packed(element)
         self.repeat(packed)
         return packed
 
-    def packed(self, element: Mapping[str, Any]) -> list[bytes]:
+    def packed(self, element: Mapping[str, object]) -> list[bytes]:
         """Packs an element without appending it: ``repeat`` appends it. The bytes in its own arrays are counted now."""
         packed = self._pack(element)
         inner = sum(value.counted for value in element.values() if type(value) is Elements)
@@ -85,7 +84,7 @@ class Elements(Pieces):
         self._new_bytes -= inner
         return packed
 
-    def add_value(self, value: Any) -> None:
+    def add_value(self, value: object) -> None:
         """Packs and appends a number or text."""
         self.repeat(self._pack(value))
 

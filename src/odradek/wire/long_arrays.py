@@ -10,26 +10,26 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, overload
+from typing import overload
 
 BLOCK = 32
 """The number of elements that are read together."""
 
-ReadElement = Callable[[Any, int], tuple[Any, int]]
+ReadElement = Callable[[object, int], tuple[object, int]]
 """Returns an element and the position after it."""
 
 
-class LongArray(Sequence[Any]):
+class LongArray(Sequence[object]):
     """The elements of an array, in order. They were checked and read once, so no later read fails."""
 
     __slots__ = ("_count", "_data", "_read", "_starts", "_wide")
 
-    def __init__(self, data: Any, read: ReadElement) -> None:
+    def __init__(self, data: object, read: ReadElement) -> None:
         self._data = data
         self._read = read
         self._count = 0
         self._starts = array("Q")
-        self._wide: dict[int, tuple[Any, int]] = {}
+        self._wide: dict[int, tuple[object, int]] = {}
 
     def add(self, at: int) -> None:
         """Appends the element at this position."""
@@ -37,17 +37,17 @@ class LongArray(Sequence[Any]):
             self._starts.append(at)
         self._count += 1
 
-    def add_object(self, at: int, element: Any, end: int) -> None:
+    def add_object(self, at: int, element: object, end: int) -> None:
         """Appends a long element, which stays in memory, and the position after it."""
         self._wide[self._count] = (element, end)
         self.add(at)
 
-    def block(self, number: int) -> list[Any]:
+    def block(self, number: int) -> list[object]:
         """Reads the elements from index ``number * BLOCK`` on, at most ``BLOCK``."""
         at, data, read, wide = self._starts[number], self._data, self._read, self._wide
         first = number * BLOCK
         last = min(first + BLOCK, self._count)
-        elements: list[Any] = []
+        elements: list[object] = []
         for index in range(first, last):
             element, at = wide[index] if index in wide else read(data, at)
             elements.append(element)
@@ -56,26 +56,26 @@ class LongArray(Sequence[Any]):
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         for number in range(len(self._starts)):
             yield from self.block(number)
 
-    def __reversed__(self) -> Iterator[Any]:
+    def __reversed__(self) -> Iterator[object]:
         for number in reversed(range(len(self._starts))):
             yield from reversed(self.block(number))
 
     @overload
-    def __getitem__(self, index: int) -> Any: ...
+    def __getitem__(self, index: int) -> object: ...
     @overload
-    def __getitem__(self, index: slice) -> tuple[Any, ...]: ...
-    def __getitem__(self, index: int | slice) -> Any:
+    def __getitem__(self, index: slice) -> tuple[object, ...]: ...
+    def __getitem__(self, index: int | slice) -> object:
         if isinstance(index, int):
             number = range(self._count)[index]
             return self.block(number // BLOCK)[number % BLOCK]
         wanted = range(self._count)[index]
         if wanted.step != 1:
             return tuple(self[number] for number in wanted)
-        elements: list[Any] = []
+        elements: list[object] = []
         begin = wanted.start // BLOCK
         for number in range(begin, (wanted.stop + BLOCK - 1) // BLOCK if wanted else begin):
             elements += self.block(number)

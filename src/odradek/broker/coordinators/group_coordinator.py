@@ -34,8 +34,8 @@ class GroupCoordinator:
         )
 
     def new_runtime(self, broker: CoordinatorBroker) -> GroupRuntime:
-        from odradek.broker.coordinators.group_runtime import GroupRuntime
         from odradek.broker.coordinators.group_metadata import CatalogMetadataImage
+        from odradek.broker.coordinators.group_runtime import GroupRuntime
         from odradek.groups.config import GroupConfig
 
         catalog, config = broker.catalog, broker.config

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from mmap import mmap
-from typing import Any
 
 from odradek.batches.rows import read_record
 from odradek.codecs.transaction_state import decode_in_steps
@@ -41,7 +40,7 @@ class TransactionRuns:
         self._held = key, value
         return 1, end
 
-    def drain(self) -> Generator[None, Any, None]:
+    def drain(self) -> Generator[None, object, None]:
         """Decodes and applies the record."""
         if self._held is not None:
             held, self._held = self._held, None
