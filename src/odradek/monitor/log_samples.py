@@ -77,3 +77,27 @@ class LogSamples:
         moments, ends = self._columns()
         set_recent_ends(found, moments, ends, now_ms, self._rules)
         return found
+
+    def ages(self, rows: Array, offsets: Array, now_ms: int) -> tuple[Array, Array]:
+        """Returns how long ago the records at ``offsets`` of logs arrived, and the greatest error, both in ms.
+
+        Both are 0 at the log end. They are -1 for a record that is older than the polls, or in a log without polls. The
+        time is between those of two polls, so the error is the time between them.
+        """
+        moments, ends = self._columns()
+        ages, errors = np.full(len(rows), -1, np.int64), np.full(len(rows), -1, np.int64)
+        if not len(moments):
+            return ages, errors
+        known = np.maximum.accumulate(ends[rows], axis=1)  # a poll without an answer shows what the one before showed
+        passed = (known <= offsets[:, None]).sum(axis=1)
+        is_at_end = (known[:, -1] >= 0) & (offsets >= known[:, -1])
+        ages[is_at_end] = errors[is_at_end] = 0
+        between = np.flatnonzero(~is_at_end & (passed > 0) & (offsets >= 0))
+        after = passed[between]
+        low, high = known[between, after - 1], known[between, after]
+        usable = low >= 0
+        between, after, low, high = between[usable], after[usable], low[usable], high[usable]
+        span = moments[after] - moments[after - 1]
+        at = moments[after - 1] + span * (offsets[between] - low) // np.maximum(high - low, 1)
+        ages[between], errors[between] = np.maximum(now_ms - at, 0), span
+        return ages, errors

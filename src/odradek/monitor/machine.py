@@ -297,6 +297,18 @@ class MonitorMachine:
             logs = self._keys.codes(slots) & _LOW
             yield slots, judge_keys(self._windows, slots, bounds, logs, now_ms), bounds.take(logs)
 
+    def ages(self, slots: Array, offsets: Array, now_ms: int) -> tuple[Array, Array]:
+        """Returns the time lag of slots with these committed offsets, and its error, in ms; ``LogSamples.ages``."""
+        return self._samples.ages(self._keys.codes(slots) & _LOW, offsets, now_ms)
+
+    def group_codes(self, slots: Array) -> Array:
+        """Returns the number of the group of each slot; ``group_name`` has its name."""
+        found: Array = self._keys.codes(slots) >> 32
+        return found
+
+    def group_name(self, code: int) -> str:
+        return self._groups.name(code)
+
     def window(self, slot: int) -> list[tuple[int, int, int]]:
         """Returns the commits of a slot's window, oldest first: offset, time in ms, lag (-1: unknown)."""
         row = self._windows.rows(np.array([slot]))

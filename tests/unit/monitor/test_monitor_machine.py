@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.offset_entries import STEP_MS, batch_of, entry, machine_with
 
 from odradek.core.ids import TopicPartition, partition_for_group
 from odradek.history.batch_verdicts import verdicts_of
-from odradek.history.columns import SCHEMA
 from odradek.history.findings import FindingRules, gather
 from odradek.history.journal import Journal
 from odradek.history.log_ends import LogEnds, Logs
@@ -23,29 +23,6 @@ from odradek.monitor.code_table import CodeTable, NameCodes
 from odradek.monitor.machine import ListedState, LogBoundsRow, MonitorMachine
 
 STORES = 3
-STEP_MS = 1_000
-
-
-def entry(group: str, tp: TopicPartition, place: tuple[int, int], ms: int, offset: int | None, topic_id: bytes | None
-          ) -> dict[str, Any]:  # fmt: skip
-    """A commit, or the deletion of an offset (``offset`` None). ``place``: where the offsets topic has the entry."""
-    return {
-        "kind": "offset_commit", "group": group, "topic": tp.topic, "partition": tp.partition,
-        "committed_offset": offset, "commit_timestamp": None if offset is None else ms * 1000,
-        "is_tombstone": offset is None, "record_partition": place[0], "record_offset": place[1],
-        "record_timestamp": ms * 1000, "topic_id": topic_id,
-    }  # fmt: skip
-
-
-def batch_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    """Returns the entries as a decoded batch. Columns that are null throughout take no time."""
-    columns = [
-        pa.array([row[field.name] for row in rows], field.type)
-        if field.name in rows[0]
-        else pa.nulls(len(rows), field.type)
-        for field in SCHEMA
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 @dataclass
@@ -202,18 +179,6 @@ def test_a_machine_that_begins_late_knows_no_lag_at_older_commits() -> None:
     ]
     assert first < others[-1]
     assert play(late, MonitorMachine(rules), lambda one: one).to_pylist() == late.batch_table(rules).to_pylist()
-
-
-def machine_with(commits: dict[tuple[str, TopicPartition], list[int]], end: int = 100) -> MonitorMachine:
-    machine = MonitorMachine(VerdictRules())
-    place = 0
-    for (group, tp), offsets in commits.items():
-        for offset in offsets:
-            place += 1
-            machine.add_entries(batch_of([entry(group, tp, (0, place), place * STEP_MS, offset, None)]))
-    bounds = {tp: LogBoundsRow(0, end) for _, tp in commits}
-    machine.add_bounds(place * STEP_MS, bounds, {})
-    return machine
 
 
 ORDERS = [TopicPartition("orders", number) for number in range(3)]

@@ -1,0 +1,146 @@
+"""``odradek monitor``: checks the options, opens the port, and runs the follower and the HTTP service."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.cli.environment import LOG_LEVEL
+from odradek.cli.terminal import CommandError, note
+from odradek.core.log_lines import log_to_stderr
+
+if TYPE_CHECKING:
+    from odradek.client.config import ClientConfig
+    from odradek.history.verdict_rules import VerdictRules
+
+_SHORTEST_TOKEN = 16
+_MOST_POLLS = 250
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorLine:
+    """The options of the command line, in its order."""
+
+    listen: str
+    interval_ms: int
+    source: str
+    cluster_name: str
+    granularity: str
+    token_file: Path | None
+    allowed_hosts: tuple[str, ...]
+
+
+def run_monitor(line: MonitorLine, config: ClientConfig, rules: VerdictRules) -> None:
+    """Runs until SIGTERM or Ctrl-C. Prints ``ready http://HOST:PORT`` when the port is open. Raises CommandError."""
+    import uvicorn
+
+    from odradek.monitor.follower import SOURCES, Follower, FollowerOptions
+    from odradek.monitor.machine import MonitorMachine
+    from odradek.monitor.metrics import GRANULARITIES, MetricsOptions
+    from odradek.monitor.service import Service, ServiceOptions
+
+    _check_choice("--source", line.source, SOURCES)
+    _check_choice("--metrics-granularity", line.granularity, GRANULARITIES)
+    host, port = parse_listen(line.listen)
+    token = read_token(line.token_file)
+    check_exposure(host, token)
+    log_to_stderr(os.environ.get(LOG_LEVEL) or "WARNING", "%(asctime)s %(levelname)s %(message)s")
+    listening = open_port(host, port)
+
+    polls = min(_MOST_POLLS, max(4, 2 + rules.recent_ms // line.interval_ms))
+    follower = Follower(
+        replace(config, client_id="odradek-monitor"),
+        MonitorMachine(rules, polls),
+        FollowerOptions(line.source, line.interval_ms),
+    )
+    options = ServiceOptions(
+        MetricsOptions(line.cluster_name, line.granularity),
+        served_hosts(host, line.allowed_hosts),
+        token,
+        tuple(config.bootstrap_servers.split(",")) if isinstance(config.bootstrap_servers, str) else (),
+    )
+    stop = threading.Event()
+    following = threading.Thread(target=follower.run, args=(stop,), name="odradek-monitor", daemon=True)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            Service(follower, options).app(), lifespan="off", log_config=None, access_log=False, server_header=False
+        )
+    )
+    following.start()
+    shown = f"[{host}]" if ":" in host else host
+    note(f"ready http://{shown}:{listening.getsockname()[1]}")
+    try:
+        server.run(sockets=[listening])
+    finally:
+        stop.set()
+        following.join(timeout=1)
+        listening.close()
+
+
+def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise CommandError(f"{option} {value!r}: expected {', '.join(choices)}")
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """Returns host and port of ``HOST:PORT`` or ``[HOST]:PORT``. Raises CommandError."""
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+)):(\d{1,5})", text)
+    if match is None or int(match[3]) > 65_535:
+        raise CommandError(f"--listen {text!r}: expected HOST:PORT, for example 127.0.0.1:8000")
+    return match[1] or match[2], int(match[3])
+
+
+def read_token(path: Path | None) -> str:
+    """Returns the token in a file, without spaces around it; "" without a file. Raises CommandError."""
+    if path is None:
+        return ""
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"--token-file {path}: {getattr(error, 'strerror', None) or error}") from None
+    if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
+        raise CommandError(
+            f"--token-file {path}: the token has fewer than {_SHORTEST_TOKEN} characters or others than ASCII: "
+            "make one with: openssl rand -hex 32"
+        )
+    return token
+
+
+def check_exposure(host: str, token: str) -> None:
+    """Raises CommandError if another machine could read the service without a token."""
+    from odradek.monitor.service import is_loopback
+
+    if not is_loopback(host) and not token:
+        raise CommandError(f"--listen {host}: other machines can connect to it: give --token-file, or use 127.0.0.1")
+
+
+def served_hosts(host: str, more: tuple[str, ...]) -> frozenset[str]:
+    """Returns the names that the Host header may have."""
+    from odradek.monitor.service import LOOPBACK_NAMES
+
+    own = f"[{host}]" if ":" in host else host
+    return frozenset(name.lower() for name in (*LOOPBACK_NAMES, own, socket.gethostname(), *more))
+
+
+def open_port(host: str, port: int) -> socket.socket:
+    """Opens the port. Raises CommandError."""
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, number)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+            listening.listen(128)
+        except OSError:
+            listening.close()
+            raise
+    except OSError as error:
+        raise CommandError(f"--listen {host}:{port}: {error.strerror or error}: choose another address") from None
+    return listening

@@ -1,0 +1,77 @@
+"""The command line of ``odradek monitor``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from odradek.cli.options import CONTEXT, TIMEOUT_MS, Bootstrap, CommandConfig, Timeout
+from odradek.cli.pipeline_options import AllowedLag, Intervals, MinDistance, MinimumComplete
+from odradek.core.extras import command_of
+
+EPILOG = (
+    "Examples:\n\n\b\n"
+    "  odradek monitor -b 127.0.0.1:9092\n"
+    "  odradek monitor -b kafka:9092 --command-config client.properties --listen 127.0.0.1:8000\n"
+    "  odradek monitor -b kafka:9092 --listen 0.0.0.0:8000 --token-file token --allowed-host monitor.example.com"
+)
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command(name="monitor", epilog=EPILOG, context_settings=CONTEXT)
+def monitor(
+    *,
+    bootstrap: Bootstrap,
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Serve HTTP here; port 0: any.")] = "127.0.0.1:8000",
+    interval: Annotated[str, typer.Option(metavar="SPAN", help="Poll logs and groups this often.")] = "10s",
+    source: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|topic|fetch",
+            help="Read __consumer_offsets, or look up offsets; auto: look them up where the topic may not be read.",
+        ),
+    ] = "auto",
+    cluster_name: Annotated[
+        str, typer.Option(metavar="NAME", help="The cluster's name in metrics and in Burrow's API.")
+    ] = "kafka",
+    metrics_granularity: Annotated[
+        str, typer.Option(metavar="auto|group|topic|partition", help="The finest lines of /metrics.")
+    ] = "auto",
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Serve only clients that send the token in this file.")
+    ] = None,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A further Host name of this service. Repeatable.")
+    ] = None,
+    intervals: Intervals = 10,
+    min_distance: MinDistance = "0s",
+    minimum_complete: MinimumComplete = 0.0,
+    allowed_lag: AllowedLag = 0,
+    command_config: CommandConfig = None,
+    timeout_ms: Timeout = TIMEOUT_MS,
+) -> None:
+    """Follow the groups of a cluster and serve their lag and state over HTTP.
+
+    The monitor reads __consumer_offsets from its start, joins no group, commits nothing and creates nothing. It serves
+    /metrics for Prometheus, Burrow's API under /v3/kafka, its own API under /api/v1, /healthz and /readyz. The states
+    are those of Burrow's rules.
+    """
+    from odradek.cli.monitor import MonitorLine, run_monitor
+    from odradek.cli.options import client_config
+    from odradek.cli.pipeline_history import span_ms, verdict_rules_of
+    from odradek.cli.terminal import CommandError
+
+    config = client_config(bootstrap, timeout_ms, command_config)
+    rules = verdict_rules_of(intervals, min_distance, minimum_complete, allowed_lag)
+    line = MonitorLine(
+        listen, max(1, span_ms("--interval", interval)), source, cluster_name, metrics_granularity, token_file,
+        tuple(allowed_host or ()),
+    )  # fmt: skip
+    import importlib.util
+
+    if any(importlib.util.find_spec(name) is None for name in ("starlette", "uvicorn")):
+        raise CommandError(f"the monitor needs starlette and uvicorn: {command_of('ui')}")
+    run_monitor(line, config, rules)

@@ -1,0 +1,187 @@
+"""The requests of the monitor. None of them creates or changes anything.
+
+FindCoordinator creates the offsets topic where it is missing. So the monitor never sends it: metadata shows whether the
+topic exists, and each broker lists the groups that it coordinates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from odradek.client.cluster import Cluster, Deadline
+from odradek.client.errors import error_for
+from odradek.client.model import ListedOffset, Node
+from odradek.client.offset_requests import NAMES_CEILING, READ_UNCOMMITTED, try_list_offsets
+from odradek.core.errors import ErrorCode, KafkaError, OdradekError
+from odradek.core.ids import EARLIEST, LATEST, OFFSETS_TOPIC, TopicPartition
+from odradek.monitor.machine import ListedState, LogBoundsRow
+from odradek.net.connection import BrokerConnection
+from odradek.wire.api_keys import LIST_GROUPS, OFFSET_FETCH
+
+READ_COMMITTED = 1
+_GROUPS_PER_REQUEST = 200
+_MANY_GROUPS = 8
+"""The first version of OffsetFetch with more than one group."""
+
+
+class BoundsPoll(NamedTuple):
+    """The bounds of logs, and the partitions without an answer with the reason."""
+
+    bounds: dict[TopicPartition, LogBoundsRow]
+    failed: dict[TopicPartition, str]
+
+
+class OffsetsTopicPoll(NamedTuple):
+    """The offsets topic: for each partition the log start offset, the last stable offset and the high watermark.
+
+    ``exists`` is false if the cluster has no offsets topic: then no group has ever committed.
+    """
+
+    exists: bool
+    bounds: dict[int, tuple[int, int, int]]
+    failed: dict[int, str]
+
+
+class FetchedGroup(NamedTuple):
+    """The committed offsets of one group, or the reason why a broker refused them."""
+
+    offsets: dict[TopicPartition, int]
+    failed: str = ""
+
+
+async def poll_bounds(cluster: Cluster, partitions: Iterable[TopicPartition], timeout_ms: int) -> BoundsPoll:
+    """Asks the leaders for log start and log end offsets. One lost broker or leader fails only its partitions."""
+    wanted = list(partitions)
+    if not wanted:
+        return BoundsPoll({}, {})
+    deadline = cluster.deadline(timeout_ms)
+    readable, failed = await _readable(cluster, wanted)
+    # The log start offsets are read first, so that none is above the log end offset of its partition.
+    starts = await _listed(cluster, readable, (EARLIEST, READ_UNCOMMITTED), deadline, failed)
+    ends = await _listed(cluster, list(starts), (LATEST, READ_UNCOMMITTED), deadline, failed)
+    return BoundsPoll({tp: LogBoundsRow(starts[tp].offset, end.offset) for tp, end in ends.items()}, failed)
+
+
+async def _readable(
+    cluster: Cluster, wanted: list[TopicPartition]
+) -> tuple[list[TopicPartition], dict[TopicPartition, str]]:
+    """Returns the partitions that have a leader, and why the others have no answer."""
+    errors = await cluster.refresh({tp.topic for tp in wanted})
+    readable, failed = [], {}
+    for tp in wanted:
+        if (code := errors.get(tp.topic, ErrorCode.none)) is not ErrorCode.none:
+            missing = code is ErrorCode.unknown_topic_or_partition
+            failed[tp] = "the topic does not exist" if missing else str(error_for(code, f"topic {tp.topic}"))
+        elif cluster.leader(tp) < 0:
+            failed[tp] = "the partition has no leader"
+        else:
+            readable.append(tp)
+    return readable, failed
+
+
+async def _listed(
+    cluster: Cluster,
+    partitions: list[TopicPartition],
+    what: tuple[int, int],
+    deadline: Deadline,
+    failed: dict[TopicPartition, str],
+) -> dict[TopicPartition, ListedOffset]:
+    """Lists offsets; ``what``: EARLIEST or LATEST, and the isolation level. Adds reasons of failures to ``failed``."""
+    found: dict[TopicPartition, ListedOffset] = {}
+    when, level = what
+    reason = "a broker gave no answer"
+    if partitions:
+        try:
+            async with asyncio.timeout(max(deadline.left_ms, 1) / 1000):
+                await try_list_offsets(cluster, dict.fromkeys(partitions, when), level, found, deadline)
+        except TimeoutError:
+            reason = f"no answer within {deadline.limit_ms} ms"
+        except OdradekError as error:
+            reason = str(error)
+    failed |= {tp: reason for tp in partitions if tp not in found}
+    return found
+
+
+async def poll_offsets_topic(cluster: Cluster, timeout_ms: int) -> OffsetsTopicPoll:
+    """Asks for the bounds of the offsets topic's partitions. Raises KafkaError if the client may not see the topic."""
+    code = (await cluster.refresh([OFFSETS_TOPIC])).get(OFFSETS_TOPIC, ErrorCode.none)
+    if code is ErrorCode.unknown_topic_or_partition:
+        return OffsetsTopicPoll(False, {}, {})
+    if code is not ErrorCode.none:
+        raise error_for(code, f"topic {OFFSETS_TOPIC}")
+    topic = cluster.known_topic(OFFSETS_TOPIC)
+    wanted = [TopicPartition(OFFSETS_TOPIC, one.partition) for one in (topic.partitions if topic else ())]
+    failed = {tp: "the partition has no leader" for tp in wanted if cluster.leader(tp) < 0}
+    led = [tp for tp in wanted if tp not in failed]
+    deadline = cluster.deadline(timeout_ms)
+    starts = await _listed(cluster, led, (EARLIEST, READ_UNCOMMITTED), deadline, failed)
+    stable = await _listed(cluster, list(starts), (LATEST, READ_COMMITTED), deadline, failed)
+    ends = await _listed(cluster, list(stable), (LATEST, READ_UNCOMMITTED), deadline, failed)
+    bounds = {tp.partition: (starts[tp].offset, stable[tp].offset, end.offset) for tp, end in ends.items()}
+    return OffsetsTopicPoll(True, bounds, {tp.partition: reason for tp, reason in failed.items()})
+
+
+async def list_groups(cluster: Cluster) -> dict[int, dict[str, ListedState]]:
+    """Returns the groups that each broker coordinates. Raises KafkaError, BrokerUnreachable, RequestTimedOut."""
+
+    async def at(node: Node) -> tuple[int, dict[str, ListedState]]:
+        reply = await (await cluster.connection(node.node_id)).call(
+            LIST_GROUPS, {"states_filter": [], "types_filter": []}
+        )
+        if reply.error_code is not ErrorCode.none:
+            raise error_for(reply.error_code, f"groups of broker {node.node_id}")
+        return node.node_id, {
+            row.group_id: ListedState(
+                getattr(row, "group_state", ""), getattr(row, "group_type", ""), row.protocol_type
+            )
+            for row in reply.groups
+        }
+
+    async def attempt() -> dict[int, dict[str, ListedState]]:
+        await cluster.refresh([])
+        return dict(await asyncio.gather(*(at(node) for node in cluster.nodes())))
+
+    return await cluster.retry("listing groups", attempt, cluster.deadline())
+
+
+async def fetch_offsets(cluster: Cluster, groups: Mapping[int, Iterable[str]]) -> dict[str, FetchedGroup]:
+    """Returns the committed offsets of groups; ``groups`` has those of each coordinator, from ``list_groups``.
+
+    A request has many groups where the broker supports it (OffsetFetch v8).
+    """
+    found: dict[str, FetchedGroup] = {}
+
+    async def at(node_id: int, names: list[str]) -> None:
+        connection = await cluster.connection(node_id)
+        size = _GROUPS_PER_REQUEST if connection.version(OFFSET_FETCH) >= _MANY_GROUPS else 1
+        for begin in range(0, len(names), size):
+            found.update(await _fetched(connection, names[begin : begin + size]))
+
+    await asyncio.gather(*(at(node_id, sorted(names)) for node_id, names in groups.items()))
+    return found
+
+
+async def _fetched(connection: BrokerConnection, names: list[str]) -> dict[str, FetchedGroup]:
+    message = {
+        "group_id": names[0],
+        "topics": None,
+        "groups": [{"group_id": name, "member_id": None, "member_epoch": -1, "topics": None} for name in names],
+        "require_stable": False,
+    }
+    reply = await connection.call(OFFSET_FETCH, message, ceiling=NAMES_CEILING)
+    rows = {row.group_id: row for row in reply.groups} if hasattr(reply, "groups") else {names[0]: reply}
+    found = {}
+    for name, row in rows.items():
+        code = getattr(row, "error_code", ErrorCode.none)
+        if code is not ErrorCode.none:
+            found[name] = FetchedGroup({}, str(KafkaError(code, f"offsets of group {name}")))
+            continue
+        found[name] = FetchedGroup({
+            TopicPartition(topic.name, one.partition_index): one.committed_offset
+            for topic in row.topics
+            for one in topic.partitions
+            if one.error_code is ErrorCode.none and one.committed_offset >= 0
+        })  # fmt: skip
+    return found

@@ -1,0 +1,163 @@
+"""The follower: reads ``__consumer_offsets`` as it grows, polls the logs and the groups, and feeds the machine.
+
+It joins no group, commits nothing and creates nothing (``cluster_polls``). What it cannot ask becomes stale, with the
+reason; all else goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from odradek.client import loop
+from odradek.client.config import ClientConfig
+from odradek.client.errors import OffsetOutOfRange
+from odradek.client.reader import PartitionReader, shared_cluster
+from odradek.core.errors import ErrorCode, KafkaError, OdradekError
+from odradek.core.ids import OFFSETS_TOPIC, TopicPartition
+from odradek.history.decode import NEEDED, decode_batch
+from odradek.monitor import cluster_polls
+from odradek.monitor.fetched_offsets import FetchedOffsets
+from odradek.monitor.group_sums import GroupColumns
+from odradek.monitor.machine import ListedState, MonitorMachine
+
+logger = logging.getLogger("odradek.monitor")
+
+SOURCES = ("auto", "topic", "fetch")
+_FOLLOW_EVERY_S = 1.0
+_REFUSED = (ErrorCode.topic_authorization_failed, ErrorCode.cluster_authorization_failed)
+
+
+class Trouble(NamedTuple):
+    """Why the view is out of date, and since when (ms since 1970)."""
+
+    since_ms: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerOptions:
+    """``source``: ``topic`` reads the offsets topic, ``fetch`` asks for committed offsets, ``auto`` turns to ``fetch``
+    if the topic may not be read. ``interval_ms``: the time between two polls of log bounds and groups."""
+
+    source: str = "auto"
+    interval_ms: int = 10_000
+
+
+class Follower:
+    """Feeds ``machine``. Its lock ``access`` guards the machine: other threads hold it while they read."""
+
+    def __init__(
+        self, config: ClientConfig, machine: MonitorMachine, options: FollowerOptions,
+        now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+    ) -> None:  # fmt: skip
+        self.machine = machine
+        self.access = threading.Lock()
+        self.groups: GroupColumns | None = None
+        """All groups at the newest poll; None before the first complete one."""
+        self.trouble: Trouble | None = None
+        self.source = "topic" if options.source == "auto" else options.source
+        self.poll_ms = 0
+        """The duration of the newest poll."""
+        self.source_reason = ""
+        """Why the follower does not read the offsets topic; "" if it does, or if the options say so."""
+        self._config, self._options, self._now_ms = config, options, now_ms
+        self._cluster = shared_cluster(config)
+        self._positions: dict[int, int] = {}
+        self._fetched = FetchedOffsets()
+
+    @property
+    def is_ready(self) -> bool:
+        """Returns whether the view is complete and the newest poll succeeded."""
+        return self.groups is not None and self.trouble is None
+
+    def run(self, stop: threading.Event) -> None:
+        """Follows until ``stop`` is set. No error of the cluster ends it."""
+        due = 0.0
+        while not stop.is_set():
+            is_due = time.monotonic() >= due
+            if is_due:
+                due = time.monotonic() + self._options.interval_ms / 1000
+            self.step(polls=is_due)
+            stop.wait(max(0.0, min(_FOLLOW_EVERY_S, due - time.monotonic())))
+
+    def step(self, *, polls: bool = True) -> None:
+        """Reads new entries, and with ``polls`` also log bounds and group states."""
+        try:
+            if self.source == "topic":
+                self._follow()
+            if polls:
+                self._poll()
+        except OdradekError as error:
+            if self.trouble is None:
+                self.trouble = Trouble(self._now_ms(), str(error))
+                logger.warning("the view is out of date: %s", error)
+            else:
+                self.trouble = self.trouble._replace(text=str(error))
+            return
+        if self.trouble is not None:
+            logger.warning("the view is up to date again")
+        self.trouble = None
+
+    def _follow(self) -> None:
+        try:
+            self._read_topic()
+        except KafkaError as error:
+            if error.code not in _REFUSED or self._options.source != "auto":
+                raise
+            self.source, self.source_reason = "fetch", str(error)
+            logger.warning("the offsets topic may not be read, committed offsets are looked up instead: %s", error)
+
+    def _read_topic(self) -> None:
+        found = loop.run(cluster_polls.poll_offsets_topic(self._cluster, self._config.default_api_timeout_ms))
+        stale = dict(found.failed)
+        for number, (start, stable, end) in sorted(found.bounds.items()):
+            position = self._positions.get(number, 0)
+            if stable < position:
+                position = 0  # the topic is another one: it was deleted and created again
+                with self.access:
+                    self.machine.next_offsets.pop(number, None)
+            if stable < end:
+                stale[number] = f"an open transaction holds back {end - stable:,} entries"
+            try:
+                self._read_partition(number, max(position, start), stable)
+            except OffsetOutOfRange as error:
+                self._positions[number] = 0  # the log start offset has passed the position: the next step reads on
+                stale[number] = str(error)
+        with self.access:
+            self.machine.stale_sources = stale
+
+    def _read_partition(self, number: int, start: int, end: int) -> None:
+        reader = PartitionReader(self._config, TopicPartition(OFFSETS_TOPIC, number), NEEDED, "read_committed")
+        for batch in reader.read(start, end, null_times=True):
+            decoded = decode_batch(batch)
+            with self.access:
+                self.machine.add_entries(decoded)
+            self._positions[number] = batch.column("offset")[-1].as_py() + 1
+        self._positions[number] = max(end, self._positions.get(number, 0))
+
+    def _poll(self) -> None:
+        begun = time.monotonic()
+        timeout_ms = self._config.default_api_timeout_ms
+        listed = loop.run(cluster_polls.list_groups(self._cluster))
+        if self.source == "fetch":
+            self._fetch(listed)
+        with self.access:
+            partitions = self.machine.partitions()
+        polled = loop.run(cluster_polls.poll_bounds(self._cluster, partitions, timeout_ms))
+        now_ms = self._now_ms()
+        with self.access:
+            self.machine.add_bounds(now_ms, polled.bounds, polled.failed)
+            self.machine.set_groups({name: state for states in listed.values() for name, state in states.items()})
+            self.groups = self.machine.groups(now_ms)
+        self.poll_ms = int((time.monotonic() - begun) * 1000)
+
+    def _fetch(self, listed: dict[int, dict[str, ListedState]]) -> None:
+        found = loop.run(cluster_polls.fetch_offsets(self._cluster, listed))
+        changes = self._fetched.changes(found, self._now_ms())
+        with self.access:
+            self.machine.add_entries(changes)

@@ -1,0 +1,170 @@
+"""The replies of ``/api/v1``: groups, one group, one topic, and the state of the monitor, as JSON values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from odradek.core.errors import OdradekError
+from odradek.history.columns import rows_with_numbers
+from odradek.history.verdict_rules import RULE_TEXTS, Status, VerdictRule
+from odradek.monitor.follower import Follower
+from odradek.monitor.group_sums import GroupColumns
+
+Json = dict[str, Any]
+SORTS = ("name", "lag", "max_lag", "lost", "records_per_second", "clear", "status", "partitions", "newest_commit")
+_DESCENDING = "-"
+_MOST_ROWS = 1_000
+
+
+class RequestRefused(OdradekError):
+    """A request with a wrong value. ``field`` is the name of the parameter."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+def monitor_state(follower: Follower) -> Json:
+    """Returns what the monitor follows, and what is stale for which reason."""
+    machine, trouble = follower.machine, follower.trouble
+    return {
+        "ready": follower.is_ready,
+        "source": follower.source,
+        "source_reason": follower.source_reason or None,
+        "trouble": None if trouble is None else {"since_ms": trouble.since_ms, "text": trouble.text},
+        "polled_ms": machine.last_poll_ms if machine.last_poll_ms >= 0 else None,
+        "groups": 0 if follower.groups is None else len(follower.groups.names),
+        "partitions": machine.key_count,
+        "entries": machine.entry_count,
+        "stale_logs": {str(tp): reason for tp, reason in sorted(machine.stale_logs.items())},
+        "stale_sources": {str(number): reason for number, reason in sorted(machine.stale_sources.items())},
+    }
+
+
+def groups_page(follower: Follower, query: Mapping[str, str]) -> Json:
+    """Returns groups: sorted, filtered and searched. Raises RequestRefused.
+
+    ``sort`` is one of ``SORTS``, with ``-`` before it for the highest first; ``search`` a part of the name; ``status``
+    OK, WARN, ERR or NOTFOUND; ``state`` a state such as Stable; ``limit`` and ``offset`` choose the rows.
+    """
+    groups, states = follower.groups, follower.machine.group_states
+    if groups is None:
+        return {"total": 0, "groups": []}
+    chosen = np.ones(len(groups.names), np.bool_)
+    if search := query.get("search", "").lower():
+        chosen &= np.array([search in name.lower() for name in groups.names], np.bool_)
+    if status := query.get("status"):
+        if status not in Status.__members__:
+            raise RequestRefused("status", f"status: expected OK, WARN, ERR or NOTFOUND, not {status!r}")
+        chosen &= groups.statuses == Status[status]
+    if state := query.get("state"):
+        chosen &= np.array([name in states and states[name].state == state for name in groups.names], np.bool_)
+    rows = np.flatnonzero(chosen)
+    order = _order(groups, query.get("sort", "name"))
+    rows = order[chosen[order]]
+    limit, offset = _number(query, "limit", 100, _MOST_ROWS), _number(query, "offset", 0, 1 << 31)
+    shown = rows[offset : offset + limit]
+    return {"total": len(rows), "groups": [_group_row(follower, groups, at) for at in shown.tolist()]}
+
+
+def _order(groups: GroupColumns, sort: str) -> Any:
+    """Returns the rows in the order of ``sort``. Groups with the same value are in the order of their names."""
+    name = sort.removeprefix(_DESCENDING)
+    if name not in SORTS:
+        raise RequestRefused("sort", f"sort: expected {', '.join(SORTS)}, not {name!r}")
+    rows = np.arange(len(groups.names))
+    if name == "name":
+        return rows[::-1] if sort.startswith(_DESCENDING) else rows
+    columns = {
+        "lag": groups.lags,
+        "max_lag": groups.highest_lags,
+        "lost": groups.lost,
+        "records_per_second": groups.read_rates,
+        "clear": np.where(groups.clear_ms < 0, 1 << 62, groups.clear_ms),
+        "status": groups.statuses.astype(np.int64),
+        "partitions": groups.partitions,
+        "newest_commit": groups.newest_commits,
+    }
+    values = columns[name]
+    return np.argsort(-values if sort.startswith(_DESCENDING) else values, kind="stable")
+
+
+def _number(query: Mapping[str, str], field: str, default: int, most: int) -> int:
+    text = query.get(field, str(default))
+    if not text.isascii() or not text.isdigit() or len(text) > 10 or int(text) > most:
+        raise RequestRefused(field, f"{field}: expected a number from 0 to {most}, not {text!r}")
+    return int(text)
+
+
+def _group_row(follower: Follower, groups: GroupColumns, at: int) -> Json:
+    name = groups.names[at]
+    state = follower.machine.group_states.get(name)
+    return {
+        "group": name,
+        "status": Status(int(groups.statuses[at])).name,
+        "state": state.state if state else None,
+        "type": state.type if state else None,
+        "lag": int(groups.lags[at]),
+        "max_lag": int(groups.highest_lags[at]),
+        "lost": int(groups.lost[at]),
+        "partitions": int(groups.partitions[at]),
+        "records_per_second": float(groups.read_rates[at]),
+        "arrivals_per_second": float(groups.arrival_rates[at]),
+        "clear_ms": _known(groups.clear_ms[at]),
+        "stale_partitions": int(groups.stale[at]),
+        "newest_commit_ms": _known(groups.newest_commits[at]),
+    }
+
+
+def _known(value: Any) -> int | None:
+    return None if value < 0 else int(value)
+
+
+def group_detail(follower: Follower, group: str) -> Json | None:
+    """Returns a group with its partitions and their verdicts; None if there is no such group."""
+    groups, machine = follower.groups, follower.machine
+    if groups is None or group not in machine.group_names():
+        return None
+    slots = machine.slots(group)
+    table = machine.table(machine.last_poll_ms, group)
+    ages: dict[tuple[str, int], tuple[int, int]] = {}
+    if len(slots):
+        found, bounds = machine.judge(slots, machine.last_poll_ms)
+        lags = machine.ages(slots, np.maximum(found.offsets, bounds.starts), machine.last_poll_ms)
+        ages = dict(zip(machine.partitions_of(slots), zip(*(one.tolist() for one in lags), strict=True), strict=True))
+    rows = [_partition_row(row, ages) for row in rows_with_numbers(table)]
+    at = groups.names.index(group) if group in groups.names else None
+    summary = None if at is None else _group_row(follower, groups, at)
+    for row in rows:
+        stale = {str(tp): reason for tp, reason in machine.stale_logs.items()}
+        row["stale"] = stale.get(f"{row['topic']}-{row['partition']}")
+    return {"group": group, "summary": summary, "partitions": rows}
+
+
+def _partition_row(row: Json, ages: Mapping[tuple[str, int], tuple[int, int]]) -> Json:
+    for name in ("first_timestamp", "commit_timestamp"):
+        value = row.pop(name)
+        row[name.replace("timestamp", "ms")] = None if value is None else value // 1000
+    age, error = ages.get((row["topic"], row["partition"]), (-1, -1))
+    row["time_lag_ms"], row["time_lag_error_ms"] = _known(age), _known(error)
+    row["reason"] = RULE_TEXTS[VerdictRule[row["rule"]]]
+    return row
+
+
+def topic_detail(follower: Follower, topic: str) -> Json | None:
+    """Returns a topic's partitions and the groups that have a committed offset in it; None without one."""
+    machine = follower.machine
+    partitions, bounds = machine.bounds(machine.last_poll_ms)
+    rows = [
+        {"partition": tp.partition, "log_start_offset": _known(start), "log_end_offset": _known(end),
+         "stale": machine.stale_logs.get(tp)}
+        for tp, start, end in zip(partitions, bounds.starts, bounds.ends, strict=True)
+        if tp.topic == topic
+    ]  # fmt: skip
+    if not rows:
+        return None
+    rows.sort(key=lambda row: row["partition"] or 0)
+    return {"topic": topic, "partitions": rows, "groups": machine.groups_of_topic(topic)}

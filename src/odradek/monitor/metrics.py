@@ -1,0 +1,235 @@
+"""Prometheus metrics in the text format, with the names and labels of the exporters that people replace.
+
+``kafka_…`` are those of kafka-lag-exporter, and of klag-exporter what the former lacks. ``burrow_…`` are Burrow's.
+``odradek_…`` are our own. A value that is unknown has no line, so nothing is ever NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from odradek.core.ids import TopicPartition
+from odradek.history.verdicts import LogBoundColumns, Verdicts
+from odradek.monitor.group_sums import GroupColumns
+from odradek.monitor.machine import MonitorMachine
+
+Array = npt.NDArray[Any]
+
+GRANULARITIES = ("auto", "group", "topic", "partition")
+MOST_PARTITIONS = 10_000
+"""The maximum number of groups' partitions for which ``auto`` has a line each."""
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+STATES = {
+    "PreparingRebalance": 1, "CompletingRebalance": 2, "Stable": 3, "Dead": 4, "Empty": 5, "Assigning": 6,
+    "Reconciling": 7,
+}  # fmt: skip
+"""klag-exporter's numbers of group states; 0 for any other."""
+
+_CLUSTER = ("cluster_name",)
+_GROUP = ("cluster_name", "group")
+_TOPIC = ("cluster_name", "group", "topic")
+_PARTITION = ("cluster_name", "group", "topic", "partition", "member_host", "consumer_id", "client_id")
+_LOG = ("cluster_name", "topic", "partition")
+_BURROW_GROUP = ("cluster", "consumer_group")
+_BURROW_PARTITION = ("cluster", "consumer_group", "topic", "partition")
+_BURROW_LOG = ("cluster", "topic", "partition")
+
+
+class Metric(NamedTuple):
+    """The help text and the labels of a metric. All are gauges."""
+
+    help: str
+    labels: tuple[str, ...]
+
+
+METRICS = {
+    "kafka_partition_latest_offset": Metric("Latest offset of a partition", _LOG),
+    "kafka_partition_earliest_offset": Metric("Earliest offset of a partition", _LOG),
+    "kafka_consumergroup_group_offset": Metric("Committed offset of a group in a partition", _PARTITION),
+    "kafka_consumergroup_group_lag": Metric("Lag of a group in a partition, in records", _PARTITION),
+    "kafka_consumergroup_group_lag_seconds": Metric("Lag of a group in a partition, in seconds", _PARTITION),
+    "kafka_consumergroup_group_max_lag": Metric("Highest lag of a group, in records", _GROUP),
+    "kafka_consumergroup_group_max_lag_seconds": Metric("Highest lag of a group, in seconds", _GROUP),
+    "kafka_consumergroup_group_sum_lag": Metric("Sum of a group's lags, in records", _GROUP),
+    "kafka_consumergroup_group_topic_sum_lag": Metric("Sum of a group's lags in a topic, in records", _TOPIC),
+    "kafka_consumergroup_poll_time_ms": Metric("Time of the newest poll of the cluster", _CLUSTER),
+    "kafka_consumergroup_group_messages_lost": Metric("Records deleted before the group read them", _PARTITION),
+    "kafka_consumergroup_group_retention_margin": Metric("Committed offset minus log start offset", _PARTITION),
+    "kafka_consumergroup_group_lag_retention_ratio": Metric("Lag in percent of the records in the log", _PARTITION),
+    "kafka_consumergroup_group_state": Metric(
+        "State of a group: 0 unknown, "
+        + ", ".join(f"{number} {name}" for name, number in STATES.items()),
+        _GROUP,
+    ),
+    "burrow_kafka_consumer_lag_total": Metric("Sum of a group's lags", _BURROW_GROUP),
+    "burrow_kafka_consumer_status": Metric("Status of a group: 1 OK, 2 WARN, 3 ERR", _BURROW_GROUP),
+    "burrow_kafka_topic_partition_status": Metric(
+        "Status of a group's partition with a full window: 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND", _BURROW_PARTITION
+    ),
+    "burrow_kafka_consumer_current_offset": Metric(
+        "Committed offset of a group's partition with a full window", _BURROW_PARTITION
+    ),
+    "burrow_kafka_consumer_partition_lag": Metric("Lag of a group in a partition", _BURROW_PARTITION),
+    "burrow_kafka_topic_partition_offset": Metric("Latest offset of a partition", _BURROW_LOG),
+    "odradek_group_records_per_second": Metric("Records that a group reads per second", _GROUP),
+    "odradek_group_arrivals_per_second": Metric("Records that arrive per second in a group's partitions", _GROUP),
+    "odradek_group_clear_seconds": Metric("Time until the slowest partition has no lag; absent while it grows", _GROUP),
+    "odradek_group_messages_lost": Metric("Records deleted before the group read them", _GROUP),
+    "odradek_group_stale_partitions": Metric("Partitions of a group whose newest poll failed", _GROUP),
+    "odradek_monitor_groups": Metric("Groups in view", _CLUSTER),
+    "odradek_monitor_partitions": Metric("Partitions of groups in view", _CLUSTER),
+    "odradek_monitor_entries": Metric("Entries of the offsets topic read since the start", _CLUSTER),
+    "odradek_monitor_stale_sources": Metric("Partitions of the offsets topic not read up to their end", _CLUSTER),
+    "odradek_monitor_up": Metric("1 if the newest poll succeeded, else 0", _CLUSTER),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsOptions:
+    """``granularity``: the finest lines to write; ``auto`` writes partitions if there are few enough, else topics."""
+
+    cluster: str = "kafka"
+    granularity: str = "auto"
+
+
+class _Lines:
+    """The lines of each metric. Values are numbers; labels are given without the cluster."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = _escaped(cluster)
+        self._lines: dict[str, list[str]] = {name: [] for name in METRICS}
+
+    def add(self, name: str, labels: Iterable[str], value: float) -> None:
+        pairs = zip(METRICS[name].labels, (self._cluster, *labels), strict=True)
+        text = ",".join(f'{label}="{value}"' for label, value in pairs)
+        self._lines[name].append(f"{name}{{{text}}} {value:.12g}")
+
+    def text(self) -> str:
+        out = []
+        for name, metric in METRICS.items():
+            if self._lines[name]:
+                out += [f"# HELP {name} {metric.help}", f"# TYPE {name} gauge", *self._lines[name]]
+        return "\n".join(out) + "\n"
+
+
+def exposition(
+    machine: MonitorMachine, groups: GroupColumns | None, options: MetricsOptions, *, is_up: bool, poll_ms: int
+) -> str:
+    """Returns all metrics. ``groups``: the newest judgement; None before the first poll."""
+    lines = _Lines(options.cluster)
+    lines.add("odradek_monitor_up", (), int(is_up))
+    lines.add("odradek_monitor_entries", (), machine.entry_count)
+    lines.add("odradek_monitor_partitions", (), machine.key_count)
+    lines.add("odradek_monitor_stale_sources", (), len(machine.stale_sources))
+    if groups is not None:
+        lines.add("odradek_monitor_groups", (), len(groups.names))
+        lines.add("kafka_consumergroup_poll_time_ms", (), poll_ms)
+        _add_groups(lines, machine, groups)
+        finest = _finest(options.granularity, machine)
+        _add_partitions(lines, machine, groups, finest)
+        if finest != "group":
+            _add_logs(lines, machine, groups.now_ms)
+    return lines.text()
+
+
+def _finest(granularity: str, machine: MonitorMachine) -> str:
+    if granularity != "auto":
+        return granularity
+    return "partition" if machine.key_count <= MOST_PARTITIONS else "topic"
+
+
+def _add_groups(lines: _Lines, machine: MonitorMachine, groups: GroupColumns) -> None:
+    for at, name in enumerate(groups.names):
+        labels = (_escaped(name),)
+        state = machine.group_states.get(name)
+        lines.add("kafka_consumergroup_group_state", labels, STATES.get(state.state, 0) if state else 0)
+        if not groups.partitions[at]:
+            continue
+        lines.add("kafka_consumergroup_group_max_lag", labels, groups.highest_lags[at])
+        lines.add("kafka_consumergroup_group_sum_lag", labels, groups.lags[at])
+        lines.add("burrow_kafka_consumer_lag_total", labels, groups.lags[at])
+        lines.add("burrow_kafka_consumer_status", labels, groups.statuses[at])
+        lines.add("odradek_group_records_per_second", labels, groups.read_rates[at])
+        lines.add("odradek_group_arrivals_per_second", labels, groups.arrival_rates[at])
+        lines.add("odradek_group_messages_lost", labels, groups.lost[at])
+        lines.add("odradek_group_stale_partitions", labels, groups.stale[at])
+        if groups.clear_ms[at] >= 0:
+            lines.add("odradek_group_clear_seconds", labels, groups.clear_ms[at] / 1000)
+
+
+def _add_partitions(lines: _Lines, machine: MonitorMachine, groups: GroupColumns, finest: str) -> None:
+    sums: dict[tuple[str, str], int] = {}
+    oldest: dict[str, int] = {}
+    for slots, found, bounds in machine.judged_chunks(groups.now_ms):
+        ages, _ = machine.ages(slots, np.maximum(found.offsets, bounds.starts), groups.now_ms)
+        names = _group_names(machine, slots)
+        for name, age in _highest(names, ages):
+            oldest[name] = max(age, oldest.get(name, 0))
+        if finest == "group":
+            continue
+        partitions = machine.partitions_of(slots)
+        for name, tp, lag in zip(names, partitions, found.lags.tolist(), strict=True):
+            if lag >= 0:
+                sums[name, tp.topic] = sums.get((name, tp.topic), 0) + lag
+        if finest == "partition":
+            _add_rows(lines, machine, (names, partitions), (found, bounds, ages))
+    for name, age in oldest.items():
+        lines.add("kafka_consumergroup_group_max_lag_seconds", (_escaped(name),), age / 1000)
+    for (name, topic), lag in sums.items():
+        lines.add("kafka_consumergroup_group_topic_sum_lag", (_escaped(name), _escaped(topic)), lag)
+
+
+def _group_names(machine: MonitorMachine, slots: Array) -> list[str]:
+    codes, places = np.unique(machine.group_codes(slots), return_inverse=True)
+    names = [machine.group_name(code) for code in codes.tolist()]
+    return [names[place] for place in places.tolist()]
+
+
+def _highest(names: list[str], ages: Array) -> Iterator[tuple[str, int]]:
+    """Yields the ages that are known, each with its group."""
+    return ((names[at], int(ages[at])) for at in np.flatnonzero(ages >= 0).tolist())
+
+
+def _add_rows(
+    lines: _Lines, machine: MonitorMachine, keys: tuple[list[str], list[TopicPartition]],
+    columns: tuple[Verdicts, LogBoundColumns, Array],
+) -> None:  # fmt: skip
+    found, bounds, ages = columns
+    statuses, intervals = found.statuses, machine.rules.intervals
+    for at, (name, tp) in enumerate(zip(*keys, strict=True)):
+        burrow = (_escaped(name), _escaped(tp.topic), str(tp.partition))
+        labels = (*burrow, "", "", "")
+        offset, lag, start, end = (int(one[at]) for one in (found.offsets, found.lags, bounds.starts, bounds.ends))
+        lines.add("kafka_consumergroup_group_offset", labels, offset)
+        if found.counts[at] == intervals:
+            lines.add("burrow_kafka_consumer_current_offset", burrow, offset)
+            lines.add("burrow_kafka_topic_partition_status", burrow, statuses[at])
+        if lag < 0:
+            continue
+        lines.add("kafka_consumergroup_group_lag", labels, lag)
+        lines.add("burrow_kafka_consumer_partition_lag", burrow, lag)
+        lines.add("kafka_consumergroup_group_messages_lost", labels, found.lost[at])
+        lines.add("kafka_consumergroup_group_retention_margin", labels, offset - start)
+        ratio = 100.0 * (end - offset) / (end - start) if end > start else 0.0
+        lines.add("kafka_consumergroup_group_lag_retention_ratio", labels, max(0.0, ratio))
+        if ages[at] >= 0:
+            lines.add("kafka_consumergroup_group_lag_seconds", labels, ages[at] / 1000)
+
+
+def _add_logs(lines: _Lines, machine: MonitorMachine, now_ms: int) -> None:
+    partitions, bounds = machine.bounds(now_ms)
+    for tp, start, end in zip(partitions, bounds.starts.tolist(), bounds.ends.tolist(), strict=True):
+        if end >= 0:
+            labels = (_escaped(tp.topic), str(tp.partition))
+            lines.add("kafka_partition_latest_offset", labels, end)
+            lines.add("kafka_partition_earliest_offset", labels, start)
+            lines.add("burrow_kafka_topic_partition_offset", labels, end)
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

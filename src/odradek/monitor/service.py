@@ -1,0 +1,192 @@
+"""The HTTP service of the monitor: metrics, Burrow's API, our own API, and health."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from urllib.parse import unquote
+
+from odradek.core.extras import extra_in_errors
+
+with extra_in_errors(__name__):
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse, PlainTextResponse, Response
+    from starlette.routing import Route
+
+from odradek.monitor.burrow_api import BurrowApi, Reply
+from odradek.monitor.follower import Follower
+from odradek.monitor.json_api import RequestRefused, group_detail, groups_page, monitor_state, topic_detail
+from odradek.monitor.metrics import CONTENT_TYPE, MetricsOptions, exposition
+
+_SLASH = "\x00"
+"""Stands for an encoded slash in a segment of a path, so that names with a slash are one segment."""
+_OPEN = ("/healthz", "/readyz", "/burrow/admin", "/burrow/admin/ready")
+"""Paths that need no token: they show no data, and the probes of a platform have none."""
+_HEADERS = (
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+)
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """``hosts``: the names in the Host header that are served; without a port. ``token``: what a client must send as
+    ``Authorization: Bearer …``; "" if none is needed."""
+
+    metrics: MetricsOptions
+    hosts: frozenset[str]
+    token: str = ""
+    servers: tuple[str, ...] = ()
+
+
+def is_loopback(host: str) -> bool:
+    """Returns whether only this machine can connect to an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class Guard:
+    """An ASGI application in front of another one: checks Host and token, and adds the headers of every reply."""
+
+    def __init__(self, app: Any, options: ServiceOptions) -> None:
+        self._app, self._options = app, options
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *_HEADERS]
+            await send(message)
+
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send_with_headers)
+            return
+        path = scope.get("raw_path", scope["path"].encode()).partition(b"?")[0]
+        segments = [unquote(part.decode("latin-1")).replace("/", _SLASH) for part in path.split(b"/")]
+        await self._app(scope | {"path": "/".join(segments)}, receive, send_with_headers)
+
+    def _refusal(self, scope: Any) -> Response | None:
+        headers = dict(scope["headers"])
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        if name not in self._options.hosts:
+            return JSONResponse({"error": f"Host {host!r} is not served here: see --allowed-host"}, 403)
+        if self._options.token and scope["path"] not in _OPEN:
+            given = headers.get(b"authorization", b"")
+            if not hmac.compare_digest(given, b"Bearer " + self._options.token.encode()):
+                challenge = {"www-authenticate": "Bearer"}
+                return JSONResponse({"error": "send the token as Authorization: Bearer …"}, 401, challenge)
+        return None
+
+
+class Service:
+    """The endpoints. Every one holds the follower's lock while it reads the machine."""
+
+    def __init__(self, follower: Follower, options: ServiceOptions) -> None:
+        self._follower, self._options = follower, options
+        self._burrow = BurrowApi(follower.machine, options.metrics.cluster, list(options.servers))
+
+    def app(self) -> Guard:
+        """Returns the ASGI application."""
+        return Guard(Starlette(routes=list(self._routes()), exception_handlers={404: _not_found}), self._options)
+
+    def _routes(self) -> Iterable[Route]:
+        yield Route("/metrics", self.metrics)
+        yield Route("/healthz", lambda request: PlainTextResponse("ok\n"))
+        yield Route("/readyz", self.ready)
+        yield Route("/api/v1/status", self._ours(lambda request: monitor_state(self._follower)))
+        yield Route("/api/v1/groups", self._ours(lambda request: groups_page(self._follower, request.query_params)))
+        yield Route("/api/v1/groups/{group}", self._ours(lambda one: group_detail(self._follower, _name(one, "group"))))
+        yield Route("/api/v1/topics/{topic}", self._ours(lambda one: topic_detail(self._follower, _name(one, "topic"))))
+        yield Route("/burrow/admin", lambda request: PlainTextResponse("GOOD"))
+        yield Route("/burrow/admin/ready", self.burrow_ready)
+        for path, method, call in self._burrow_calls():
+            yield Route(path, self._burrows(call), methods=[method])
+
+    def _burrow_calls(self) -> Iterable[tuple[str, str, Callable[..., Reply]]]:
+        """Yields path, method and function; the function gets the names in the path as keyword arguments."""
+        api = self._burrow
+        of_cluster, of_group = "/v3/kafka/{cluster}", "/v3/kafka/{cluster}/consumer/{group}"
+        yield "/v3/kafka", "GET", api.clusters
+        yield of_cluster, "GET", api.cluster
+        yield f"{of_cluster}/topic", "GET", api.topics
+        yield f"{of_cluster}/topic/{{topic}}", "GET", api.topic
+        yield f"{of_cluster}/topic/{{topic}}/consumers", "GET", api.topic_consumers
+        yield f"{of_cluster}/consumer", "GET", api.consumers
+        yield of_group, "GET", api.consumer
+        yield f"{of_group}/status", "GET", partial(api.status, everything=False)
+        yield f"{of_group}/lag", "GET", partial(api.status, everything=True)
+        yield of_group, "DELETE", api.delete
+        yield f"{of_group}/topic/{{topic}}", "DELETE", api.delete
+
+    def metrics(self, request: Request) -> Response:
+        follower = self._follower
+        with follower.access:
+            text = exposition(
+                follower.machine, follower.groups, self._options.metrics,
+                is_up=follower.is_ready, poll_ms=follower.poll_ms,
+            )  # fmt: skip
+        return Response(text, headers={"content-type": CONTENT_TYPE})
+
+    def ready(self, request: Request) -> Response:
+        """Replies 200 when the view is complete and up to date, else 503 with the reason."""
+        follower = self._follower
+        if follower.is_ready:
+            return PlainTextResponse("ready\n")
+        trouble = follower.trouble
+        reason = "the first view is not complete" if trouble is None else trouble.text
+        return JSONResponse({"error": reason, "since_ms": None if trouble is None else trouble.since_ms}, 503)
+
+    def burrow_ready(self, request: Request) -> Response:
+        is_ready = self._follower.is_ready
+        return PlainTextResponse("READY" if is_ready else "STARTING", 200 if is_ready else 503)
+
+    def _ours(self, call: Callable[[Request], Any]) -> Callable[[Request], Response]:
+        def endpoint(request: Request) -> Response:
+            try:
+                with self._follower.access:
+                    found = call(request)
+            except RequestRefused as error:
+                return JSONResponse({"error": str(error), "field": error.field}, 400)
+            if found is None:
+                return JSONResponse({"error": "there is nothing of this name"}, 404)
+            return JSONResponse(found)
+
+        return endpoint
+
+    def _burrows(self, call: Callable[..., Reply]) -> Callable[[Request], Response]:
+        def endpoint(request: Request) -> Response:
+            with self._follower.access:
+                reply = call(**{field: _name(request, field) for field in request.path_params})
+            place = {"url": request.scope["path"].replace(_SLASH, "/"), "host": socket.gethostname()}
+            return Response(json.dumps(reply.body | {"request": place}), reply.code, media_type="application/json")
+
+        return endpoint
+
+
+def _name(request: Request, field: str) -> str:
+    name: str = request.path_params[field]
+    return name.replace(_SLASH, "/")
+
+
+def _not_found(request: Request, error: Exception) -> Response:
+    body = {"error": True, "message": "invalid request type", "result": {}}
+    return JSONResponse(body if request.url.path.startswith("/v3") else {"error": "no such path"}, 404)
