@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import socket
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from odradek.cli.environment import LOG_LEVEL
 from odradek.cli.terminal import CommandError, note
+from odradek.core.extras import command_of
 from odradek.core.log_lines import log_to_stderr
 
 if TYPE_CHECKING:
@@ -37,18 +39,21 @@ class MonitorLine:
 
 def run_monitor(line: MonitorLine, config: ClientConfig, rules: VerdictRules) -> None:
     """Runs until SIGTERM or Ctrl-C. Prints ``ready http://HOST:PORT`` when the port is open. Raises CommandError."""
-    import uvicorn
-
     from odradek.monitor.follower import SOURCES, Follower, FollowerOptions
     from odradek.monitor.machine import MonitorMachine
     from odradek.monitor.metrics import GRANULARITIES, MetricsOptions
-    from odradek.monitor.service import Service, ServiceOptions
 
     _check_choice("--source", line.source, SOURCES)
     _check_choice("--metrics-granularity", line.granularity, GRANULARITIES)
     host, port = parse_listen(line.listen)
     token = read_token(line.token_file)
     check_exposure(host, token)
+    if any(importlib.util.find_spec(name) is None for name in ("starlette", "uvicorn")):
+        raise CommandError(f"the monitor needs starlette and uvicorn: {command_of('ui')}")
+    import uvicorn
+
+    from odradek.monitor.service import Service, ServiceOptions
+
     log_to_stderr(os.environ.get(LOG_LEVEL) or "WARNING", "%(asctime)s %(levelname)s %(message)s")
     listening = open_port(host, port)
 
@@ -113,7 +118,7 @@ def read_token(path: Path | None) -> str:
 
 def check_exposure(host: str, token: str) -> None:
     """Raises CommandError if another machine could read the service without a token."""
-    from odradek.monitor.service import is_loopback
+    from odradek.monitor.addresses import is_loopback
 
     if not is_loopback(host) and not token:
         raise CommandError(f"--listen {host}: other machines can connect to it: give --token-file, or use 127.0.0.1")
@@ -121,7 +126,7 @@ def check_exposure(host: str, token: str) -> None:
 
 def served_hosts(host: str, more: tuple[str, ...]) -> frozenset[str]:
     """Returns the names that the Host header may have."""
-    from odradek.monitor.service import LOOPBACK_NAMES
+    from odradek.monitor.addresses import LOOPBACK_NAMES
 
     own = f"[{host}]" if ":" in host else host
     return frozenset(name.lower() for name in (*LOOPBACK_NAMES, own, socket.gethostname(), *more))

@@ -9,7 +9,6 @@ import typer
 
 from odradek.cli.options import CONTEXT, TIMEOUT_MS, Bootstrap, CommandConfig, Timeout
 from odradek.cli.pipeline_options import AllowedLag, Intervals, MinDistance, MinimumComplete
-from odradek.core.extras import command_of
 
 EPILOG = (
     "Examples:\n\n\b\n"
@@ -62,7 +61,6 @@ def monitor(
     from odradek.cli.monitor import MonitorLine, run_monitor
     from odradek.cli.options import client_config
     from odradek.cli.pipeline_history import span_ms, verdict_rules_of
-    from odradek.cli.terminal import CommandError
 
     config = client_config(bootstrap, timeout_ms, command_config)
     rules = verdict_rules_of(intervals, min_distance, minimum_complete, allowed_lag)
@@ -70,8 +68,4 @@ def monitor(
         listen, max(1, span_ms("--interval", interval)), source, cluster_name, metrics_granularity, token_file,
         tuple(allowed_host or ()),
     )  # fmt: skip
-    import importlib.util
-
-    if any(importlib.util.find_spec(name) is None for name in ("starlette", "uvicorn")):
-        raise CommandError(f"the monitor needs starlette and uvicorn: {command_of('ui')}")
     run_monitor(line, config, rules)

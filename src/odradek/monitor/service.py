@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import json
 import socket
 from collections.abc import Callable, Iterable
@@ -35,7 +34,6 @@ _HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
 )
-LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +45,6 @@ class ServiceOptions:
     hosts: frozenset[str]
     token: str = ""
     servers: tuple[str, ...] = ()
-
-
-def is_loopback(host: str) -> bool:
-    """Returns whether only this machine can connect to an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 class Guard:

@@ -13,10 +13,11 @@ from support.offset_entries import STEP_MS, machine_with
 pytest.importorskip("starlette", reason="the extra ui is not installed")
 
 from odradek.core.ids import TopicPartition
+from odradek.monitor.addresses import is_loopback
 from odradek.monitor.follower import Trouble
 from odradek.monitor.machine import ListedState, LogBoundsRow
 from odradek.monitor.metrics import MetricsOptions
-from odradek.monitor.service import Service, ServiceOptions, is_loopback
+from odradek.monitor.service import Service, ServiceOptions
 
 ORDERS = [TopicPartition("orders", number) for number in range(2)]
 ODD = ("a/b", "%2F", "<b>bold</b>", "🙂", " ")
@@ -175,7 +176,7 @@ def test_any_name_of_a_group_is_one_segment_of_the_path(encoded: str, name: str)
 
 def test_groups_are_sorted_filtered_and_paged() -> None:
     page = ask("/api/v1/groups?sort=-lag&limit=2&offset=0").json
-    assert (page["total"], [row["group"] for row in page["groups"]][0]) == (7, "billing")
+    assert (page["total"], page["groups"][0]["group"]) == (7, "billing")
     assert [row["group"] for row in ask("/api/v1/groups?state=Stable").json["groups"]] == ["billing"]
     assert [row["group"] for row in ask("/api/v1/groups?search=BILL").json["groups"]] == ["billing"]
     assert ask("/api/v1/groups?status=NOTFOUND").json["total"] == 1  # idle: it has no offsets

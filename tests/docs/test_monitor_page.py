@@ -1,0 +1,42 @@
+"""docs/monitor.md is correct: its examples print the shown output, and it names every option and path."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import typer
+from support.pages import DOCS, close_all, examples
+
+from odradek.cli.main import app
+from odradek.monitor.json_api import SORTS
+from odradek.monitor.metrics import METRICS
+
+PAGE = DOCS / "monitor.md"
+
+
+def test_the_examples_print_what_the_page_says() -> None:
+    namespace: dict[str, Any] = {"__name__": "page"}
+    try:
+        for example in examples(PAGE):
+            example.check(namespace)
+    finally:
+        close_all(namespace, ("admin", "broker"))
+
+
+def test_the_commands_of_the_page_have_only_options_that_exist() -> None:
+    root: Any = typer.main.get_command(app)
+    command = root.get_command(typer.Context(root), "monitor")
+    known = {name for one in command.params for name in one.opts}
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE.read_text())) - known == set()
+
+
+def test_the_page_names_the_paths_and_the_kinds_of_metrics() -> None:
+    pytest.importorskip("starlette", reason="the extra ui is not installed")
+    text = PAGE.read_text()
+    for path in ("/metrics", "/v3/kafka", "/api/v1/status", "/api/v1/groups", "/api/v1/topics", "/healthz", "/readyz"):
+        assert f"`{path}" in text
+    prefixes = {re.match(r"(kafka_consumergroup|kafka_partition|burrow|odradek)_", name)[0] for name in METRICS}  # type: ignore[index]
+    assert all(f"`{prefix}…`" in text for prefix in prefixes)
+    assert "lag" in SORTS

@@ -1,0 +1,135 @@
+"""``odradek monitor`` as a process, and its wrong inputs."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.brokers import eventually, unique
+from support.publish import create_topic, numbers, publish
+
+from odradek import Admin, TopicPartition
+from odradek.cli.main import run
+from odradek.core.ids import OffsetAndMetadata
+
+Capture = pytest.CaptureFixture[str]
+NOWHERE = "127.0.0.1:1"
+
+
+class RunningMonitor:
+    """A process of ``odradek monitor`` on a free port."""
+
+    def __init__(self, bootstrap: str, *options: str) -> None:
+        pytest.importorskip("starlette", reason="the extra ui is not installed")
+        command = [sys.executable, "-m", "odradek", "monitor", "-b", bootstrap, "--listen", "127.0.0.1:0", *options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        ready, self.url = self.process.stdout.readline().split()
+        assert ready == "ready"
+
+    def get(self, path: str, **headers: str) -> tuple[int, str]:
+        request = urllib.request.Request(self.url + path, headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=20) as reply:
+                return reply.status, reply.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def end(self) -> int:
+        self.process.terminate()
+        return self.process.wait(timeout=20)
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text("t" * 32 + "\n")
+    return path
+
+
+@pytest.fixture
+def monitor(bootstrap: str, token_file: Path) -> Iterator[RunningMonitor]:
+    running = RunningMonitor(bootstrap, "--interval", "1s", "--token-file", str(token_file))
+    yield running
+    running.process.kill()
+    running.process.wait()
+
+
+def test_the_process_serves_a_group_and_ends(bootstrap: str, monitor: RunningMonitor) -> None:
+    topic, group = unique("monitored"), unique("served")
+    create_topic(bootstrap, topic)
+    publish(bootstrap, topic, numbers(50))
+    with Admin(bootstrap) as admin:
+        admin.alter_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(20)})
+    bearer = {"Authorization": "Bearer " + "t" * 32}
+    line = f'kafka_consumergroup_group_sum_lag{{cluster_name="kafka",group="{group}"}} 30'
+    eventually(lambda: line in monitor.get("/metrics", **bearer)[1], what="the group's lag")
+    assert monitor.get("/readyz")[0] == 200
+    assert monitor.get("/metrics")[0] == 401
+    assert monitor.get("/metrics", Host="evil.example", **bearer)[0] == 403
+    status = json.loads(monitor.get(f"/v3/kafka/kafka/consumer/{group}/lag", **bearer)[1])["status"]
+    assert (status["totallag"], status["partition_count"]) == (30, 1)
+    assert monitor.end() in (-15, 143)
+
+
+def test_without_a_cluster_it_keeps_trying_and_is_not_ready() -> None:
+    running = RunningMonitor(NOWHERE)
+    try:
+        eventually(lambda: "127.0.0.1:1" in running.get("/readyz")[1], what="the reason")
+        assert running.get("/readyz")[0] == 503
+        assert running.get("/healthz")[0] == 200
+    finally:
+        running.end()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--listen", "nonsense"), "--listen 'nonsense': expected HOST:PORT"),
+        (("--listen", "127.0.0.1:99999"), "--listen '127.0.0.1:99999'"),
+        (("--listen", "0.0.0.0:0"), "--listen 0.0.0.0: other machines can connect to it: give --token-file"),
+        (("--listen", "[::]:0"), "--listen ::: other machines can connect"),
+        (("--interval", "soon"), "--interval 'soon'"),
+        (("--source", "zookeeper"), "--source 'zookeeper': expected auto, topic, fetch"),
+        (("--metrics-granularity", "fine"), "--metrics-granularity 'fine': expected auto, group, topic, partition"),
+        (("--token-file", "/no/such/file"), "--token-file /no/such/file: No such file"),
+        (("--intervals", "0"), "--intervals"),
+        (("--minimum-complete", "2"), "--minimum-complete"),
+    ],
+)
+def test_a_wrong_option_is_one_line(options: tuple[str, ...], says: str, capsys: Capture) -> None:
+    assert run(["monitor", "-b", NOWHERE, *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+
+
+def test_a_short_token_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "token"
+    path.write_text("secret")
+    assert run(["monitor", "-b", NOWHERE, "--token-file", str(path)]) == 2
+    assert "openssl rand" in capsys.readouterr().err
+
+
+def test_a_port_in_use_is_named(capsys: Capture) -> None:
+    pytest.importorskip("starlette", reason="the extra ui is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert run(["monitor", "-b", NOWHERE, "--listen", address]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"--listen {address}: Address already in use" in line
+
+
+def test_the_command_line_loads_no_web_server() -> None:
+    program = (
+        "import sys, odradek.cli.main as m\n"
+        "m.run(['monitor', '--help'])\n"
+        "assert not {'starlette', 'uvicorn', 'numpy', 'pyarrow'} & sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)

@@ -1,0 +1,190 @@
+"""The follower on a broker: what it sees, what it leaves untouched, and what becomes stale."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.brokers import RunningBroker, eventually, unique
+from support.publish import create_topic, numbers, publish
+
+import odradek
+from odradek import Admin, TopicPartition
+from odradek.client.config import ClientConfig
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import OFFSETS_TOPIC, OffsetAndMetadata
+from odradek.history.verdict_rules import VerdictRules
+from odradek.monitor import cluster_polls
+from odradek.monitor.follower import Follower, FollowerOptions
+from odradek.monitor.machine import MonitorMachine
+
+RECORDS = 100
+
+
+def follower_of(bootstrap: str, source: str = "auto", **settings: Any) -> Follower:
+    config = ClientConfig.of({"bootstrap_servers": bootstrap, "client_id": unique("follower"), **settings})
+    return Follower(config, MonitorMachine(VerdictRules()), FollowerOptions(source))
+
+
+def row_of(follower: Follower, group: str) -> dict[str, Any]:
+    (row,) = follower.machine.table(follower.machine.last_poll_ms, group).to_pylist()
+    return row
+
+
+@pytest.fixture
+def admin(bootstrap: str) -> Iterator[Admin]:
+    with Admin(bootstrap) as made:
+        yield made
+
+
+@pytest.fixture
+def topic(bootstrap: str) -> str:
+    name = unique("monitored")
+    create_topic(bootstrap, name)
+    publish(bootstrap, name, numbers(RECORDS))
+    return name
+
+
+def test_it_creates_nothing() -> None:
+    """Not even the offsets topic, which FindCoordinator would create."""
+    with odradek.Broker() as broker, Admin(broker.bootstrap_servers) as admin:
+        for source in ("topic", "fetch"):
+            follower = follower_of(broker.bootstrap_servers, source)
+            follower.step()
+            assert (follower.trouble, follower.is_ready) == (None, True)
+        assert admin.describe_topics() == {}
+        assert admin.describe_topics([OFFSETS_TOPIC], missing_ok=True) == {}
+        assert admin.list_groups() == []
+
+
+def test_it_adds_no_group_no_commit_and_no_record(bootstrap: str, topic: str, admin: Admin) -> None:
+    group = unique("watched")
+    admin.alter_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(10)})
+
+    def state() -> tuple[Any, ...]:
+        ends = admin.list_offsets({TopicPartition(topic, 0): -1})
+        return {row.group_id for row in admin.list_groups()}, ends, admin.list_group_offsets(group)
+
+    before = state()
+    follower = follower_of(bootstrap)
+    for _ in range(3):
+        follower.step()
+    assert state() == before
+
+
+@pytest.mark.parametrize("source", ["topic", "fetch"])
+def test_it_sees_commits_deletions_and_states(bootstrap: str, topic: str, admin: Admin, source: str) -> None:
+    group, tp = unique("watched"), TopicPartition(topic, 0)
+    follower = follower_of(bootstrap, source)
+    for offset in (10, 40):
+        admin.alter_group_offsets(group, {tp: OffsetAndMetadata(offset)})
+        follower.step()
+        row = row_of(follower, group)
+        assert (row["committed_offset"], row["log_end_offset"], row["lag"]) == (offset, RECORDS, RECORDS - offset)
+    assert row["commits"] == 2
+    assert follower.machine.group_states[group].state == "Empty"
+    admin.delete_groups([group])
+    follower.step()
+    assert group not in follower.machine.group_names()
+    assert follower.machine.table(follower.machine.last_poll_ms, group).num_rows == 0
+
+
+def test_two_sources_agree_about_lags(bootstrap: str, topic: str, admin: Admin) -> None:
+    """With a name that has a slash, and with one that is empty for most tools."""
+    tp = TopicPartition(topic, 0)
+    groups = [unique(name) for name in ("a/b", "%2F", "ü", " ")]
+    for at, group in enumerate(groups):
+        admin.alter_group_offsets(group, {tp: OffsetAndMetadata(at * 10)})
+    found = []
+    for source in ("topic", "fetch"):
+        follower = follower_of(bootstrap, source)
+        follower.step()
+        found.append(
+            [(row_of(follower, group)["lag"], row_of(follower, group)["committed_offset"]) for group in groups]
+        )
+    assert found[0] == found[1] == [(RECORDS - at * 10, at * 10) for at in range(len(groups))]
+
+
+def test_a_topic_that_may_not_be_read_is_said(bootstrap: str, topic: str, admin: Admin, monkeypatch: pytest.MonkeyPatch
+                                              ) -> None:  # fmt: skip
+    async def refused(*arguments: Any) -> Any:
+        raise KafkaError(ErrorCode.topic_authorization_failed, f"topic {OFFSETS_TOPIC}: TOPIC_AUTHORIZATION_FAILED")
+
+    group = unique("watched")
+    admin.alter_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(25)})
+    monkeypatch.setattr(cluster_polls, "poll_offsets_topic", refused)
+    follower = follower_of(bootstrap)
+    follower.step()
+    assert (follower.source, follower.trouble) == ("fetch", None)
+    assert "AUTHORIZATION" in follower.source_reason
+    assert row_of(follower, group)["lag"] == RECORDS - 25
+    strict = follower_of(bootstrap, "topic")
+    strict.step()
+    assert strict.trouble is not None
+    assert (strict.source, strict.is_ready) == ("topic", False)
+
+
+def test_a_deleted_topic_goes_with_its_offsets(bootstrap: str, topic: str, admin: Admin) -> None:
+    group, other = unique("watched"), unique("other")
+    create_topic(bootstrap, other)
+    admin.alter_group_offsets(group, {TopicPartition(name, 0): OffsetAndMetadata(0) for name in (topic, other)})
+    follower = follower_of(bootstrap)
+    follower.step()
+    admin.delete_topics([other])
+
+    def is_gone() -> bool:
+        follower.step()
+        assert follower.trouble is None
+        return row_count(follower, group) == 1 and not [tp for tp in follower.machine.stale_logs if tp.topic == other]
+
+    eventually(is_gone, what="the offsets of the deleted topic")
+    assert row_of(follower, group)["topic"] == topic
+
+
+def row_count(follower: Follower, group: str) -> int:
+    return int(follower.machine.table(follower.machine.last_poll_ms, group).num_rows)
+
+
+def test_without_a_broker_the_view_stays_and_says_since_when(own_broker: Any) -> None:
+    broker: RunningBroker = own_broker()
+    create_topic(broker.bootstrap, "orders")
+    publish(broker.bootstrap, "orders", numbers(RECORDS))
+    with Admin(broker.bootstrap) as admin:
+        admin.alter_group_offsets("billing", {TopicPartition("orders", 0): OffsetAndMetadata(10)})
+    follower = follower_of(broker.bootstrap, default_api_timeout_ms=2_000, bootstrap_timeout_ms=0)
+    follower.step()
+    assert follower.is_ready
+    broker.kill()
+    follower.step()
+    first = follower.trouble
+    assert first is not None
+    assert (row_of(follower, "billing")["lag"], follower.is_ready) == (RECORDS - 10, False)
+    follower.step()
+    assert follower.trouble is not None
+    assert follower.trouble.since_ms == first.since_ms
+    broker.start()
+    eventually(lambda: (follower.step(), follower.is_ready)[1], what="the follower is up to date")
+    assert follower.machine.entry_count == 1, "entries that were read before the failure do not count again"
+
+
+def test_it_runs_until_it_is_stopped(bootstrap: str, topic: str, admin: Admin) -> None:
+    group = unique("watched")
+    follower = follower_of(bootstrap)
+    stop = threading.Event()
+    running = threading.Thread(target=follower.run, args=(stop,))
+    running.start()
+    try:
+        eventually(lambda: follower.is_ready)
+        admin.alter_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(10)})
+
+        def is_seen() -> bool:
+            with follower.access:
+                return row_count(follower, group) == 1
+
+        eventually(is_seen, what="the commit")
+    finally:
+        stop.set()
+        running.join(timeout=20)
+    assert not running.is_alive()
