@@ -7,7 +7,7 @@ import os
 import re
 import socket
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from odradek.core.extras import command_of
 from odradek.core.log_lines import log_to_stderr
 
 if TYPE_CHECKING:
+    from odradek.cli.monitor_command import MonitorLine
     from odradek.client.config import ClientConfig
     from odradek.history.verdict_rules import VerdictRules
 
@@ -24,27 +25,14 @@ _SHORTEST_TOKEN = 16
 _MOST_POLLS = 250
 
 
-@dataclass(frozen=True, slots=True)
-class MonitorLine:
-    """The options of the command line, in its order."""
-
-    listen: str
-    interval_ms: int
-    source: str
-    cluster_name: str
-    granularity: str
-    token_file: Path | None
-    allowed_hosts: tuple[str, ...]
-
-
-def run_monitor(line: MonitorLine, config: ClientConfig, rules: VerdictRules) -> None:
+def run_monitor(line: MonitorLine, interval_ms: int, config: ClientConfig, rules: VerdictRules) -> None:
     """Runs until SIGTERM or Ctrl-C. Prints ``ready http://HOST:PORT`` when the port is open. Raises CommandError."""
     from odradek.monitor.follower import SOURCES, Follower, FollowerOptions
     from odradek.monitor.machine import MonitorMachine
     from odradek.monitor.metrics import GRANULARITIES, MetricsOptions
 
     _check_choice("--source", line.source, SOURCES)
-    _check_choice("--metrics-granularity", line.granularity, GRANULARITIES)
+    _check_choice("--metrics-granularity", line.metrics_granularity, GRANULARITIES)
     host, port = parse_listen(line.listen)
     token = read_token(line.token_file)
     check_exposure(host, token)
@@ -57,15 +45,15 @@ def run_monitor(line: MonitorLine, config: ClientConfig, rules: VerdictRules) ->
     log_to_stderr(os.environ.get(LOG_LEVEL) or "WARNING", "%(asctime)s %(levelname)s %(message)s")
     listening = open_port(host, port)
 
-    polls = min(_MOST_POLLS, max(4, 2 + rules.recent_ms // line.interval_ms))
+    polls = min(_MOST_POLLS, max(4, 2 + rules.recent_ms // interval_ms))
     follower = Follower(
         replace(config, client_id="odradek-monitor"),
         MonitorMachine(rules, polls),
-        FollowerOptions(line.source, line.interval_ms),
+        FollowerOptions(line.source, interval_ms),
     )
     options = ServiceOptions(
-        MetricsOptions(line.cluster_name, line.granularity),
-        served_hosts(host, line.allowed_hosts),
+        MetricsOptions(line.cluster_name, line.metrics_granularity),
+        served_hosts(host, tuple(line.allowed_host or ())),
         token,
         tuple(config.bootstrap_servers.split(",")) if isinstance(config.bootstrap_servers, str) else (),
     )

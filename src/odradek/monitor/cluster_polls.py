@@ -44,7 +44,7 @@ class OffsetsTopicPoll(NamedTuple):
     failed: dict[int, str]
 
 
-class FetchedGroup(NamedTuple):
+class GroupLookup(NamedTuple):
     """The committed offsets of one group, or the reason why a broker refused them."""
 
     offsets: dict[TopicPartition, int]
@@ -146,12 +146,12 @@ async def list_groups(cluster: Cluster) -> dict[int, dict[str, ListedState]]:
     return await cluster.retry("listing groups", attempt, cluster.deadline())
 
 
-async def fetch_offsets(cluster: Cluster, groups: Mapping[int, Iterable[str]]) -> dict[str, FetchedGroup]:
+async def fetch_offsets(cluster: Cluster, groups: Mapping[int, Iterable[str]]) -> dict[str, GroupLookup]:
     """Returns the committed offsets of groups; ``groups`` has those of each coordinator, from ``list_groups``.
 
     A request has many groups where the broker supports it (OffsetFetch v8).
     """
-    found: dict[str, FetchedGroup] = {}
+    found: dict[str, GroupLookup] = {}
 
     async def at(node_id: int, names: list[str]) -> None:
         connection = await cluster.connection(node_id)
@@ -163,7 +163,7 @@ async def fetch_offsets(cluster: Cluster, groups: Mapping[int, Iterable[str]]) -
     return found
 
 
-async def _fetched(connection: BrokerConnection, names: list[str]) -> dict[str, FetchedGroup]:
+async def _fetched(connection: BrokerConnection, names: list[str]) -> dict[str, GroupLookup]:
     message = {
         "group_id": names[0],
         "topics": None,
@@ -176,9 +176,9 @@ async def _fetched(connection: BrokerConnection, names: list[str]) -> dict[str, 
     for name, row in rows.items():
         code = getattr(row, "error_code", ErrorCode.none)
         if code is not ErrorCode.none:
-            found[name] = FetchedGroup({}, str(KafkaError(code, f"offsets of group {name}")))
+            found[name] = GroupLookup({}, str(KafkaError(code, f"offsets of group {name}")))
             continue
-        found[name] = FetchedGroup({
+        found[name] = GroupLookup({
             TopicPartition(topic.name, one.partition_index): one.committed_offset
             for topic in row.topics
             for one in topic.partitions

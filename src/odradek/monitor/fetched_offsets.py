@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from odradek.core.ids import TopicPartition
 from odradek.history.columns import OFFSET_COMMIT, SCHEMA
-from odradek.monitor.cluster_polls import FetchedGroup
+from odradek.monitor.cluster_polls import GroupLookup
 
 STORE = -1
 """The number of the partition of the offsets topic in these entries: there is none."""
@@ -26,14 +26,14 @@ class FetchedOffsets:
         self._known: dict[str, dict[TopicPartition, int]] = {}
         self._next = 0
 
-    def changes(self, found: Mapping[str, FetchedGroup], now_ms: int) -> pa.RecordBatch:
+    def changes(self, found: Mapping[str, GroupLookup], now_ms: int) -> pa.RecordBatch:
         """Returns decoded entries: a commit for each changed offset, a deletion for each one that is gone.
 
         A group whose lookup failed keeps its offsets.
         """
         rows: list[dict[str, Any]] = []
         for group in [*self._known.keys() - found.keys(), *found]:
-            fetched = found.get(group, FetchedGroup({}))
+            fetched = found.get(group, GroupLookup({}))
             if fetched.failed:
                 continue
             before = self._known.pop(group, {})

@@ -16,7 +16,7 @@ from odradek.monitor.group_sums import GroupColumns
 Json = dict[str, Any]
 SORTS = ("name", "lag", "max_lag", "lost", "records_per_second", "clear", "status", "partitions", "newest_commit")
 _DESCENDING = "-"
-_MOST_ROWS = 1_000
+_MOST_SHOWN = 1_000
 
 
 class RequestRefused(OdradekError):
@@ -65,7 +65,7 @@ def groups_page(follower: Follower, query: Mapping[str, str]) -> Json:
     rows = np.flatnonzero(chosen)
     order = _order(groups, query.get("sort", "name"))
     rows = order[chosen[order]]
-    limit, offset = _number(query, "limit", 100, _MOST_ROWS), _number(query, "offset", 0, 1 << 31)
+    limit, offset = _number(query, "limit", 100, _MOST_SHOWN), _number(query, "offset", 0, 1 << 31)
     shown = rows[offset : offset + limit]
     return {"total": len(rows), "groups": [_group_row(follower, groups, at) for at in shown.tolist()]}
 

@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 GRANULARITIES = ("auto", "group", "topic", "partition")
 MOST_PARTITIONS = 10_000
 """The maximum number of groups' partitions for which ``auto`` has a line each."""
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STATES = {
     "PreparingRebalance": 1, "CompletingRebalance": 2, "Stable": 3, "Dead": 4, "Empty": 5, "Assigning": 6,
     "Reconciling": 7,
@@ -97,7 +97,7 @@ class MetricsOptions:
     granularity: str = "auto"
 
 
-class _Lines:
+class _MetricLines:
     """The lines of each metric. Values are numbers; labels are given without the cluster."""
 
     def __init__(self, cluster: str) -> None:
@@ -121,7 +121,7 @@ def exposition(
     machine: MonitorMachine, groups: GroupColumns | None, options: MetricsOptions, *, is_up: bool, poll_ms: int
 ) -> str:
     """Returns all metrics. ``groups``: the newest judgement; None before the first poll."""
-    lines = _Lines(options.cluster)
+    lines = _MetricLines(options.cluster)
     lines.add("odradek_monitor_up", (), int(is_up))
     lines.add("odradek_monitor_entries", (), machine.entry_count)
     lines.add("odradek_monitor_partitions", (), machine.key_count)
@@ -143,7 +143,7 @@ def _finest(granularity: str, machine: MonitorMachine) -> str:
     return "partition" if machine.key_count <= MOST_PARTITIONS else "topic"
 
 
-def _add_groups(lines: _Lines, machine: MonitorMachine, groups: GroupColumns) -> None:
+def _add_groups(lines: _MetricLines, machine: MonitorMachine, groups: GroupColumns) -> None:
     for at, name in enumerate(groups.names):
         labels = (_escaped(name),)
         state = machine.group_states.get(name)
@@ -162,7 +162,7 @@ def _add_groups(lines: _Lines, machine: MonitorMachine, groups: GroupColumns) ->
             lines.add("odradek_group_clear_seconds", labels, groups.clear_ms[at] / 1000)
 
 
-def _add_partitions(lines: _Lines, machine: MonitorMachine, groups: GroupColumns, finest: str) -> None:
+def _add_partitions(lines: _MetricLines, machine: MonitorMachine, groups: GroupColumns, finest: str) -> None:
     sums: dict[tuple[str, str], int] = {}
     oldest: dict[str, int] = {}
     for slots, found, bounds in machine.judged_chunks(groups.now_ms):
@@ -196,7 +196,7 @@ def _highest(names: list[str], ages: Array) -> Iterator[tuple[str, int]]:
 
 
 def _add_rows(
-    lines: _Lines, machine: MonitorMachine, keys: tuple[list[str], list[TopicPartition]],
+    lines: _MetricLines, machine: MonitorMachine, keys: tuple[list[str], list[TopicPartition]],
     columns: tuple[Verdicts, LogBoundColumns, Array],
 ) -> None:  # fmt: skip
     found, bounds, ages = columns
@@ -221,7 +221,7 @@ def _add_rows(
             lines.add("kafka_consumergroup_group_lag_seconds", labels, ages[at] / 1000)
 
 
-def _add_logs(lines: _Lines, machine: MonitorMachine, now_ms: int) -> None:
+def _add_logs(lines: _MetricLines, machine: MonitorMachine, now_ms: int) -> None:
     partitions, bounds = machine.bounds(now_ms)
     for tp, start, end in zip(partitions, bounds.starts.tolist(), bounds.ends.tolist(), strict=True):
         if end >= 0:

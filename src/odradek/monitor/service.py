@@ -22,7 +22,7 @@ with extra_in_errors(__name__):
 from odradek.monitor.burrow_api import BurrowApi, Reply
 from odradek.monitor.follower import Follower
 from odradek.monitor.json_api import RequestRefused, group_detail, groups_page, monitor_state, topic_detail
-from odradek.monitor.metrics import CONTENT_TYPE, MetricsOptions, exposition
+from odradek.monitor.metrics import METRICS_CONTENT_TYPE, MetricsOptions, exposition
 
 _SLASH = "\x00"
 """Stands for an encoded slash in a segment of a path, so that names with a slash are one segment."""
@@ -132,7 +132,7 @@ class Service:
                 follower.machine, follower.groups, self._options.metrics,
                 is_up=follower.is_ready, poll_ms=follower.poll_ms,
             )  # fmt: skip
-        return Response(text, headers={"content-type": CONTENT_TYPE})
+        return Response(text, headers={"content-type": METRICS_CONTENT_TYPE})
 
     def ready(self, request: Request) -> Response:
         """Replies 200 when the view is complete and up to date, else 503 with the reason."""
