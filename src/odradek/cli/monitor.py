@@ -17,7 +17,7 @@ from odradek.core.extras import command_of
 from odradek.core.log_lines import log_to_stderr
 
 if TYPE_CHECKING:
-    from odradek.cli.monitor_command import MonitorLine
+    from odradek.cli.monitor_options import MonitorLine
     from odradek.client.config import ClientConfig
     from odradek.history.verdict_rules import VerdictRules
 
