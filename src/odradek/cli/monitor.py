@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from odradek.cli.environment import LOG_LEVEL
 from odradek.cli.terminal import CommandError, note
 from odradek.core.extras import command_of
-from odradek.core.log_lines import log_to_stderr
+from odradek.text.log_lines import log_to_stderr
 
 if TYPE_CHECKING:
     from odradek.cli.monitor_options import MonitorLine
