@@ -20,6 +20,7 @@ from odradek.testing.cluster import BrokerFailed, BrokerProcess
 
 if TYPE_CHECKING:
     from odradek.core.errors import ErrorCode
+    from odradek.testing.security import BrokerSecurity
     from odradek.testing.thread import BrokerThread
 
 __all__ = ["Broker", "BrokerClock", "BrokerFailed", "Faults", "FiredFault"]
@@ -38,6 +39,12 @@ class Broker:
     names of broker settings to values. ``port`` 0 selects a free port, which stays the same when the broker is started
     again. ``in_thread`` runs the broker in a thread of this process instead of its own process.
 
+    ``security``: SSL, SASL_PLAINTEXT or SASL_SSL. The broker gets a certificate of a throw-away authority, and a user
+    with a password for SCRAM-SHA-512; ``client_settings`` has what clients need::
+
+        with odradek.Broker(security="SASL_SSL") as broker, odradek.Admin(broker.client_settings) as admin:
+            print(admin.topics())
+
     The first rebalance of a group does not wait for more members (``group.initial.rebalance.delay.ms`` is 0 unless
     set), because tests seldom need that.
 
@@ -53,21 +60,32 @@ class Broker:
         host: str = "127.0.0.1",
         port: int = 0,
         in_thread: bool = False,
+        security: str | None = None,
     ) -> None:
         require_posix("the broker")
         texts = DEFAULTS | {name: _text(name, value) for name, value in (config or {}).items()}
         BrokerConfig(texts)
         self._own_directory = Path(tempfile.mkdtemp(prefix="odradek-"))
         temporary = data_dir is None
+        self._security: BrokerSecurity | None = None
+        if security is not None:
+            texts = self._secured(security, host, texts)
+        users = self._security.users if self._security is not None else None
         directory = self._own_directory / "data" if data_dir is None else Path(data_dir).absolute()
         self._engine: BrokerProcess | BrokerThread
         if in_thread:
             from odradek.testing.thread import BrokerThread
 
-            self._engine = BrokerThread(directory, config=texts, host=host, port=port)
+            self._engine = BrokerThread(directory, config=texts, host=host, port=port, add_scram=users)
         else:
             self._engine = BrokerProcess(
-                self._own_directory, config=texts, host=host, port=port, data_dir=directory, temporary=temporary
+                self._own_directory,
+                config=texts,
+                host=host,
+                port=port,
+                data_dir=directory,
+                temporary=temporary,
+                add_scram=users,
             )
         self.data_dir = directory
         self.clock = BrokerClock(self._engine)
@@ -81,6 +99,33 @@ class Broker:
         if not self._engine.port:
             raise BrokerFailed("the broker has not been started: call start(), or use it in a with block")
         return self._engine.bootstrap_servers
+
+    def _secured(self, protocol: str, host: str, texts: dict[str, str]) -> dict[str, str]:
+        """Makes the certificates and the user. Returns the settings with those of the security. Raises ConfigError."""
+        from odradek.testing.security import make_security
+
+        try:
+            made = self._security = make_security(protocol, self._own_directory / "security", host)
+            texts = made.broker | texts
+            BrokerConfig(texts)
+        except ConfigError:
+            shutil.rmtree(self._own_directory, ignore_errors=True)
+            raise
+        return texts
+
+    @property
+    def client_settings(self) -> dict[str, str]:
+        """The settings that a client needs, for odradek, confluent-kafka and other clients with librdkafka's names.
+
+        Without ``security`` that is ``bootstrap.servers`` alone."""
+        own = {} if self._security is None else self._security.client
+        return {"bootstrap.servers": self.bootstrap_servers, **own}
+
+    @property
+    def java_settings(self) -> dict[str, str]:
+        """The same settings by the names of Java's clients, for a properties file."""
+        own = {} if self._security is None else self._security.java
+        return {"bootstrap.servers": self.bootstrap_servers, **own}
 
     @property
     def pid(self) -> int | None:

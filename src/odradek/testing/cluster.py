@@ -48,7 +48,8 @@ class BrokerProcess(PortOwner):
     """One broker, with the same data directory and port over ``kill``, ``stop`` and ``start``.
 
     ``directory`` gets ``broker.log`` and, without ``data_dir``, ``data``; ``config`` maps Kafka's names to texts.
-    ``temporary``: the broker itself removes ``directory`` if this process dies first. The broker's process always ends
+    ``add_scram``: a file with first users. ``temporary``: the broker itself removes ``directory`` if this process dies
+    first. The broker's process always ends
     with this process. Usable as a context manager::
 
         with BrokerProcess(tmp_path) as broker:
@@ -64,8 +65,10 @@ class BrokerProcess(PortOwner):
         port: int = 0,
         data_dir: Path | None = None,
         temporary: bool = False,
+        add_scram: Path | None = None,
     ) -> None:
         self.directory = Path(directory)
+        self._add_scram = add_scram
         self.data_dir = Path(data_dir) if data_dir is not None else self.directory / "data"
         self.config = dict(config or {})
         self.host = bracketed(host)
@@ -134,6 +137,8 @@ class BrokerProcess(PortOwner):
         options = ["--control", f"--clock-ahead-ms={self.clock_ahead_ms}"]
         if self.temporary:
             options.append(f"--remove-orphaned={self.directory}")
+        if self._add_scram is not None:
+            options.append(f"--add-scram={self._add_scram}")
         if self.log_level:
             options.append(f"--log-level={self.log_level}")
         settings = [f"{name}={value}" for name, value in self.config.items()]

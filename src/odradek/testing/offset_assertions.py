@@ -27,7 +27,7 @@ class OffsetAssertions:
     Methods raise AssertionError with the offsets that were found, and the errors of ``Admin``.
     """
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str | Mapping[str, str]) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._opened: Admin | None = None
 

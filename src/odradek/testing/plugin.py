@@ -36,6 +36,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "odradek_config", "settings of the broker behind odradek_broker, one name=value per line", type="linelist"
     )
     parser.addini(
+        "odradek_security",
+        "security of the broker behind odradek_broker: SSL, SASL_PLAINTEXT or SASL_SSL, with a throw-away authority",
+        default="",
+    )
+    parser.addini(
         _SHARED_BROKER,
         "one broker for all worker processes of pytest-xdist, not one for each",
         type="bool",
@@ -67,19 +72,22 @@ def odradek_broker_config(pytestconfig: pytest.Config) -> dict[str, str]:
 def odradek_broker(odradek_broker_config: dict[str, str], pytestconfig: pytest.Config) -> Iterator[Broker]:
     """The broker of all tests. After each test, the plugin clears the broker's faults, and restarts an ended broker.
 
-    With the ini option odradek_shared_broker, the worker processes of pytest-xdist share one broker.
+    The ini option ``odradek_security = SASL_SSL`` gives it TLS and a user; ``odradek_broker.client_settings`` has what
+    clients need. With the ini option odradek_shared_broker, the worker processes of pytest-xdist share one broker.
     """
-    with _shared(pytestconfig, odradek_broker_config) or _own(odradek_broker_config) as broker:
+    with _shared(pytestconfig, odradek_broker_config) or _own(
+        odradek_broker_config, pytestconfig.getini("odradek_security")
+    ) as broker:
         pytestconfig.stash[_BROKER] = broker
         yield broker
         del pytestconfig.stash[_BROKER]
 
 
-def _own(settings: dict[str, str]) -> Broker:
+def _own(settings: dict[str, str], security: str) -> Broker:
     from odradek.testing.broker import Broker
     from odradek.testing.cluster import BrokerProcess
 
-    broker = Broker(config=settings)
+    broker = Broker(config=settings, security=security or None)
     if isinstance(broker._engine, BrokerProcess):
         broker._engine.log_level = "INFO"  # reports of failed tests then name refused requests with their reasons
     return broker
@@ -107,7 +115,9 @@ def pytest_configure_node(node: Any) -> None:
     if not config.getini(_SHARED_BROKER):
         return
     if _SHARED not in config.stash:
-        config.stash[_SHARED] = _own(_ini_settings(config)).start()
+        if config.getini("odradek_security"):
+            raise pytest.UsageError("odradek_security and odradek_shared_broker cannot be set together")
+        config.stash[_SHARED] = _own(_ini_settings(config), "").start()
     broker = config.stash[_SHARED]
     host, _, port = broker.bootstrap_servers.rpartition(":")
     node.workerinput[_SHARED_BROKER] = {"host": host, "port": int(port), "directory": str(broker.data_dir.parent)}
@@ -179,7 +189,7 @@ def odradek_producer(odradek_broker: Broker, request: pytest.FixtureRequest) -> 
     """An ``odradek.Producer``, closed after the test. ``@pytest.mark.odradek_producer(acks="1")`` sets its settings."""
     from odradek.client.producer import Producer
 
-    with Producer(odradek_broker.bootstrap_servers, **_settings(request, "odradek_producer")) as producer:
+    with Producer(odradek_broker.client_settings, **_settings(request, "odradek_producer")) as producer:
         yield producer
 
 
@@ -192,7 +202,7 @@ def odradek_consumer(odradek_broker: Broker, odradek_topic: str, request: pytest
     from odradek.client.consumer import Consumer
 
     settings = {"group_id": odradek_topic, "auto_offset_reset": "earliest"} | _settings(request, "odradek_consumer")
-    with Consumer(odradek_broker.bootstrap_servers, **settings) as consumer:
+    with Consumer(odradek_broker.client_settings, **settings) as consumer:
         consumer.subscribe([odradek_topic])
         yield consumer
 
@@ -202,7 +212,7 @@ def odradek_offsets(odradek_broker: Broker) -> Iterator[OffsetAssertions]:
     """Assertions about the offsets of groups: ``assert_committed``, ``wait_for_lag``, ``committed``, ``lag``."""
     from odradek.testing.offset_assertions import OffsetAssertions
 
-    with OffsetAssertions(odradek_broker.bootstrap_servers) as offsets:
+    with OffsetAssertions(odradek_broker.client_settings) as offsets:
         yield offsets
 
 

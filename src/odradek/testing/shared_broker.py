@@ -19,6 +19,7 @@ class SharedBroker(Broker):
     """
 
     def __init__(self, host: str, port: int, directory: Path) -> None:
+        self._security = None
         self._engine = _OtherProcess(directory, host=host, port=port)
         self.data_dir = self._engine.data_dir
         self.clock = BrokerClock(self._engine)

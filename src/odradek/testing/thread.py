@@ -27,7 +27,16 @@ class BrokerThread(PortOwner):
     after kill -9, the data that was already written to files is still there.
     """
 
-    def __init__(self, data_dir: Path, *, config: Mapping[str, str], host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        config: Mapping[str, str],
+        host: str = "127.0.0.1",
+        port: int = 0,
+        add_scram: Path | None = None,
+    ) -> None:
+        self._add_scram = add_scram
         self.data_dir = data_dir
         self.config = dict(config)
         self.host = bracketed(host)
@@ -86,7 +95,7 @@ class BrokerThread(PortOwner):
         clock = Clock()
         clock.advance(self.clock_ahead_ms)
         listen = None if "listeners" in self.config else (self.host, self.port)
-        broker = BrokerServer(BrokerConfig(self.config), self.data_dir, listen, clock)
+        broker = BrokerServer(BrokerConfig(self.config), self.data_dir, listen, clock, add_scram=self._add_scram)
         self._loop = asyncio.get_running_loop()
         self._control = Control(broker)
         self._end = self._loop.create_future()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import CatalogImage
     from odradek.broker.settings.listener import Listener
 
+log = logging.getLogger("odradek.broker")
+
 KEY_FILE = "login.key"
 _KEY_BYTES = 32
 
@@ -26,6 +30,7 @@ class Logins:
     """Makes the sessions of listeners with SASL. ``directory``: the data directory. Raises StorageError."""
 
     def __init__(self, host: Host, catalog: CatalogImage, directory: Path, now_ms: Callable[[], int]) -> None:
+        close_to_others(directory)
         self._host = host
         self._now_ms = now_ms
         self._scram = ScramUsers(catalog.users, lambda: catalog.log_end_offset, _key(directory / KEY_FILE))
@@ -35,6 +40,17 @@ class Logins:
         settings = ListenerSettings(self._host.config, listener)
         mechanisms = ListenerMechanisms(settings, self._scram, self._now_ms)
         return lambda accepted_s: LoginSession(self._host, listener.name, mechanisms, accepted_s=accepted_s)
+
+
+def close_to_others(directory: Path) -> None:
+    """Allows only its owner to enter a data directory: its metadata log has passwords. Raises StorageError."""
+    try:
+        mode = stat.S_IMODE(directory.stat().st_mode)
+        if mode & 0o077:
+            directory.chmod(mode & 0o700)
+            log.warning("%s has credentials of users: only its owner can enter it now", directory)
+    except OSError as error:
+        raise StorageError(f"{directory}: others can enter it, and it has credentials: {error.strerror}") from error
 
 
 def _key(path: Path) -> bytes:

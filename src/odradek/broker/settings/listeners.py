@@ -122,7 +122,8 @@ def read(config: LayeredSettings, listen: tuple[str, int] | None) -> tuple[Liste
         if not found:
             raise ConfigError("listeners: it names no listener for clients")
     else:
-        found = [(next(iter(advertised), PLAINTEXT), listen or ("", 9092))]
+        only = texts.get("inter.broker.listener.name") or texts.get("security.inter.broker.protocol") or PLAINTEXT
+        found = [(next(iter(advertised), only.upper()), listen or ("", 9092))]
     _check_distinct(found)
     names = [name for name, _ in found]
     for name in advertised.keys() - set(names):

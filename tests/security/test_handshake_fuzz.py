@@ -1,0 +1,283 @@
+"""Damaged handshakes: TLS records, SASL frames and messages of SCRAM, PLAIN. No login, no exception, one line."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import ssl
+from collections import deque
+from functools import cache
+from typing import Any
+
+import pytest
+from security.test_sasl_states import SHA_256, api_versions, authenticate, handshake, states
+from support.certificates import Authority
+
+from odradek.broker.tls.transport import TlsTransport
+from odradek.security.principal import ANONYMOUS, Principal
+from odradek.security.scram import ScramClient
+from odradek.security.secret import Secret
+from odradek.security.stores import ServerTls, Store, server_context
+
+
+def damaged(rng: random.Random, data: bytes) -> bytes:
+    """Some bytes changed, removed, doubled or inserted, or the end cut off."""
+    out = bytearray(data)
+    for _ in range(rng.choice((1, 1, 1, 2, 5))):
+        at = rng.randrange(len(out) + 1) if out else 0
+        kind = rng.randrange(6)
+        if kind == 0 and at < len(out):
+            out[at] = rng.randrange(256)
+        elif kind == 1:
+            del out[at : at + rng.randrange(1, 9)]
+        elif kind == 2:
+            out[at:at] = rng.randbytes(rng.randrange(1, 9))
+        elif kind == 3:
+            del out[at:]
+        elif kind == 4:
+            out[at:at] = out[at : at + rng.randrange(1, 40)]
+        elif at < len(out):
+            out[at] ^= 1 << rng.randrange(8)
+    return bytes(out)
+
+
+# --- SASL -------------------------------------------------------------------------------------------------------------
+
+
+def frames_of_a_login(rng: random.Random) -> list[bytes]:
+    """The frames of a login with a wrong password: no damage of them logs in."""
+    version = rng.choice((0, 1))
+    kind = rng.randrange(3)
+    begin = [api_versions(rng.choice((0, 3)))] if rng.random() < 0.5 else []
+    if kind == 0:
+        message = b"\0alice\0wrong" + rng.randbytes(rng.randrange(3))
+        return [*begin, handshake("PLAIN", version), authenticate(message, 2) if version else message]
+    messages = [authenticate(one, 2) if version else one for one in scram_messages(has_token=kind == 2)]
+    return [*begin, handshake(SHA_256, version), *messages]
+
+
+@cache
+def scram_messages(*, has_token: bool) -> tuple[bytes, bytes]:
+    """Both messages of a client with a wrong password, for the nonce and the salt of the server's user."""
+    extensions = {"tokenauth": "x"} if has_token else None
+    client = ScramClient(SHA_256, "alice", Secret("wrong"), "clientnonce", extensions=extensions)
+    first = client.first()
+    return first, client.final(b"r=clientnonceservernonce,s=MDEyMzQ1Njc4OWFiY2RlZg==,i=4096")
+
+
+def attack_logins(seed: int, count: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(count):
+        login = states(before=rng.choice((None, ("PLAIN", "alice"), (SHA_256, "alice"))))
+        frames = frames_of_a_login(rng)
+        victim = rng.randrange(len(frames))
+        frames[victim] = damaged(rng, frames[victim])
+        if rng.random() < 0.2:
+            rng.shuffle(frames)
+        for frame in frames:
+            answer = login.receive(frame)
+            assert login.login is None
+            assert "\n" not in answer.failure or "'" in answer.failure
+            if answer.failure:
+                break
+
+
+def test_damaged_logins_log_no_user_in() -> None:
+    attack_logins(1, 1000)
+
+
+@pytest.mark.slow
+def test_many_damaged_logins_log_no_user_in() -> None:
+    attack_logins(2, 100_000)
+
+
+# --- TLS --------------------------------------------------------------------------------------------------------------
+
+
+class Socket:
+    """The transport of an accepted socket, in memory."""
+
+    def __init__(self) -> None:
+        self.sent = bytearray()
+        self.is_closed = False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("127.0.0.1", 5) if name == "peername" else default
+
+    def write(self, data: bytes) -> None:
+        assert not self.is_closed
+        self.sent += data
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    abort = close
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+class OpenConnection:
+    principal = ANONYMOUS
+
+    def __init__(self) -> None:
+        self.received = b""
+
+    def connection_made(self, transport: Any) -> None: ...
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+
+    def connection_lost(self, error: Exception | None) -> None: ...
+
+
+class Gate:
+    """A broker that admits everything, and counts."""
+
+    def __init__(self) -> None:
+        self.inside = 0
+        self.queue: deque[Any] = deque()
+        self.scheduler: Any = self
+
+    def add(self, runnable: Any) -> None:
+        self.queue.append(runnable)
+
+    def run(self) -> None:
+        while self.queue:
+            self.queue.popleft().run_share(0.0)
+
+    def enter(self, host: str) -> bool:
+        self.inside += 1
+        return True
+
+    def leave(self, host: str) -> None:
+        self.inside -= 1
+
+    def hold_ms(self, host: str) -> int:
+        return 0
+
+
+class Side:
+    listener = "TLS"
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        self.handshakes: set[TlsTransport] = set()
+
+    def context(self) -> ssl.SSLContext:
+        return self._context
+
+    def identify(self, certificate: bytes) -> Principal:
+        return ANONYMOUS
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    made = Authority(tmp_path_factory.mktemp("fuzz"))
+    made.issue("broker")
+    return made
+
+
+@cache
+def client_side(pem: str, version: ssl.TLSVersion) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=pem)
+    context.minimum_version = context.maximum_version = version
+    return context
+
+
+class Meeting:
+    """A client of Python's ssl and a listener, without sockets."""
+
+    def __init__(self, authority: Authority, context: ssl.SSLContext, version: ssl.TLSVersion) -> None:
+        self.gate, self.side, self.socket = Gate(), Side(context), Socket()
+        self.connection = OpenConnection()
+        self.transport = TlsTransport(self.gate, self.side, lambda accepted_s: self.connection)  # type: ignore[arg-type,return-value]
+        self.transport.connection_made(self.socket)  # type: ignore[arg-type]
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.client = client_side(str(authority.pem), version).wrap_bio(
+            self._in, self._out, server_hostname="localhost"
+        )
+
+    def client_bytes(self) -> bytes:
+        """The next bytes of the client's handshake."""
+        if self.socket.sent:
+            self._in.write(bytes(self.socket.sent))
+            self.socket.sent.clear()
+        try:
+            self.client.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+        return self._out.read()
+
+    def give(self, data: bytes) -> None:
+        self.transport.data_received(data)
+        self.gate.run()
+
+
+def attack_tls(authority: Authority, seed: int, count: int, caplog: pytest.LogCaptureFixture) -> int:
+    """Returns how many damaged handshakes were complete all the same."""
+    rng = random.Random(seed)
+    context = server_context(ServerTls(None, Store("ssl.keystore", "PEM", str(authority.directory / "broker.pem"))))
+    opened = 0
+
+    async def run() -> None:
+        nonlocal opened
+        for _ in range(count):
+            version = rng.choice((ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3))
+            meeting = Meeting(authority, context, version)
+            victim = rng.randrange(2)
+            caplog.clear()
+            try:
+                for number in range(4):
+                    data = meeting.client_bytes()
+                    if meeting.socket.is_closed or not data:
+                        break
+                    meeting.give(damaged(rng, data) if number == victim else data)
+            except ssl.SSLError:
+                pass  # the client refuses the answer to its damaged message
+            opened += bool(meeting.connection.received) or meeting.transport._connection is not None
+            meeting.transport.connection_lost(None)
+            assert meeting.gate.inside == (1 if meeting.transport._connection is not None else 0)
+            assert not meeting.side.handshakes
+            assert len(caplog.records) <= 1, [one.getMessage() for one in caplog.records]
+            assert all("\n" not in one.getMessage() and not one.exc_info for one in caplog.records)
+
+    with caplog.at_level(logging.INFO, logger="odradek.broker"):
+        asyncio.run(run())
+    return opened
+
+
+def test_damaged_handshakes_are_one_line_each(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
+    assert attack_tls(authority, 1, 1000, caplog) < 100
+
+
+@pytest.mark.slow
+def test_many_damaged_handshakes_are_one_line_each(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
+    assert attack_tls(authority, 2, 30_000, caplog) < 3000
+
+
+def test_a_whole_handshake_opens_the_connection(authority: Authority) -> None:
+    context = server_context(ServerTls(None, Store("ssl.keystore", "PEM", str(authority.directory / "broker.pem"))))
+
+    async def run(version: ssl.TLSVersion) -> None:
+        meeting = Meeting(authority, context, version)
+        while meeting.transport._connection is None:
+            for byte in meeting.client_bytes():  # each byte by itself
+                meeting.give(bytes([byte]))
+        meeting.client_bytes()
+        meeting.client.write(b"hello")
+        meeting.give(meeting._out.read())
+        assert meeting.connection.received == b"hello"
+        meeting.transport.write(b"x" * 600_000)
+        meeting._in.write(bytes(meeting.socket.sent))
+        found = b""
+        while len(found) < 600_000:
+            found += meeting.client.read(1 << 20)
+        assert found == b"x" * 600_000
+        meeting.transport.close()
+        assert meeting.socket.is_closed
+
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        asyncio.run(run(version))
