@@ -67,6 +67,18 @@ def test_a_broker_with_logins_closes_its_directory_to_others(tmp_path: Path) -> 
         assert "only its owner can enter it now" in broker.log_tail()
 
 
+def test_settings_may_add_to_the_security() -> None:
+    config = {
+        "listener.name.sasl_ssl.connections.max.reauth.ms": 60_000,
+        "listener.name.sasl_ssl.ssl.client.auth": "none",
+    }
+    with (
+        odradek.Broker(security="SASL_SSL", config=config, in_thread=True) as broker,
+        odradek.Admin(broker.client_settings) as admin,
+    ):
+        assert admin.topics() == []
+
+
 def test_an_unknown_protocol_is_refused() -> None:
     with pytest.raises(ConfigError, match="security: expected SSL, SASL_PLAINTEXT, SASL_SSL, not 'TLS'"):
         odradek.Broker(security="TLS")

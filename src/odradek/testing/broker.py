@@ -64,7 +64,8 @@ class Broker:
     ) -> None:
         require_posix("the broker")
         texts = DEFAULTS | {name: _text(name, value) for name, value in (config or {}).items()}
-        BrokerConfig(texts)
+        if security is None:
+            BrokerConfig(texts)
         self._own_directory = Path(tempfile.mkdtemp(prefix="odradek-"))
         temporary = data_dir is None
         self._security: BrokerSecurity | None = None
