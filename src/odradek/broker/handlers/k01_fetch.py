@@ -189,8 +189,9 @@ class _Fetch:
         self._left = self._max_bytes
         self._is_urgent = False  # a partition has an error or a diverging epoch, or records before its active segment
         self._authorizer = broker.authorizer
-        self._is_follower = (message.replica_id if context.version < 15 else message.replica_state.replica_id) >= 0
-        self._denied: dict[str, ErrorCode | None] = {}  # of the topics that this read has asked about
+        if self._authorizer is not None:
+            self._is_follower = (message.replica_id if context.version < 15 else message.replica_state.replica_id) >= 0
+            self._denied: dict[str, ErrorCode | None] = {}  # of the topics that this read has asked about
 
     def begin(self) -> list[Chunk] | Deferred[list[Chunk]]:
         self._read(self._session.wanted)
@@ -277,7 +278,8 @@ class _Fetch:
     def _start_reading(self) -> None:
         self._results = []
         self._slices.clear()
-        self._denied.clear()  # the ACLs may have changed while the fetch waited
+        if self._authorizer is not None:
+            self._denied.clear()  # the ACLs may have changed while the fetch waited
         self._size = 0
         self._left = self._max_bytes
         self._is_urgent = False

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -56,9 +57,23 @@ def handle(
     if not is_allowed(broker, context, Operation.READ, Resource.GROUP, message.group_id):
         return _packed(ConsumerHeartbeatReply(ErrorCode.group_authorization_failed))
     if broker.authorizer is not None and message.subscribed_topic_names:
-        for name in set(message.subscribed_topic_names):
-            if not is_allowed(broker, context, Operation.DESCRIBE, Resource.TOPIC, name):
-                return _packed(ConsumerHeartbeatReply(ErrorCode.topic_authorization_failed))
+        return _handle_named(broker, context, message)
+    return _handle_allowed(broker, context, message)
+
+
+def _handle_named(broker: BrokerServices, context: Context, message: ConsumerGroupHeartbeatRequest) -> Steps[Any]:
+    """Serves a member that names its topics, if it may describe all of them."""
+    for name in message.subscribed_topic_names or ():
+        if not is_allowed(broker, context, Operation.DESCRIBE, Resource.TOPIC, name):
+            return _packed(ConsumerHeartbeatReply(ErrorCode.topic_authorization_failed))
+        yield None
+    reply = _handle_allowed(broker, context, message)
+    return (yield from reply) if isinstance(reply, GeneratorType) else reply
+
+
+def _handle_allowed(
+    broker: BrokerServices, context: Context, message: ConsumerGroupHeartbeatRequest
+) -> dict[str, Any] | Deferred[Any] | Steps[Any]:
     rows = message.topic_partitions
     if rows is not None and (len(rows) > AT_ONCE or sum([len(row.partitions) for row in rows]) > AT_ONCE):
         return _handle_in_steps(broker, context, message, rows)
