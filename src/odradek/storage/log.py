@@ -40,9 +40,8 @@ from odradek.storage.producers import Producers
 from odradek.storage.recovery import LoadedLog, begin, load
 from odradek.storage.retention import Rule, count_due, rules
 from odradek.storage.segment import FoundOffset, Segment
-from odradek.storage.segment_read import read_slice
 from odradek.storage.segment_swap import discard_cleaned, remove_files, swap
-from odradek.storage.slice import Slice
+from odradek.storage.slice import Slice, read_slice
 from odradek.storage.time_search import NOTHING_FOUND, LastFound, first_at_least, greatest
 from odradek.storage.verification import Guard
 

@@ -23,11 +23,11 @@ from odradek.core.errors import CorruptRecord
 from odradek.core.refcount import has_only_references
 from odradek.storage.aborted_index import AbortedEntry, AbortedIndex
 from odradek.storage.config import LogConfig
-from odradek.storage.doomed_files import rename_or_remove
 from odradek.storage.files import File, Files
 from odradek.storage.index import IndexCorrupt, OffsetIndex, TimeIndex
 from odradek.storage.index_digests import IndexDigest
 from odradek.storage.salvage import MAX_RELATIVE_OFFSET, BadBytes, FileCheck, GoodBatch, Surroundings, rewrite
+from odradek.storage.write_failures import is_passing
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -549,7 +549,7 @@ class Segment:
         for suffix in SUFFIXES:
             path = self.path(suffix)
             if self._files.exists(path):
-                marked += rename_or_remove(self._files, path, path.with_name(path.name + DELETED_SUFFIX))
+                marked += _rename_or_remove(self._files, path, path.with_name(path.name + DELETED_SUFFIX))
         return marked
 
     def forget(self) -> None:
@@ -559,3 +559,17 @@ class Segment:
             with suppress(OSError):  # if the file cannot be kept open, a later read raises an error
                 file.keep()
         self._offset_index = self._time_index = self._aborted_index = None
+
+
+def _rename_or_remove(files: Files, path: Path, doomed: Path) -> list[Path]:
+    """Renames a file that is to be removed later. Returns its new name in a list, or an empty list.
+
+    A full disk may have no room for a longer name. Then it removes the file; readers keep it open. Raises OSError."""
+    try:
+        files.rename(path, doomed)
+    except OSError as error:
+        if not is_passing(error):
+            raise
+        files.remove(path)
+        return []
+    return [doomed]
