@@ -24,7 +24,8 @@ from odradek.testing.ports import reserve_ports
 from odradek.testing.thread import BrokerThread
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
-LISTENERS = {"INSIDE": "PLAINTEXT", "TLS": "SSL", "MUTUAL": "SSL", "ASKED": "SSL", "LOGIN": "SASL_SSL", "P12": "SSL"}
+LISTENERS = {"INSIDE": "PLAINTEXT", "TLS": "SSL", "MUTUAL": "SSL", "ASKED": "SSL", "LOGIN": "SASL_SSL", "P12": "SSL",
+             "BOTH": "SASL_SSL"}  # fmt: skip
 
 
 class Setup:
@@ -61,6 +62,9 @@ class Setup:
             "listener.name.p12.ssl.keystore.password": PASSWORD,
             "listener.name.login.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
             "listener.name.login.plain.sasl.jaas.config": f'{MODULE} required user_alice="secret";',
+            "listener.name.both.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.both.plain.sasl.jaas.config": f'{MODULE} required user_alice="secret";',
+            "listener.name.both.ssl.client.auth": "required",
             "connection.failed.authentication.delay.ms": "10",
         }
 
@@ -153,6 +157,28 @@ def test_a_login_over_tls(setup: Setup) -> None:
     topics(setup.settings("LOGIN", **login))
     with pytest.raises(AuthenticationFailed, match="Invalid username or password"):
         topics(setup.settings("LOGIN", **login | {"sasl.password": "x"}))
+
+
+def test_a_login_may_need_a_certificate_too(setup: Setup) -> None:
+    login = {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "secret"}
+    topics(setup.settings("BOTH", **login, **client(setup.authority)))
+    with pytest.raises((AuthenticationFailed, BrokerUnreachable)):
+        topics(setup.settings("BOTH", **login))
+
+
+def test_a_client_without_a_common_cipher_suite_is_refused(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
+    """The certificate has an elliptic key, so suites for RSA keys cannot be used."""
+    host, _, port = setup.address("TLS").rpartition(":")
+    context = ssl.create_default_context(cafile=str(setup.authority.pem))
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("ECDHE-RSA-AES128-GCM-SHA256")
+    with (
+        caplog.at_level(logging.INFO, logger="odradek.broker"),
+        socket.create_connection((host, int(port)), 10) as plain,
+        pytest.raises(ssl.SSLError),
+    ):
+        context.wrap_socket(plain, server_hostname="127.0.0.1")
+    assert "no shared cipher" in caplog.text
 
 
 # --- records ----------------------------------------------------------------------------------------------------------
@@ -312,6 +338,11 @@ def test_handshakes_that_do_not_end_are_closed_and_counted(
         ({"ssl.keystore.location": ""}, "the listener has TLS and no certificate"),
         ({"ssl.keystore.location": "missing.pem"}, r"ssl\.keystore\.location missing\.pem: No such file"),
         ({"ssl.keystore.location": "CA/ca.pem"}, "it has no private key"),
+        ({"ssl.keystore.type": "PKCS12", "ssl.keystore.location": "CA/broker.p12", "ssl.keystore.password": "x"},
+         "it is damaged, or ssl.keystore.password is wrong"),
+        ({"ssl.truststore.type": "PKCS12", "ssl.truststore.location": "CA/ca.p12", "ssl.truststore.password": "x"},
+         "it is damaged, or ssl.truststore.password is wrong"),
+        ({"ssl.keystore.location": "CA/broker-encrypted.pem", "ssl.key.password": "x"}, "private key cannot be read"),
         ({"ssl.client.auth": "required", "ssl.truststore.location": ""}, "ssl.client.auth=required needs the cert"),
         ({"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"}, "the suites of TLS 1.3 cannot be chosen"),
         ({"ssl.enabled.protocols": "TLSv1.1"}, "TLSv1.2 and TLSv1.3 are supported"),
