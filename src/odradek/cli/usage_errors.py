@@ -49,9 +49,15 @@ def usage_line(error: Any, given: Sequence[str]) -> str:
         option, value = _option(param.opts, given)
         return f"{option}{value}: expected {_expected(message.removeprefix(_INPUT))}{where}"
     text = str(error.format_message()).rstrip(".")
-    if (extra := _EXTRA.match(text)) and context and any("--group" in one.opts for one in context.command.params):
+    if (extra := _EXTRA.match(text)) and context and _takes_groups_by_option(context.command):
         return f"unexpected argument {extra[1]}: is it a group? Here, --group {extra[1].partition(' ')[0]}{where}"
     return text[:1].lower() + text[1:] + where
+
+
+def _takes_groups_by_option(command: Any) -> bool:
+    """Whether a command has --group, and no argument for which an extra word may be meant."""
+    has_argument = any(one.param_type_name == "argument" for one in command.params)
+    return not has_argument and any("--group" in one.opts for one in command.params)
 
 
 def odd_number(command: Any, given: Sequence[str], odd: re.Pattern[str]) -> str:

@@ -32,6 +32,10 @@ _wait = threading.Event().wait
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
 
+EVERY_S = 2.0
+"""The time between two rounds of --watch."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class GroupLagLine:
     """The options of the command."""
@@ -56,8 +60,9 @@ class GroupLagLine:
     ] = False
     watch: Annotated[bool, typer.Option("--watch", help="Repeat, until interrupted.")] = False
     interval: Annotated[
-        float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="Time between two rounds of --watch.")
-    ] = 2.0
+        float | None,
+        typer.Option("--interval", min=0.1, metavar="SECONDS", help="Time between two rounds of --watch. Default: 2."),
+    ] = None
     command_config: CommandConfig = None
     as_json: AsJson = False
     timeout_ms: Timeout = TIMEOUT_MS
@@ -72,6 +77,8 @@ def describe(line: GroupLagLine) -> None:
     """
     if line.sort not in SORTS:
         raise CommandError(f"--sort {line.sort!r}: one of {', '.join(SORTS)}")
+    if line.interval is not None and not line.watch:
+        raise CommandError(f"--interval {line.interval:g}: it is the time between two rounds: add --watch")
     named = check_scope(line.group, line.all_groups, line.names)
     with connect(line.bootstrap, line.timeout_ms, line.command_config) as admin:
         if line.watch:
@@ -117,8 +124,8 @@ def _watch(admin: Admin, line: GroupLagLine, named: list[str]) -> None:
                 if not line.as_json:
                     clear = _CLEAR if sys.stdout.isatty() else ""
                     print(clear, end="")
-                    note(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S}, every {line.interval:g} s")
+                    note(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S}, every {line.interval or EVERY_S:g} s")
                 _print(line, found)
-            _wait(line.interval)
+            _wait(line.interval or EVERY_S)
     except KeyboardInterrupt:
         return
