@@ -232,6 +232,36 @@ def test_nothing_is_appended_for_who_may_not_write(admin: Wire, alice: Wire, all
         alice.call(0, 9, {"transactional_id": None, "acks": 0, "timeout": 1000, "topic_data": data[1:]})
 
 
+def test_a_transactional_batch_behind_many_others_needs_the_right_to_its_transactional_id(
+    admin: Wire, alice: Wire, allow: Allow
+) -> None:
+    """The broker looks at few partitions before it begins. A batch behind them must not get past the question."""
+    topic, foreign = unique("topic"), unique("id")
+    wanted = {"name": topic, "num_partitions": 300, "replication_factor": 1, "assignments": [], "configs": []}
+    admin.call(19, 7, {"topics": [wanted], "timeout": 5000, "validate_only": False})
+    allow(TOPIC, topic, WRITE)
+    eventually(
+        lambda: admin.call(10, 4, {"key_type": 1, "coordinator_keys": [foreign]}).coordinators[0].error_code == 0
+    )
+    begin = {"transactional_id": foreign, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
+    eventually(lambda: admin.call(22, 5, begin).error_code is ErrorCode.none)
+    producer = admin.call(22, 5, begin)
+    batch = encode_batch(
+        [SimpleRecord(None, b"x")], now_ms=1, producer_id=producer.producer_id, producer_epoch=producer.producer_epoch,
+        base_sequence=0, transactional=True,
+    )  # fmt: skip
+    parts = [{"index": index, "records": b""} for index in range(299)] + [{"index": 299, "records": batch}]
+    message = {"transactional_id": foreign, "acks": 1, "timeout": 1000}
+    reply = alice.call(0, 12, message | {"topic_data": [{"name": topic, "partition_data": parts}]})
+    codes_by_partition = {row.index: row.error_code for row in reply.responses[0].partition_responses}
+    assert codes_by_partition[299] is ErrorCode.transactional_id_authorization_failed
+    listed = admin.call(66, 1, {"state_filters": ["Ongoing"], "producer_id_filters": [], "duration_filter": -1})
+    assert foreign not in {row.transactional_id for row in listed.transaction_states}
+    allow(TRANSACTIONAL_ID, foreign, WRITE)
+    reply = alice.call(0, 12, message | {"topic_data": [{"name": topic, "partition_data": parts}]})
+    assert {row.index: row.error_code for row in reply.responses[0].partition_responses}[299] is ErrorCode.none
+
+
 def test_everyone_means_every_user(admin: Wire, alice: Wire) -> None:
     topic = unique("topic")
     create(admin, topic)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -68,6 +69,14 @@ class AclBroker:
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout
 
+    def records(self) -> dict[str, int]:
+        """The records about ACLs that Kafka's tool reads in our metadata log, by type."""
+        segment = self.process.data_dir / "__cluster_metadata-0" / f"{0:020d}.log"
+        files = ("--cluster-metadata-decoder", "--files", str(segment))
+        dump = self._tools.run("org.apache.kafka.tools.DumpLogSegments", *files).stdout
+        assert "malformed" not in dump.lower()
+        return dict(Counter(re.findall(r'"type":"((?:REMOVE_)?ACCESS_CONTROL_ENTRY_RECORD)"', dump)))
+
 
 @pytest.fixture
 def broker(tmp_path: Path, kafka_tools: KafkaTools) -> Iterator[AclBroker]:
@@ -125,3 +134,4 @@ def test_the_commands_of_the_page_manage_acls(broker: AclBroker) -> None:
     broker.run(remove)
     assert asks() == (False, True, False)
     assert "name=orders" not in broker.run(listing)
+    assert broker.records() == {"ACCESS_CONTROL_ENTRY_RECORD": 7, "REMOVE_ACCESS_CONTROL_ENTRY_RECORD": 3}

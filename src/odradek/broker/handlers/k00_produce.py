@@ -263,12 +263,16 @@ class _Produce:
     def _refused_id(self, authorizer: Authorizer) -> KafkaError | None:
         """Returns the error of the whole request if its client may not use the transactional id.
 
-        A request with a transactional id whose first partitions have no transactional batch has none at all.
+        Only the first partitions are searched for a transactional batch. ``_verify`` asks about a later one.
         """
-        name = self._message.transactional_id
-        if name is None or not _has_transactional_batch(self._message):
+        if self._message.transactional_id is None or not _has_transactional_batch(self._message):
             return None
-        if authorizer.allows(self.context, Operation.WRITE, Resource.TRANSACTIONAL_ID, name):
+        return self._denial_of_id(authorizer)
+
+    def _denial_of_id(self, authorizer: Authorizer) -> KafkaError | None:
+        """Returns the error if the client may not use the transactional id of the request."""
+        name = self._message.transactional_id
+        if name is None or authorizer.allows(self.context, Operation.WRITE, Resource.TRANSACTIONAL_ID, name):
             return None
         return KafkaError(ErrorCode.transactional_id_authorization_failed)
 
@@ -382,6 +386,8 @@ class _Produce:
 
     def _verify(self, partition: Partition, index: int, data: bytes) -> ProducedPartition | Steps[ProducedPartition]:
         """Appends a transactional batch once its partition is known to be in the transaction."""
+        if self._authorizer is not None and (denial := self._denial_of_id(self._authorizer)) is not None:
+            return _failed(index, denial)
         if self._verification is None:
             from odradek.broker.handlers.transaction_verification import BatchVerification
 
