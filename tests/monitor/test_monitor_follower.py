@@ -12,9 +12,10 @@ from support.publish import create_topic, numbers, publish
 
 import odradek
 from odradek import Admin, TopicPartition
+from odradek.client import ConsumerGroupMetadata
 from odradek.client.config import ClientConfig
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import OFFSETS_TOPIC, OffsetAndMetadata
+from odradek.core.ids import OFFSETS_TOPIC, OffsetAndMetadata, partition_for_group
 from odradek.history.verdict_rules import VerdictRules
 from odradek.monitor import cluster_polls
 from odradek.monitor.follower import Follower, FollowerOptions
@@ -141,6 +142,35 @@ def test_a_deleted_topic_goes_with_its_offsets(bootstrap: str, topic: str, admin
 
     eventually(is_gone, what="the offsets of the deleted topic")
     assert row_of(follower, group)["topic"] == topic
+
+
+def test_an_open_transaction_makes_only_its_part_stale(bootstrap: str, topic: str, admin: Admin) -> None:
+    """Entries after the open transaction's first one in its partition of the offsets topic wait; others are seen."""
+    tp, pending, elsewhere = TopicPartition(topic, 0), unique("pending"), unique("elsewhere")
+    admin.alter_group_offsets(unique("first"), {tp: OffsetAndMetadata(1)})  # creates the offsets topic
+    count = len(admin.describe_topics([OFFSETS_TOPIC])[OFFSETS_TOPIC].partitions)
+    while partition_for_group(elsewhere, count) == partition_for_group(pending, count):
+        elsewhere = unique("elsewhere")
+    follower = follower_of(bootstrap)
+    with odradek.Producer(bootstrap, transactional_id=unique("tx")) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({tp: 30}, ConsumerGroupMetadata(pending))
+        admin.alter_group_offsets(elsewhere, {tp: OffsetAndMetadata(70)})
+        follower.step()
+        stale = follower.machine.stale_sources[partition_for_group(pending, count)]
+        assert "an open transaction holds back" in stale
+        assert partition_for_group(elsewhere, count) not in follower.machine.stale_sources
+        assert (row_of(follower, elsewhere)["lag"], row_count(follower, pending)) == (RECORDS - 70, 0)
+        producer.commit_transaction()
+
+    def is_seen() -> bool:
+        follower.step()
+        return row_count(follower, pending) == 1
+
+    eventually(is_seen, what="the commit of the transaction")
+    assert row_of(follower, pending)["committed_offset"] == 30
+    assert partition_for_group(pending, count) not in follower.machine.stale_sources
 
 
 def row_count(follower: Follower, group: str) -> int:
