@@ -125,6 +125,7 @@ class AttackEpisode:
             self.lines[f"{'' if known else '?? '}{shape_of(end.error)}"] += 1
         if not end.is_done or not isinstance(begun.target, AttackedTable):
             return
+        begun.target.has_begun = begun.target.has_begun or begun.kind == "ingest"
         bounds = begun.target.bounds
         if begun.kind == "replay" and not bounds.replays.get(begun.replay, True):
             bounds.replays[begun.replay] = True
@@ -137,7 +138,7 @@ class AttackEpisode:
 
     def look(self, table: AttackedTable) -> Counter[int]:
         """Looks at a table and its group, whatever is running. Raises AttackFound."""
-        if table.group.is_shared and not table.bounds.seen:  # it begins at the offsets of the other table
+        if table.group.is_shared:  # each table may begin at the offsets of the other one
             table.bounds.excuse(self.book.by_id.values())
         offsets = table.group.check(may_go_back=self.was_stopped and not self.setting.fence)
         found = table.counts(self.book)

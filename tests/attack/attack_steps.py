@@ -236,7 +236,7 @@ def move_group(episode: AttackEpisode, rng: random.Random) -> None:
         one.bounds.excuse(
             record
             for record in topic.readable()
-            if record.place[:2] not in begun and record.place[2] < rows.get(record.place[:2], 0)
+            if not (one.has_begun and record.place[:2] in begun) and record.place[2] < rows.get(record.place[:2], 0)
         )
     if rows:
         commit(episode.bootstrap, table.group.group, rows)
@@ -273,8 +273,8 @@ def reset_group(episode: AttackEpisode, rng: random.Random) -> None:
     table.group.forget()
     again = [one for one in topic.readable() if one.place[1] == partition and offset <= one.place[2] < end]
     table.bounds.repeat(again)
-    table.causes.add("reset")
     episode.say(f"a marked reset of {partition} to {offset} of {end}")
+    settle(episode, rng)  # another commit would overwrite the reset
 
 
 # --- old copies -------------------------------------------------------------------------------------------------------
@@ -450,5 +450,5 @@ WEIGHTS: dict[Step, int] = {
     send: 12, send_in_transactions: 3, add_partition: 1, delete_records: 1, recreate_topic: 1,
     begin_run: 22, begin_run_with_trigger: 2, begin_replay: 3, begin_transform: 3, disturb: 10, go_on: 8, run_cold: 1,
     settle: 4, move_group: 3, delete_group: 1, reset_group: 1,
-    copy_part: 4, put_back: 4, remove_entry: 2, foreign_commit: 3, change_options: 1, read_one_topic: 1,
+    copy_part: 7, put_back: 9, remove_entry: 3, foreign_commit: 3, change_options: 1, read_one_topic: 1,
 }  # fmt: skip

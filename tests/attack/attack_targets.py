@@ -59,6 +59,8 @@ class AttackedTable:
     undo_mark: frozenset[str] = frozenset()
     """The entries of the log when ``undo`` was noted: after another entry, it is too late."""
     copies: list[TableCopy] = field(default_factory=list)
+    has_begun: bool = False
+    """Whether a run of ``ingest`` has ended well."""
     more: list[str] = field(default_factory=list)
     """Further options of the next runs, which a line has named."""
 

@@ -46,9 +46,10 @@ def test_the_attacker_sees_a_guard_that_is_taken_out(tmp_path: Path, monkeypatch
     shutil.copytree(source, tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
     module = tmp_path / "src" / "odradek" / "pipelines" / "commit" / "state.py"
     text = module.read_text()
-    guard = "def _check_continued(known: QueryState, plan: BatchPlan, table: str) -> None:\n"
-    assert guard in text
-    text = text.replace(guard, f"{guard}    return\n")
+    for name in ("_check_continued", "_check_equal"):
+        guard = f"def {name}(known: QueryState, plan: BatchPlan, table: str) -> None:\n"
+        assert guard in text
+        text = text.replace(guard, f"{guard}    return\n")
     for guard in ("if plan.batch > known.batch + 1:", "if plan.batch < known.batch:"):
         assert guard in text
         text = text.replace(guard, "if False:")

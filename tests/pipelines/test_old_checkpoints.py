@@ -19,6 +19,7 @@ from odradek.client.admin import Admin
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.pipelines import adopt, ingest
+from odradek.pipelines.checkpoint import planned_batch
 from odradek.pipelines.commit import logs
 from odradek.pipelines.filesystems import LocalLocation
 from odradek.pipelines.queries import QueryFailed
@@ -151,6 +152,12 @@ def test_a_new_topic_of_the_same_name_is_read_from_its_start(
     assert adopt(bootstrap, **adopted, execute=True).replaced == (topic,)
     assert ingest(bootstrap, **given).rows == 40
     assert READ[kind](tmp_path / "t").num_rows == 60
+
+
+def test_a_checkpoint_without_a_part_names_what_helps(tmp_path: Path) -> None:
+    """Before, the line named only the missing file."""
+    with pytest.raises(StorageError, match=r"offsets/0 is missing.* `odradek pipeline adopt` shows how"):
+        planned_batch(LocalLocation(tmp_path), 0)
 
 
 def test_a_table_whose_next_records_were_deleted_is_adopted_at_the_log_start(

@@ -26,6 +26,10 @@ from odradek.text.json_depth import parse_json
 
 NO_BATCH = -1
 _NEXT_RUN = "The next run commits it"
+RESTORE = (
+    "Restore the checkpoint. For a table, a new one can begin at the table's offsets instead: `odradek pipeline adopt` "
+    "shows how"
+)
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ def newest_batch(checkpoint: Path) -> LatestBatch:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise StorageError(f"{path} is not an offset of this query: {error}") from error
+        raise StorageError(f"{path} is not an offset of this query: {error}. {RESTORE}") from error
     return LatestBatch(max(batches), _offset_of(text, str(path)))
 
 
@@ -124,7 +128,9 @@ def plan_of(checkpoint: Location, planned: PlannedBatch, query: str, batch_id: i
 def _offset_at(checkpoint: Location, batch_id: int) -> SourceOffset:
     text = checkpoint.read_text(f"offsets/{batch_id}")
     if text is None:
-        raise StorageError(f"{checkpoint.uri}/offsets/{batch_id} is missing: it has the offsets of the micro-batch")
+        raise StorageError(
+            f"{checkpoint.uri}/offsets/{batch_id} is missing: it has the offsets of the micro-batch. {RESTORE}"
+        )
     return _offset_of(text, f"{checkpoint.uri}/offsets/{batch_id}")
 
 
@@ -304,4 +310,4 @@ def _offset_of(text: str, name: str) -> SourceOffset:
     try:
         return SourceOffset.from_json(parse_json(text.splitlines()[2]))
     except (ValueError, IndexError, OdradekError) as error:
-        raise StorageError(f"{name} is not an offset of this query: {error}") from error
+        raise StorageError(f"{name} is not an offset of this query: {error}. {RESTORE}") from error

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import TopicPartition
-from odradek.pipelines.checkpoint import plan_of, planned_batch
+from odradek.pipelines.checkpoint import RESTORE, plan_of, planned_batch
 from odradek.pipelines.commit.logs import FileLog
 from odradek.pipelines.commit.machine import TableRun, drive
 from odradek.pipelines.commit.operations import (
@@ -299,7 +299,7 @@ def query_id(checkpoint: Location) -> str:
     try:
         return str(parse_json(checkpoint.read_text("metadata") or "")["id"])
     except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{checkpoint.uri} is not a checkpoint of a query: {error}") from error
+        raise StorageError(f"{checkpoint.uri} is not a checkpoint of a query: {error}. {RESTORE}") from error
 
 
 def check_spark_sees(spark: SparkSession, directory: Path) -> None:
