@@ -54,7 +54,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
         timer = asyncio.TimerHandle(when, callback, args, self, context)
-        self.world.at(math.ceil(when * 1000 - 1e-6), lambda: self._run(timer), self.process)
+        self.world.at(math.ceil(round(when * 1000, 2)), lambda: self._run(timer), self.process)
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None: ...
@@ -110,7 +110,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """An error that no code expects ends the simulation."""
         error = context.get("exception")
-        if not self.process.is_alive:
+        if not self.process.is_alive or "handle" not in context:  # other reports come from the collector of garbage
             return
         if isinstance(error, SimulationFailure):
             raise error

@@ -93,7 +93,7 @@ class Log(LogTransactions):
         self._bases = [segment.base_offset for segment in self._segments]
         self._end_offset = self._segments[-1].next_offset
         self._high_watermark: int | None = None
-        self._unflushed_records = 0
+        self._unflushed_records = max(self._end_offset - loaded.recovery_point, 0)
         self._flushed_ms = now_ms
         self._synced_base = -1
         self._was_written = False

@@ -145,6 +145,17 @@ def test_with_flush_messages_few_acknowledged_records_are_lost(files: MemoryFile
         assert again.epochs.latest == 3
 
 
+def test_a_repeated_batch_is_synced_before_its_reply(files: MemoryFiles) -> None:
+    """A killed process has written a batch, but not synced it. The producer sends it again to the next process."""
+    sent = encode_batch([SimpleRecord(None, b"x")], now_ms=T0, producer_id=7, producer_epoch=0, base_sequence=0)
+    log = open_log(files, flush_messages=2)
+    log.append(sent, now_ms=T0, leader_epoch=3)
+    files.crash()
+    log = open_log(files, log.recovery_point, flush_messages=1)
+    assert log.append(sent, now_ms=T0, leader_epoch=3).duplicate
+    assert log.recovery_point == log.log_end_offset == 1
+
+
 @pytest.mark.parametrize("is_recovered", [False, True])
 def test_a_closed_segment_keeps_its_index_of_aborted_transactions(files: MemoryFiles, is_recovered: bool) -> None:
     """Its records are synced before its end, so the sync after the roll has no records to sync."""
