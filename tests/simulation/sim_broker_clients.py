@@ -96,7 +96,7 @@ class SimulatedClient:
         """Returns a producer id and its epoch. Raises Gone."""
         for _ in range(ATTEMPTS):
             message = {
-                "transactional_id": transactional_id, "transaction_timeout": 60_000, "producer_id": known[0],
+                "transactional_id": transactional_id, "transaction_timeout": 20_000, "producer_id": known[0],
                 "producer_epoch": known[1],
             }  # fmt: skip
             try:
@@ -380,7 +380,8 @@ async def read_offset(client: SimulatedClient, group: str, index: int) -> int | 
     await client.find("coordinator", 0, group)
     reply = await client.ask(
         OFFSET_FETCH, 7,
-        {"group_id": group, "topics": ({"name": "kept", "partition_indexes": (index,)},), "require_stable": client.stage.lost_power_ms < 0},
+        {"group_id": group, "topics": ({"name": "kept", "partition_indexes": (index,)},),
+         "require_stable": client.stage.lost_power_ms < 0},
     )  # fmt: skip
     if reply.error_code or reply.topics[0].partitions[0].error_code:
         return None

@@ -119,6 +119,8 @@ class BrokerLedger:
         """The topics whose creation was acknowledged, until somebody asks for their deletion."""
         self.settings: dict[str, str] = {}
         self._stage = stage
+        self._unchecked: list[tuple[Place, int, list[bytes]]] = []
+        """Acknowledged records to check after the next start."""
         self._checked: dict[Place, tuple[Any, int, int]] = {}
 
     def logs(self) -> Iterator[tuple[Place, str, Log]]:
@@ -176,8 +178,9 @@ class BrokerLedger:
         """Checks records at the moment of their reply."""
         self.follow()
         copy = self.copies.get(place)
-        if copy is None or self._stage.node is None:
-            return  # the topic was deleted meanwhile, or the broker has died since
+        if copy is None or not self.is_there(place):  # the topic was deleted, the log failed, or the broker has died
+            self._unchecked.append((place, offset, values))
+            return
         found = [copy.offsets.get(value, -1) for value in values]
         if found != list(range(offset, offset + len(values))):
             raise self._stage.fail(f"{values} of {copy.name} is acknowledged at {offset}, but is at {found}", copy.name)
@@ -193,6 +196,7 @@ class BrokerLedger:
         if self._stage.node is None:
             return
         self.follow()
+        self._unchecked.clear()
         for place, _, log in self.logs():
             if place in self.copies:
                 self.copies[place].recovery_point = log.recovery_point
@@ -216,6 +220,11 @@ class BrokerLedger:
                 raise self._stage.fail(f"{name} has other records after a start", name)
         for copy in self.copies.values():
             copy.is_after_power_cut = False
+        self.follow()
+        unchecked, self._unchecked = self._unchecked, []
+        for place, offset, values in unchecked:
+            if self.is_there(place):
+                self.check_acknowledged(place, offset, values)
         self.check_catalogue()
 
     def check_catalogue(self) -> None:

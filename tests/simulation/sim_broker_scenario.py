@@ -23,9 +23,9 @@ from sim_broker_clients import (
 )
 from sim_broker_members import GroupLedger, SimulatedMember
 
-ENTRIES = 100
+ENTRIES = 70
 STEP_MS = 400
-QUIET_MS = 150_000
+QUIET_MS = 60_000
 
 
 class Entry(NamedTuple):

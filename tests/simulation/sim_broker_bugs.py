@@ -1,0 +1,111 @@
+"""Planted bugs of a whole broker. The simulation finds each of them (the seeds it needs: docs/long-suites.md)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from odradek.broker.coordinators.transaction_markers import MarkerWriter
+from odradek.broker.metadata.log import MetadataLog
+from odradek.catalog.image import Image
+from odradek.catalog.records import ConfigRecord
+from odradek.core.deferred import Deferred
+from odradek.core.errors import ErrorCode
+from odradek.groups import offsets
+from odradek.groups.consumer_group import ConsumerGroup
+from odradek.storage.aborted_index import AbortedIndex
+from odradek.storage.log import Log
+from odradek.storage.log_transactions import LogTransactions
+from odradek.storage.memory_files import MemoryFiles
+from odradek.storage.producers import Producers
+
+Bug = Callable[[], AbstractContextManager[Any]]
+RARELY = 0.2
+
+
+def _replacing(owner: Any, name: str, new: Any) -> Bug:
+    return lambda: patch.object(owner, name, new)
+
+
+def _never_synced(self: Log) -> None:
+    self.recovery_point = self.log_end_offset
+    self._unflushed_records = 0
+
+
+@contextmanager
+def _sequences_are_taken_twice() -> Any:
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(Producers, "find_duplicate", lambda self, header: None))
+        stack.enter_context(patch.object(Producers, "_check_sequence", lambda self, state, header: None))
+        yield
+
+
+def _losing_markers(write: Any) -> Any:
+    chance = random.Random(1)
+
+    def lost(self: MarkerWriter, partition: Any, marker: Any) -> Deferred[ErrorCode]:
+        return Deferred.of(ErrorCode.none) if chance.random() < RARELY else write(self, partition, marker)
+
+    return lost
+
+
+def _cutting(reopen: Any) -> Any:
+    def cut(cls: Any, path: Any, config: Any, now_ms: int, known: Any, **named: Any) -> Log:
+        opened: Log = reopen(path, config, now_ms, known, **named)
+        if not known.clean and "__" not in path.name:
+            opened.truncate_to(known.recovery_point, now_ms)
+        return opened
+
+    return classmethod(cut)
+
+
+def _forgetting_commits(replay_commits: Any) -> Any:
+    """A load forgets the commits of one partition."""
+
+    def replay(self: Any, group_id: str, topic: str, commits: Any) -> None:
+        replay_commits(self, group_id, topic, {index: one for index, one in commits.items() if index != 1})
+
+    return replay
+
+
+def _without_settings(values: Any) -> Any:
+    def some(self: Image) -> Any:
+        return (record for record in values(self) if not isinstance(record, ConfigRecord))
+
+    return some
+
+
+def _without_names(sync_dir: Any) -> Any:
+    def sync(self: MemoryFiles, directory: Any) -> None:
+        if "-" not in directory.name:
+            sync_dir(self, directory)
+
+    return sync
+
+
+BUGS: dict[str, Bug] = {
+    "a log is not synced": _replacing(Log, "flush", _never_synced),
+    "names of segments are not synced": _replacing(MemoryFiles, "sync_dir", _without_names(MemoryFiles.sync_dir)),
+    "a change of the catalogue is not synced": _replacing(MetadataLog, "sync", lambda self: None),
+    "a snapshot of the catalogue has no settings": _replacing(Image, "_records", _without_settings(Image._records)),
+    "a repeated batch is written again": _sequences_are_taken_twice,
+    "the last stable offset is the end": _replacing(
+        LogTransactions, "last_stable_offset", property(lambda self: self.high_watermark)
+    ),
+    "the index of aborted transactions is not synced": _replacing(AbortedIndex, "sync", lambda self: None),
+    "readers do not hear of aborted transactions": _replacing(LogTransactions, "aborted_in", lambda *_: ()),
+    "a marker is lost": _replacing(MarkerWriter, "write_marker", _losing_markers(MarkerWriter.write_marker)),
+    "recovery cuts at the recovery point": _replacing(Log, "reopen", _cutting(Log.reopen)),
+    "a load forgets commits": _replacing(
+        offsets.Offsets, "replay_commits", _forgetting_commits(offsets.Offsets.replay_commits)
+    ),
+    "a commit of any generation is accepted": _replacing(
+        offsets, "refuse_classic_commit", lambda group, request: ErrorCode.none
+    ),
+    "a partition is given away before it is free": _replacing(
+        ConsumerGroup, "is_taken", lambda self, topic_id, partition: False
+    ),
+}
