@@ -27,6 +27,7 @@ if os.environ.get("PYTHONHASHSEED") != "0":  # the iteration order of sets of st
         os.environ | {"PYTHONHASHSEED": "0"},
     )
 
+from sim_broker_bugs import planted  # noqa: E402
 from sim_broker_scenario import BrokerScenario, schedule, shrink  # noqa: E402
 
 
@@ -98,14 +99,11 @@ def main() -> int:
     logging.getLogger("odradek").setLevel(logging.DEBUG if options.log else logging.CRITICAL)
     if options.log:
         logging.basicConfig()
-    if options.planted:
-        from sim_broker_bugs import BUGS
-
-        BUGS[options.planted]().__enter__()
     first, _, last = options.seeds.partition("-")
-    if last:
-        return many(int(first), int(last), options.jobs, to_failure=bool(options.planted))
-    return one(int(first), is_shrunk=options.shrink)
+    with planted(options.planted):
+        if last:
+            return many(int(first), int(last), options.jobs, to_failure=bool(options.planted))
+        return one(int(first), is_shrunk=options.shrink)
 
 
 if __name__ == "__main__":

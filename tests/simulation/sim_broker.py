@@ -22,6 +22,8 @@ from odradek.storage.memory_files import MemoryFiles
 from odradek.wire import frames
 
 RESTART_MS = (20, 4_000)
+LOST_REPLIES = 0.04
+"""The part of requests whose connection ends before the reply has arrived."""
 SETTINGS = {
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
@@ -57,6 +59,8 @@ class Session:
         reply = self._waiting[number] = loop.create_future()
         request = frames.encode_request(key, version, number, self.name, message)
         world.at(world.now_ms + self._delay_ms, lambda: wire.send(request))
+        if self._chance.random() < LOST_REPLIES:
+            world.at(world.now_ms + self._delay_ms + self._chance.randrange(3), lambda: self._give_up(wire))
         timer = loop.call_later(timeout_ms / 1000, self._give_up, wire)
         try:
             data = await reply

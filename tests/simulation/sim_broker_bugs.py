@@ -96,16 +96,23 @@ BUGS: dict[str, Bug] = {
         LogTransactions, "last_stable_offset", property(lambda self: self.high_watermark)
     ),
     "the index of aborted transactions is not synced": _replacing(AbortedIndex, "sync", lambda self: None),
-    "readers do not hear of aborted transactions": _replacing(LogTransactions, "aborted_in", lambda *_: ()),
+    "readers do not hear of aborted transactions": _replacing(LogTransactions, "aborted_for", lambda *_: ()),
     "a marker is lost": _replacing(MarkerWriter, "write_marker", _losing_markers(MarkerWriter.write_marker)),
     "recovery cuts at the recovery point": _replacing(Log, "reopen", _cutting(Log.reopen)),
     "a load forgets commits": _replacing(
         offsets.Offsets, "replay_commits", _forgetting_commits(offsets.Offsets.replay_commits)
     ),
-    "a commit of any generation is accepted": _replacing(
-        offsets, "refuse_classic_commit", lambda group, request: ErrorCode.none
-    ),
     "a partition is given away before it is free": _replacing(
         ConsumerGroup, "is_taken", lambda self, topic_id, partition: False
     ),
 }
+
+
+@contextmanager
+def planted(name: str | None) -> Any:
+    """Plants a bug while the block runs."""
+    if name is None:
+        yield
+        return
+    with BUGS[name]():
+        yield

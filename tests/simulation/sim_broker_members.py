@@ -110,9 +110,9 @@ class SimulatedMember(SimulatedClient):
         self._forget()
         while not self._is_ending:
             try:
-                await self._beat()
-                if self._owned and self.chance.random() < 0.4:
+                if self._owned and self.chance.random() < 0.4:  # it may not know yet that there is a new generation
                     await self._commit(self.chance.choice(self._owned))
+                await self._beat()
                 if self.chance.random() < 0.2:
                     await self._read(self.chance.randrange(PARTITIONS))
             except Gone:

@@ -126,17 +126,18 @@ class Log(LogTransactions):
         recovery checks each batch from ``recovery_point`` on, truncates an incomplete tail and rebuilds the indexes.
         ``log_start_offset`` is the checkpoint's. A new ``leader_epoch`` starts at the log's end. Raises StorageError.
         """
-        known = Witnesses(clean, recovery_point, log_start_offset)
-        return cls.reopen(path, config, now_ms, known, leader_epoch=leader_epoch, files=files)
+        witnesses = Witnesses(clean, recovery_point, log_start_offset)
+        return cls.reopen(path, config, now_ms, witnesses, leader_epoch=leader_epoch, files=files)
 
     @classmethod
     def reopen(
         cls, path: Path, config: LogConfig, now_ms: int, known: Witnesses, *, leader_epoch: int, files: Files
     ) -> Log:
         """Does the same as ``open``, with all that the checkpoints know. Raises LostRecords for a guarded log."""
-        return cls(
-            path, config, files, load(path, config, now_ms, known, leader_epoch=leader_epoch, files=files), now_ms
-        )
+        loaded = load(path, config, now_ms, known, leader_epoch=leader_epoch, files=files)
+        opened = cls(path, config, files, loaded, now_ms)
+        opened._was_written = loaded.was_cut or not known.clean  # a close has to sync what the recovery has written
+        return opened
 
     @property
     def log_end_offset(self) -> int:
@@ -245,8 +246,7 @@ class Log(LogTransactions):
         parts, appended, offset, newest, has_producer = assign_offsets(
             data, batches, first_offset, leader_epoch=leader_epoch, log_append_time_ms=append_time
         )
-        total = len(data)
-        if total > config.segment_bytes:
+        if (total := len(data)) > config.segment_bytes:
             raise KafkaError(ErrorCode.record_list_too_large, f"{total} bytes; segment.bytes is {config.segment_bytes}")
         try:
             if self.failed_bytes:

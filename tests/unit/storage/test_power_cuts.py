@@ -193,6 +193,21 @@ def test_a_torn_end_of_any_size_is_cut(files: MemoryFiles) -> None:
     assert end > 60
 
 
+def test_a_clean_stop_syncs_what_a_recovery_has_written(files: MemoryFiles) -> None:
+    """A recovery cuts a torn batch. Without a sync the torn bytes come back, and after a clean stop they are damage."""
+    log = open_log(files)
+    append(log, b"0")
+    log.flush()
+    append(log, b"x" * 500)
+    files.power_cut(lambda: 0.5)
+    log = open_log(files, 1)
+    assert (log.was_cut, log.log_end_offset) == (True, 1)
+    log.close()
+    files.power_cut()
+    again = Log.open(PATH, LogConfig(), T0, clean=True, recovery_point=1, leader_epoch=3, files=files)
+    assert (again.was_cut, again.log_end_offset) == (False, 1)
+
+
 # a data directory
 
 
