@@ -16,7 +16,6 @@ from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups import offsets
 from odradek.groups.consumer_group import ConsumerGroup
-from odradek.storage.aborted_index import AbortedIndex
 from odradek.storage.log import Log
 from odradek.storage.log_transactions import LogTransactions
 from odradek.storage.memory_files import MemoryFiles
@@ -95,7 +94,6 @@ BUGS: dict[str, Bug] = {
     "the last stable offset is the end": _replacing(
         LogTransactions, "last_stable_offset", property(lambda self: self.high_watermark)
     ),
-    "the index of aborted transactions is not synced": _replacing(AbortedIndex, "sync", lambda self: None),
     "readers do not hear of aborted transactions": _replacing(LogTransactions, "aborted_for", lambda *_: ()),
     "a marker is lost": _replacing(MarkerWriter, "write_marker", _losing_markers(MarkerWriter.write_marker)),
     "recovery cuts at the recovery point": _replacing(Log, "reopen", _cutting(Log.reopen)),
