@@ -26,7 +26,8 @@ from odradek.wire.api_keys import (
 
 BEAT_MS = 1_500
 SESSION_MS = 10_000
-CONSUMER_SESSION_MS = 45_000
+REBALANCE_MS = 5_000
+"""A member that does not give partitions up in this time loses them. So nothing is promised to a silent member."""
 PARTITIONS = 2
 MEMBER_ID_REQUIRED, REBALANCE_IN_PROGRESS = 79, 27
 COORDINATOR_ERRORS = frozenset({14, 15, 16, 56, 7})
@@ -74,11 +75,11 @@ class GroupLedger:
             holder, until_ms = self._holders.get(index, (member, 0))
             if holder != member and now_ms < until_ms and self._stage.lost_power_ms < 0:
                 raise self._stage.fail(f"{self.group} gives {index} to {member}, but {holder} has not given it up")
-            self._holders[index] = member, now_ms + CONSUMER_SESSION_MS
+            self._holders[index] = member, now_ms + REBALANCE_MS
 
     def renew(self, member: str) -> None:
         """A heartbeat of a member has succeeded."""
-        until_ms = self._stage.world.now_ms + CONSUMER_SESSION_MS
+        until_ms = self._stage.world.now_ms + REBALANCE_MS
         self._holders |= {index: (member, until_ms) for index, (holder, _) in self._holders.items() if holder == member}
 
     def give_up(self, member: str, kept: list[int]) -> None:
@@ -192,7 +193,7 @@ class SimulatedMember(SimulatedClient):
         owned = ({"topic_id": topic_id, "partitions": tuple(self._owned)},) if self._owned else ()
         message = {
             "group_id": self._ledger.group, "member_id": self._member_id, "member_epoch": self._epoch,
-            "instance_id": None, "rack_id": None, "rebalance_timeout": 5_000 if is_new else -1,
+            "instance_id": None, "rack_id": None, "rebalance_timeout": REBALANCE_MS if is_new else -1,
             "subscribed_topic_names": ("kept",) if is_new else None, "subscribed_topic_regex": None,
             "server_assignor": None, "topic_partitions": owned,
         }  # fmt: skip
