@@ -102,6 +102,7 @@ class SimulatedMember(SimulatedClient):
         self._lives = 0
         self._member_id = ""
         self._epoch = 0
+        self._is_full = True
         self._owned: list[int] = []
 
     async def live(self) -> None:
@@ -189,16 +190,17 @@ class SimulatedMember(SimulatedClient):
 
     async def _beat_of_consumer(self) -> None:
         topic_id = self.topic_id("kept")
-        is_new = not self._epoch
+        is_full, self._is_full = self._is_full or not self._epoch, True  # after a lost reply, too
         owned = ({"topic_id": topic_id, "partitions": tuple(self._owned)},) if self._owned else ()
         message = {
             "group_id": self._ledger.group, "member_id": self._member_id, "member_epoch": self._epoch,
-            "instance_id": None, "rack_id": None, "rebalance_timeout": REBALANCE_MS if is_new else -1,
-            "subscribed_topic_names": ("kept",) if is_new else None, "subscribed_topic_regex": None,
+            "instance_id": None, "rack_id": None, "rebalance_timeout": REBALANCE_MS if is_full else -1,
+            "subscribed_topic_names": ("kept",) if is_full else None, "subscribed_topic_regex": None,
             "server_assignor": None, "topic_partitions": owned,
         }  # fmt: skip
         self._ledger.give_up(self._unique, self._owned)
         reply = await self.ask(CONSUMER_GROUP_HEARTBEAT, 1, message)
+        self._is_full = bool(reply.error_code)
         if reply.error_code:
             if reply.error_code not in COORDINATOR_ERRORS:
                 self._forget()
