@@ -14,7 +14,7 @@ import pytest
 from support.group_harness import GroupHarness
 
 from odradek.broker.limits.host_limits import OVERRIDES, HostLimits
-from odradek.broker.server import log as server_log
+from odradek.broker.node import log as server_log
 from odradek.broker.settings.config import BrokerConfig
 from odradek.codecs.offsets_topic import offset_key_prefix
 from odradek.groups.commit_runs import CommitRuns
