@@ -51,6 +51,7 @@ VALID: dict[str, tuple[str, ...]] = {
     "metadata strays": ("--data-dir", "{folder}"), "offsets dump": KAFKA, "pipeline history": KAFKA,
     "pipeline ingest": ("--group", "g", "--topics", "t", "--output", "{folder}", *KAFKA),
     "pipeline adopt": ("--group", "g", "--output", "{folder}", *KAFKA),
+    "pipeline verify": ("{folder}", "--group", "g", *KAFKA),
     "pipeline replay": ("--topics", "t", "--output", "{folder}", *KAFKA),
     "pipeline transform": ("--group", "g", "--topics", "t", "--to-topic", "u", "--checkpoint", "{folder}",
                            "--sql", "SELECT * FROM batch", *KAFKA),

@@ -8,7 +8,7 @@ from odradek.cli.command_config import without_values
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import CONTEXT
 from odradek.cli.pipeline_history import EPILOG, SUMMARY, history
-from odradek.cli.pipeline_options import AdoptLine, IngestLine, PipelineLine, ReplayLine, TransformLine
+from odradek.cli.pipeline_options import AdoptLine, IngestLine, PipelineLine, ReplayLine, TransformLine, VerifyLine
 from odradek.cli.termination import terminable
 from odradek.pipelines.options import PipelineOptions
 
@@ -122,4 +122,26 @@ def transform(request: TransformLine) -> None:
 
     with terminable(), without_values(request.command_config):
         code = run_transform_command(request)
+    raise typer.Exit(code)
+
+
+@app.command(
+    short_help="Check a table of records for repeated and lost offsets, whoever wrote it.",
+    epilog="Examples:\n\n\b\n"
+    "  odradek pipeline verify lake/events\n"
+    "  odradek pipeline verify lake/events --group event-lake -b 127.0.0.1:9092\n"
+    "  odradek pipeline verify s3://lake/events --topic events --offset-column kafka_offset",
+)
+@of_fields()
+def verify(request: VerifyLine) -> None:
+    """Read the topic, partition and offset columns of a table, and say which offsets it has twice or not at all.
+
+    With -b, the log explains what is missing: markers of transactions, aborted records, compaction, retention, or a
+    loss. With --group, the group's commits are compared with the table. The exit code is 1 for a repeat, a loss, or a
+    missing offset without a cause. The table may come from any tool; nothing is written.
+    """
+    from odradek.cli.pipeline_verify import run_verify_command
+
+    with terminable(), without_values(request.command_config):
+        code = run_verify_command(request)
     raise typer.Exit(code)

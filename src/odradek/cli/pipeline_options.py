@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from odradek.cli import environment
 from odradek.cli.command_config import client_settings
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout
 from odradek.cli.terminal import CommandError
@@ -126,6 +127,37 @@ class AdoptLine(AdoptOptions):
     def source_options(self) -> Mapping[str, str]:
         """Returns the options of ``format("odradek")``. Raises CommandError."""
         return spark_client_options(self.command_config) | dict(self.options or {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyLine:
+    """The command line of ``verify``."""
+
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A folder of Parquet files, or a Delta table.")]
+    bootstrap_servers: Annotated[
+        str | None,
+        typer.Option(
+            "-b",
+            "--bootstrap-server",
+            metavar="HOST:PORT[,HOST:PORT]",
+            envvar=environment.BOOTSTRAP_SERVERS,
+            help="The cluster whose log explains missing offsets.",
+        ),
+    ] = None
+    group: Annotated[
+        str | None, typer.Option(metavar="GROUP", help="The group that feeds the table: compare its commits.")
+    ] = None
+    topic: Annotated[str | None, typer.Option(metavar="NAME", help="The topic of all rows, if no column has it.")] = (
+        None
+    )
+    topic_column: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column of topics; a.b is the field b of the column a.")
+    ] = None
+    partition_column: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of partitions.")] = None
+    offset_column: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of offsets.")] = None
+    as_json: AsJson = False
+    command_config: CommandConfig = None
+    timeout_ms: Timeout = 30_000
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,110 @@
+"""Why a table lacks offsets: what the log has there now.
+
+An offset without a row is no loss if no consumer could have read a record there: the marker of a transaction, a record
+of an aborted transaction, a record that compaction has removed. Below the log start nothing can be known any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from odradek.audit.offset_set import OffsetSet
+from odradek.client.reader import PartitionReader
+from odradek.core.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.audit.offset_set import Offsets
+    from odradek.client.config import ClientConfig
+
+LOST, DELETED, ABORTED, NO_RECORD = "lost", "below the log start", "aborted", "no record"
+"""LOST: a record that consumers can read. NO_RECORD: a marker, or compaction has removed the record."""
+MOST_RANGES = 20
+NEAR = 10_000
+"""Gaps with at most so many offsets between them are read at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogBounds:
+    """The log of a partition: its start, its high watermark, and the last stable offset."""
+
+    start: int
+    end: int
+    stable: int
+
+
+@dataclass(slots=True)
+class GapCauses:
+    """For the offsets that a table lacks in a partition: how many have which cause, and where records are lost."""
+
+    counts: dict[str, int]
+    lost: list[tuple[int, int]]
+    """The first MOST_RANGES ranges of lost records."""
+
+    @property
+    def has_loss(self) -> bool:
+        return bool(self.counts.get(LOST))
+
+
+def causes_of(
+    config: ClientConfig,
+    tp: TopicPartition,
+    seen: OffsetSet,
+    gaps: Iterable[tuple[int, int]],
+    bounds: LogBounds,
+    *,
+    advance: Callable[[int], None] = lambda count: None,
+) -> GapCauses:
+    """Looks for the records of ``gaps`` (ascending; none of their offsets is in ``seen``) in the log.
+
+    Gaps near to each other are read at once. ``advance`` gets the number of offsets that were looked at. Raises
+    UnknownTopic, BrokerUnreachable, RequestTimedOut."""
+    counts = dict.fromkeys((LOST, DELETED, ABORTED, NO_RECORD), 0)
+    lost = OffsetSet()
+    for span in _spans(gaps):
+        start, end, missing = span
+        low = min(max(start, bounds.start), end)
+        high = max(low, min(end, bounds.stable))
+        deleted = int(low - start - _count(seen, start, low))
+        visible = 0
+        for offsets in _offsets(config, tp, low, high, "read_committed"):
+            lacking = seen.lacking(offsets)
+            visible += len(lacking)
+            lost.add(lacking)
+        rest = missing - deleted - visible
+        aborted = 0
+        if rest:
+            stored = sum(len(seen.lacking(one)) for one in _offsets(config, tp, low, high, "read_uncommitted"))
+            aborted = stored - visible
+        for cause, count in ((DELETED, deleted), (LOST, visible), (ABORTED, aborted), (NO_RECORD, rest - aborted)):
+            counts[cause] += count
+        advance(end - start)
+    return GapCauses({cause: count for cause, count in counts.items() if count}, [*islice(lost.ranges(), MOST_RANGES)])
+
+
+def _spans(gaps: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    """Joins neighbouring gaps: start, end, and the number of missing offsets between them."""
+    start = end = missing = 0
+    for low, high in gaps:
+        if missing and low - end > NEAR:
+            yield start, end, missing
+            missing = 0
+        if not missing:
+            start = low
+        end, missing = high, missing + high - low
+    if missing:
+        yield start, end, missing
+
+
+def _count(seen: OffsetSet, start: int, end: int) -> int:
+    """The number of offsets of a range that are in the set."""
+    return sum(max(0, min(end, high) - max(start, low)) for low, high in seen.ranges()) if end > start else 0
+
+
+def _offsets(config: ClientConfig, tp: TopicPartition, start: int, end: int, isolation: str) -> Iterator[Offsets]:
+    """The offsets of the records that the log has in a range."""
+    reader = PartitionReader(config, tp, ("offset",), isolation)
+    for batch in reader.read(start, end):
+        yield batch.column("offset").to_numpy()

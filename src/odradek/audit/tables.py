@@ -1,0 +1,183 @@
+"""The files of a table, and its columns of topics, partitions and offsets.
+
+A table is a folder of Parquet files, or a Delta table. As in Spark, files and folders whose names begin with ``_`` or
+``.`` do not belong to a folder's table, and folders such as ``topic=events`` hold the value of a column.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from odradek.core.errors import StorageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+    from pyarrow import fs
+
+KNOWN_COLUMNS = (
+    ("topic", "partition", "offset"),
+    ("kafka_topic", "kafka_partition", "kafka_offset"),
+    ("_topic", "_partition", "_offset"),
+    ("_kafka_metadata_topic", "_kafka_metadata_partition", "_kafka_metadata_offset"),
+    ("_kafka_metadata.topic", "_kafka_metadata.partition", "_kafka_metadata.offset"),
+)
+"""The columns that are tried in this order: Odradek's and Spark's, then usual names of Kafka Connect's transforms, then
+the flat and the nested form of the transform KafkaMetadataTransform of Iceberg's sink."""
+ROWS_AT_ONCE = 1 << 18
+
+
+class TableUnreadable(StorageError):
+    """A table that cannot be audited; the message says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetColumns:
+    """The names of the columns; ``a.b`` is the field b of the column a. ``fixed_topic``: a table without a column of
+    topics has the records of this topic."""
+
+    topic: str | None
+    partition: str
+    offset: str
+    fixed_topic: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.partition, self.offset) if self.topic is None else (self.topic, self.partition, self.offset)
+
+
+class AuditedTable:
+    """The files of a table, named from the folder that all of them are in. ``kind`` is ``parquet`` or ``delta``;
+    ``version`` is that of a Delta table."""
+
+    def __init__(self, uri: str, dataset: ds.FileSystemDataset, kind: str, version: int | None) -> None:
+        self.uri, self.kind, self.version = uri, kind, version
+        self._dataset = dataset
+        self.fragments = list(dataset.get_fragments())
+        paths = [str(fragment.path) for fragment in self.fragments]
+        root = posixpath.commonpath([posixpath.dirname(path) for path in paths]) if paths else ""
+        self.files = [posixpath.relpath(path, root) for path in paths]
+
+    def columns(self, given: Sequence[str | None], topic: str | None) -> OffsetColumns:
+        """Returns the columns to read: ``given`` (topic, partition, offset; None: look for it), or known names.
+
+        ``topic``: the topic of a table without a column of topics. Raises TableUnreadable."""
+        choices = [tuple(own or known for own, known in zip(given, names, strict=True)) for names in KNOWN_COLUMNS]
+        for names in choices:
+            wanted = names[1:] if topic is not None else names
+            if all(self._has(name) for name in wanted):
+                return OffsetColumns(None if topic is not None else names[0], names[1], names[2], topic)
+        there = ", ".join(self._dataset.schema.names) or "none"
+        for name, option in zip(given, ("--topic-column", "--partition-column", "--offset-column"), strict=True):
+            if name is not None and not self._has(name):
+                raise TableUnreadable(f"{option} {name}: {self.uri} has no such column: its columns are {there}")
+        if any(all(self._has(name) for name in names[1:]) for names in choices):
+            raise TableUnreadable(
+                f"{self.uri} has no column of topics (its columns are {there}): name it with --topic-column, or give"
+                " --topic NAME if all rows are of one topic"
+            )
+        raise TableUnreadable(
+            f"{self.uri} has no columns of partitions and offsets (its columns are {there}): name them with"
+            " --partition-column and --offset-column"
+        )
+
+    def _has(self, name: str) -> bool:
+        """Returns whether there is such a column, or such a field of a column. Raises TableUnreadable for a type."""
+        head, _, rest = name.partition(".")
+        schema = self._dataset.schema
+        if name in schema.names:
+            return True
+        if not rest or head not in schema.names:
+            return False
+        kind = schema.field(head).type
+        return hasattr(kind, "get_field_index") and kind.get_field_index(rest) >= 0
+
+    def read(self, number: int, columns: OffsetColumns) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of a file, with the columns ``topic`` (if there is one), ``partition`` and ``offset``.
+
+        Raises TableUnreadable, StorageError."""
+        import pyarrow as pa
+        import pyarrow.dataset as ds
+
+        parts = {"partition": columns.partition, "offset": columns.offset}
+        if columns.topic is not None:
+            parts["topic"] = columns.topic
+        chosen = {key: ds.field(*self._path(name)) for key, name in parts.items()}
+        try:
+            yield from self.fragments[number].to_batches(
+                schema=self._dataset.schema, columns=chosen, batch_size=ROWS_AT_ONCE, batch_readahead=1,
+                fragment_readahead=1, use_threads=False,
+            )  # fmt: skip
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError) as error:
+            raise TableUnreadable(f"{self.files[number]}: {_first_line(error)}") from error
+        except OSError as error:
+            raise StorageError(f"{self.files[number]} cannot be read: {_first_line(error)}") from error
+
+    def _path(self, name: str) -> tuple[str, ...]:
+        return (name,) if name in self._dataset.schema.names else tuple(name.split("."))
+
+
+def open_table(uri: str) -> AuditedTable:
+    """Opens a folder of Parquet files or a Delta table: a path of this machine, or a URI that Arrow can read.
+
+    Raises TableUnreadable, StorageError, ModuleNotFoundError for a Delta table without deltalake."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+    from pyarrow import fs
+
+    try:
+        local = "://" not in uri
+        if local and not Path(uri).is_dir():
+            what = "not a folder" if Path(uri).exists() else "missing"
+            raise TableUnreadable(f"{uri} is {what}: give the folder of a table")
+        system, path = (fs.LocalFileSystem(), str(Path(uri).resolve())) if local else fs.FileSystem.from_uri(uri)
+        if system.get_file_info(f"{path}/_delta_log").type == fs.FileType.Directory:
+            return _delta_table(uri)
+        if _is_iceberg(system, path):
+            raise TableUnreadable(f"{uri} is an Iceberg table: only Parquet and Delta tables can be verified")
+        dataset = ds.dataset(path, filesystem=system, format="parquet", partitioning=_hive())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
+        raise TableUnreadable(f"{uri} cannot be read as a table: {_first_line(error)}") from error
+    except OSError as error:
+        raise StorageError(f"{uri} cannot be read: {_first_line(error)}") from error
+    if not dataset.files:
+        raise TableUnreadable(f"{uri} has no Parquet files and no Delta log")
+    return AuditedTable(uri, dataset, "parquet", None)
+
+
+def _is_iceberg(system: fs.FileSystem, path: str) -> bool:
+    from pyarrow import fs
+
+    folder = f"{path}/metadata"
+    if system.get_file_info(folder).type != fs.FileType.Directory:
+        return False
+    return any(one.path.endswith(".metadata.json") for one in system.get_file_info(fs.FileSelector(folder)))
+
+
+def _hive() -> Any:
+    """Folders such as ``topic=events``. Their values are text or numbers, as Arrow infers them."""
+    import pyarrow.dataset as ds
+
+    return ds.HivePartitioning.discover(infer_dictionary=False, segment_encoding="uri")
+
+
+def _delta_table(uri: str) -> AuditedTable:
+    from odradek.core.extras import extra_in_errors
+
+    with extra_in_errors("a Delta table"):
+        import deltalake
+    from deltalake.exceptions import DeltaError
+
+    try:
+        table = deltalake.DeltaTable(uri)
+        return AuditedTable(uri, table.to_pyarrow_dataset(), "delta", table.version())
+    except DeltaError as error:
+        raise TableUnreadable(f"{uri} cannot be read as a Delta table: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,148 @@
+"""The whole audit of a table: its rows, the log, and the group that feeds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from odradek.audit import log_check
+from odradek.audit.log_check import LOST, GapCauses, LogBounds
+from odradek.audit.table_audit import PartitionRows, Repeat, audit, repeats
+from odradek.audit.tables import AuditedTable, open_table
+from odradek.client.errors import UnknownTopic
+from odradek.core.ids import EARLIEST, LATEST, TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+
+MOST_REPEATS = 20
+Stage = Callable[[str, int, str], AbstractContextManager[Callable[[int], None]]]
+"""``stage(label, total, unit)``: a context whose value is called with the number of further finished units."""
+
+
+@dataclass(slots=True)
+class PartitionAudit:
+    """The audit of one partition. ``rows`` is None for a partition of which the table has no row.
+
+    ``bounds``, ``gaps``, ``passed`` and ``committed`` are None without a cluster (or without a group)."""
+
+    tp: TopicPartition
+    rows: PartitionRows | None
+    repeated: list[Repeat] = field(default_factory=list)
+    bounds: LogBounds | None = None
+    gaps: GapCauses | None = None
+    """The causes of the offsets that the table lacks between its lowest and its highest one."""
+    committed: int | None = None
+    passed: GapCauses | None = None
+    """The causes of the offsets that the group has passed and that are behind the last row of the table."""
+    topic_is_missing: bool = False
+
+    @property
+    def missing(self) -> int:
+        return 0 if self.rows is None else self.rows.missing
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the table has offsets that the log has not reached: the log was truncated, or the topic replaced."""
+        return self.rows is not None and self.bounds is not None and self.rows.next_offset > self.bounds.end
+
+    @property
+    def is_behind_group(self) -> bool:
+        """Whether the group stands before the end of the table: the next reader of the group repeats rows."""
+        return self.rows is not None and self.committed is not None and self.committed < self.rows.next_offset
+
+    @property
+    def lost(self) -> int:
+        """The number of records that consumers can read and that the table lacks."""
+        return sum(causes.counts.get(LOST, 0) for causes in (self.gaps, self.passed) if causes is not None)
+
+    @property
+    def unexplained(self) -> int:
+        """The number of missing offsets whose cause was not looked for, because there was no cluster or topic."""
+        return self.missing if self.gaps is None else 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there is no repeat, no loss, no missing offset without a cause, and no contradiction to the log."""
+        repeated = self.rows is not None and self.rows.repeated > 0
+        return not (repeated or self.lost or self.unexplained or self.is_ahead or self.is_behind_group)
+
+
+@dataclass(frozen=True, slots=True)
+class TableAudit:
+    """The audit of a table: one entry for each partition, sorted."""
+
+    table: AuditedTable
+    partitions: tuple[PartitionAudit, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        return all(one.is_whole for one in self.partitions)
+
+
+def verify_table(
+    uri: str,
+    admin: Admin | None = None,
+    *,
+    group: str | None = None,
+    topic: str | None = None,
+    columns: Sequence[str | None] = (None, None, None),
+    stage: Stage,
+) -> TableAudit:
+    """Audits a table. ``columns``: the names of the columns of topics, partitions and offsets; None: usual names.
+
+    ``topic``: the topic of a table without a column of topics. With ``admin``, the log explains missing offsets. With
+    ``group``, too, the commits of the group are compared with the table. Raises TableUnreadable, StorageError, and the
+    errors of the cluster."""
+    table = open_table(uri)
+    chosen = table.columns(columns, topic)
+    with stage("Reading", len(table.files), "files") as advance:
+        rows = audit(table, chosen, advance)
+    found = {tp: PartitionAudit(tp, one) for tp, one in rows.items()}
+    for tp, one in rows.items():
+        if one.repeated:
+            found[tp].repeated = repeats(table, chosen, tp, one, MOST_REPEATS)
+    if admin is not None:
+        _look_at_log(admin, found, group, stage)
+    return TableAudit(table, tuple(found[tp] for tp in sorted(found)))
+
+
+def _look_at_log(admin: Admin, found: dict[TopicPartition, PartitionAudit], group: str | None, stage: Stage) -> None:
+    commits = {} if group is None else {tp: at.offset for tp, at in admin.list_group_offsets(group).items()}
+    topics = {tp.topic for tp in found} | {tp.topic for tp in commits}
+    described = admin.describe_topics(sorted(topics), missing_ok=True)
+    for tp, one in found.items():
+        one.topic_is_missing = tp.topic not in described
+    there = [TopicPartition(name, row.partition) for name, topic in described.items() for row in topic.partitions]
+    for tp, bounds in _bounds(admin, there).items():
+        if tp in found or tp in commits:
+            found.setdefault(tp, PartitionAudit(tp, None)).bounds = bounds
+    looked_at = [one for one in found.values() if one.bounds is not None]
+    total = sum(one.rows.next_offset - one.rows.first for one in looked_at if one.rows is not None and one.missing)
+    with stage("Looking for missing offsets", total, "offsets") as advance:
+        for one in looked_at:
+            _explain(admin, one, commits.get(one.tp), advance)
+
+
+def _explain(admin: Admin, one: PartitionAudit, committed: int | None, advance: Callable[[int], None]) -> None:
+    assert one.bounds is not None
+    one.committed = committed
+    rows = one.rows or PartitionRows()
+    one.gaps = log_check.causes_of(admin.config, one.tp, rows.seen, rows.seen.gaps(), one.bounds, advance=advance)
+    after = rows.next_offset if one.rows is not None else one.bounds.start
+    if committed is not None and committed > after:
+        one.passed = log_check.causes_of(admin.config, one.tp, rows.seen, [(after, committed)], one.bounds)
+
+
+def _bounds(admin: Admin, partitions: list[TopicPartition]) -> dict[TopicPartition, LogBounds]:
+    if not partitions:
+        return {}
+    try:
+        starts = admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
+        ends = admin.list_offsets(dict.fromkeys(partitions, LATEST))
+        stable = admin.list_offsets(dict.fromkeys(partitions, LATEST), isolation_level="read_committed")
+    except UnknownTopic as error:
+        raise UnknownTopic(f"{error}: it was deleted during the audit: run it again") from error
+    return {tp: LogBounds(starts[tp].offset, ends[tp].offset, stable[tp].offset) for tp in partitions}

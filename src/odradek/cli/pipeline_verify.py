@@ -1,0 +1,151 @@
+"""``odradek pipeline verify``: audits a table, prints what it found, and ends with 1 if the table is not whole."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from odradek.audit.log_check import ABORTED, DELETED, LOST, NO_RECORD
+from odradek.cli.options import check_bootstrap, columns, connect
+from odradek.cli.pipeline_options import VerifyLine
+from odradek.cli.terminal import EXIT_OK, CommandError, counted, note, note_table, print_json, progress, with_remedy
+from odradek.core.errors import OdradekError
+from odradek.core.extras import extra_in_errors
+
+if TYPE_CHECKING:
+    from odradek.audit.verification import PartitionAudit, TableAudit
+
+EXIT_NOT_WHOLE = 1
+_HEADER = ("TOPIC", "PARTITION", "ROWS", "FIRST", "LAST", "REPEATED", "MISSING", "LOST", "GROUP", "LOG END")
+_WORDS = {
+    ABORTED: "of aborted transactions",
+    NO_RECORD: "without a record: markers of transactions, or compaction",
+    DELETED: "below the log start, where nothing is known any more",
+}
+
+
+def run_verify_command(line: VerifyLine) -> int:
+    """Runs the command; returns the exit code. Raises OdradekError."""
+    if line.group is not None and line.bootstrap_servers is None:
+        raise CommandError("--group needs -b / --bootstrap-server: the commits of a group are in a cluster")
+    with extra_in_errors("an audit of a table"):
+        import odradek.audit.verification  # noqa: F401  its packages may be missing
+    names = (line.topic_column, line.partition_column, line.offset_column)
+    if line.topic is not None and line.topic_column is not None:
+        raise CommandError("--topic and --topic-column: give one of them")
+    try:
+        found = _verified(line, names)
+    except OdradekError as error:  # exit code 1 is for a table that is not whole
+        raise CommandError(with_remedy(error)) from error
+    if line.as_json:
+        print_json(as_json(found))
+    else:
+        _show(line, found)
+    return EXIT_OK if found.is_whole else EXIT_NOT_WHOLE
+
+
+def _verified(line: VerifyLine, names: tuple[str | None, ...]) -> TableAudit:
+    from odradek.audit.verification import verify_table
+
+    with ExitStack() as stack:
+        admin = None
+        if line.bootstrap_servers is not None:
+            check_bootstrap(line.bootstrap_servers)
+            admin = stack.enter_context(connect(line.bootstrap_servers, line.timeout_ms, line.command_config))
+        return verify_table(line.table, admin, group=line.group, topic=line.topic, columns=names, stage=progress)
+
+
+def _show(line: VerifyLine, found: TableAudit) -> None:
+    right = frozenset(range(1, len(_HEADER)))
+    note_table(columns(_HEADER, [_cells(one) for one in found.partitions], right=right))
+    for one in found.partitions:
+        note(*_lines(one))
+    rows = sum(one.rows.rows for one in found.partitions if one.rows is not None)
+    what = f"{found.table.uri}: {counted(rows, 'row')} in {counted(len(found.table.files), 'file')}"
+    if found.is_whole:
+        note(f"{what}: each offset once, and no record is missing.")
+    elif any(one.unexplained for one in found.partitions) and line.bootstrap_servers is None:
+        note(f"{what}: not whole, or not known: with -b HOST:PORT the log shows why offsets are missing.")
+    else:
+        note(f"{what}: the table is not whole.")
+
+
+def _cells(one: PartitionAudit) -> tuple[str, ...]:
+    rows = one.rows
+    own = ("0", "-", "-", "0", "0") if rows is None else (
+        str(rows.rows), str(rows.first), str(rows.next_offset - 1), str(rows.repeated), str(rows.missing),
+    )  # fmt: skip
+    log = (
+        "-" if one.bounds is None else str(one.lost),
+        "-" if one.committed is None else str(one.committed),
+        "-" if one.bounds is None else str(one.bounds.end),
+    )
+    return (one.tp.topic, str(one.tp.partition), *own, *log)
+
+
+def _lines(one: PartitionAudit) -> list[str]:
+    found = [
+        f"{one.tp}: {_span(repeat.start, repeat.end)} more than once, in {', '.join(repeat.files)}"
+        for repeat in one.repeated
+    ]
+    for causes, what in ((one.gaps, "the table lacks"), (one.passed, "the group has passed and the table lacks")):
+        if causes is None:
+            continue
+        if causes.lost:
+            spans = ", ".join(_span(start, end) for start, end in causes.lost)
+            found.append(f"{one.tp}: LOST: {what} {counted(causes.counts[LOST], 'record')} of the log: {spans}")
+        explained = [f"{count:,} {_WORDS[cause]}" for cause, count in causes.counts.items() if cause != LOST]
+        if explained and causes is one.gaps:
+            found.append(f"{one.tp}: missing offsets that are no loss: {'; '.join(explained)}")
+    if one.is_ahead:
+        assert one.bounds is not None
+        found.append(
+            f"{one.tp}: the table has offsets from {one.bounds.end} on, which the log has not reached: the topic was"
+            " deleted and created again, or the log was truncated"
+        )
+    if one.is_behind_group:
+        found.append(
+            f"{one.tp}: the group stands at {one.committed}, before the end of the table: its next reader would add"
+            " rows again, unless the table refuses them (`odradek pipeline ingest` does)"
+        )
+    if one.topic_is_missing:
+        found.append(f"{one.tp}: the cluster has no such topic")
+    return found
+
+
+def _span(start: int, end: int) -> str:
+    return f"offset {start}" if end == start + 1 else f"offsets {start} to {end - 1}"
+
+
+def as_json(found: TableAudit) -> dict[str, Any]:
+    """Returns the audit for ``--json``."""
+    return {
+        "table": found.table.uri,
+        "kind": found.table.kind,
+        "version": found.table.version,
+        "files": len(found.table.files),
+        "whole": found.is_whole,
+        "partitions": [_partition_json(one) for one in found.partitions],
+    }
+
+
+def _partition_json(one: PartitionAudit) -> dict[str, Any]:
+    rows, bounds = one.rows, one.bounds
+    return {
+        "topic": one.tp.topic,
+        "partition": one.tp.partition,
+        "rows": 0 if rows is None else rows.rows,
+        "first": None if rows is None else rows.first,
+        "last": None if rows is None else rows.next_offset - 1,
+        "repeated": 0 if rows is None else rows.repeated,
+        "repeats": [{"start": r.start, "end": r.end, "files": list(r.files)} for r in one.repeated],
+        "missing": one.missing,
+        "missing_by_cause": None if one.gaps is None else one.gaps.counts,
+        "passed_by_group": None if one.passed is None else one.passed.counts,
+        "lost": None if bounds is None else one.lost,
+        "lost_ranges": [list(span) for causes in (one.gaps, one.passed) if causes is not None for span in causes.lost],
+        "committed": one.committed,
+        "log_start": None if bounds is None else bounds.start,
+        "log_end": None if bounds is None else bounds.end,
+        "whole": one.is_whole,
+    }

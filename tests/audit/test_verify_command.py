@@ -1,0 +1,257 @@
+"""``odradek pipeline verify``: each fault of a table is found, and what is no fault is explained."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.publish import create_topic, numbers, publish
+
+from odradek import Admin, Producer, TopicPartition
+from odradek.cli.main import run
+
+Capture = pytest.CaptureFixture[str]
+
+
+def rows(topic: str, offsets: list[int], partition: int = 0) -> pa.Table:
+    """A table with the usual columns."""
+    columns = {
+        "topic": pa.array([topic] * len(offsets)),
+        "partition": pa.array([partition] * len(offsets), pa.int32()),
+        "offset": pa.array(offsets, pa.int64()),
+        "value": pa.array([b"%d" % one for one in offsets]),
+    }
+    return pa.table(columns)
+
+
+def write(folder: Path, name: str, table: pa.Table) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, folder / name)
+    return folder / name
+
+
+def verified(capsys: Capture, table: Path | str, *options: str) -> tuple[int, dict[str, Any]]:
+    code = run(["pipeline", "verify", str(table), "--json", *options])
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return code, json.loads(printed.out)
+
+
+def the_partition(found: dict[str, Any]) -> dict[str, Any]:
+    (one,) = found["partitions"]
+    return dict(one)
+
+
+@pytest.fixture
+def filled(bootstrap: str, topic: str) -> str:
+    """A topic with the offsets 0 to 99 in its one partition."""
+    create_topic(bootstrap, topic)
+    publish(bootstrap, topic, numbers(100))
+    return topic
+
+
+# --- without a cluster ------------------------------------------------------------------------------------------------
+
+
+def test_a_whole_table_is_whole(tmp_path: Path, capsys: Capture) -> None:
+    write(tmp_path, "b.parquet", rows("t", list(range(50, 100))))
+    write(tmp_path, "a.parquet", rows("t", list(range(50))))
+    write(tmp_path / "_staged", "c.parquet", rows("t", [7]))  # Spark and its readers leave such folders out
+    code, found = verified(capsys, tmp_path)
+    assert (code, found["whole"], found["files"]) == (0, True, 2)
+    one = the_partition(found)
+    assert (one["rows"], one["first"], one["last"], one["repeated"], one["missing"]) == (100, 0, 99, 0, 0)
+
+
+def test_a_repeated_file_is_found(tmp_path: Path, capsys: Capture) -> None:
+    first = write(tmp_path, "a.parquet", rows("t", list(range(50))))
+    write(tmp_path, "b.parquet", rows("t", list(range(50, 90))))
+    shutil.copy(first, tmp_path / "c.parquet")
+    code, found = verified(capsys, tmp_path)
+    one = the_partition(found)
+    assert (code, one["repeated"], one["missing"]) == (1, 50, 0)
+    (repeat,) = one["repeats"]
+    assert (repeat["start"], repeat["end"]) == (0, 50)
+    assert repeat["files"] == ["a.parquet", "c.parquet"]
+
+
+def test_a_repeated_micro_batch_is_found_in_files_of_another_cut(tmp_path: Path, capsys: Capture) -> None:
+    write(tmp_path, "a.parquet", rows("t", list(range(100))))
+    write(tmp_path, "b.parquet", rows("t", [*range(40, 60), 100]))
+    write(tmp_path, "c.parquet", rows("t", list(range(60, 70))))
+    code, found = verified(capsys, tmp_path)
+    one = the_partition(found)
+    assert (code, one["repeated"]) == (1, 30)
+    assert [(repeat["start"], repeat["end"]) for repeat in one["repeats"]] == [(40, 70)]
+    assert one["repeats"][0]["files"] == ["a.parquet", "b.parquet", "c.parquet"]
+
+
+def test_missing_offsets_need_a_cluster(tmp_path: Path, capsys: Capture) -> None:
+    write(tmp_path, "a.parquet", rows("t", [0, 1, 5]))
+    assert run(["pipeline", "verify", str(tmp_path)]) == 1
+    out = capsys.readouterr()
+    assert "with -b HOST:PORT the log shows why offsets are missing" in out.out + out.err
+
+
+def test_partitions_are_kept_apart(tmp_path: Path, capsys: Capture) -> None:
+    write(tmp_path, "a.parquet", pa.concat_tables([rows("t", [0, 1]), rows("t", [0, 1], 1), rows("u", [1, 2])]))
+    code, found = verified(capsys, tmp_path)
+    assert code == 0
+    assert [(one["topic"], one["partition"], one["first"]) for one in found["partitions"]] == [
+        ("t", 0, 0), ("t", 1, 0), ("u", 0, 1),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("prefix", ["kafka_", "_", "_kafka_metadata_"])
+def test_the_columns_of_kafka_connect_are_known(tmp_path: Path, capsys: Capture, prefix: str) -> None:
+    names = [f"{prefix}topic", f"{prefix}partition", f"{prefix}offset", "value"]
+    write(tmp_path, "a.parquet", rows("t", [4, 5]).rename_columns(names))
+    assert the_partition(verified(capsys, tmp_path)[1])["rows"] == 2
+
+
+def test_nested_columns_folders_with_values_and_a_fixed_topic(tmp_path: Path, capsys: Capture) -> None:
+    plain = rows("t", [4, 5])
+    meta = pa.StructArray.from_arrays(
+        [plain[name].combine_chunks() for name in ("topic", "partition", "offset")], ["topic", "partition", "offset"]
+    )
+    write(tmp_path / "nested", "a.parquet", pa.table({"_kafka_metadata": meta}))
+    assert the_partition(verified(capsys, tmp_path / "nested")[1])["rows"] == 2
+    write(tmp_path / "hive" / "topic=a%2Fb" / "partition=3", "a.parquet", plain.select(["offset", "value"]))
+    one = the_partition(verified(capsys, tmp_path / "hive")[1])
+    assert (one["topic"], one["partition"], one["rows"]) == ("a/b", 3, 2)
+    write(tmp_path / "fixed", "a.parquet", plain.select(["partition", "offset"]).rename_columns(["p", "o"]))
+    options = ("--topic", "t", "--partition-column", "p", "--offset-column", "o")
+    one = the_partition(verified(capsys, tmp_path / "fixed", *options)[1])
+    assert (one["topic"], one["rows"]) == ("t", 2)
+
+
+def test_a_delta_table_has_only_its_current_files(tmp_path: Path, capsys: Capture) -> None:
+    deltalake.write_deltalake(tmp_path, rows("t", list(range(10))))
+    deltalake.write_deltalake(tmp_path, rows("t", list(range(20))), mode="overwrite")
+    code, found = verified(capsys, tmp_path)
+    assert (code, found["kind"], found["version"], found["files"]) == (0, "delta", 1, 1)
+    deltalake.write_deltalake(tmp_path, rows("t", [19, 20]), mode="append")
+    code, found = verified(capsys, tmp_path)
+    assert (code, the_partition(found)["repeats"][0]["start"]) == (1, 19)
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (lambda at: None, (), "is missing: give the folder of a table"),
+        (lambda at: at.mkdir(), (), "has no Parquet files and no Delta log"),
+        (lambda at: write(at, "a.parquet", pa.table({"id": [1]})), (), "has no columns of partitions and offsets"),
+        (lambda at: write(at, "a.parquet", rows("t", [1]).drop_columns("topic")), (), "has no column of topics"),
+        (lambda at: write(at, "a.parquet", rows("t", [1])), ("--offset-column", "o"), "--offset-column o: "),
+        (lambda at: write(at, "a.parquet", rows("t", [-1])), (), "have numbers below 0"),
+        (lambda at: write(at, "a.parquet", rows("t", [1])), ("--group", "g"), "--group needs -b"),
+        (lambda at: write(at, "a.parquet", rows("t", [1])), ("--topic", "t", "--topic-column", "topic"), "give one"),
+        (lambda at: write(at, "a.parquet", rows("t", [1]).set_column(2, "offset", pa.array(["x"]))), (), "are no part"),
+        (lambda at: write(at, "a.parquet", rows("t", [1])).write_bytes(b"PAR1 and more"), (), "cannot be read"),
+    ],
+)
+def test_each_wrong_input_is_one_line(
+    tmp_path: Path, capsys: Capture, make: Any, options: tuple[str, ...], message: str
+) -> None:
+    make(tmp_path / "table")
+    assert run(["pipeline", "verify", str(tmp_path / "table"), *options]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    (line,) = printed.err.splitlines()
+    assert message in line
+
+
+# --- with a cluster ---------------------------------------------------------------------------------------------------
+
+
+def test_a_lost_range_and_a_lost_file_are_losses(bootstrap: str, filled: str, tmp_path: Path, capsys: Capture) -> None:
+    write(tmp_path, "a.parquet", rows(filled, [*range(20), *range(23, 40)]))
+    write(tmp_path, "c.parquet", rows(filled, list(range(60, 100))))
+    code, found = verified(capsys, tmp_path, "-b", bootstrap)
+    one = the_partition(found)
+    assert (code, one["missing"], one["lost"]) == (1, 23, 23)
+    assert one["lost_ranges"] == [[20, 23], [40, 60]]
+
+
+def test_transactions_leave_explained_gaps(bootstrap: str, topic: str, tmp_path: Path, capsys: Capture) -> None:
+    """0–4 and their marker 5, five aborted records 6–10 and their marker 11, 12–16 and 17."""
+    create_topic(bootstrap, topic)
+    with Producer(bootstrap_servers=bootstrap, transactional_id=topic) as producer:
+        producer.init_transactions()
+        for is_kept in (True, False, True):
+            producer.begin_transaction()
+            for number in range(5):
+                producer.send(topic, b"%d" % number, partition=0)
+            producer.flush()
+            if is_kept:
+                producer.commit_transaction()
+            else:
+                producer.abort_transaction()
+    write(tmp_path, "a.parquet", rows(topic, [*range(5), *range(12, 17)]))
+    code, found = verified(capsys, tmp_path, "-b", bootstrap)
+    one = the_partition(found)
+    assert (code, one["lost"], one["missing_by_cause"]) == (0, 0, {"aborted": 5, "no record": 2})
+    write(tmp_path, "a.parquet", rows(topic, [*range(5), *range(12, 14), 16]))
+    code, found = verified(capsys, tmp_path, "-b", bootstrap)
+    assert (code, the_partition(found)["lost_ranges"]) == (1, [[14, 16]])
+
+
+def test_what_retention_has_deleted_is_not_called_a_loss(
+    bootstrap: str, filled: str, tmp_path: Path, capsys: Capture
+) -> None:
+    with Admin(bootstrap) as admin:
+        admin.delete_records({TopicPartition(filled, 0): 50})
+    write(tmp_path, "a.parquet", rows(filled, [*range(10), *range(45, 60), *range(62, 100)]))
+    code, found = verified(capsys, tmp_path, "-b", bootstrap)
+    one = the_partition(found)
+    assert one["missing_by_cause"] == {"below the log start": 35, "lost": 2}
+    assert (code, one["lost_ranges"]) == (1, [[60, 62]])
+
+
+def test_a_table_behind_and_ahead_of_its_group(
+    bootstrap: str, filled: str, group: str, tmp_path: Path, capsys: Capture
+) -> None:
+    write(tmp_path, "a.parquet", rows(filled, list(range(80))))
+    tp = TopicPartition(filled, 0)
+    for committed, expected in ((80, (0, None)), (60, (1, None)), (90, (1, {"lost": 10}))):
+        with Admin(bootstrap) as admin:
+            admin.alter_group_offsets(group, {tp: committed})
+        code, found = verified(capsys, tmp_path, "-b", bootstrap, "--group", group)
+        one = the_partition(found)
+        assert (code, one["passed_by_group"]) == expected
+        assert one["committed"] == committed
+
+
+def test_a_partition_that_the_group_has_passed_and_the_table_lacks(
+    bootstrap: str, filled: str, group: str, topic: str, tmp_path: Path, capsys: Capture
+) -> None:
+    other = f"{topic}-other"
+    create_topic(bootstrap, other)
+    publish(bootstrap, other, numbers(7))
+    write(tmp_path, "a.parquet", rows(filled, list(range(100))))
+    with Admin(bootstrap) as admin:
+        admin.alter_group_offsets(group, {TopicPartition(filled, 0): 100, TopicPartition(other, 0): 5})
+    assert run(["pipeline", "verify", str(tmp_path), "-b", bootstrap, "--group", group]) == 1
+    printed = capsys.readouterr()
+    assert f"{other}-0: LOST: the group has passed and the table lacks 5 records of the log: offsets 0 to 4" in (
+        printed.out + printed.err
+    )
+
+
+def test_a_table_of_a_former_topic_is_ahead_of_the_log(
+    bootstrap: str, filled: str, tmp_path: Path, capsys: Capture
+) -> None:
+    write(tmp_path, "a.parquet", rows(filled, list(range(120))))
+    assert run(["pipeline", "verify", str(tmp_path), "-b", bootstrap]) == 1
+    printed = capsys.readouterr()
+    assert "the table has offsets from 100 on, which the log has not reached" in printed.out + printed.err
+    write(tmp_path, "a.parquet", rows("no-such-topic", [0, 1]))
+    assert run(["pipeline", "verify", str(tmp_path), "-b", bootstrap]) in (0, 1)
+    printed = capsys.readouterr()
+    assert "the cluster has no such topic" in printed.out + printed.err
