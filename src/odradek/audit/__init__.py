@@ -1,1 +1,1 @@
-"""The audit of a table by its topic, partition and offset columns, whoever wrote it."""
+"""The audit of a table by its topic, partition and offset columns. Any tool may have written the table."""

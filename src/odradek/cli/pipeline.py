@@ -126,7 +126,7 @@ def transform(request: TransformLine) -> None:
 
 
 @app.command(
-    short_help="Check a table of records for repeated and lost offsets, whoever wrote it.",
+    short_help="Check a table of records for repeated and lost offsets, of any tool.",
     epilog="Examples:\n\n\b\n"
     "  odradek pipeline verify lake/events\n"
     "  odradek pipeline verify lake/events --group event-lake -b 127.0.0.1:9092\n"
