@@ -27,7 +27,7 @@ NEAR = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionBounds:
+class AuditedLog:
     """The log of a partition: its start, its high watermark, and the last stable offset."""
 
     start: int
@@ -53,7 +53,7 @@ def causes_of(
     tp: TopicPartition,
     seen: OffsetSet,
     gaps: Iterable[tuple[int, int]],
-    bounds: PartitionBounds,
+    bounds: AuditedLog,
     *,
     advance: Callable[[int], None] = lambda count: None,
 ) -> GapCauses:

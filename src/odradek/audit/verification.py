@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from odradek.audit import log_check
-from odradek.audit.log_check import LOST, GapCauses, PartitionBounds
+from odradek.audit.log_check import LOST, AuditedLog, GapCauses
 from odradek.audit.table_audit import PartitionRows, Repeat, audit, repeats
 from odradek.audit.tables import AuditedTable, open_table
 from odradek.client.errors import UnknownTopic
@@ -31,7 +31,7 @@ class PartitionAudit:
     tp: TopicPartition
     rows: PartitionRows | None
     repeated: list[Repeat] = field(default_factory=list)
-    bounds: PartitionBounds | None = None
+    bounds: AuditedLog | None = None
     gaps: GapCauses | None = None
     """The causes of the offsets that the table lacks between its lowest and its highest one."""
     committed: int | None = None
@@ -136,7 +136,7 @@ def _explain(admin: Admin, one: PartitionAudit, committed: int | None, advance: 
         one.passed = log_check.causes_of(admin.config, one.tp, rows.seen, [(after, committed)], one.bounds)
 
 
-def _bounds(admin: Admin, partitions: list[TopicPartition]) -> dict[TopicPartition, PartitionBounds]:
+def _bounds(admin: Admin, partitions: list[TopicPartition]) -> dict[TopicPartition, AuditedLog]:
     if not partitions:
         return {}
     try:
@@ -145,4 +145,4 @@ def _bounds(admin: Admin, partitions: list[TopicPartition]) -> dict[TopicPartiti
         stable = admin.list_offsets(dict.fromkeys(partitions, LATEST), isolation_level="read_committed")
     except UnknownTopic as error:
         raise UnknownTopic(f"{error}: it was deleted during the audit: run it again") from error
-    return {tp: PartitionBounds(starts[tp].offset, ends[tp].offset, stable[tp].offset) for tp in partitions}
+    return {tp: AuditedLog(starts[tp].offset, ends[tp].offset, stable[tp].offset) for tp in partitions}
