@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from odradek.history.analysis import Analysis
 
 _SHOWN = 20
+_OTHER_KINDS = (".csv", ".docx", ".json", ".jsonl", ".md", ".parquet", ".pdf", ".png", ".svg", ".txt", ".xlsx")
 
 
 def check_plotly(line: HistoryLine) -> None:
@@ -23,6 +24,8 @@ def check_plotly(line: HistoryLine) -> None:
     Call this before any import of pyarrow. The extra ``[report]`` installs both plotly and pyarrow, but an error about
     pyarrow would name the extra ``[arrow]``.
     """
+    if line.report is not None and str(line.report).lower().endswith(_OTHER_KINDS):
+        raise CommandError(f"--report {line.report}: the report is a page of HTML: give a name that ends with .html")
     if line.report is not None and importlib.util.find_spec("plotly") is None:
         raise CommandError(f"a report needs plotly, which is not installed: {command_of('report')}")
 

@@ -32,11 +32,17 @@ _FORMS = {
 }
 
 
-def other_form(option: str, commands: Collection[str]) -> str:
+_OF_GROUPS = frozenset({"--members", "--offsets", "--reset-offsets", "--state"})
+
+
+def other_form(option: str, commands: Collection[str], command: str = "odradek groups") -> str:
     """Returns ``: use …`` for an option of Kafka's tools that has another form here; otherwise an empty text.
 
-    ``commands``: the commands of the group, for example ``describe``: Kafka's tools have ``--describe``."""
+    ``command``: the words before the option: some options belong to one tool of Kafka alone. ``commands``: the commands
+    of the group, for example ``describe``: Kafka's tools have ``--describe``."""
     name = option.partition("=")[0]
     if name.removeprefix("--") in commands:
         return f": it is a command here: {name.removeprefix('--')}"
+    if name in _OF_GROUPS and not command.startswith("odradek groups"):
+        return ""
     return f": here, {_FORMS[name]}" if name in _FORMS else ""

@@ -34,7 +34,7 @@ def usage_line(error: Any, given: Sequence[str]) -> str:
 
         known = [option for param in context.command.params for option in param.opts] if context else []
         commands = context.command.list_commands(context) if hasattr(context.command, "list_commands") else ()
-        form = other_form(name, commands) or nearest(name, [*known, _HELP])
+        form = other_form(name, commands, context.command_path if context else "") or nearest(name, [*known, _HELP])
         if not form and commands:
             form = f": a command is missing before it: {', '.join(commands)}"
         if not form and context and name in _WRITING and (own := next((one for one in known if one in _WRITING), "")):

@@ -64,6 +64,11 @@ def test_no_arguments_show_the_help(capsys: Captured) -> None:
             "unexpected argument old: is it a group? Here, --group old (see odradek zoo",
         ),
         (["metadata", "repair", "--data-dir", "d", "--execute"], "no such option --execute: here, --yes"),
+        (
+            ["transactions", "list", "--state", "Ongoing"],
+            "no such option --state (see odradek transactions",
+        ),
+        (["pipeline", "history", "--report", "h.pdf", "-b", "a:1"], "--report h.pdf: the report is a page of HTML"),
         (["zookeeper", "delete", "--group", "g", "--yes"], "no such option --yes: here, --execute"),
         (
             ["groups", "describe", "g", "--interval", "5", "-b", "a:1"],
