@@ -146,7 +146,7 @@ class BrokerScenario:
         stage.ledger.check_catalogue()
         for client in self.transactions:
             for is_commit, written in client.ended:
-                check_transaction(stage, is_commit=is_commit, written=written)
+                check_transaction(stage, is_commit=is_commit, written=written, is_final=True)
             for written in client.unknown:
                 self._check_unknown(written)
         self._check_open_transactions()
