@@ -154,6 +154,25 @@ def test_a_new_topic_of_the_same_name_is_read_from_its_start(
     assert READ[kind](tmp_path / "t").num_rows == 60
 
 
+def test_a_table_that_lacks_the_last_micro_batch_is_refused_without_new_records(
+    spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    """Before, such a run ended well: "a newer run has published to the table"."""
+    given = {"group": group, "topics": topic, "output": tmp_path / "t", "table_format": "delta", "spark": spark}
+    given |= {"checkpoint": tmp_path / "checkpoint"}
+    assert ingest(bootstrap, **given).rows == 20
+    shutil.copytree(tmp_path / "t", tmp_path / "copy")
+    publish(bootstrap, topic, numbers(10))
+    assert ingest(bootstrap, **given).rows == 10
+    shutil.rmtree(tmp_path / "t")
+    shutil.copytree(tmp_path / "copy", tmp_path / "t")
+    with pytest.raises(StorageError, match="micro-batch 1 is done in the checkpoint"):
+        ingest(bootstrap, **given)
+    adopt(bootstrap, group=group, output=tmp_path / "t", checkpoint=tmp_path / "checkpoint", execute=True)
+    assert ingest(bootstrap, **given).rows == 10
+    assert delta(tmp_path / "t").num_rows == 30
+
+
 def test_a_checkpoint_without_a_part_names_what_helps(tmp_path: Path) -> None:
     """Before, the line named only the missing file."""
     with pytest.raises(StorageError, match=r"offsets/0 is missing.* `odradek pipeline adopt` shows how"):

@@ -248,6 +248,14 @@ REMEDY = (
 )
 
 
+def unfinished(plan: BatchPlan, table: str) -> TableRefused:
+    """Returns the error about a micro-batch that the checkpoint notes as done, and that the table does not have."""
+    return TableRefused(
+        f"the table is older than the checkpoint: micro-batch {plan.batch} is done in the checkpoint, and {table} does "
+        f"not have it. {REMEDY}"
+    )
+
+
 def _check_first(state: TableState, plan: BatchPlan, table: str) -> None:
     """Checks the first micro-batch of a query in this table."""
     if plan.batch != 0:
