@@ -69,7 +69,10 @@ def _certificates(directory: Path, host: str) -> tuple[Path, Path]:
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
         from cryptography.x509.oid import NameOID
     except ImportError as error:
-        raise ConfigError("security: certificates need the package cryptography: `pip install cryptography`") from error
+        from odradek.core.extras import command_of
+
+        command = command_of("security")
+        raise ConfigError(f"security: certificates need the package cryptography: `{command}`") from error
     from cryptography.hazmat.primitives.hashes import SHA256
 
     now = datetime.datetime.now(datetime.UTC)
