@@ -10,17 +10,17 @@ import io
 import json
 import re
 import sys
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from odradek.batches.columns import WRITE_COLUMNS
 from odradek.batches.row_sets import needs_columns
-from odradek.cli import formats
+from odradek.cli import csv_rows, formats
 from odradek.cli.command_config import read_properties, without_values
 from odradek.cli.options import client_config, connect
 from odradek.cli.record_lines import from_json
@@ -30,32 +30,31 @@ from odradek.cli.terminal import CommandError, counted, note, print_json, progre
 from odradek.cli.termination import EXIT_INTERRUPTED, uninterrupted
 from odradek.cli.undo_file import pasted
 from odradek.core.ids import LAST_MS
-from odradek.text.json_literals import elements, members, strict_json
+from odradek.text.json_literals import elements, members, refuse_repeated, strict_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from odradek.cli.csv_rows import Dialect
     from odradek.cli.formats import Format
     from odradek.cli.produce_options import ProduceLine
     from odradek.client.producer import Producer
 
 IGNORED = frozenset({"topic", "offset", "timestampType"})
 ROWS = 10_000
-PIECE_BYTES = 256 << 10
+_FINER = re.compile(r"[.,]\d{3}\d*[1-9]")
+"""Digits of a time behind the milliseconds."""
 _FEW = 100
 LAST_S = 4.0
 """The longest wait for acknowledgements after Ctrl-C, in seconds."""
-LONGEST_ROW = 16 << 20
-"""The longest row of CSV. Without a limit, an unclosed quote would read the rest of the input as one cell."""
-# A quote counts only at the start of a cell. These are the rules of pyarrow, which parses the cells. The quantifiers
-# are possessive, so that nothing backtracks.
-_TEXT, _QUOTED = rb"[^,\r\n]*+", rb'(?:[^"]++|"")*+'
-_CELL = rb'(?:"' + _QUOTED + rb'"' + _TEXT + rb'|(?!")' + _TEXT + rb")"
-# A carriage return at the end of the data does not end a row yet: a line feed may follow.
-_ROW = _CELL + rb"(?:," + _CELL + rb")*+(?:\n|\r\n|\r(?=[^\n]))"
-_CSV_ROW, _CSV_ROWS = re.compile(_ROW), re.compile(rb"(?:" + _ROW + rb")*+")
-_CELLS = re.compile(rb"(?:" + _CELL + rb",)*+")
-_IN_TEXT, _IN_QUOTES = re.compile(_TEXT), re.compile(_QUOTED)
+
+
+class Table(NamedTuple):
+    """How a table is read: the column with the keys, and the delimiter of CSV (None: that of the header)."""
+
+    key: str | None = None
+    delimiter: str | None = None
+
 
 Rows = list[dict[str, Any]]
 """Fields by the names in WRITE_COLUMNS: rows of an install without pyarrow."""
@@ -76,11 +75,14 @@ def run_produce(line: ProduceLine) -> int:
         raise CommandError("--format parquet: give --file; Parquet cannot be read from standard input")
     if line.key is not None and form.name not in ("csv", "parquet"):
         raise CommandError(f"--key {line.key}: it names a column of CSV or Parquet, and the input is {form.name}")
+    if line.delimiter is not None and form.name != "csv":
+        raise CommandError(f"--delimiter: only rows of CSV have one, and the input is {form.name}")
+    table = Table(line.key, csv_rows.given_delimiter(line.delimiter))
     count = 0
     is_interrupted = False
     refused: dict[str, Any] = {"allow_auto_create_topics": False} if line.no_create else {}
     try:
-        total, unit, batches = _input(file, form, line.key)
+        total, unit, batches = _input(file, form, table)
         with without_values(line.command_config):
             made = Producer(client_config(line.bootstrap, 5_000, line.command_config), **_settings(line), **refused)
         with (
@@ -156,53 +158,66 @@ def _look_up(producer: Producer, line: ProduceLine) -> None:
         ) from error
 
 
-def _input(file: Path | None, form: Format, key: str | None) -> tuple[int, str, Sized]:
+def _input(file: Path | None, form: Format, how: Table) -> tuple[int, str, Sized]:
     """Returns the size of the input (0: unknown), the unit of the size, and the rows with their sizes."""
     if file is None:
-        return 0, "bytes", _stream(sys.stdin.buffer, form, key)
+        return 0, "bytes", _stream(sys.stdin.buffer, form, how)
     if form.name == "parquet":
         with needs_columns("--format parquet"):
             import pyarrow.parquet as pq
 
         table = pq.ParquetFile(file)
-        return table.metadata.num_rows, "rows", _columns(table.iter_batches(ROWS), key)
-    return file.stat().st_size, "bytes", _stream(file.open("rb"), form, key)
+        return table.metadata.num_rows, "rows", _columns(table.iter_batches(ROWS), how.key)
+    return file.stat().st_size, "bytes", _stream(file.open("rb"), form, how)
 
 
-def _stream(source: BinaryIO, form: Format, key: str | None) -> Sized:
-    if not form.is_chosen and source.seekable():
+def _stream(source: BinaryIO, form: Format, how: Table) -> Sized:
+    if source.seekable():
         at = source.tell()
-        what = formats.foreign_content(source.read(8))
+        head = source.read(8)
         source.seek(at)
+        if form.name != "lines" and head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+            source.close()
+            raise ValueError("it is UTF-16: save it as UTF-8, for example with `iconv -f UTF-16 -t UTF-8`")
+        what = None if form.is_chosen else formats.foreign_content(head)
         if what is not None:
             source.close()
             raise ValueError(f"it is {what}, not {form.name}: add --format {formats.METAVAR}")
-    return _csv(source, key) if form.name == "csv" else _lines(source, form.name)
+    return _csv(source, how) if form.name == "csv" else _lines(source, form.name)
 
 
-def _csv(source: BinaryIO, key: str | None = None) -> Sized:
+def _csv(source: BinaryIO, how: Table) -> Sized:
     """Yields rows as soon as they are complete. Raises ValueError with the line in which the invalid row begins."""
     names: list[str] = []
     number = 1
     with source:
-        for line, rows in _whole_rows(source):
+        for dialect, line, rows in csv_rows.whole_rows(source, how.delimiter):
             size = len(rows)
             if not names:
                 rows = rows.removeprefix(BOM_UTF8)
-                text = rows.lstrip(b"\r\n")
-                header = _CSV_ROW.match(text)
-                end = header.end() if header is not None else len(text)
-                names = next(csv.reader(io.StringIO(text[:end].decode(), newline="")), [])
-                line += _line_ends(rows) - _line_ends(text[end:])
-                rows = text[end:]
+                header, rest = _header(rows, dialect, is_given=how.delimiter is not None)
+                names = next(csv.reader(io.StringIO(header, newline=""), delimiter=dialect.delimiter), [])
+                line += csv_rows.line_ends(rows) - csv_rows.line_ends(rest)
+                rows = rest
                 if names:
-                    yield _records(_no_rows(names), key, number), 0
+                    yield _records(_no_rows(names), how.key, number), 0
             if rows.strip(b"\r\n"):
-                cells = _cells(names, rows, line, is_ordinary=is_ordinary(names, key))
-                yield _records(cells, key, number), size
+                cells = _cells(names, rows, line, dialect, is_ordinary=is_ordinary(names, how.key))
+                yield _records(cells, how.key, number), size
                 number += cells.num_rows
     if not names:
         raise ValueError(f"no header: expected a line with names of columns among {', '.join(WRITE_COLUMNS)}")
+
+
+def _header(rows: bytes, dialect: Dialect, *, is_given: bool) -> tuple[str, bytes]:
+    """Returns the line with the names of columns, and the rows behind it. A line ``sep=;`` before it is left out."""
+    while True:
+        text = rows.lstrip(b"\r\n")
+        found = dialect.row.match(text)
+        end = found.end() if found is not None else len(text)
+        head, rows = text[:end], text[end:]
+        if is_given or csv_rows.named_delimiter(head.rstrip(b"\r\n")) is None:
+            return head.decode(), rows
 
 
 def _no_rows(names: list[str]) -> pa.RecordBatch:
@@ -216,89 +231,7 @@ def _no_rows(names: list[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], pa.schema([(name, pa.null()) for name in names]))
 
 
-def _whole_rows(source: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yields the input in parts of whole rows, each with the number of its first line.
-
-    A line feed in quotes does not end a row.
-    """
-    line, rest = 1, bytearray()
-    scanner = _RowScanner()
-    while piece := source.read1(PIECE_BYTES):  # type: ignore[attr-defined]  # files of bytes have it
-        rest += piece
-        if cut := scanner.move(rest):
-            rows = bytes(rest[:cut])
-            del rest[:cut]
-            yield line, rows
-            line += _line_ends(rows)
-        if len(rest) > LONGEST_ROW:
-            message = f"a row is longer than {LONGEST_ROW >> 20} MiB"
-            raise ValueError(f"line {line}: {message}: is there an unclosed quote?")
-    if scanner.inside is _IN_QUOTES and scanner.at == len(rest):
-        raise ValueError(f"line {line}: the input ends inside quotes: is there an unclosed quote?")
-    if rest:
-        yield line, bytes(rest)
-
-
-class _RowScanner:
-    """The position up to which rows are scanned. A row in many parts is scanned only once."""
-
-    def __init__(self) -> None:
-        self.at = 0
-        self.inside: re.Pattern[bytes] | None = None
-        """The pattern for the rest of the current cell; None at the start of a cell."""
-
-    def move(self, data: bytearray) -> int:
-        """Scans to the end of ``data``. Returns the end of its last complete row, or 0.
-
-        The next call gets the data after that row.
-        """
-        cut = 0
-        while True:
-            if self.inside is None:
-                if rows := _CSV_ROWS.match(data, self.at):
-                    cut = max(cut, rows.end() if rows.end() > self.at else 0)
-                    self.at = rows.end()
-                if cells := _CELLS.match(data, self.at):
-                    self.at = cells.end()
-                if self.at == len(data):
-                    break
-                quoted = data[self.at] == ord('"')
-                self.inside = _IN_QUOTES if quoted else _IN_TEXT
-                self.at += quoted
-            if more := self.inside.match(data, self.at):
-                self.at = more.end()
-            # The last byte alone is ambiguous: half of a doubled quote, or of a line end.
-            if self.at == len(data) or (self.at + 1 == len(data) and data[self.at] in b'"\r'):
-                break
-            if self.inside is _IN_QUOTES:
-                self.inside = _IN_TEXT
-                self.at += 1
-                continue
-            self.inside = None
-            ended = data[self.at] != ord(",")
-            self.at += 2 if data[self.at : self.at + 2] == b"\r\n" else 1
-            cut = self.at if ended else cut
-        self.at -= cut
-        return cut
-
-
-def _line_ends(text: bytes) -> int:
-    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
-
-
-def _line_of(rows: bytes, number: int, line: int) -> int:
-    """Returns the line in which row ``number`` begins; the first row begins in ``line``. Empty rows do not count."""
-    at = 0
-    while (row := _CSV_ROW.match(rows, at)) is not None:
-        if row[0].strip(b"\r\n"):
-            if not number:
-                break
-            number -= 1
-        at = row.end()
-    return line + _line_ends(rows[:at])
-
-
-def _cells(names: list[str], rows: bytes, line: int, *, is_ordinary: bool = False) -> pa.RecordBatch:
+def _cells(names: list[str], rows: bytes, line: int, dialect: Dialect, *, is_ordinary: bool = False) -> pa.RecordBatch:
     """Returns the cells. Keys and values are text, whatever their content: 007 stays 007.
 
     An empty cell is null, "" is an empty text. In an ordinary table all cells are text.
@@ -312,14 +245,16 @@ def _cells(names: list[str], rows: bytes, line: int, *, is_ordinary: bool = Fals
         table = pc.read_csv(
             io.BytesIO(rows),
             pc.ReadOptions(use_threads=False, block_size=len(rows) + 1, column_names=names),
-            pc.ParseOptions(newlines_in_values=True),
+            pc.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True),
             pc.ConvertOptions(
                 column_types=kinds, strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""]
             ),
         )
     except pa.ArrowInvalid as error:
         # pyarrow counts rows from the start of this part.
-        message = re.sub(r"Row #(\d+)", lambda row: f"line {_line_of(rows, int(row[1]) - 1, line)}", str(error))
+        message = re.sub(r"Row #(\d+)", lambda row: f"line {dialect.line_of(rows, int(row[1]) - 1, line)}", str(error))
+        if dialect.delimiter != "," and "columns, got" in message:
+            message += f": cells end at {csv_rows.shown_delimiter(dialect.delimiter)}, unless --delimiter names another"
         raise ValueError(message) from error
     columns = {name: column.combine_chunks() for name, column in zip(names, table.columns, strict=True)}
     for name, read, kind in (("timestamp", _time_cell, pa.int64()), ("headers", _headers_cell, _headers_kind())):
@@ -329,7 +264,7 @@ def _cells(names: list[str], rows: bytes, line: int, *, is_ordinary: bool = Fals
                 try:
                     found.append(read(text) if text else None)
                 except ValueError as error:
-                    raise ValueError(f"line {_line_of(rows, number, line)}: {error}") from error
+                    raise ValueError(f"line {dialect.line_of(rows, number, line)}: {_reason(error)}") from error
             columns[name] = pa.array(found, kind)
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
@@ -363,15 +298,33 @@ def _records(batch: pa.RecordBatch, key: str | None, number: int) -> pa.RecordBa
     """Returns the records of rows: their columns, or JSON for an ordinary table. ``number``: that of the first row."""
     if is_ordinary(batch.schema.names, key):
         return json_records(batch, key, number)
-    return _chosen(batch)
+    return _chosen(batch, number)
 
 
-def _chosen(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Returns the Arrow batch without the ignored columns. Raises ValueError without the column value."""
+def _chosen(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
+    """Returns the Arrow batch without the ignored columns. ``number``: that of the first row.
+
+    Raises ValueError without the column value, and for a time that a record cannot hold.
+    """
     names = [name for name in batch.schema.names if name not in IGNORED]
     if "value" not in names:
         raise ValueError(f"no column value among {', '.join(batch.schema.names)}; expected {', '.join(WRITE_COLUMNS)}")
+    if "timestamp" in names:
+        _refuse_finer(batch.column("timestamp"), number)
     return batch.select(names)
+
+
+def _refuse_finer(times: pa.Array, number: int) -> None:
+    """Raises ValueError with the row of a time that is finer than a millisecond."""
+    import pyarrow as pa
+
+    if not pa.types.is_timestamp(times.type) or times.type.unit not in ("us", "ns"):
+        return
+    step = 1000 if times.type.unit == "us" else 1_000_000
+    for row, time in enumerate(times.cast(pa.int64()).to_pylist(), number):
+        if time is not None and time % step:
+            message = f"timestamp {times[row - number].cast(pa.string())}: finer than a millisecond"
+            raise ValueError(f"row {row}: {message}, which a record cannot hold: round it")
 
 
 def _lines(source: BinaryIO, form: str) -> Sized:
@@ -379,7 +332,7 @@ def _lines(source: BinaryIO, form: str) -> Sized:
     read = _json_row if form == "json" else _line_row
     rest, count = b"", 0
     with source:
-        while piece := source.read1(PIECE_BYTES):  # type: ignore[attr-defined]  # files of bytes have it
+        while piece := source.read1(csv_rows.PIECE_BYTES):  # type: ignore[attr-defined]  # files of bytes have it
             *lines, rest = (rest + piece).split(b"\n")
             yield from _parse_lines(lines, read, count)
             count += len(lines)
@@ -395,7 +348,7 @@ def _parse_lines(lines: list[bytes], read: Callable[[bytes], dict[str, Any] | No
         try:
             row = read(line.rstrip(b"\r"))
         except ValueError as error:
-            failure = ValueError(f"line {number}: {error}")
+            failure = ValueError(f"line {number}: {_reason(error)}")
             break
         if row is not None:
             rows.append(row)
@@ -430,6 +383,9 @@ def _json_row(line: bytes) -> dict[str, Any] | None:
     except UnicodeDecodeError as error:
         raise ValueError(f"not JSON (invalid UTF-8 in byte {error.start + 1})") from None
     row = _json(text)
+    if isinstance(row, list):
+        raise ValueError("an array: one object a line is expected, as `jq -c '.[]'` writes the objects of an array")
+    refuse_repeated(row)
     if not isinstance(row, dict) or not row.keys() <= {*WRITE_COLUMNS, *IGNORED}:
         shown = line[:60].decode(errors="replace")
         raise ValueError(f"expected an object with {', '.join(WRITE_COLUMNS)}, not {shown}")
@@ -438,10 +394,27 @@ def _json_row(line: bytes) -> dict[str, Any] | None:
     return {name: _PARTS[name](value, literals.get(name, "")) for name, value in row.items() if name not in IGNORED}
 
 
+def _reason(error: ValueError) -> str:
+    """Returns why a line is refused: an error of UTF-8 in plain words."""
+    if isinstance(error, UnicodeEncodeError):
+        half = f"\\u{ord(error.object[error.start]):04x}"
+        return f"{half} is half of a character (a lone surrogate), which UTF-8 cannot hold"
+    return str(error)
+
+
 def _json(text: str) -> Any:
     try:
         return strict_json(text)
     except ValueError as error:
+        if (
+            isinstance(error, json.JSONDecodeError)
+            and error.pos >= len(text.rstrip())
+            and text.lstrip()[:1] in ("{", "[")
+        ):
+            kind, command = ("array", "jq -c '.[]'") if text.lstrip()[0] == "[" else ("object", "jq -c .")
+            raise ValueError(
+                f"not JSON (the line ends inside an {kind}): one object a line is expected, as `{command}` writes it"
+            ) from None
         reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
         raise ValueError(f"not JSON ({reason})") from None
 
@@ -460,6 +433,8 @@ def _milliseconds(value: Any) -> int | None:
             moment = datetime.fromisoformat(value)
         except ValueError:
             raise ValueError(f"timestamp {value!r}: expected milliseconds or ISO 8601") from None
+        if _FINER.search(value):
+            raise ValueError(f"timestamp {value!r}: finer than a millisecond, which a record cannot hold: round it")
         return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
         raise ValueError(f"timestamp {value!r}: expected milliseconds or ISO 8601")
@@ -474,11 +449,15 @@ def _headers(value: Any, literal: str) -> list[dict[str, Any]] | None:
         if isinstance(value, dict):
             texts = members(literal)
             pairs = [(name, one, texts[name]) for name, one in value.items()]
+            objects = [value]
         else:
             found = zip(value, elements(literal), strict=True) if isinstance(value, list) else value
             pairs = [(pair["key"], pair["value"], members(text)["value"]) for pair, text in found]
+            objects = value
     except (TypeError, KeyError, ValueError):
         raise ValueError(f"headers {value!r}: expected an object, or a list of objects with key and value") from None
+    for one in objects:
+        refuse_repeated(one)
     # A name is encoded here, too, so that the error for invalid UTF-8 (half of a surrogate pair) has the line number.
     return [{"key": str(name).encode().decode(), "value": from_json(one, text)} for name, one, text in pairs]
 

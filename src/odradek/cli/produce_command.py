@@ -31,10 +31,11 @@ def produce(line: ProduceLine) -> None:
     headers in CSV are JSON.
 
     A CSV or Parquet table without a column value is an ordinary table: each row is sent as a JSON object. --key COLUMN
-    names the column whose text is the record's key.
+    names the column whose text is the record's key. The header shows whether commas, semicolons, tabs or | separate
+    the cells of CSV, unless --delimiter does.
 
-    A timestamp is milliseconds or ISO 8601. A record without a timestamp gets the time of sending. Times before 1970
-    cannot be sent.
+    A timestamp is milliseconds or ISO 8601. A record without a timestamp gets the time of sending. Times before 1970,
+    and times finer than a millisecond, cannot be sent.
 
     Keys, values and header values in JSON: a text, null, {"base64": "…"} for bytes that are not UTF-8, or any other
     JSON, which is sent as JSON text. An object with base64 as its only key is always bytes, or refused. To send such

@@ -40,6 +40,15 @@ class ProduceLine:
             "--key", metavar="COLUMN", help="Send each row of a CSV or Parquet table as JSON, with this column as key."
         ),
     ] = None
+    delimiter: Annotated[
+        str | None,
+        typer.Option(
+            "--delimiter",
+            metavar="CHAR",
+            help="The character between cells of CSV, or tab. Default: the comma; in a header without a comma, its"
+            " semicolon, tab or |.",
+        ),
+    ] = None
     no_create: Annotated[bool, typer.Option("--no-create", help="Refuse a topic that does not exist.")] = False
     as_json: Annotated[bool, typer.Option("--json", help="Print the number of sent records as JSON.")] = False
     command_config: CommandConfig = None

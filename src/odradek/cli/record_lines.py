@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from odradek.batches.row_sets import RowBatch
+from odradek.text.json_literals import refuse_repeated
 from odradek.text.printable import printable, printable_json
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ def from_json(value: Any, literal: str) -> bytes | None:
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, dict) and value.keys() == {BASE64}:
+        refuse_repeated(value)
         try:
             return b64decode(value[BASE64], validate=True)
         except (TypeError, ValueError):

@@ -21,17 +21,42 @@ def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number in JSON")
 
 
+class Repeated(dict[str, object]):
+    """An object in which a name stands twice; the last of its values counts. RFC 8259 lets each parser choose one."""
+
+    name = ""
+    """The name that stands twice."""
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    made = Repeated(found)
+    made.name = next(name for number, (name, _) in enumerate(pairs) if name in dict(pairs[:number]))
+    return made
+
+
+def refuse_repeated(value: object) -> None:
+    """Raises ValueError for an object in which a name stands twice: one of the values would be lost."""
+    if isinstance(value, Repeated):
+        raise ValueError(f"{value.name!r} stands twice in one object: leave one of them out")
+
+
 def _whole(text: str) -> int | float:
     return int(text) if len(text) < _LONGEST_WHOLE else float(text)
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_int=_whole)
+_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_int=_whole, object_pairs_hook=_object)
 _ACCEPTING = json.JSONDecoder(parse_int=_whole)
 """Finds the ends of values in a text that is checked already."""
 
 
 def strict_json(text: str) -> object:
-    """Parses JSON. Raises ValueError for what is not JSON by RFC 8259, and above the depth of ``json_depth``."""
+    """Parses JSON. An object in which a name stands twice is ``Repeated``.
+
+    Raises ValueError for what is not JSON by RFC 8259, and above the depth of ``json_depth``.
+    """
     check_json_depth(text)
     return _DECODER.decode(text)
 

@@ -1,0 +1,130 @@
+"""The inputs of ``odradek produce``: what programs elsewhere write as CSV and JSON, read without a broker."""
+
+from __future__ import annotations
+
+import io
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from odradek.cli import produce
+from odradek.cli.csv_rows import delimiter_of, given_delimiter
+from odradek.cli.formats import Format
+from odradek.cli.terminal import CommandError
+
+PLAIN = produce.Table()
+
+
+def sent(data: bytes, form: str, how: produce.Table = PLAIN) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for rows, _ in produce._stream(io.BytesIO(data), Format(form, False), how):
+        found += rows if isinstance(rows, list) else rows.to_pylist()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("id;x\n1;2\n", [b'{"id":"1","x":"2"}']),
+        ("\n\nid;x\r\n1,5;2\r\n", [b'{"id":"1,5","x":"2"}']),
+        ("id\tx\n1;3\t2", [b'{"id":"1;3","x":"2"}']),
+        ("id|x\n1|2\n", [b'{"id":"1","x":"2"}']),
+        ('"a,b";"c"\n"1\n2";"x;y"\n', [b'{"a,b":"1\\n2","c":"x;y"}']),
+        ("\ufeffsep=;\r\nid;x\r\n1;2\r\n", [b'{"id":"1","x":"2"}']),
+        ("sep=,\nid,x;y\n1,2\n", [b'{"id":"1","x;y":"2"}']),
+        ('id,"a;b"\n1,2\n', [b'{"id":"1","a;b":"2"}']),
+        ('"a;b"\n1;2\n', [b'{"a;b":"1;2"}']),
+        ("id;x", []),
+        ("id;x\n", []),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("piece", [1, 1000])
+def test_the_header_shows_the_delimiter(
+    text: str, wanted: list[bytes], piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, ``id;x`` was one column."""
+    monkeypatch.setattr("odradek.cli.csv_rows.PIECE_BYTES", piece)
+    assert [row["value"] for row in sent(text.encode(), "csv")] == wanted
+
+
+def test_columns_of_records_have_any_delimiter() -> None:
+    text = 'key;value;partition;timestamp;headers\nk;1,5;3;2026-01-02T03:04:05.678Z;"{""h"":""a;b""}"\n'
+    moment = int(datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC).timestamp() * 1000)
+    assert sent(text.encode(), "csv") == [{
+        "key": "k", "value": "1,5", "partition": 3, "timestamp": moment, "headers": [{"key": "h", "value": b"a;b"}],
+    }]  # fmt: skip
+
+
+def test_an_option_names_the_delimiter() -> None:
+    assert sent(b"a;b\n1;2\n", "csv", produce.Table(delimiter=",")) == [{"value": b'{"a;b":"1;2"}'}]
+    assert sent(b"a,b\tc\n1\t2\n", "csv", produce.Table(delimiter="\t")) == [{"value": b'{"a,b":"1","c":"2"}'}]
+    assert sent(b"a,b:c\n1:2\n", "csv", produce.Table(delimiter=":")) == [{"value": b'{"a,b":"1","c":"2"}'}]
+    assert [given_delimiter(text) for text in (";", "tab", "\\t", "\t", None)] == [";", "\t", "\t", "\t", None]
+    for wrong in ("", ";;", "\n", '"', "§"):
+        with pytest.raises(CommandError, match=r"^--delimiter .*: expected one character, such as ';', or tab$"):
+            given_delimiter(wrong)
+    assert [delimiter_of(head) for head in (b"value", b"a,b;c", b'"a,b";c')] == [",", ",", ";"]
+
+
+@pytest.mark.parametrize(
+    ("form", "data", "message"),
+    [
+        ("csv", b"id;x\n1;2\n3\n", "line 3: Expected 2 columns, got 1: 3: cells end at ';', unless --delimiter names "
+                                   "another"),
+        ("csv", b"a;b\tc\n1\n", "the header has ';' and tab: name the one between cells with --delimiter"),
+        ("csv", "id;x\n1;2\n".encode("utf-16"), "it is UTF-16: save it as UTF-8, for example with `iconv -f UTF-16 "
+                                                "-t UTF-8`"),
+        ("json", "{}\n".encode("utf-16"), "it is UTF-16: save it as UTF-8"),
+        ("json", b'{"value":"a","value":"b"}', "line 1: 'value' stands twice in one object: leave one of them out"),
+        ("json", b'{"key":"a"}\n{"topic":1,"topic":2}', "line 2: 'topic' stands twice"),
+        ("json", b'{"headers":{"h":1,"h":2}}', "line 1: 'h' stands twice"),
+        ("json", b'{"headers":[{"key":"h","value":1,"value":2}]}', "line 1: 'value' stands twice"),
+        ("json", b'{"value":{"base64":"QQ==","base64":"Qg=="}}', "line 1: 'base64' stands twice"),
+        ("csv", b'value,headers\na,"{""h"":1,""h"":2}"\n', "line 2: 'h' stands twice"),
+        ("json", b'{"value":"\\ud800"}', "line 1: \\ud800 is half of a character (a lone surrogate), which UTF-8 "
+                                         "cannot hold"),
+        ("json", b'{"key":"a\\udfff"}', "line 1: \\udfff is half of a character"),
+        ("json", b'{"headers":{"\\ud800":1}}', "line 1: \\ud800 is half"),
+        ("json", b'{"headers":{"h":"\\ud800"}}', "line 1: \\ud800 is half"),
+        ("json", b'{\n  "value": 1\n}\n', "line 1: not JSON (the line ends inside an object): one object a line is "
+                                          "expected, as `jq -c .` writes it"),
+        ("json", b'{"value":\n1}\n', "line 1: not JSON (the line ends inside an object): one object a line"),
+        ("json", b'[\n{"value": 1}\n]\n', "line 1: not JSON (the line ends inside an array): one object a line is "
+                                          "expected, as `jq -c '.[]'` writes it"),
+        ("json", b'[{"value":1},{"value":2}]\n', "line 1: an array: one object a line is expected, as `jq -c '.[]'`"),
+        ("json", b'{"timestamp":"2026-01-02T03:04:05.6789Z"}', "line 1: timestamp '2026-01-02T03:04:05.6789Z': finer "
+                                                               "than a millisecond, which a record cannot hold: round"),
+        ("json", b'{"timestamp":"2026-01-02T03:04:05.123000001+01:00"}', "line 1: timestamp '2026-01-02T03:04:05.12300"
+                                                                         "0001+01:00': finer"),
+        ("csv", b"value,timestamp\na,2026-01-02T03:04:05.000001Z\n", "line 2: timestamp '2026-01-02T03:04:05.000001Z': "
+                                                                     "finer"),
+    ],
+)  # fmt: skip
+def test_what_would_be_lost_is_refused_with_its_line(form: str, data: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^(CSV parse error: )?{re.escape(message)}.*$") as caught:
+        sent(data, form)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_json_sends_as_it_stands_may_have_a_name_twice() -> None:
+    assert sent(b'{"value":{"a":1,"a":2},"key":"\\ud83d\\ude00"}', "json") == [
+        {"value": b'{"a":1,"a":2}', "key": "\U0001f600".encode()}
+    ]
+    assert sent(b'{"timestamp":"2026-01-02T03:04:05.678000000Z"}', "json") == [{"timestamp": 1_767_323_045_678}]
+
+
+@pytest.mark.parametrize("unit", ["us", "ns"])
+def test_a_time_of_parquet_that_is_finer_than_a_millisecond_is_refused(unit: str) -> None:
+    step = {"us": 1000, "ns": 1_000_000}[unit]
+    times = pa.array([None, 5 * step], pa.timestamp(unit))
+    (rows,) = [rows for rows, _ in produce._columns(iter([batch(times)]), None)]
+    assert rows.num_rows == 2
+    with pytest.raises(ValueError, match=r"^row 2: timestamp 1970-01-01 00:00:00\.0\d+: finer than a millisecond"):
+        [*produce._columns(iter([batch(pa.array([None, step + 1], pa.timestamp(unit)))]), None)]
+
+
+def batch(times: pa.Array) -> pa.RecordBatch:
+    return pa.record_batch({"value": pa.array([b"v"] * len(times), pa.binary()), "timestamp": times})
