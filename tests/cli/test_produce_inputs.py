@@ -15,10 +15,10 @@ from odradek.cli.csv_rows import delimiter_of, given_delimiter
 from odradek.cli.formats import Format
 from odradek.cli.terminal import CommandError
 
-PLAIN = produce.Table()
+PLAIN = produce.TableForm()
 
 
-def sent(data: bytes, form: str, how: produce.Table = PLAIN) -> list[dict[str, Any]]:
+def sent(data: bytes, form: str, how: produce.TableForm = PLAIN) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for rows, _ in produce._stream(io.BytesIO(data), Format(form, False), how):
         found += rows if isinstance(rows, list) else rows.to_pylist()
@@ -59,9 +59,9 @@ def test_columns_of_records_have_any_delimiter() -> None:
 
 
 def test_an_option_names_the_delimiter() -> None:
-    assert sent(b"a;b\n1;2\n", "csv", produce.Table(delimiter=",")) == [{"value": b'{"a;b":"1;2"}'}]
-    assert sent(b"a,b\tc\n1\t2\n", "csv", produce.Table(delimiter="\t")) == [{"value": b'{"a,b":"1","c":"2"}'}]
-    assert sent(b"a,b:c\n1:2\n", "csv", produce.Table(delimiter=":")) == [{"value": b'{"a,b":"1","c":"2"}'}]
+    assert sent(b"a;b\n1;2\n", "csv", produce.TableForm(delimiter=",")) == [{"value": b'{"a;b":"1;2"}'}]
+    assert sent(b"a,b\tc\n1\t2\n", "csv", produce.TableForm(delimiter="\t")) == [{"value": b'{"a,b":"1","c":"2"}'}]
+    assert sent(b"a,b:c\n1:2\n", "csv", produce.TableForm(delimiter=":")) == [{"value": b'{"a,b":"1","c":"2"}'}]
     assert [given_delimiter(text) for text in (";", "tab", "\\t", "\t", None)] == [";", "\t", "\t", "\t", None]
     for wrong in ("", ";;", "\n", '"', "§"):
         with pytest.raises(CommandError, match=r"^--delimiter .*: expected one character, such as ';', or tab$"):

@@ -49,7 +49,7 @@ LAST_S = 4.0
 """The longest wait for acknowledgements after Ctrl-C, in seconds."""
 
 
-class Table(NamedTuple):
+class TableForm(NamedTuple):
     """How a table is read: the column with the keys, and the delimiter of CSV (None: that of the header)."""
 
     key: str | None = None
@@ -77,7 +77,7 @@ def run_produce(line: ProduceLine) -> int:
         raise CommandError(f"--key {line.key}: it names a column of CSV or Parquet, and the input is {form.name}")
     if line.delimiter is not None and form.name != "csv":
         raise CommandError(f"--delimiter: only rows of CSV have one, and the input is {form.name}")
-    table = Table(line.key, csv_rows.given_delimiter(line.delimiter))
+    table = TableForm(line.key, csv_rows.given_delimiter(line.delimiter))
     count = 0
     is_interrupted = False
     refused: dict[str, Any] = {"allow_auto_create_topics": False} if line.no_create else {}
@@ -158,7 +158,7 @@ def _look_up(producer: Producer, line: ProduceLine) -> None:
         ) from error
 
 
-def _input(file: Path | None, form: Format, how: Table) -> tuple[int, str, Sized]:
+def _input(file: Path | None, form: Format, how: TableForm) -> tuple[int, str, Sized]:
     """Returns the size of the input (0: unknown), the unit of the size, and the rows with their sizes."""
     if file is None:
         return 0, "bytes", _stream(sys.stdin.buffer, form, how)
@@ -171,7 +171,7 @@ def _input(file: Path | None, form: Format, how: Table) -> tuple[int, str, Sized
     return file.stat().st_size, "bytes", _stream(file.open("rb"), form, how)
 
 
-def _stream(source: BinaryIO, form: Format, how: Table) -> Sized:
+def _stream(source: BinaryIO, form: Format, how: TableForm) -> Sized:
     if source.seekable():
         at = source.tell()
         head = source.read(8)
@@ -186,7 +186,7 @@ def _stream(source: BinaryIO, form: Format, how: Table) -> Sized:
     return _csv(source, how) if form.name == "csv" else _lines(source, form.name)
 
 
-def _csv(source: BinaryIO, how: Table) -> Sized:
+def _csv(source: BinaryIO, how: TableForm) -> Sized:
     """Yields rows as soon as they are complete. Raises ValueError with the line in which the invalid row begins."""
     names: list[str] = []
     number = 1
