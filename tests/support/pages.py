@@ -11,6 +11,8 @@ from typing import Any
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 _FENCE = re.compile(r"^```(python[ a-z]*|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_APART = re.compile(r"^(```|#)", re.MULTILINE)
+"""Another block or a heading between a program and a text: the text is not its output."""
 _VARIABLE = (
     (re.compile(r"\b1\d{12}\b"), "TIME"),
     (re.compile(r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "TIME"),
@@ -38,10 +40,13 @@ class Example:
 def examples(page: Path) -> list[Example]:
     text = page.read_text()
     found: list[Example] = []
+    end = 0  # of the last program or of its output
     for match in _FENCE.finditer(text):
         kind, body = match.groups()
-        if kind == "text" and not found:
-            continue  # the output of a command
+        is_apart = not found or _APART.search(text, end, match.start())
+        if kind == "text" and is_apart:
+            continue  # a file, or the output of a command
+        end = match.end()
         if kind == "text":
             assert not found[-1].expected, f"{page.name}: two outputs for line {found[-1].line}"
             found[-1].expected = body
