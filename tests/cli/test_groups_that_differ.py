@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from support.brokers import Wire, unique
 
 from odradek import Producer
 from odradek.cli.main import run
+from odradek.cli.suggestions import is_near
 from odradek.client import Admin, NewTopic, TopicPartition
+from odradek.core.errors import ErrorCode, KafkaError
 
 Capture = pytest.CaptureFixture[str]
 EMPTY_ASSIGNMENT = b"\0\1\0\0\0\0\0\0\0\0"
@@ -91,6 +94,18 @@ def test_a_group_with_an_empty_name_hides_no_other_group(groups: dict[str, str],
             _, out, _ = call(groups, capsys, "groups", "describe", "--all-groups", "--json")
             found = {one["group"]: one["total_lag"] for one in json.loads(out)}
             assert (found[""], found[groups["healthy"]]) == (0, 7)
+            _, out, error = call(groups, capsys, "groups", "state", "--all-groups")
+            assert "INVALID_GROUP_ID: the group with an empty name" in error
+            assert groups["healthy"] in out
+            reset = ("groups", "reset", "--all-groups", "--to-latest", "--dry-run", "--json")
+            for which in (("--all-topics",), ("--topic", topic)):
+                _, out, error = call(groups, capsys, *reset, *which)
+                plans = {one["group"]: one for one in json.loads(out)}
+                assert [row["after"] for row in plans[""]["partitions"]] == [0]
+                assert groups["healthy"] in plans
+                assert "INVALID_GROUP_ID" not in error
+            _, out, _ = call(groups, capsys, "groups", "describe", "--all-groups", "--totals")
+            assert "Total lag of '': 0 in 1 partition." in out
         finally:
             admin.delete_topics([topic])
 
@@ -171,3 +186,80 @@ def test_names_are_given_once(groups: dict[str, str], capsys: Capture) -> None:
     assert (code, error) == (2, "odradek: give --group or --all-groups, not both (group 'a')\n")
     code, out, _ = call(groups, capsys, "groups", "describe", groups["healthy"], "--group", groups["healthy"])
     assert (code, out.count("CURRENT-OFFSET")) == (0, 1)
+
+
+def test_each_group_is_reset_alone(
+    groups: dict[str, str], capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Once, the first group that a broker refused ended the command, and the later groups were not reset."""
+    names = [unique(f"{number}-alone") for number in range(3)]
+    real = Admin.alter_group_offsets
+
+    def alter(admin: Admin, group: str, offsets: Any) -> None:
+        if group == names[1]:
+            raise KafkaError(ErrorCode.group_authorization_failed, f"group {group}")
+        real(admin, group, offsets)
+
+    with Admin(groups["bootstrap"]) as admin:
+        for name in names:
+            admin.alter_group_offsets(name, {TopicPartition(groups["topic"], 1): 0})
+        monkeypatch.setattr(Admin, "alter_group_offsets", alter)
+        target = ("--topic", f"{groups['topic']}:1", "--to-latest", "--execute", "--undo-file", str(tmp_path / "u"))
+        code, out, error = call(groups, capsys, "groups", "reset", *names, *target)
+        assert (code, error) == (
+            1, f"odradek: group {names[1]} is not reset: GROUP_AUTHORIZATION_FAILED: group {names[1]}\n"
+        )  # fmt: skip
+        assert f"Reset {names[0]}, {names[2]}." in out
+        assert [[one.offset for one in admin.list_group_offsets(name).values()] for name in names] == [[5], [0], [5]]
+
+
+def test_a_slip_in_a_groups_name_creates_no_group(groups: dict[str, str], capsys: Capture, tmp_path: Path) -> None:
+    group, slip, topic = groups["healthy"], groups["healthy"].upper(), groups["topic"]
+    line = ("groups", "reset", slip, "--topic", topic, "--to-earliest", "--execute", "--undo-file")
+    code, _, error = call(groups, capsys, *line, str(tmp_path / "u"))
+    wanted = f"odradek: group {slip} does not exist (did you mean {group}?): add --create to create it\n"
+    assert (code, error) == (2, wanted)
+    with Admin(groups["bootstrap"]) as admin:
+        assert slip not in {row.group_id for row in admin.list_groups()}
+        code, out, error = call(groups, capsys, *line, "/dev/null", "--create")
+        assert (code, f"Reset {slip}." in out) == (0, True)
+        assert "Undo:" not in out, "the undo file keeps nothing"
+        code, _, error = call(groups, capsys, "groups", "delete", group.title(), "--yes")
+        assert (code, "(did you mean " in error) == (2, True)
+        admin.delete_groups([slip])
+
+
+@pytest.mark.parametrize(
+    ("given", "known", "near"),
+    [
+        ("biling", ["billing"], True), ("Billing", ["billing"], True), ("billing ", ["billing"], True),
+        ("orders-ap", ["orders-app"], True), ("orders", ["orders-of-europe"], False),
+        ("reader-1", ["reader-2"], False), ("consumer-group-11", ["consumer-group-12"], False),
+        ("audit", ["billing"], False),
+    ],
+)  # fmt: skip
+def test_which_names_are_slips(given: str, known: list[str], near: bool) -> None:
+    assert is_near(given, known) is near
+
+
+def test_a_topic_that_exists_is_named_once(groups: dict[str, str], capsys: Capture) -> None:
+    _, _, error = call(groups, capsys, "topics", "create", groups["topic"])
+    assert error == f"odradek: TOPIC_ALREADY_EXISTS: topic {groups['topic']} already exists\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("t,0,5\n".encode("utf-16"), "it is not valid UTF-8, but UTF-16: save it as UTF-8, for example with `iconv"),
+        ("t,0,\u0665\n".encode(), "line 1: expected [group,]topic,partition,offset, not"),
+        ("t,\u0660,5\n".encode(), "line 1: expected [group,]topic,partition,offset, not"),
+        (b"t,-1,5\n", "line 1: expected [group,]topic,partition,offset, not"),
+    ],
+)
+def test_a_plan_has_plain_numbers(rows: bytes, message: str, tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "plan.csv").write_bytes(rows)
+    line = ["groups", "reset", "g", "--from-file", str(tmp_path / "plan.csv"), "--execute", "-b", "127.0.0.1:1"]
+    assert run(line) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from concurrent.futures import CancelledError
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +11,17 @@ import pytest
 
 import odradek
 from odradek import aio
-from odradek.client import Admin, IllegalState, NewTopic, OffsetAndMetadata, RequestTimedOut, UnknownTopic
+from odradek.batches.columns import COLUMNS, DEFAULT_COLUMNS
+from odradek.client import (
+    Admin,
+    GroupIdNotFound,
+    IllegalState,
+    NewTopic,
+    OffsetAndMetadata,
+    RequestTimedOut,
+    UnknownTopic,
+)
+from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition as Tp
 from odradek.lag import describe
 from odradek.text.html_table import html_table
@@ -53,6 +64,36 @@ def test_a_topic_is_read_in_one_line(bootstrap: str, filled: str) -> None:
 )  # fmt: skip
 def test_bounds(bootstrap: str, filled: str, bounds: dict[str, object], expected: dict[int, list[int]]) -> None:
     assert offsets(odradek.read_table(filled, bootstrap, **bounds)) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bound", ["start_group", "end_group"])
+def test_a_group_that_does_not_exist_is_no_bound(bootstrap: str, filled: str, admin: Admin, bound: str) -> None:
+    """Once, a slip in the group's name read the whole topic without a word."""
+    group = f"{filled}-readers"
+    admin.alter_group_offsets(group, {Tp(filled, 0): OffsetAndMetadata(8)})
+    slip = f"{group}x"
+    with pytest.raises(GroupIdNotFound, match=rf"group {slip} not found \(did you mean {group}\?\)$"):
+        odradek.read_table(filled, bootstrap, **{bound: slip})  # type: ignore[arg-type]
+    with pytest.raises(UnknownTopic, match=rf"unknown topic {filled}x \(did you mean {filled}\?\)$"):
+        odradek.read_table(f"{filled}x", bootstrap)
+    assert offsets(odradek.read_table(filled, bootstrap, start_group=group)) == {0: [8, 9], 1: list(range(10))}
+
+
+def test_headers_that_were_not_read_are_not_empty(bootstrap: str, filled: str) -> None:
+    """Once, ``headers`` of a polled record was an empty tuple, whatever headers the record had."""
+    for columns, is_read in ((DEFAULT_COLUMNS, False), (COLUMNS, True)):
+        with odradek.Consumer(bootstrap, columns=columns, auto_offset_reset="earliest") as consumer:
+            consumer.assign([Tp(filled, 0)])
+            record = next(iter(consumer.poll(20).records()))
+        if is_read:
+            assert len(record.headers) == 1
+            continue
+        for use in (list, len, bool, dict, lambda headers: headers[0], lambda headers: ("a", b"") in headers):
+            with pytest.raises(ConfigError, match=r"^headers were not read: add headers to the consumer's setting col"):
+                use(record.headers)
+        assert "headers=<not read>" in repr(record)
+        again = pickle.loads(pickle.dumps(record))
+        assert (again, again.headers is record.headers) == (record, True)
 
 
 def test_a_table_without_records_has_the_columns(bootstrap: str, filled: str) -> None:

@@ -77,7 +77,7 @@ class _CommandTree(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         names = self.list_commands(ctx)
         if args and args[0] not in names and not args[0].startswith("-"):
-            from odradek.cli.suggestions import nearest
+            from odradek.text.similar_names import nearest
 
             ctx.fail(f"no such command {args[0]!r}{nearest(args[0], names)}")
         return super().resolve_command(ctx, args)

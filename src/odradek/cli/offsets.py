@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek.cli.options import CONTEXT, TIMEOUT_MS, Bootstrap, CommandConfig, Timeout, connect
-from odradek.cli.suggestions import group_names, nearest
+from odradek.cli.suggestions import group_names
 from odradek.cli.terminal import CommandError, error_line, writing_out
 from odradek.text.printable import printable, printable_json
+from odradek.text.similar_names import nearest
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin

@@ -16,10 +16,11 @@ from odradek.cli.history_output import check_plotly, check_report, print_finding
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import client_config
 from odradek.cli.pipeline_options import HistoryLine, check_pyspark, spark_client_options
-from odradek.cli.suggestions import group_names, nearest
+from odradek.cli.suggestions import group_names
 from odradek.cli.terminal import CommandError, progress
 from odradek.cli.termination import terminable
 from odradek.history.output_file import put_in_place
+from odradek.text.similar_names import nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa

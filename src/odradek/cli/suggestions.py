@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from odradek.cli.terminal import CommandError
 from odradek.core.errors import OdradekError
+from odradek.text.similar_names import nearest
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
 
 _LISTED = 3
+_SLIP = 2
+_NEAR = 0.9
+_DIGITS = re.compile(r"\d+")
 
 
-def nearest(given: str, known: Iterable[str]) -> str:
-    """Returns `` (did you mean a?)``, or an empty text if no known name is similar."""
-    names = list(known)
-    begun = sorted(name for name in names if len(given) > 3 and name.startswith(given))
-    folded = [name for name in names if name.strip().casefold() == given.strip().casefold()]
-    matches = folded or begun or difflib.get_close_matches(given, names, n=1, cutoff=0.75)
-    return f" (did you mean {matches[0]}?)" if matches else ""
+def is_near(given: str, known: Iterable[str]) -> bool:
+    """Returns whether a name is probably a slip for a known one. Names that differ only in digits are a family."""
+    for name in known:
+        if name.strip().casefold() == given.strip().casefold():
+            return True
+        if len(given) > 3 and name.startswith(given) and len(name) - len(given) <= _SLIP:
+            return True
+        is_family = _DIGITS.sub("0", name) == _DIGITS.sub("0", given)
+        if not is_family and difflib.SequenceMatcher(None, given, name).ratio() >= _NEAR:
+            return True
+    return False
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def usage_line(error: Any, given: Sequence[str]) -> str:
     name = getattr(error, "option_name", None)
     if name is not None and hasattr(error, "possibilities"):
         from odradek.cli.kafka_options import other_form
-        from odradek.cli.suggestions import nearest
+        from odradek.text.similar_names import nearest
 
         known = [option for param in context.command.params for option in param.opts] if context else []
         commands = context.command.list_commands(context) if hasattr(context.command, "list_commands") else ()

@@ -150,6 +150,11 @@ _BY_CODE = {
 }
 
 
+def shown_group(group_id: str) -> str:
+    """Returns a group in words: old clients commit for a group whose name is empty."""
+    return f"group {group_id}" if group_id else "the group with an empty name"
+
+
 def first_row(rows: Sequence[T], what: str) -> T:
     """Returns the first row of a reply. Raises KafkaError if the reply has no row."""
     if not rows:

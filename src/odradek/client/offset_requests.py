@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from odradek.client.arguments import as_partitions
 from odradek.client.cluster import Cluster, Deadline
-from odradek.client.errors import error_for, first_row
+from odradek.client.errors import error_for, first_row, shown_group
 from odradek.client.model import EpochEnd, ListedOffset
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import EARLIEST_LOCAL, LATEST_TIERED, MAX_TIMESTAMP, OffsetAndMetadata, TopicPartition
@@ -284,9 +284,9 @@ async def group_commits(
             "require_stable": require_stable,
         }
         reply = await connection.call(OFFSET_FETCH, message, ceiling=NAMES_CEILING)
-        group = first_row(reply.groups, f"group {group_id}") if hasattr(reply, "groups") else reply
+        group = first_row(reply.groups, shown_group(group_id)) if hasattr(reply, "groups") else reply
         if (code := getattr(group, "error_code", ErrorCode.none)) is not ErrorCode.none:
-            raise error_for(code, f"offsets of group {group_id}")
+            raise error_for(code, f"offsets of {shown_group(group_id)}")
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
         for topic in group.topics:
             for row in topic.partitions:

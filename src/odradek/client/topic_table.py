@@ -12,15 +12,20 @@ from typing import TYPE_CHECKING, Any
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.batches.row_sets import needs_columns
 from odradek.client import loop, offset_requests, topic_requests
+from odradek.client.admin import group_operations
 from odradek.client.arguments import as_name, as_whole, isolation
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig, as_config
-from odradek.client.errors import UnknownTopic
+from odradek.client.errors import GroupIdNotFound, UnknownTopic
 from odradek.client.reader import read_range, shared_cluster
+from odradek.core.errors import OdradekError
 from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, TopicPartition
+from odradek.text.similar_names import nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from odradek.client.model import TopicDescription
 
 Bound = str | int | datetime | Mapping[int, int]
 """``"earliest"`` or ``"latest"``; an offset; a number below 0, which counts back from the end of each partition; a time
@@ -59,8 +64,9 @@ def read_table(
     table has what the group has still to read; ``end_group`` ends there. A partition without a commit counts as not
     read. Bounds outside of a log become its start or its end.
 
-    ``settings`` are those of ``ClientConfig``. The whole table is in memory. Raises UnknownTopic, ValueError for an
-    invalid bound or column, ColumnsMissing without the packages of the extra ``arrow``, and the errors of ``Admin``.
+    ``settings`` are those of ``ClientConfig``. The whole table is in memory. Raises UnknownTopic, GroupIdNotFound,
+    ValueError for an invalid bound or column, ColumnsMissing without the packages of the extra ``arrow``, and the
+    errors of ``Admin``.
 
     >>> odradek.read_table("flights", "127.0.0.1:9092", start=-5).num_rows      # doctest: +SKIP
     5
@@ -131,7 +137,10 @@ async def _ranges(
     cluster: Cluster, topic: str, bounds: Mapping[str, Bound], level: int
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Returns the first offset and the end of each partition, in the order of the partitions."""
-    known = (await topic_requests.describe_topics(cluster, [topic]))[topic]
+    known = await _described(cluster, topic)
+    for bound in bounds.values():
+        if isinstance(bound, _CommittedOffsets):
+            await _check_group(cluster, str(bound))
     existing = sorted(TopicPartition(topic, one.partition) for one in known.partitions)
     chosen = _chosen(topic, existing, bounds)
     if not chosen:
@@ -155,6 +164,30 @@ async def _ranges(
     logs = _Ends(starts, ends, {"start": first, "end": last})
     ranges = {tp: (_at("start", bounds["start"], tp, logs), _at("end", bounds["end"], tp, logs)) for tp in chosen}
     return {tp: (start, end) for tp, (start, end) in ranges.items() if start < end}
+
+
+async def _described(cluster: Cluster, topic: str) -> TopicDescription:
+    """Describes the topic. Raises UnknownTopic with a similar name."""
+    try:
+        return (await topic_requests.describe_topics(cluster, [topic]))[topic]
+    except UnknownTopic as error:
+        try:
+            known = list(await topic_requests.describe_topics(cluster, None))
+        except OdradekError:
+            known = []
+        raise UnknownTopic(f"unknown topic {topic}{nearest(topic, known)}", (topic,)) from error
+
+
+async def _check_group(cluster: Cluster, group: str) -> None:
+    """Raises GroupIdNotFound with a similar name: without the group, its bound would be the start of the log."""
+    try:
+        await group_operations.describe_group(cluster, group)
+    except GroupIdNotFound as error:
+        try:
+            known = [row.group_id for row in await group_operations.list_groups(cluster, (), ())]
+        except OdradekError:
+            known = []
+        raise GroupIdNotFound(f"group {group} not found{nearest(group, known)}", group) from error
 
 
 def _chosen(topic: str, existing: Sequence[TopicPartition], bounds: Mapping[str, Bound]) -> list[TopicPartition]:

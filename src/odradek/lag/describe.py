@@ -103,7 +103,7 @@ def describe(admin: Admin, group: str) -> GroupLag:
 
     Raises GroupIdNotFound and the errors of ``Admin``.
     """
-    description = _description(admin, group)
+    description = group_description(admin, group)
     found = admin.group_commits(group)
     committed = {tp: one for tp, one in found.items() if one is not None}
     wanted = set(found).union(*(member.assignment for member in description.members))
@@ -117,8 +117,11 @@ def describe(admin: Admin, group: str) -> GroupLag:
     return GroupLag(group, description.state, tuple(rows), lost)
 
 
-def _description(admin: Admin, group: str) -> GroupDescription:
-    """Describes a group. A group whose name is empty can have offsets, of old clients, but no broker describes it."""
+def group_description(admin: Admin, group: str) -> GroupDescription:
+    """Describes a group. A group whose name is empty can have offsets, of old clients, but no broker describes it.
+
+    Raises GroupIdNotFound and the errors of ``Admin``.
+    """
     try:
         return admin.describe_groups([group])[group]
     except KafkaError as error:

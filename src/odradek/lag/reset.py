@@ -18,6 +18,7 @@ from odradek.client.admin import Admin
 from odradek.client.errors import GroupIdNotFound, UnknownTopic
 from odradek.core.errors import ConfigError
 from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, OffsetAndMetadata, TopicPartition, java_string_hash
+from odradek.lag.describe import group_description
 from odradek.lag.reset_csv import hash_order
 from odradek.lag.reset_mark import QUERY_MARK, mark_reset
 
@@ -170,7 +171,7 @@ def plan(
     ConfigError and the errors of ``Admin``.
     """
     try:
-        state = admin.describe_groups([group])[group].state
+        state = group_description(admin, group).state
     except GroupIdNotFound:
         state = "Dead"
     found = admin.group_commits(group)

@@ -17,6 +17,8 @@ from odradek.core.ids import TopicPartition, java_string_hash
 from odradek.text.look_alikes import oddity
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
+_NUMBER = re.compile(r"-?[0-9]+")
+"""A number as a person reads it; Python also accepts the digits of other scripts."""
 K = TypeVar("K")
 Offsets = Mapping[str, Mapping[TopicPartition, int]]
 
@@ -77,7 +79,7 @@ def parse(text: str, groups: Sequence[str], name: str) -> dict[str, dict[TopicPa
             raise ConfigError(
                 f"{where}: the row has no group: use one --group or rows group,topic,partition,offset{given_groups}"
             )
-        if len(cells) != 4 or not cells[2].isdecimal() or not cells[3].removeprefix("-").isdecimal():
+        if len(cells) != 4 or not all(map(_NUMBER.fullmatch, cells[2:])) or cells[2].startswith("-"):
             raise ConfigError(f"{where}: expected [group,]topic,partition,offset, not {line!r}")
         _check_visible(given, where)
         tp = TopicPartition(cells[1], int(cells[2]))

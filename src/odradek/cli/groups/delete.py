@@ -7,7 +7,9 @@ import typer
 from odradek.cli.confirmation import Yes, confirm
 from odradek.cli.groups.scope import AllGroups, Groups, Names, check_scope, chosen_groups
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect
-from odradek.cli.terminal import EXIT_FAILED, error_line, note, print_json, progress
+from odradek.cli.suggestions import group_names
+from odradek.cli.terminal import EXIT_FAILED, error_line, exit_code_of, note, print_json, progress
+from odradek.text.similar_names import nearest
 
 EPILOG = (
     "Examples:\n\n\b\n"
@@ -28,6 +30,7 @@ def delete(
     timeout_ms: Timeout = TIMEOUT_MS,
 ) -> None:
     """Delete groups without live members, with all their offsets."""
+    from odradek.client.errors import GroupIdNotFound
     from odradek.core.errors import KafkaError
 
     named = check_scope(group, all_groups, names)
@@ -43,14 +46,14 @@ def delete(
                 except KafkaError as error:
                     failed[name] = error
                 advance(1)
+        missing = any(isinstance(error, GroupIdNotFound) for error in failed.values())
+        known = group_names(admin) if missing else []
     done = [name for name in chosen if name not in failed]
     if as_json:
         print_json({"deleted": done, "failed": {k: str(v) for k, v in failed.items()}}, indent=2)
     elif done:
         note(f"Deleted {', '.join(done)}.")
-    if len(failed) == 1 and len(chosen) == 1:
-        raise failed[chosen[0]]
-    for refused in failed.values():
-        error_line(str(refused))
+    for name, refused in failed.items():
+        error_line(f"{refused}{nearest(name, known) if isinstance(refused, GroupIdNotFound) else ''}")
     if failed:
-        raise typer.Exit(EXIT_FAILED)
+        raise typer.Exit(exit_code_of(refused) if len(chosen) == 1 else EXIT_FAILED)

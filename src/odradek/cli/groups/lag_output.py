@@ -48,6 +48,10 @@ class GroupWithTimes(NamedTuple):
         return rows
 
 
+NO_NAME = "''"
+"""A group whose name is empty, in a sentence."""
+
+
 def in_order(found: Sequence[GroupWithTimes], sort: str) -> list[GroupWithTimes]:
     """Returns the groups in their order: with ``lag`` and ``time`` the group that is most behind is first."""
     if sort == "lag":
@@ -72,7 +76,9 @@ def print_groups(found: Sequence[GroupWithTimes], sort: str, *, totals: bool) ->
         for line in lag.lost_notices(one.lag):
             warning_lines(line)
         if totals and one.lag.rows:
-            note(f"Total lag of {one.lag.group}: {one.total:,} in {counted(len(one.lag.rows), 'partition')}.")
+            note(
+                f"Total lag of {one.lag.group or NO_NAME}: {one.total:,} in {counted(len(one.lag.rows), 'partition')}."
+            )
     if totals and len(found) > 1:
         note("", f"Total lag of {counted(len(found), 'group')}: {sum(one.total for one in found):,}.")
 

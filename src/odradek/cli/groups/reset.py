@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -38,7 +39,7 @@ from odradek.cli.reset_targets import (
     scenario_for,
     targets_of,
 )
-from odradek.cli.suggestions import group_names, nearest
+from odradek.cli.suggestions import group_names, is_near
 from odradek.cli.terminal import (
     EXIT_BAD_INPUT,
     EXIT_FAILED,
@@ -54,6 +55,7 @@ from odradek.cli.terminal import (
     warning_lines,
 )
 from odradek.cli.undo_file import check_undo_file, pasted, write_undo
+from odradek.text.similar_names import nearest
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -101,6 +103,9 @@ class ResetLine:
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the new offsets.")] = False
     execute: Annotated[bool, typer.Option("--execute", help="Reset without asking.")] = False
     export: Annotated[bool, typer.Option("--export", help="Print the new offsets in Kafka's CSV form.")] = False
+    create: Annotated[
+        bool, typer.Option("--create", help="Create the group even if its name is nearly that of another group.")
+    ] = False
     mark: Annotated[
         bool, typer.Option("--mark", help="Mark the commits, so that a Spark query of the group follows the reset.")
     ] = False
@@ -161,32 +166,39 @@ def scenario_of(line: ResetLine) -> Scenario:
         try:
             text = line.from_file.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not valid UTF-8"
+            reason = error.strerror if isinstance(error, OSError) else f"it is not valid UTF-8{_utf16(error)}"
             raise CommandError(f"--from-file {line.from_file}: {reason}") from error
         return resets.Scenario(kind, offsets=reset_csv.parse(text, line.groups(), str(line.from_file)))
     return scenario_for(kind, given[kind])
 
 
+def _utf16(error: UnicodeDecodeError) -> str:
+    is_utf16 = error.object.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
+    return ", but UTF-16: save it as UTF-8, for example with `iconv -f UTF-16 -t UTF-8`" if is_utf16 else ""
+
+
 def run_reset(admin: Admin, scenario: Scenario, line: ResetLine, zookeeper: GroupsInZooKeeper | None = None) -> int:
     """Plans and shows the reset, asks unless an option answers, and commits it. Returns the exit code."""
-    plans = _plans(admin, scenario, line, zookeeper)
+    plans, has_failed = _plans(admin, scenario, line, zookeeper)
     missing = _report_missing(admin, plans, line)
     live = _report_live(plans, zookeeper)
-    ready = [plan for plan in plans if plan not in live and plan.rows]
+    ready = [plan for plan in plans if plan not in live and plan not in missing and plan.rows]
     quiet = line.export or line.as_json
     if not quiet:
         _show(plans, missing)
     for plan in ready:
         _warn_of_clamps(plan)
         _warn_of_query(plan, line)
-    code = EXIT_FAILED if live else EXIT_BAD_INPUT if missing else 0
+    code = EXIT_FAILED if live or has_failed else EXIT_BAD_INPUT if missing else 0
     undo: Path | None = None
     if ready and _is_confirmed(ready, line):
         moves = {plan.group: zookeeper.changes(plan) for plan in ready} if zookeeper else {}
         undo = _write_undo(ready, line.undo_file)
         if zookeeper is not None:
             _move_in_zookeeper(zookeeper, moves, undo, quiet=quiet)
-        _commit(admin, ready, undo, line)
+        done = _commit(admin, ready, undo, line)
+        code = code if len(done) == len(ready) else EXIT_FAILED
+        ready = done
     if line.export:
         from odradek.lag import reset_csv
 
@@ -208,11 +220,15 @@ def _report_missing(admin: Admin, plans: list[GroupResetPlan], line: ResetLine) 
             continue
         if plan.state == "Dead":
             check_visible(plan.group, "--group")
-            meant = nearest(plan.group, group_names(admin))
-            if plan.rows:
+            known = group_names(admin)
+            meant = nearest(plan.group, known)
+            if plan.rows and line.execute and not line.create and is_near(plan.group, known):
+                error_line(f"group {plan.group} does not exist{meant}: add --create to create it")
+            elif plan.rows:
                 warning_lines(f"Warning: group {plan.group} does not exist{meant}: a reset creates it.")
                 continue
-            error_line(f"group {plan.group} does not exist{meant}: it has no offsets to reset")
+            else:
+                error_line(f"group {plan.group} does not exist{meant}: it has no offsets to reset")
         else:
             error_line(f"group {plan.group} has no committed offsets: name the topics with --topic TOPIC[:0,1]")
         missing.append(plan)
@@ -250,7 +266,10 @@ def _move_in_zookeeper(
 
 def _plans(
     admin: Admin, scenario: Scenario, line: ResetLine, zookeeper: GroupsInZooKeeper | None
-) -> list[GroupResetPlan]:
+) -> tuple[list[GroupResetPlan], bool]:
+    """Returns the plans, and whether there is none for a group because of an error, which is printed."""
+    from odradek.client.errors import UnknownTopic
+    from odradek.core.errors import KafkaError
     from odradek.core.ids import TopicPartition
     from odradek.lag import reset as resets
 
@@ -263,14 +282,26 @@ def _plans(
     made = []
     with progress("Looking up offsets", len(groups), "groups") as advance:
         for group in groups:
-            made.append(
-                resets.plan(
-                    admin, group, scenario, topics=topics, partitions=[TopicPartition(*tp) for tp in single],
-                    all_topics=line.all_topics, elsewhere=zookeeper.offsets(group) if zookeeper else None,
-                )
-            )  # fmt: skip
+            elsewhere = zookeeper.offsets(group) if zookeeper else None
+            try:
+                made.append(
+                    resets.plan(
+                        admin, group, scenario, topics=topics, partitions=[TopicPartition(*tp) for tp in single],
+                        all_topics=line.all_topics, elsewhere=elsewhere,
+                    )
+                )  # fmt: skip
+            except KafkaError as error:
+                if len(groups) == 1 or isinstance(error, UnknownTopic):
+                    raise
+                error_line(f"{_shown_group(group)} is not reset: {error}")
             advance(1)
-    return made
+    return made, len(made) < len(groups)
+
+
+def _shown_group(group: str) -> str:
+    from odradek.client.errors import shown_group
+
+    return shown_group(group)
 
 
 def _resettable(plan: GroupResetPlan) -> bool:
@@ -361,7 +392,7 @@ def _is_confirmed(ready: list[GroupResetPlan], line: ResetLine) -> bool:
 
 def _group_names(groups: list[str]) -> str:
     """Returns the names of the groups, or their number if the names are too long for a line of a terminal."""
-    names = ", ".join(groups)
+    names = ", ".join(group or "''" for group in groups)
     return names if len(groups) == 1 or len(names) <= NAMES_WIDTH else counted(len(groups), "group")
 
 
@@ -379,27 +410,41 @@ def _write_undo(ready: list[GroupResetPlan], given: Path | None) -> Path:
     return write_undo(reset_csv.export(before, with_group=len(ready) > 1), given, "csv")
 
 
-def _commit(admin: Admin, ready: list[GroupResetPlan], undo: Path, line: ResetLine) -> None:
-    """Commits the offsets. Prints how to undo that, unless stdout or stderr are for a program."""
-    done: list[str] = []
+def _commit(admin: Admin, ready: list[GroupResetPlan], undo: Path, line: ResetLine) -> list[GroupResetPlan]:
+    """Commits the offsets, and returns the plans of the groups that are reset: each group fails alone.
+
+    Prints how to undo that, unless stdout or stderr are for a program.
+    """
+    from odradek.core.errors import KafkaError
+
+    done: list[GroupResetPlan] = []
     with progress("Resetting", len(ready), "groups") as advance:
         for plan in ready:
             try:
                 admin.alter_group_offsets(plan.group, plan.commits(mark=line.mark))
+            except KafkaError as error:
+                if len(ready) == 1:
+                    raise
+                error_line(f"{_shown_group(plan.group)} is not reset: {error}")
+                continue
             except Exception:
                 if done:
-                    error_line(f"already reset: {', '.join(done)} (undo file {undo})")
+                    error_line(f"already reset: {', '.join(one.group for one in done)} (undo file {undo})")
                 raise
-            done.append(plan.group)
+            done.append(plan)
             advance(1)
-    if line.export or line.as_json:
-        return
-    note(f"Reset {_group_names(done)}.")
+    if done and not (line.export or line.as_json):
+        note(f"Reset {_group_names([plan.group for plan in done])}.")
+        _print_undo(ready, done, undo, line)
+    return done
+
+
+def _print_undo(ready: list[GroupResetPlan], done: list[GroupResetPlan], undo: Path, line: ResetLine) -> None:
     here: dict[str, str | Path | None] = {"b": line.bootstrap, "command_config": line.command_config}
-    if any(row.before is not None for plan in ready for row in plan.rows):
+    if any(row.before is not None for plan in ready for row in plan.rows) and undo.is_file():
         single = ["--group", ready[0].group] if len(ready) == 1 else []
         note("Undo: " + pasted("odradek", "groups", "reset", *single, "--from-file", undo, "--execute", **here))
-    for plan in ready:
+    for plan in done:
         if new := _new_partitions(plan):
             command = pasted("odradek", "groups", "delete-offsets", "--group", plan.group, *new, **here)
             note(f"These had no offset before; to undo: {command}")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from odradek.cli.options import given_names
-from odradek.cli.suggestions import group_names, nearest
+from odradek.cli.suggestions import group_names
 from odradek.cli.terminal import EXIT_FAILED, CommandError, error_line, progress, warning_lines
+from odradek.text.similar_names import nearest
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin

@@ -8,7 +8,7 @@ from typing import Any
 
 from odradek.client.arguments import as_names, as_offsets, as_partitions
 from odradek.client.cluster import Cluster
-from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic, error_for, first_row
+from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic, error_for, first_row, shown_group
 from odradek.client.model import GroupDescription, GroupListing, MemberDescription, Node
 from odradek.client.offset_requests import NAMES_CEILING, by_topic
 from odradek.codecs.consumer_protocol import decode_assignment
@@ -68,17 +68,17 @@ async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
             reply = await connection.call(
                 CONSUMER_GROUP_DESCRIBE, {"group_ids": [group_id], "include_authorized_operations": False}
             )
-            row = first_row(reply.groups, f"group {group_id}")
+            row = first_row(reply.groups, shown_group(group_id))
             if row.error_code is ErrorCode.none:
                 return _kip848_group_description(row, node)
             if row.error_code not in (ErrorCode.group_id_not_found, ErrorCode.unsupported_version):
-                raise error_for(row.error_code, f"group {group_id}")
+                raise error_for(row.error_code, shown_group(group_id))
         reply = await connection.call(DESCRIBE_GROUPS, {"groups": [group_id], "include_authorized_operations": False})
-        row = first_row(reply.groups, f"group {group_id}")
+        row = first_row(reply.groups, shown_group(group_id))
         if row.error_code is ErrorCode.group_id_not_found or row.group_state == "Dead":
             raise GroupIdNotFound(f"group {group_id} not found", group_id)
         if row.error_code is not ErrorCode.none:
-            raise error_for(row.error_code, f"group {group_id}")
+            raise error_for(row.error_code, shown_group(group_id))
         return _classic_group_description(row, node)
 
     return await cluster.at_coordinator(group_id, what, call, cluster.deadline())
@@ -176,13 +176,13 @@ def _commit_error(group_id: str, tp: TopicPartition, code: ErrorCode) -> KafkaEr
 async def delete_group(cluster: Cluster, group_id: str) -> None:
     async def call(connection: BrokerConnection) -> None:
         reply = await connection.call(DELETE_GROUPS, {"groups_names": [group_id]})
-        code = first_row(reply.results, f"group {group_id}").error_code
+        code = first_row(reply.results, shown_group(group_id)).error_code
         if code is ErrorCode.non_empty_group:
             raise GroupNotEmpty(f"group {group_id} has live members: stop them first")
         if code is ErrorCode.group_id_not_found:
             raise GroupIdNotFound(f"group {group_id} not found", group_id)
         if code is not ErrorCode.none:
-            raise error_for(code, f"group {group_id}")
+            raise error_for(code, shown_group(group_id))
 
     await cluster.at_coordinator(group_id, f"deleting group {group_id}", call, cluster.deadline())
 
@@ -196,7 +196,7 @@ async def delete_group_offsets(cluster: Cluster, group_id: str, partitions: Iter
     async def call(connection: BrokerConnection) -> None:
         reply = await connection.call(OFFSET_DELETE, {"group_id": group_id, "topics": topics})
         if reply.error_code is not ErrorCode.none:
-            raise error_for(reply.error_code, f"group {group_id}")
+            raise error_for(reply.error_code, shown_group(group_id))
         for topic in reply.topics:
             for row in topic.partitions:
                 tp = TopicPartition(topic.name, row.partition_index)

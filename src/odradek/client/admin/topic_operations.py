@@ -70,6 +70,8 @@ async def create_topics(cluster: Cluster, topics: Sequence[NewTopic], *, validat
         left.difference_update(row.name for row in reply.topics if row.error_code is ErrorCode.none)
         for row in reply.topics:
             if row.error_code is not ErrorCode.none:
+                if row.error_code is ErrorCode.topic_already_exists:  # a broker's own text has the name again
+                    raise error_for(row.error_code, f"topic {row.name} already exists")
                 raise error_for(row.error_code, f"topic {row.name}: {row.error_message or 'not created'}")
 
     await at_controller(cluster, "creating topics", call, deadline)

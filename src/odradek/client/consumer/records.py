@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from odradek.batches.columns import DEFAULT_COLUMNS
 from odradek.batches.row_sets import RowBatch, needs_columns
+from odradek.core.errors import ConfigError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.text.html_table import html_table
 
@@ -19,8 +20,33 @@ _LISTED = 5
 _HTML_ROWS = 10
 
 
+class _Unread(tuple[tuple[str, "bytes | None"], ...]):
+    """The headers of a record that was read without them: an empty tuple would say that it has none."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise ConfigError("headers were not read: add headers to the consumer's setting columns, or iterate over it")
+
+    __iter__ = __len__ = __bool__ = __getitem__ = __contains__ = __add__ = __mul__ = __reversed__ = _refuse
+    index = count = _refuse
+
+    def __repr__(self) -> str:
+        return "<not read>"
+
+    def __reduce__(self) -> str:
+        return "UNREAD_HEADERS"
+
+
+UNREAD_HEADERS = _Unread()
+
+
 class Record(NamedTuple):
-    """One record. ``timestamp_ms`` is in ms since 1970; ``timestamp_type`` is 0 (CreateTime) or 1 (LogAppendTime)."""
+    """One record. ``timestamp_ms`` is in ms since 1970; ``timestamp_type`` is 0 (CreateTime) or 1 (LogAppendTime).
+
+    ``headers`` are read if the consumer's setting ``columns`` has ``headers``, and by an iteration over the consumer.
+    Otherwise each use of them raises ConfigError, which names the setting.
+    """
 
     topic: str
     partition: int
@@ -135,13 +161,22 @@ def _rows_of(tp: TopicPartition, batch: RowBatch) -> Iterator[Record]:
     for row in batch.rows:
         key, value = row.key if has_key else None, row.value if has_value else None
         time_ms = row.timestamp if has_time else -1
-        yield Record(tp.topic, tp.partition, row.offset, time_ms, kind, key, value, row.headers if has_headers else ())
+        yield Record(
+            tp.topic,
+            tp.partition,
+            row.offset,
+            time_ms,
+            kind,
+            key,
+            value,
+            row.headers if has_headers else UNREAD_HEADERS,
+        )
 
 
 def rows_of(tp: TopicPartition, batch: pa.RecordBatch) -> Iterator[Record]:
     """Returns the records of one partition's RecordBatch.
 
-    If a column was not requested, its field is None, or () for headers, -1 for the timestamp, 0 for its type."""
+    If a column was not requested, its field is None, or UNREAD_HEADERS, -1 for the timestamp, 0 for its type."""
     import pyarrow as pa
 
     found = {name: batch.column(name) for name in batch.schema.names}
@@ -151,8 +186,9 @@ def rows_of(tp: TopicPartition, batch: pa.RecordBatch) -> Iterator[Record]:
     kinds = found["timestampType"].to_pylist() if "timestampType" in found else [0] * count
     keys = found["key"].to_pylist() if "key" in found else nothing
     values = found["value"].to_pylist() if "value" in found else nothing
-    headers = found["headers"].to_pylist() if "headers" in found else nothing
+    has_headers = "headers" in found
+    headers = found["headers"].to_pylist() if has_headers else nothing
     offsets = found["offset"].to_pylist()
     for offset, time, kind, key, value, pairs in zip(offsets, times, kinds, keys, values, headers, strict=True):
-        row = tuple((pair["key"], pair["value"]) for pair in pairs or ())
+        row = tuple((pair["key"], pair["value"]) for pair in pairs or ()) if has_headers else UNREAD_HEADERS
         yield Record(tp.topic, tp.partition, offset, time // 1000, kind, key, value, row)

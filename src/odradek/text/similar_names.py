@@ -1,0 +1,15 @@
+"""The name that a person may have meant by an unknown one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def nearest(given: str, known: Iterable[str]) -> str:
+    """Returns `` (did you mean a?)``, or an empty text if no known name is similar."""
+    names = list(known)
+    begun = sorted(name for name in names if len(given) > 3 and name.startswith(given))
+    folded = [name for name in names if name.strip().casefold() == given.strip().casefold()]
+    matches = folded or begun or difflib.get_close_matches(given, names, n=1, cutoff=0.75)
+    return f" (did you mean {matches[0]}?)" if matches else ""
