@@ -11,9 +11,9 @@ from odradek.core.lazy_import import loader, register_part
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
+    from odradek.client.admin.topic_table import read_table
     from odradek.client.consumer import Consumer
     from odradek.client.producer import Producer
-    from odradek.client.topic_table import read_table
     from odradek.core.ids import OffsetAndMetadata, TopicPartition
     from odradek.testing.broker import Broker
     from odradek.testing.zookeeper import ZooKeeper
@@ -38,7 +38,7 @@ _HOMES = {
     "OffsetAndMetadata": "odradek.core.ids",
     "Producer": "odradek.client.producer",
     "TopicPartition": "odradek.core.ids",
-    "read_table": "odradek.client.topic_table",
+    "read_table": "odradek.client.admin.topic_table",
     "ZooKeeper": "odradek.testing.zookeeper",
 }
 __getattr__ = loader(__name__, _HOMES)
