@@ -126,7 +126,14 @@ def test_an_output_goes_through_fifos_devices_and_symlinks(
     assert run([*command, str(fifo)]) == 0
     found = reader.communicate(timeout=30)[0]
     assert link.is_symlink()
+    if form == "lines":  # the format of a device or a pipe is that of stdout
+        reader = subprocess.Popen(["cat", str(fifo)], stdout=subprocess.PIPE)
+        assert run(["consume", filled, "-b", bootstrap, "--output", str(fifo)]) == 0
+        assert reader.communicate(timeout=30)[0] == found
     if form == "parquet":
+        assert run(["consume", filled, "-b", bootstrap, "--output", str(tmp_path / "plain")]) == 0
+        assert "20 records" in (said := capsys.readouterr().out.splitlines()[-1])
+        assert said.endswith(f"written to {tmp_path / 'plain'} as Parquet.")
         assert pq.read_table(pa.BufferReader(found)).num_rows == pq.read_table(target).num_rows == 20
     else:
         assert found == target.read_bytes() != b""

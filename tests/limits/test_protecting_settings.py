@@ -223,6 +223,11 @@ def test_times_and_sizes_of_absent_mechanisms_are_accepted() -> None:
         {"advertised.listeners": "HOST://127.0.0.1:9092", "listener.security.protocol.map": "HOST:PLAINTEXT"},
         {"inter.broker.listener.name": "PLAINTEXT", "controller.listener.names": "CONTROLLER"},
         {"security.inter.broker.protocol": "PLAINTEXT", "ssl.client.auth": "none"},
+        {"ssl.endpoint.identification.algorithm": ""},
+        {"listeners": "PLAINTEXT://:9092", "ssl.enabled.protocols": "TLSv1.2", "ssl.protocol": "TLSv1.2"},
+        {"ssl.cipher.suites": "TLS_AES_256_GCM_SHA384", "ssl.principal.mapping.rules": "RULE:^CN=(.*?)$/$1/"},
+        {"ssl.truststore.location": "/no/trust.p12", "ssl.truststore.type": "PKCS12", "ssl.truststore.password": "p"},
+        {"ssl.keystore.type": "PKCS12", "ssl.keystore.password": "p", "ssl.key.password": "p"},
     ],
 )
 def test_common_settings_of_plaintext_brokers_are_accepted(settings: dict[str, str]) -> None:

@@ -5,10 +5,11 @@ A member commits records after they are written. After a kill, the group reads s
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.cli import formats
@@ -22,6 +23,7 @@ from odradek.cli.record_lines import Batch
 from odradek.cli.record_outputs import Destination, Sink, open_sink
 from odradek.cli.suggestions import with_suggestions
 from odradek.cli.terminal import EXIT_FAILED, CommandError, note
+from odradek.history.output_file import is_standard_output
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -91,7 +93,10 @@ def _destination(line: ConsumeLine, topic: str) -> Destination:
     if line.as_json and line.form not in (None, "json"):
         raise CommandError(f"--json and --format {line.form}: give one of them")
     given = "json" if line.as_json else line.form
-    default = "lines" if line.output is None else "parquet"
+    if line.output is not None and is_standard_output(line.output) and sys.stdout.isatty():
+        line = replace(line, output=None)  # a terminal gets escapes for control characters
+    is_stream = line.output is None or formats.is_stream(line.output)
+    default = "lines" if is_stream else "parquet"
     form = formats.format_of(line.output, given, "--output", default)
     if form.name == "parquet" and line.output is None:
         raise CommandError("--format parquet: give --output FILE; Parquet is not for the terminal")
@@ -99,7 +104,13 @@ def _destination(line: ConsumeLine, topic: str) -> Destination:
         named = formats.format_of(line.output, None, "--output", "json").name if line.output.suffix else "json"
         if named != "json":
             raise CommandError(f"--output {line.output} is written as {named}: omit --json, or give another extension")
-    return Destination(topic, line.output, form.name, grows=line.follow and form.name != "parquet")
+    return Destination(
+        topic,
+        line.output,
+        form.name,
+        names_form=formats.is_default(line.output, given),
+        grows=line.follow and form.name != "parquet",
+    )
 
 
 # --- without a group --------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.cli.terminal import CommandError
+from odradek.history.output_file import is_standard_output
 
 FORMATS = ("lines", "json", "csv", "parquet")
 METAVAR = "|".join(FORMATS)
@@ -53,6 +54,16 @@ def format_of(path: Path | None, given: str | None, option: str, default: str) -
     if extension in _FOREIGN or (option == "--output" and extension):
         raise CommandError(f"{option} {path}: {extension} is no format of records here: add --format {METAVAR}")
     return Format(default, False)
+
+
+def is_stream(path: Path) -> bool:
+    """Returns whether a file is stdout, a terminal, a device, a pipe or a socket: its reader wants text, as at stdout."""
+    return is_standard_output(path) or (path.exists() and not path.is_file() and not path.is_dir())
+
+
+def is_default(path: Path | None, given: str | None) -> bool:
+    """Returns whether neither --format nor an extension says which format the file has."""
+    return path is not None and given is None and not path.suffix
 
 
 def foreign_content(head: bytes) -> str | None:

@@ -28,6 +28,7 @@ from odradek.text.printable import printable
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_NAMES = {"parquet": "Parquet", "json": "JSON lines", "csv": "CSV"}
 _LINES = {"lines": value_lines, "json": json_lines, "csv": csv_lines}
 
 
@@ -35,12 +36,14 @@ class Destination(NamedTuple):
     """Where the records of ``topic`` go. ``path`` None: standard output. ``form``: one of ``formats.FORMATS``.
 
     ``grows``: the file is written at once and grows; otherwise it replaces an old file when it is complete.
+    ``names_form``: the message about the written file names the format, because nothing in the command line does.
     """
 
     topic: str
     path: Path | None
     form: str
     grows: bool = False
+    names_form: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -78,7 +81,8 @@ def open_sink(to: Destination, total: int) -> Iterator[Sink]:
     except OSError as error:
         code = {} if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError) else {"exit_code": 1}
         raise CommandError(f"--output {to.path}: {error.strerror or error}", **code) from error
-    message = f"{counted(file.count, 'record')} of {to.topic} written to {to.path}."
+    form = f" as {_NAMES.get(to.form, to.form)}" if to.names_form else ""
+    message = f"{counted(file.count, 'record')} of {to.topic} written to {to.path}{form}."
     (warning_lines if is_standard_output(to.path) else note)(message)
 
 

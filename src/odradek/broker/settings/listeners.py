@@ -227,6 +227,11 @@ def _check_scope(name: str, listeners: Mapping[str, Listener], settings: Mapping
         raise ConfigError(f"{name}: name the mechanism, too: {settings[scope.listener].full_name(scope.base, 'PLAIN')}")
 
 
+# They say how TLS works, not that a listener has it: a broker without such a listener is as open as it was asked to be.
+# A certificate with its key, and ssl.client.auth, ask for a listener with TLS.
+_KEYS = ("ssl.client.auth", "ssl.keystore.location", "ssl.keystore.key", "ssl.keystore.certificate.chain")
+
+
 def _check_use(name: str, text: str, listeners: Mapping[str, Listener]) -> None:
     """Checks that a setting without a prefix, which is not a time or a size, has a listener that uses it."""
     if name == "sasl.jaas.config" and text:
@@ -239,6 +244,8 @@ def _check_use(name: str, text: str, listeners: Mapping[str, Listener]) -> None:
     if users or key.type not in (ConfigType.LIST, ConfigType.STRING, ConfigType.PASSWORD, ConfigType.CLASS):
         return
     if key.parse(text) == (None if key.default is None else key.parse(key.default)) or not text.strip():
+        return
+    if name.startswith("ssl.") and name not in _KEYS:
         return
     if name == "ssl.client.auth" and any(one.has_tls for one in listeners.values()):
         raise ConfigError(

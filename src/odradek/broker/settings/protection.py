@@ -110,6 +110,8 @@ _MECHANISMS = (
     "sasl.", "ssl.", "delegation.token.", "connection.failed.authentication.", "connections.max.reauth.",
     "allow.everyone.if.no.acl.found",
 )  # fmt: skip
+# An empty value lets a broker connect to brokers whose certificates have other names. This one connects to none.
+_NAMES_OF_BROKERS = "ssl.endpoint.identification.algorithm"
 _MEASURES = (ConfigType.INT, ConfigType.LONG, ConfigType.SHORT, ConfigType.DOUBLE, ConfigType.BOOLEAN)
 # Kafka's defaults of settings whose default in ``ignored`` is empty, because this broker has no such classes.
 _CLASSES = {
@@ -156,6 +158,8 @@ def _is_default(name: str, text: str) -> bool:
     key = inert_broker_keys().get(name) or authorizer_keys().get(name)
     if key is None:
         return False
+    if name == _NAMES_OF_BROKERS and not text.strip():
+        return True
     value = key.parse(text)
     if key.type in _MEASURES and name.startswith(_MECHANISMS):
         return True
