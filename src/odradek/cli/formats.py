@@ -57,7 +57,7 @@ def format_of(path: Path | None, given: str | None, option: str, default: str) -
 
 
 def is_stream(path: Path) -> bool:
-    """Returns whether a file is stdout, a terminal, a device, a pipe or a socket: its reader wants text, as at stdout."""
+    """Returns whether a file is stdout, a terminal, a device or a pipe: its reader wants text, as at stdout."""
     return is_standard_output(path) or (path.exists() and not path.is_file() and not path.is_dir())
 
 
