@@ -19,6 +19,7 @@ from odradek.core.errors import ConfigError
 from odradek.core.extras import command_of
 from odradek.pipelines.values.avro_bounds import AvroTypes
 from odradek.pipelines.values.avro_defaults import with_values
+from odradek.pipelines.values.avro_shape import problem_of
 from odradek.pipelines.values.foreign_schemas import check_kind
 from odradek.pipelines.values.reader import ERROR
 from odradek.spark.arrow_map import map_in_arrow
@@ -171,13 +172,20 @@ def _parse(text: str, *, times: bool = False) -> Any:
     check_kind(text, "avro")
     try:
         schema = parse_json(text.removeprefix("\ufeff"))
+        if problem := problem_of(schema):
+            raise ValueError(problem)
         return fastavro.parse_schema(schema if times else _without_times(schema))
     except (
         ValueError, SchemaParseException, UnknownType, KeyError, TypeError, AttributeError, RecursionError
     ) as error:  # fmt: skip
-        raise ConfigError(
-            f"the schema is not a valid Avro schema: {error or type(error).__name__}: {text[:80]!r}"
-        ) from error
+        reason = _unknown_type(error) if isinstance(error, UnknownType) else str(error) or type(error).__name__
+        raise ConfigError(f"the schema is not a valid Avro schema: {reason}: {text[:80]!r}") from error
+
+
+def _unknown_type(error: Any) -> str:
+    """Returns fastavro's error about a type that is neither one of Avro's nor defined before, in words."""
+    name = error.name["type"] if isinstance(error.name, dict) and "type" in error.name else error.name
+    return f"it has no type named {name}"
 
 
 def _writer_types(number: int, text: str) -> AvroTypes:

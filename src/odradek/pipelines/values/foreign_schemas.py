@@ -18,6 +18,9 @@ _TEXTS = (
      "is Avro IDL: convert it with avro-tools (idl2schemata), and give the .avsc file of the values"),
     (re.compile(r"<"), "is XML"),
 )  # fmt: skip
+_AVRO_NAMES = ("boolean", "int", "long", "float", "double", "bytes", "string")
+_GIVEN = {"avro": "an Avro schema", "json": "DDL (such as 'id bigint, name string') or Spark's JSON"}
+_DOCUMENTS = {"openapi": "OpenAPI", "swagger": "OpenAPI", "asyncapi": "AsyncAPI"}
 _DDL = re.compile(r"[`\w]+\s*:?\s+\w+(\(|<|\s|,|\Z)")
 
 
@@ -42,6 +45,8 @@ def _problem(text: str, wanted: str) -> str | None:
         except ValueError:
             return None  # the reader of the schema says where it is wrong
         return _list_problem(given, wanted) if isinstance(given, list) else _json_problem(given, wanted)
+    if (problem := _value_problem(bare, wanted)) is not None:
+        return problem
     for pattern, problem in _TEXTS:
         if pattern.match(bare):
             return problem
@@ -50,6 +55,21 @@ def _problem(text: str, wanted: str) -> str | None:
     if wanted == "avro" and _DDL.match(bare) and not bare.startswith('"'):
         return "is not a valid Avro schema: it looks like Spark's DDL, which is for value format json"
     return None
+
+
+def _value_problem(text: str, wanted: str) -> str | None:
+    """Returns what is wrong with a text that is a value in JSON, but no object and no list."""
+    if wanted == "avro" and text.strip() in _AVRO_NAMES:
+        return f"is a name without quotes: write '\"{text.strip()}\"'"
+    try:
+        given = parse_json(text)
+    except ValueError:
+        return None
+    if isinstance(given, str):
+        if given.lstrip().startswith(("{", "[")):
+            return "is a schema as a text in JSON: give the text inside of the quotes, without its escapes"
+        return None
+    return f"is no schema, but the value {text.strip()} in JSON"
 
 
 def _list_problem(given: list[Any], wanted: str) -> str | None:
@@ -64,12 +84,13 @@ def _json_problem(given: dict[str, Any], wanted: str) -> str | None:
     if "schema" in given and kind is None:
         whose = "Connect's message" if "payload" in given else "the answer of a schema registry"
         return f"is {whose}: give only the content of its field schema"
+    for name, what in _DOCUMENTS.items():
+        if name in given:
+            return f"is an {what} document: give the schema of the values alone, as {_GIVEN[wanted]}"
     if "protocol" in given and "types" in given:
         return "is an Avro protocol: give the one of its types that the values have"
     if "$schema" in given or "$ref" in given or (kind == "object" and "properties" in given):
-        return "is JSON Schema, which is not supported: give " + (
-            "an Avro schema" if wanted == "avro" else "DDL (such as 'id bigint, name string') or Spark's JSON"
-        )
+        return f"is JSON Schema, which is not supported: give {_GIVEN[wanted]}"
     fields = given.get("fields")
     if (
         kind == "struct"

@@ -66,7 +66,7 @@ def test_schemas_of_the_other_value_format_are_named() -> None:
 @pytest.mark.parametrize(
     ("more", "says"),
     [({}, "a decimal without precision: add a precision up to 38, or remove its logicalType to get bytes"),
-     ({"precision": 4, "scale": 5}, "scale"), ({"precision": 0}, "precision 0 and scale 0"),
+     ({"precision": 4, "scale": 5}, "scale"), ({"precision": 0}, "a number from 1 on, not 0"),
      ({"precision": "9"}, "precision"), ({"precision": 4, "scale": -1}, "scale")],
 )  # fmt: skip
 def test_a_wrong_decimal_is_one_line(more: dict[str, Any], says: str) -> None:
