@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -114,6 +116,40 @@ def test_what_json_sends_as_it_stands_may_have_a_name_twice() -> None:
         {"value": b'{"a":1,"a":2}', "key": "\U0001f600".encode()}
     ]
     assert sent(b'{"timestamp":"2026-01-02T03:04:05.678000000Z"}', "json") == [{"timestamp": 1_767_323_045_678}]
+
+
+def test_a_partition_that_no_topic_has_is_refused() -> None:
+    with pytest.raises(ValueError, match="4294967296 does not fit into 32 bits"):
+        sent(b'{"value":"a","partition":4294967296}\n' * 200, "json")
+
+
+def test_no_input_imports_pandas() -> None:
+    """pyarrow imports pandas, for seconds, when it converts a list."""
+    program = """
+import io, sys
+from odradek.cli import produce
+from odradek.cli.formats import Format
+headers = b'[{"key":"h","value":"x"},{"key":"n","value":null}]'
+line = b'{"value":"a","key":null,"partition":1,"timestamp":5,"headers":' + headers + b'}'
+for form, data in (("csv", b"id;x\\n1;2\\n"), ("csv", b'value,timestamp,headers\\na,5,"{""h"":1}"\\nb,,\\n'),
+                   ("json", (line + b"\\n") * 200 + b'{"value":null}\\n' * 100), ("lines", b"x\\n" * 200)):
+    for how in (produce.TableForm(), *([produce.TableForm("id")] if b"id" in data else [])):
+        rows = [rows for rows, _ in produce._stream(io.BytesIO(data), Format(form, True), how)]
+        assert not isinstance(rows[-1], list)
+        last = rows[-1].to_pylist()[0]
+        rows[-1].validate(full=True)
+        print(last)
+assert "pandas" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-2:] == [
+        str({
+            "key": None, "value": b"a", "headers": [{"key": "h", "value": b"x"}, {"key": "n", "value": None}],
+            "partition": 1, "timestamp": 5,
+        }),
+        "{'value': b'x'}",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("unit", ["us", "ns"])

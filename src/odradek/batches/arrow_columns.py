@@ -6,6 +6,7 @@ takes half a second.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, Protocol
@@ -181,3 +182,45 @@ def record_batch(found: FlatColumns, topic: str, partition: int, columns: tuple[
         else:
             arrays.append(_headers(found))
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+# --- columns of Python values -----------------------------------------------------------------------------------------
+
+
+def blob_column(values: Sequence[bytes | None]) -> pa.Array:
+    """Returns a column of bytes."""
+    is_there = np.fromiter((value is not None for value in values), np.bool_, len(values))
+    lengths = np.fromiter((len(value or b"") for value in values), np.int64, len(values))
+    ends = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(lengths, out=ends[1:])
+    if ends[-1] > np.iinfo(np.int32).max:
+        raise ValueError("the values have more than 2 GiB")
+    bitmap, nulls = _validity(is_there)
+    buffers = [bitmap, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(value or b"" for value in values))]
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers, nulls)
+
+
+def number_column(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:
+    """Returns a column of whole numbers. Raises ValueError for a number that the type cannot hold."""
+    limits = np.iinfo(kind.to_pandas_dtype())
+    for value in values:
+        if value is not None and not limits.min <= value <= limits.max:
+            raise ValueError(f"{value} does not fit into {limits.bits} bits")
+    is_there = np.fromiter((value is not None for value in values), np.bool_, len(values))
+    numbers = np.array([value or 0 for value in values], kind.to_pandas_dtype())
+    bitmap, nulls = _validity(is_there)
+    return pa.Array.from_buffers(kind, len(values), [bitmap, pa.py_buffer(numbers)], nulls)
+
+
+def headers_column(values: Sequence[Sequence[Mapping[str, Any]] | None]) -> pa.Array:
+    """Returns a column of headers: for each record pairs with ``key``, a text, and ``value``, bytes or None."""
+    pairs = [pair for headers in values for pair in headers or ()]
+    names = blob_column([pair["key"].encode() for pair in pairs])
+    ends = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(headers or ()) for headers in values], out=ends[1:])
+    bitmap, nulls = _validity(np.fromiter((headers is not None for headers in values), np.bool_, len(values)))
+    kind = _HEADERS.value_type
+    texts = pa.Array.from_buffers(pa.string(), len(pairs), names.buffers())
+    parts = [texts, blob_column([pair["value"] for pair in pairs])]
+    inner = pa.Array.from_buffers(kind, len(pairs), [None], 0, children=parts)
+    return pa.Array.from_buffers(_HEADERS, len(values), [bitmap, pa.py_buffer(ends)], nulls, children=[inner])

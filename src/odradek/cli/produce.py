@@ -228,7 +228,7 @@ def _no_rows(names: list[str]) -> pa.RecordBatch:
     for name, count in Counter(names).items():
         if count > 1:
             raise ValueError(f"the header has column {name!r} more than once")
-    return pa.RecordBatch.from_pylist([], pa.schema([(name, pa.null()) for name in names]))
+    return pa.RecordBatch.from_arrays([pa.nulls(0)] * len(names), names)
 
 
 def _cells(names: list[str], rows: bytes, line: int, dialect: Dialect, *, is_ordinary: bool = False) -> pa.RecordBatch:
@@ -257,7 +257,7 @@ def _cells(names: list[str], rows: bytes, line: int, dialect: Dialect, *, is_ord
             message += f": cells end at {csv_rows.shown_delimiter(dialect.delimiter)}, unless --delimiter names another"
         raise ValueError(message) from error
     columns = {name: column.combine_chunks() for name, column in zip(names, table.columns, strict=True)}
-    for name, read, kind in (("timestamp", _time_cell, pa.int64()), ("headers", _headers_cell, _headers_kind())):
+    for name, read in (("timestamp", _time_cell), ("headers", _headers_cell)):
         if name in columns and not is_ordinary:
             found = []
             for number, text in enumerate(columns[name].to_pylist()):
@@ -265,7 +265,7 @@ def _cells(names: list[str], rows: bytes, line: int, dialect: Dialect, *, is_ord
                     found.append(read(text) if text else None)
                 except ValueError as error:
                     raise ValueError(f"line {dialect.line_of(rows, number, line)}: {_reason(error)}") from error
-            columns[name] = pa.array(found, kind)
+            columns[name] = _column(name, found)
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
 
@@ -281,10 +281,17 @@ def _headers_cell(text: str) -> list[dict[str, Any]] | None:
     return _headers(value, text)
 
 
-def _headers_kind() -> pa.DataType:
+def _column(name: str, values: list[Any]) -> pa.Array:
+    """Returns a column of records. pyarrow's own conversion would import pandas, which takes seconds."""
     import pyarrow as pa
 
-    return pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    from odradek.batches.arrow_columns import blob_column, headers_column, number_column
+
+    if name in ("key", "value"):
+        return blob_column(values)
+    if name == "headers":
+        return headers_column(values)
+    return number_column(values, pa.int32() if name == "partition" else pa.int64())
 
 
 def _columns(batches: Iterator[pa.RecordBatch], key: str | None) -> Sized:
@@ -365,10 +372,9 @@ def _rows(rows: Rows) -> pa.RecordBatch | Rows:
         import pyarrow as pa
     except ModuleNotFoundError:
         return rows
-    kinds = (pa.binary(), pa.binary(), _headers_kind(), pa.int32(), pa.int64())
     used = set().union(*rows) | {"value"}
-    schema = pa.schema([(name, kind) for name, kind in zip(WRITE_COLUMNS, kinds, strict=True) if name in used])
-    return pa.RecordBatch.from_pylist(rows, schema)
+    names = [name for name in WRITE_COLUMNS if name in used]
+    return pa.RecordBatch.from_arrays([_column(name, [row.get(name) for row in rows]) for name in names], names)
 
 
 def _line_row(line: bytes) -> dict[str, Any]:

@@ -41,6 +41,8 @@ def json_records(batch: pa.RecordBatch, key: str | None, first: int) -> pa.Recor
     """
     import pyarrow as pa
 
+    from odradek.batches.arrow_columns import blob_column
+
     names = batch.schema.names
     if key is not None and key not in names:
         raise ValueError(f"no column {key} for --key among {', '.join(names)}")
@@ -51,11 +53,11 @@ def json_records(batch: pa.RecordBatch, key: str | None, first: int) -> pa.Recor
     values = []
     for number, cells in enumerate(zip(*columns, strict=True), first):
         values.append(f"{{{','.join(map(str.__add__, fields, _row(cells, number)))}}}".encode())
-    made = {"value": pa.array(values, pa.binary())}
+    made = {"value": blob_column(values)}
     if key is not None:
         at = names.index(key)
-        made["key"] = pa.array([*_keys(batch.column(at), columns[at])], pa.binary())
-    return pa.record_batch(made)
+        made["key"] = blob_column([*_keys(batch.column(at), columns[at])])
+    return pa.RecordBatch.from_arrays(list(made.values()), list(made))
 
 
 _Cell = str | ValueError
