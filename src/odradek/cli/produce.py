@@ -45,6 +45,7 @@ ROWS = 10_000
 _FINER = re.compile(r"[.,]\d{3}\d*[1-9]")
 """Digits of a time behind the milliseconds."""
 _FEW = 100
+_OPEN = {"{": ("object", "jq -c ."), "[": ("array", "jq -c '.[]'")}
 LAST_S = 4.0
 """The longest wait for acknowledgements after Ctrl-C, in seconds."""
 
@@ -388,7 +389,7 @@ def _json_row(line: bytes) -> dict[str, Any] | None:
         text = line.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"not JSON (invalid UTF-8 in byte {error.start + 1})") from None
-    row = _json(text)
+    row = _json(text, is_line=True)
     if isinstance(row, list):
         raise ValueError("an array: one object a line is expected, as `jq -c '.[]'` writes the objects of an array")
     refuse_repeated(row)
@@ -408,20 +409,16 @@ def _reason(error: ValueError) -> str:
     return str(error)
 
 
-def _json(text: str) -> Any:
+def _json(text: str, *, is_line: bool = False) -> Any:
     try:
         return strict_json(text)
     except ValueError as error:
-        if (
-            isinstance(error, json.JSONDecodeError)
-            and error.pos >= len(text.rstrip())
-            and text.lstrip()[:1] in ("{", "[")
-        ):
-            kind, command = ("array", "jq -c '.[]'") if text.lstrip()[0] == "[" else ("object", "jq -c .")
-            raise ValueError(
-                f"not JSON (the line ends inside an {kind}): one object a line is expected, as `{command}` writes it"
-            ) from None
         reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+        begin = text.lstrip()[:1]
+        if is_line and isinstance(error, json.JSONDecodeError) and error.pos >= len(text.rstrip()) and begin in _OPEN:
+            kind, command = _OPEN[begin]
+            reason = f"the line ends inside an {kind}"
+            raise ValueError(f"not JSON ({reason}): one object a line is expected, as `{command}` writes it") from None
         raise ValueError(f"not JSON ({reason})") from None
 
 
