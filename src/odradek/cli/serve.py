@@ -42,6 +42,8 @@ def serve(
         from odradek.broker.settings.config import BrokerConfig
 
         settings = BrokerConfig.parse(config, file)
+        if add_scram is not None and not os.access(add_scram, os.R_OK):  # before the directory is made
+            raise ValueError(f"--add-scram {add_scram}: no such file, or it may not be read")
         if address is None and not settings.texts.get("listeners"):
             raise ValueError("--listen HOST:PORT is missing, and no setting listeners has the addresses")
     except (OdradekError, ValueError) as error:
