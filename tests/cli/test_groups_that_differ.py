@@ -124,6 +124,7 @@ def test_what_does_not_exist_has_an_exit_code_and_a_similar_name(groups: dict[st
         (("groups", "delete-offsets", "--group", typo, "--topic", topic, "--yes"), f"group {typo} not found {meant}"),
         (("offsets", "dump", "--group", typo), f"__consumer_offsets has no record of group '{typo}' {meant}"),
         (("topics", "describe", topic[:-1]), f"unknown topic {topic[:-1]} (did you mean {topic}?)"),
+        (("topics", "describe", f"{topic} "), f"topic '{topic} ': a name has only letters"),
     ):
         code, out, error = call(groups, capsys, *line)
         assert (code, out, error.count("\n")) == (2, "", 1), line

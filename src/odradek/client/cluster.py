@@ -359,7 +359,7 @@ class Cluster:
             unknown = [name for name, code in errors.items() if code is ErrorCode.unknown_topic_or_partition]
             for name, code in errors.items():
                 if code is not ErrorCode.unknown_topic_or_partition:
-                    raise error_for(code, f"topic {name}")
+                    raise error_for(code, f"topic {_shown_topic(name)}")
             if unknown and not missing_ok:
                 if grace.passed:
                     raise UnknownTopic(_unknown_text(unknown), unknown)
@@ -510,8 +510,14 @@ def _close_late(task: asyncio.Task[BrokerConnection]) -> None:
         task.result().close()
 
 
+def _shown_topic(name: str) -> str:
+    """Returns a topic's name, in quotes if it has spaces at its ends, which are not visible otherwise."""
+    return name if name == name.strip() else repr(name)
+
+
 def _unknown_text(names: list[str]) -> str:
-    return f"unknown topic {names[0]}" if len(names) == 1 else f"unknown topics {', '.join(sorted(names))}"
+    shown = [_shown_topic(name) for name in sorted(names)]
+    return f"unknown topic {shown[0]}" if len(shown) == 1 else f"unknown topics {', '.join(shown)}"
 
 
 def _merge(topic: TopicMetadata, before: TopicMetadata | None) -> TopicMetadata:
