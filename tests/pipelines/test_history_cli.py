@@ -25,6 +25,7 @@ from odradek.cli.pipeline_options import HistoryLine
 from odradek.client.admin import Admin
 from odradek.codecs.offsets_topic import OffsetCommitValue, offset_key, offset_value
 from odradek.core.effects import SimpleRecord
+from odradek.core.extras import command_of
 from odradek.core.ids import OffsetAndMetadata, TopicPartition, partition_for_group
 from odradek.history import report
 from odradek.pipelines import report_history
@@ -233,7 +234,7 @@ def test_without_plotly_the_error_names_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "plotly", None)
     assert history(address, "--report", tmp_path / "x.html") == 2
-    assert "odradek[report]" in capsys.readouterr().err
+    assert command_of("report") in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -254,7 +255,7 @@ def test_without_a_package_the_error_names_the_extra_that_brings_it(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
     )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert f"odradek[{extra}]" in done.stderr
+    assert command_of(extra) in done.stderr
 
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,7 +71,11 @@ class Server:
         self.reply_memory = ReplyMemory(lambda: 0.0)
         self.request_memory = RequestMemory(-1, loop.call_later, loop.time)
 
-    def admit(self, connection: Connection, host: str) -> bool:
+    @property
+    def most_request_bytes(self) -> int:
+        return self.config.socket_request_max_bytes
+
+    def admit(self, connection: Connection, host: str, *, is_counted: bool = False) -> bool:
         return True
 
     def remove(self, connection: Connection) -> None: ...

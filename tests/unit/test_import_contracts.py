@@ -45,7 +45,7 @@ def test_every_package_has_a_row() -> None:
 @pytest.mark.parametrize(
     ("row", "changed"),
     [
-        ("the lag table, reset plans | `client` |", "the lag table, reset plans | `net` |"),
+        ("the audit of tables | `client`, `client/admin` |", "the audit of tables | `net` |"),
         ("; `cli/serve.py` also `broker`", ""),
         ("| `client/consumer/` | `Consumer`: positions, fetches, polls | `client/group` |\n", ""),
         ("`client/consumer/errors`, ", ""),
@@ -65,7 +65,7 @@ def test_a_new_module_of_a_package_is_in_its_contracts() -> None:
 def test_a_row_that_cannot_be_read_is_refused() -> None:
     for cell in ("all of the above", "`client`; `cli/serve` as well"):
         with pytest.raises(ValueError, match="cannot be read"):
-            packages(PAGE.replace("the lag table, reset plans | `client` |", f"the lag table | {cell} |"))
+            packages(PAGE.replace("the audit of tables | `client`, `client/admin` |", f"the audit of tables | {cell} |"))
 
 
 def test_contracts_forbid_what_no_row_allows() -> None:

@@ -47,10 +47,13 @@ def handle(broker: BrokerServices, context: Context, message: DescribeGroupsRequ
         if not is_allowed(broker, context, Operation.DESCRIBE, Resource.GROUP, group_id):
             return _REFUSED | {"group_id": group_id}
         group = yield broker.groups.submit(broker.groups.partition_of(group_id), DescribeGroup(group_id))
+        error = group.error
+        if error is ErrorCode.group_id_not_found and context.version < 6:  # an unknown group is a dead one there
+            error = ErrorCode.none
         operations = OPERATIONS_NOT_ASKED
-        if asked and group.error is ErrorCode.none:
+        if asked and error is ErrorCode.none:
             operations = group_operations(broker, context, group_id)
-        return (yield from _pack(context, operations, group))
+        return (yield from _pack(context, operations, error, group))
 
     known: Known = {}
     yield from each_once(groups, message.groups, str, describe, known)
@@ -64,7 +67,7 @@ def group_operations(broker: BrokerServices, context: Context, group_id: str) ->
     return ALL_GROUP_OPERATIONS if authorizer is None else authorizer.operations(context, Resource.GROUP, group_id)
 
 
-def _pack(context: Context, operations: int, group: DescribedGroup) -> Steps[dict[str, Any]]:
+def _pack(context: Context, operations: int, error: ErrorCode, group: DescribedGroup) -> Steps[dict[str, Any]]:
     members = elements(context, "groups", "members")
     for member in group.members:
         members.add(
@@ -78,9 +81,6 @@ def _pack(context: Context, operations: int, group: DescribedGroup) -> Steps[dic
             }
         )
         yield None
-    error = group.error
-    if error is ErrorCode.group_id_not_found and context.version < 6:
-        error = ErrorCode.none
     return {
         "error_code": error,
         "error_message": group.error_message,
