@@ -65,7 +65,9 @@ def test_a_new_module_of_a_package_is_in_its_contracts() -> None:
 def test_a_row_that_cannot_be_read_is_refused() -> None:
     for cell in ("all of the above", "`client`; `cli/serve` as well"):
         with pytest.raises(ValueError, match="cannot be read"):
-            packages(PAGE.replace("the audit of tables | `client`, `client/admin` |", f"the audit of tables | {cell} |"))
+            packages(
+                PAGE.replace("the audit of tables | `client`, `client/admin` |", f"the audit of tables | {cell} |")
+            )
 
 
 def test_contracts_forbid_what_no_row_allows() -> None:
