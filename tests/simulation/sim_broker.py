@@ -162,6 +162,7 @@ class BrokerStage:
         if self.node is not None:
             self.note("broker", "is killed")
             self.counts["kills"] += 1
+            self.ledger.note_end()
             self._end(is_slow=self.chance.random() < 0.5)
 
     def cut_power(self, kept: Callable[[], float] | None) -> None:

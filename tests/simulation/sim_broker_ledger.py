@@ -57,12 +57,17 @@ class LogCopy:
         self.acknowledged = 0
         """The end of acknowledged records."""
         self.is_after_power_cut = False
+        self.stopped_start: int | None = None
+        """The log's start when the process ended, if that is known. It does not rise at a start."""
 
     def add(self, batch: SeenBatch) -> None:
         self.batches.append(batch)
         self.end = batch.next_offset
         for offset, value in batch.values.items():
             self.offsets[value] = offset
+
+    def follow_start(self, start: int) -> None:
+        self.start = max(self.start, start)
 
     def truncate(self, end: int) -> None:
         while self.batches and self.batches[-1].next_offset > end:
@@ -143,6 +148,8 @@ class BrokerLedger:
         if self._stage.node is None:
             return
         for place, name, log in self.logs():
+            if place in self.copies:  # a deletion of records changes the start without an append
+                self.copies[place].follow_start(log.log_start_offset)
             known = self._checked.get(place)
             if known is not None and known[0] is log and known[1] == log.log_end_offset:
                 continue
@@ -161,7 +168,7 @@ class BrokerLedger:
                 if value.startswith(b"v:") and value in copy.offsets:
                     raise self._stage.fail(f"{copy.name} has {value!r} twice", copy.name)
             copy.add(batch)
-        copy.start = max(copy.start, log.log_start_offset)
+        copy.follow_start(log.log_start_offset)
 
     def _check_stable(self, copy: LogCopy, log: Log) -> None:
         self.checks += 1
@@ -191,11 +198,18 @@ class BrokerLedger:
 
     # --- a start --------------------------------------------------------------------------------------------------
 
+    def note_end(self) -> None:
+        """Notes the starts of the logs at the moment when the process ends."""
+        self.follow()
+        for place, _, log in self.logs():
+            if place in self.copies:
+                self.copies[place].stopped_start = log.log_start_offset
+
     def note_power_cut(self) -> None:
         """Notes what has to survive: the recovery points at the moment of the cut."""
         if self._stage.node is None:
             return
-        self.follow()
+        self.note_end()
         self._unchecked.clear()
         for place, _, log in self.logs():
             if place in self.copies:
@@ -213,10 +227,13 @@ class BrokerLedger:
             least = copy.recovery_point if copy.is_after_power_cut else copy.end
             if log.log_end_offset < least:
                 raise self._stage.fail(f"{name} ends at {log.log_end_offset} after a start, before {least}", name)
+            noted, copy.stopped_start = copy.stopped_start, None
+            if noted is not None and log.log_start_offset > noted:
+                raise self._stage.fail(f"{name} starts at {log.log_start_offset}, and started at {noted}", name)
             copy.truncate(log.log_end_offset)
             found = list(_batches(log, log.log_start_offset))
             if copy.is_after_power_cut and not self._stage.is_synced:
-                self._check_remains(copy, found)
+                self._check_remains(copy, found, log)
                 continue
             kept = [batch.data for batch in copy.batches if batch.next_offset > log.log_start_offset]
             if [batch.data for batch in found][: len(kept)] != kept:
@@ -230,15 +247,30 @@ class BrokerLedger:
                 self.check_acknowledged(place, offset, values)
         self.check_catalogue()
 
-    def _check_remains(self, copy: LogCopy, found: list[SeenBatch]) -> None:
+    def _check_remains(self, copy: LogCopy, found: list[SeenBatch], log: Log) -> None:
         """A disk writes unsynced pages in any order. So a part of the records is there, and all below the recovery
-        point; the log goes on with these."""
+        point; the log goes on with these.
+
+        Deleted records below the log's start may be on the disk, and a snapshot may know their transactions. If one was
+        open, it may still be open, or be forgotten: Kafka does both, as there is a snapshot of the producers or not.
+        """
         known = {batch.data for batch in copy.batches}
         needed = {batch.data for batch in copy.batches if copy.start < batch.next_offset <= copy.recovery_point}
         there = {batch.data for batch in found}
         if not needed <= there <= known:
             raise self._stage.fail(f"{copy.name} has other records after a power cut", copy.name)
-        copy.batches, copy.offsets = [], {}
+        deleted = LogCopy(copy.name)
+        deleted.batches = [batch for batch in copy.batches if batch.next_offset <= log.log_start_offset]
+        opened = {pid: first for (pid, _), first in deleted.transactions()[0].items()}
+        known_open = log.producers.open_transactions
+        copy.batches = [
+            batch
+            for batch in deleted.batches
+            if (pid := batch.producer[0]) not in opened
+            or batch.base_offset < opened[pid]
+            or known_open.get(pid) == opened[pid]
+        ]
+        copy.offsets = {}
         for batch in found:
             copy.add(batch)
 

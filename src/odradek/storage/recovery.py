@@ -5,7 +5,8 @@
    each batch is checked. A torn batch at the end is removed. A bad batch before the end is removed too, and its bytes
    are kept (``storage/salvage``); the batches after it stay. Missing or invalid indexes are rebuilt.
    What contradicts the other files is reported (``storage/evidence``).
-3. Leader epochs and producer states are truncated to the log and completed from its batches. The same pass over the
+3. Leader epochs and producer states are truncated to the log and completed from its batches. After an unclean shutdown,
+   a snapshot above the start of the segment with the recovery point is removed. The same pass over the
    batches writes the indexes of aborted transactions of the segments that step 2 has read.
 """
 
@@ -129,6 +130,8 @@ class LoadOfLog:
         self.files = files
         self.segments: list[Segment] = []
         self.unindexed: list[Segment] = []
+        self.lossy_from: int | None = None
+        """After an unclean shutdown, the base offset of the first segment that may have lost records."""
         self.was_cut = False
         self.is_end_reported = False
         self.claims: dict[int, int] = {}
@@ -168,6 +171,8 @@ class LoadOfLog:
             files.remove(path / name)
         producers = Producers(path, files)
         producers.remove_stray_snapshots({segment.base_offset for segment in segments}, self.names)
+        if self.lossy_from is not None:  # like Kafka: the disk may have a later snapshot without its records
+            producers.remove_snapshots_from(self.lossy_from + 1)
         finish(rebuild(producers, segments, self.config, self.now_ms, unindexed=self.unindexed))
         if known.clean and not self.noted and self._has_other_sizes(producers.digests.segments):
             names, sizes = set(files.list(path)), producers.digests.segments
@@ -204,6 +209,8 @@ class LoadOfLog:
         expected = expected_end(self.known, self.snapshots)
         for number, base in enumerate(bases):
             following = bases[number + 1] if number + 1 < len(bases) else None
+            if self.lossy_from is None and not self.known.clean:
+                self.lossy_from = base if following is None or following > self.known.recovery_point else None
             is_unchecked = self.checked_from is not None and (following is None or following > self.checked_from)
             try:
                 if is_unchecked:

@@ -208,6 +208,43 @@ def test_a_clean_stop_syncs_what_a_recovery_has_written(files: MemoryFiles) -> N
     assert (again.was_cut, again.log_end_offset) == (False, 1)
 
 
+@pytest.mark.parametrize("has_more", [False, True])
+def test_a_snapshot_of_producers_does_not_outlive_its_records(files: MemoryFiles, has_more: bool) -> None:
+    """A disk may write the snapshot of a roll, and the next segment, before the records of the closed segment."""
+
+    def sent(producer: int, *, transactional: bool) -> bytes:
+        return encode_batch(
+            [SimpleRecord(None, b"x")], now_ms=T0, producer_id=producer, producer_epoch=0, base_sequence=0,
+            transactional=transactional,
+        )  # fmt: skip
+
+    log = open_log(files)
+    append(log, b"0")
+    log.flush()
+    point, size = log.recovery_point, log.segments[0].size
+    log.append(sent(7, transactional=True), now_ms=T0, leader_epoch=3)
+    log.append(sent(8, transactional=False), now_ms=T0, leader_epoch=3)
+    log.defer_flush = lambda run: None
+    log.roll(T0)
+    if has_more:
+        append(log, b"1")
+    else:  # as after a roll whose file has its name
+        files.write(PATH / "00000000000000000003.log", b"")
+    files.open(PATH / "00000000000000000000.log").truncate(size)
+    files.crash()
+    assert "00000000000000000003.snapshot" in files.list(PATH)
+    for _ in range(2):
+        log = open_log(files, point)
+        end = log.log_end_offset
+        assert end >= 3
+        assert log.last_stable_offset == end, "the open transaction has no records"
+        assert log.producers.get(7) is None
+        log.flush()
+        point = log.recovery_point
+        files.crash()
+    assert not log.append(sent(8, transactional=False), now_ms=T0, leader_epoch=3).duplicate, "it was lost"
+
+
 # a data directory
 
 
