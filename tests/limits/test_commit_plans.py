@@ -87,6 +87,7 @@ class FastPath:
             catalog=SimpleNamespace(topic=lambda name: topic, topic_by_id=lambda topic_id: topic),
             groups=runtime,
             scheduler=SimpleNamespace(clock=lambda: 0.0),
+            authorizer=None,
         )
         self.broker = broker
         self.fast_path = CommitFastPath(broker)

@@ -109,8 +109,8 @@ class StepRecorder:
             self._note(connection)
             return dispatch(frame, connection)
 
-        def taken(backlog: deque[bytes], room: int, until_s: float) -> Any:
-            found = take(backlog, room, until_s)
+        def taken(backlog: deque[bytes], room: int, until_s: float, client: Any) -> Any:
+            found = take(backlog, room, until_s, client)
             if found is not None:
                 self._note(next(each for each in broker.connections if each._backlog is backlog))
                 self.commits_together += len(found[1])

@@ -30,10 +30,7 @@ CASES = [
 ]
 
 # Pattern of a difference's line, and the reason for the difference.
-_NAMES = "Kafka stores unknown broker settings for plug-ins; this broker has no plug-ins, and reports a misspelt name."
 DEVIATIONS: dict[str, list[tuple[str, str]]] = {
-    "topic_configs_replaced": [(r"^10 .*(none\" found \"invalid_config|error_message)", _NAMES)],
-    "broker_configs_altered": [(r"^9 .*(none\" found \"invalid_config|error_message)", _NAMES)],
     "loggers": [
         (r"^0 .*value: expected \"ERROR\" found", "The level of the recorded broker's own log4j configuration.")
     ],

@@ -10,8 +10,9 @@ from typing import NamedTuple
 from odradek.core.errors import ConfigError
 from odradek.text.look_alikes import odd_character
 
-# The form of Kafka's setting names. Any other text may be a line of a private key, so it is not shown.
-_NAME = re.compile(r"[a-z][a-z0-9]*(?:[._-][a-z0-9]+)*")
+# The form of Kafka's setting names; only those of a listener have the names of mechanisms in them. Any other text may be
+# a line of a private key, so it is not shown.
+_NAME = re.compile(r"listener\.name(?:[._-][a-z0-9]+)+|[a-z][a-z0-9]*(?:[._][a-z0-9]+)*")
 _LONGEST_NAME = 100
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
