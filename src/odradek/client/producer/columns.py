@@ -185,7 +185,10 @@ def _binary_column(array: pa.Array, name: str) -> _BinaryColumn:
 
 
 def _valid(array: pa.Array) -> Bytes:
-    return np.ascontiguousarray(array.is_valid().to_numpy(zero_copy_only=False).astype(np.uint8))
+    """Returns 1 for each value that is there. pyarrow's own conversion of booleans imports pandas, for seconds."""
+    there = array.is_valid()
+    bits = np.frombuffer(there.buffers()[1], np.uint8) if len(there) else np.zeros(0, np.uint8)
+    return np.ascontiguousarray(np.unpackbits(bits, count=there.offset + len(there), bitorder="little")[there.offset :])
 
 
 def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
@@ -197,9 +200,10 @@ def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
 
 def _headers(batch: pa.RecordBatch) -> tuple[Int64s, _BinaryColumn, _BinaryColumn]:
     column = _cast(_column(batch, "headers", _HEADERS), _HEADERS, "headers", "lists of structs of key and value")
-    lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     offsets = np.zeros(batch.num_rows + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
+    if column.null_count < len(column):  # fill_null imports pandas
+        lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        np.cumsum(lengths, out=offsets[1:])
     flat = column.flatten()
     names, values = (_binary_column(part, "headers") for part in flat.flatten())
     if not names.valid.all():
@@ -209,6 +213,8 @@ def _headers(batch: pa.RecordBatch) -> tuple[Int64s, _BinaryColumn, _BinaryColum
 
 def _times(batch: pa.RecordBatch, now_ms: int) -> Int64s:
     column = _column(batch, "timestamp", pa.int64())
+    if column.null_count == len(column):  # fill_null imports pandas
+        return np.full(len(column), now_ms, np.int64)
     if pa.types.is_timestamp(column.type):
         column = _cast(column, pa.timestamp("ms"), "timestamp", "milliseconds or timestamps")
     column = _cast(column, pa.int64(), "timestamp", "milliseconds or timestamps").fill_null(now_ms)
@@ -233,7 +239,10 @@ def _assign_sticky_partitions(chosen: Int64s, sizes: Int64s, limit: int, sticky:
 
 def _chosen_partitions(batch: pa.RecordBatch, key: _BinaryColumn, partition_count: int) -> Int64s:
     column = _cast(_column(batch, "partition", pa.int64()), pa.int64(), "partition", "whole numbers")
-    given = np.require(column.fill_null(-1).to_numpy(zero_copy_only=False), requirements=["C", "A"])
+    if column.null_count == len(column):  # fill_null imports pandas
+        given = np.full(len(column), -1, np.int64)
+    else:
+        given = np.require(column.fill_null(-1).to_numpy(zero_copy_only=False), requirements=["C", "A"])
     if len(given) and not -1 <= int(given.min()) <= int(given.max()) < partition_count:
         raise ValueError(f"column partition: the topic has partitions 0 to {partition_count - 1}")
     chosen: Int64s = _partitions(key.offsets, key.valid, key.data, given, partition_count)
