@@ -12,6 +12,13 @@ from support.programs import run_python
 
 pytestmark = pytest.mark.usefixtures("plain_broker")
 HEAVY = {"hypothesis", "numba", "numpy", "pyarrow", "pyspark", "pandas", "llvmlite"}
+NOT_YET_NEEDED = {
+    "html", "numpy.typing", "pyspark", "unicodedata", "odradek.cli.history_output",
+    "odradek.client.producer", "odradek.client.security_settings", "odradek.core.credential", "odradek.history",
+    "odradek.monitor", "odradek.security.scram", "odradek.text.html_table", "odradek.text.look_alikes",
+    "odradek.text.similar_names",
+}  # fmt: skip
+"""Modules for errors, notebooks, files of settings, logins and Spark."""
 
 
 def loaded_by(*modules: str) -> set[str]:
@@ -123,3 +130,39 @@ def test_the_command_line_loads_no_heavy_modules(line: list[str]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, *line], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_annotations_of_options_are_evaluated_once() -> None:
+    """The commands of pipelines declare more than 100 options. Each evaluation compiles all annotations of a class: one
+    for each option took a fifth of the time of a run without new records."""
+    code = (
+        "import typing, collections; real, seen = typing.get_type_hints, collections.Counter()\n"
+        "def counted(kind, *rest, **more):\n"
+        "    seen[kind] += 1\n"
+        "    return real(kind, *rest, **more)\n"
+        "typing.get_type_hints = counted\n"
+        "import odradek.cli.pipeline\n"
+        "from odradek.cli.pipeline_options import IngestLine\n"
+        "print(seen[IngestLine], max(seen.values()))"
+    )
+    assert run_python(code) == "1 1"
+
+
+def loaded_by_command(*line: str) -> tuple[set[str], str]:
+    """The modules in memory at the end of a command that succeeds, and what it wrote to stdout and stderr."""
+    code = (
+        "import json, sys; from odradek.cli.main import run; code = run(sys.argv[1:])\n"
+        "print(); print(json.dumps([code, sorted(sys.modules)]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *line], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    code, names = json.loads(done.stdout.splitlines()[-1])
+    assert code == 0, done.stderr
+    return set(names), done.stdout + done.stderr
+
+
+def test_commands_load_no_modules_for_errors_and_security(bootstrap: str) -> None:
+    """tests/pipelines/test_ingest_without_new_records.py does this for a run of a pipeline."""
+    loaded, _ = loaded_by_command("groups", "list", "-b", bootstrap)
+    assert "odradek.client.admin.admin" in loaded
+    assert loaded & (NOT_YET_NEEDED | HEAVY) == set()

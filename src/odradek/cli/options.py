@@ -104,7 +104,9 @@ def given_names(names: list[str], option: str) -> list[str]:
 
 def check_visible(name: str, option: str) -> None:
     """Raises CommandError for a name that a person takes for another one: a command must not create such a group."""
-    from odradek.text.look_alikes import oddity
+    if name.isascii() and name.isprintable() and name == name.strip():
+        return
+    from odradek.text.look_alikes import oddity  # with the names of Unicode
 
     if (what := oddity(name)) is not None:
         raise CommandError(f"{option} {name!a}: the name has {what}: correct it")

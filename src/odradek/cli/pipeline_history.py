@@ -12,15 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.cli.command_config import without_values
-from odradek.cli.history_output import check_plotly, check_report, print_findings, write_report
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import client_config
 from odradek.cli.pipeline_options import HistoryLine, check_pyspark, spark_client_options
-from odradek.cli.suggestions import group_names
 from odradek.cli.terminal import CommandError, progress
 from odradek.cli.termination import terminable
-from odradek.history.output_file import put_in_place
-from odradek.text.similar_names import nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +44,7 @@ def history(line: HistoryLine) -> None:
     members, assignments, tombstones, unknown, others; findings, lag (over time), expiry, coverage (what the topic still
     has), verdicts (the state of each partition by Burrow's rules).
     """
+    from odradek.cli.history_output import check_plotly
     from odradek.spark.session import is_submitted
 
     if line.group == "":
@@ -109,6 +106,7 @@ def parse_since(text: str) -> int:
 
 def run_history(line: HistoryLine, config: ClientConfig) -> None:
     """Runs the analysis without Spark. Raises CommandError, BrokerUnreachable, RequestTimedOut, KafkaError."""
+    from odradek.cli.history_output import check_report, print_findings, write_report
     from odradek.history import analysis as analysing
     from odradek.history.journal import Journal
 
@@ -117,7 +115,9 @@ def run_history(line: HistoryLine, config: ClientConfig) -> None:
     with _tables(None if line.output is None else Path(line.output)) as writers:
         _read(line, config, journal, writers)
         if line.group is not None and line.group not in journal.groups:
+            from odradek.cli.suggestions import group_names
             from odradek.client.admin import Admin
+            from odradek.text.similar_names import nearest
 
             with Admin(config) as admin:
                 near = nearest(line.group, group_names(admin))
@@ -192,6 +192,7 @@ class Writers:
 
     def close(self, *, keep: bool) -> None:
         """Closes the files and gives them their final names, or deletes them."""
+        from odradek.history.output_file import put_in_place
         from odradek.history.views import SCHEMAS, TABLES
 
         if self._directory is None:

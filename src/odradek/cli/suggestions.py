@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from odradek.cli.terminal import CommandError
 from odradek.core.errors import OdradekError
-from odradek.text.similar_names import nearest
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -51,6 +50,8 @@ def with_suggestions(admin: Admin) -> Iterator[None]:
     except GroupIdNotFound as error:
         if not (group := getattr(error, "group", None)):
             raise
+        from odradek.text.similar_names import nearest
+
         raise CommandError(f"{error}{nearest(group, group_names(admin))}") from error
 
 
@@ -67,6 +68,8 @@ def _nearest_topics(admin: Admin, names: Iterable[str]) -> str:
         known = list(admin.describe_topics())
     except OdradekError:
         return ""
+    from odradek.text.similar_names import nearest
+
     found = [nearest(name, known) for name in names]
     return next((text for text in found if text), "") or _some(known)
 

@@ -20,8 +20,7 @@ from odradek.security.client_security import (
     TokenSource,
 )
 from odradek.security.jaas import read_jaas
-from odradek.security.protocols import PLAINTEXT, PROTOCOLS
-from odradek.security.scram import HASHES
+from odradek.security.protocols import HASHES, PLAINTEXT, PROTOCOLS
 from odradek.security.secret import Secret
 from odradek.security.stores import Store, Tls
 

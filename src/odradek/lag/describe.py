@@ -16,7 +16,6 @@ from odradek.client.admin import Admin
 from odradek.client.model import GroupDescription, ListedOffset, MemberDescription, Node
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
-from odradek.text.html_table import html_table
 
 
 class LagRow(NamedTuple):
@@ -47,6 +46,8 @@ class GroupLag(NamedTuple):
 
     def _repr_html_(self) -> str:
         """Returns the rows as an HTML table, for notebooks."""
+        from odradek.text.html_table import html_table
+
         names = [name.replace("_", " ") for name in LagRow._fields[1:]]
         return html_table(f"group {self.group} ({self.state})", names, [row[1:] for row in self.rows])
 

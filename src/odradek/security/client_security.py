@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from odradek.security.protocols import PLAINTEXT
-from odradek.security.scram import HASHES
+from odradek.security.protocols import HASHES, PLAINTEXT
 from odradek.security.secret import Secret
 from odradek.security.stores import Tls
 

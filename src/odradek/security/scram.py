@@ -14,10 +14,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from odradek.core.credential import Credential
+from odradek.security.protocols import HASHES
 from odradek.security.secret import Secret
 
-HASHES: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-"""Mechanism → hash function."""
 LEAST_ITERATIONS = 4096
 MOST_ITERATIONS = 1_000_000
 """A client refuses a server that asks for more: each iteration costs its CPU time, before the server has proved that it

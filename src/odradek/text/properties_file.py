@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.core.errors import ConfigError
-from odradek.text.look_alikes import odd_character
 
 # The form of Kafka's setting names; only those of a listener have the names of mechanisms in them. Any other text may be
 # a line of a private key, so it is not shown.
@@ -36,6 +35,8 @@ def read_properties_file(path: Path, source: str) -> dict[str, Property]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not valid UTF-8"
         raise ConfigError(f"{source} {path}: {reason}") from error
+    from odradek.text.look_alikes import odd_character  # with the names of Unicode, which only files need
+
     found: dict[str, Property] = {}
     for number, line in _lines(text):
         cut = min((at for at in (line.find("="), line.find(":")) if at > 0), default=-1)

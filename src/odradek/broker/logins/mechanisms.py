@@ -10,6 +10,7 @@ from itertools import islice
 from odradek.broker.settings.listeners import ListenerSettings, plain_users
 from odradek.catalog.credentials import MECHANISMS as NUMBERS
 from odradek.core.credential import Credential
+from odradek.security.protocols import HASHES
 from odradek.security.sasl_server import (
     LoggedIn,
     LoginFailed,
@@ -20,7 +21,7 @@ from odradek.security.sasl_server import (
     ScramLogin,
     made_up_keys,
 )
-from odradek.security.scram import HASHES, LEAST_ITERATIONS, NONCE_BYTES, SALT_BYTES, ClientFirst
+from odradek.security.scram import LEAST_ITERATIONS, NONCE_BYTES, SALT_BYTES, ClientFirst
 
 _NUMBER_OF = {name: number for number, name in NUMBERS.items()}
 _SAMPLE = 64

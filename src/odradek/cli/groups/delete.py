@@ -9,7 +9,6 @@ from odradek.cli.groups.scope import AllGroups, Groups, Names, check_scope, chos
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect
 from odradek.cli.suggestions import group_names
 from odradek.cli.terminal import EXIT_FAILED, error_line, exit_code_of, note, print_json, progress
-from odradek.text.similar_names import nearest
 
 EPILOG = (
     "Examples:\n\n\b\n"
@@ -53,7 +52,9 @@ def delete(
         print_json({"deleted": done, "failed": {k: str(v) for k, v in failed.items()}}, indent=2)
     elif done:
         note(f"Deleted {', '.join(done)}.")
-    for name, refused in failed.items():
-        error_line(f"{refused}{nearest(name, known) if isinstance(refused, GroupIdNotFound) else ''}")
     if failed:
+        from odradek.text.similar_names import nearest
+
+        for name, refused in failed.items():
+            error_line(f"{refused}{nearest(name, known) if isinstance(refused, GroupIdNotFound) else ''}")
         raise typer.Exit(exit_code_of(refused) if len(chosen) == 1 else EXIT_FAILED)

@@ -55,7 +55,6 @@ from odradek.cli.terminal import (
     warning_lines,
 )
 from odradek.cli.undo_file import check_undo_file, pasted, write_undo
-from odradek.text.similar_names import nearest
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -214,6 +213,8 @@ def _report_missing(admin: Admin, plans: list[GroupResetPlan], line: ResetLine) 
     """Prints an error for each named group that has nothing to reset, and a warning for one that does not exist.
 
     Returns the plans with an error. A group that does not exist gets its first offsets, as with Kafka's tool."""
+    from odradek.text.similar_names import nearest
+
     missing = []
     for plan in plans:
         if line.all_groups or plan.state not in ("Dead", "Empty") or (plan.rows and plan.state != "Dead"):

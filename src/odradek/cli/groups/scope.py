@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from odradek.cli.options import given_names
-from odradek.cli.suggestions import group_names
 from odradek.cli.terminal import EXIT_FAILED, CommandError, error_line, progress, warning_lines
-from odradek.text.similar_names import nearest
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -102,10 +100,16 @@ def each_group(admin: Admin, names: list[str], ask: Callable[[str], T], label: s
                 if len(names) == 1:
                     raise
                 errors.append(error)
-                meant = nearest(name, group_names(admin)) if isinstance(error, GroupIdNotFound) else ""
-                error_line(f"{error}{meant}")
+                error_line(f"{error}{_meant(admin, name) if isinstance(error, GroupIdNotFound) else ''}")
             advance(1)
     return found, errors
+
+
+def _meant(admin: Admin, name: str) -> str:
+    from odradek.cli.suggestions import group_names
+    from odradek.text.similar_names import nearest
+
+    return nearest(name, group_names(admin))
 
 
 def end_with(errors: list[KafkaError]) -> None:

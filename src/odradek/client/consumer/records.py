@@ -10,7 +10,6 @@ from odradek.batches.columns import DEFAULT_COLUMNS
 from odradek.batches.row_sets import RowBatch, needs_columns
 from odradek.core.errors import ConfigError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
-from odradek.text.html_table import html_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,6 +97,8 @@ class Polled(dict[TopicPartition, "list[pa.RecordBatch]"]):
 
     def _repr_html_(self) -> str:
         """Returns the first records as an HTML table, for notebooks."""
+        from odradek.text.html_table import html_table
+
         first = list(islice(self.records(), _HTML_ROWS))
         rows = [
             (one.partition, one.offset, one.timestamp_ms if one.timestamp_ms >= 0 else None, one.key, one.value)

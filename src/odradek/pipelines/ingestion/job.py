@@ -118,6 +118,7 @@ def ingest(options: IngestOptions) -> Ingested:
     after Spark has started.
     """
     job = Ingest.of(options)
+    job.check()
 
     def get_spark() -> SparkSession:
         return options.spark or start_spark(options.master, options.conf, job.target)
@@ -132,12 +133,11 @@ def run_ingest(
     advance: Callable[[Added], None] = lambda added: None,
     watch: Watch | None = None,
 ) -> Ingested:
-    """Does the work of ``ingest``. ``watch`` gets the progress of the run.
+    """Does the work of ``ingest``, after ``job.check()``. ``watch`` gets the progress of the run.
 
     If the table or the checkpoint has a URI, ``get_spark`` is called before the table is opened. Otherwise it is called
     after all checks that need no Spark, and not at all if a run to the present end has nothing to read.
     """
-    job.check()
     with contextlib.ExitStack() as stack:
         table, started_spark = stack.enter_context(open_table(job.target, get_spark))
         started = time.monotonic()

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty
-from odradek.client.producer.errors import ProducerFenced
 from odradek.core.errors import OdradekError
 from odradek.core.ids import ConsumerGroupMetadata
 from odradek.spark.commit_refusal import TABLE_ID_PREFIX
@@ -67,6 +66,8 @@ class FencedCommits:
         A transaction may commit to a group with members, so the members are looked for first. Raises FenceLost,
         GroupNotEmpty, OdradekError.
         """
+        from odradek.client.producer.errors import ProducerFenced
+
         assert self._producer is not None
         if _has_members(admin, group):
             raise GroupNotEmpty(f"group {group} has live members")

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,6 +23,7 @@ from odradek.pipelines.values.reader import ERROR
 from odradek.pipelines.values.record_values import RAW, RECORD_COLUMNS, BadRecords
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     from pyspark.sql import Column, DataFrame
 
 NAME_BYTES = 255
