@@ -14,8 +14,8 @@ import pytest
 from odradek.cli.terminal import CommandError
 from odradek.cli.undo_file import pasted, write_undo
 from odradek.core.errors import StorageError
-from odradek.history.output_file import PositionedStream, new_file, output_file, problem_of, put_in_place
 from odradek.history.report import write_page
+from odradek.text.output_file import PositionedStream, new_file, output_file, problem_of, put_in_place
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no FIFOs and devices in folders")
 
@@ -84,7 +84,7 @@ def test_a_device_is_written_and_not_replaced() -> None:
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "out"])
 def test_standard_output_that_is_a_file_is_continued_and_not_replaced(tmp_path: Path, name: str) -> None:
     program = (
-        "import sys; from pathlib import Path; from odradek.history.output_file import output_file\n"
+        "import sys; from pathlib import Path; from odradek.text.output_file import output_file\n"
         "print('before')\n"
         f"with output_file(Path({name!r})) as stream: stream.write(b'middle\\n')\n"
         "print('after')\n"

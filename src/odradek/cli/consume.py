@@ -23,7 +23,7 @@ from odradek.cli.record_lines import Batch
 from odradek.cli.record_outputs import Destination, Sink, open_sink
 from odradek.cli.suggestions import with_suggestions
 from odradek.cli.terminal import EXIT_FAILED, CommandError, note
-from odradek.history.output_file import is_standard_output
+from odradek.text.output_file import is_standard_output
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin

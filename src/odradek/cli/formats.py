@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.cli.terminal import CommandError
-from odradek.history.output_file import is_standard_output
+from odradek.text.output_file import is_standard_output
 
 FORMATS = ("lines", "json", "csv", "parquet")
 METAVAR = "|".join(FORMATS)

@@ -192,8 +192,8 @@ class Writers:
 
     def close(self, *, keep: bool) -> None:
         """Closes the files and gives them their final names, or deletes them."""
-        from odradek.history.output_file import put_in_place
         from odradek.history.views import SCHEMAS, TABLES
+        from odradek.text.output_file import put_in_place
 
         if self._directory is None:
             return

@@ -22,7 +22,7 @@ from odradek.cli.record_lines import (
     with_null_times,
 )
 from odradek.cli.terminal import EXIT_FAILED, CommandError, counted, note, progress, warning_lines, writing_out
-from odradek.history.output_file import PositionedStream, is_standard_output, output_file
+from odradek.text.output_file import PositionedStream, is_standard_output, output_file
 from odradek.text.printable import printable
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from odradek.cli.terminal import CommandError
 from odradek.cli.user_folder import user_data_folder
-from odradek.history.output_file import new_file, problem_of
+from odradek.text.output_file import new_file, problem_of
 
 
 def write_undo(text: str, given: Path | None, suffix: str) -> Path:

@@ -17,7 +17,7 @@ from odradek.core.extras import ExtraMissing, command_of
 from odradek.history.analysis import Analysis
 from odradek.history.columns import rows_with_numbers
 from odradek.history.findings import KINDS, format_duration
-from odradek.history.output_file import output_file, problem_of
+from odradek.text.output_file import output_file, problem_of
 from odradek.text.printable import printable
 
 TITLES = {

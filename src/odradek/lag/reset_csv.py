@@ -14,7 +14,6 @@ from typing import TypeVar
 
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition, java_string_hash
-from odradek.text.look_alikes import oddity
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _NUMBER = re.compile(r"-?[0-9]+")
@@ -94,6 +93,8 @@ def parse(text: str, groups: Sequence[str], name: str) -> dict[str, dict[TopicPa
 
 def _check_visible(given: Sequence[str], where: str) -> None:
     """Refuses a name that looks like another one: a person cannot see which group or topic the row is about."""
+    from odradek.text.look_alikes import oddity  # with the names of Unicode, which only files need
+
     for cell in given[:-2]:
         what = oddity(cell)
         if what == "spaces at its ends" and not (len(given) == 4 and cell is given[0]):

@@ -304,7 +304,8 @@ def declared_options(kind: type) -> Mapping[str, DeclaredOption]:
 
 def check_values(options: PipelineOptions | TransformOptions) -> None:
     """Raises ConfigError for a value that its option does not permit."""
-    for name, (hint, option) in declared_options(type(options)).items():
+    kind: type = type(options)
+    for name, (hint, option) in declared_options(kind).items():
         value = getattr(options, name)
         words = name.replace("_", " ")
         check_type(words, value, hint)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from odradek.core.errors import ConfigError
 
-# The form of Kafka's setting names; only those of a listener have the names of mechanisms in them. Any other text may be
-# a line of a private key, so it is not shown.
+# The form of Kafka's setting names; only those of a listener have the names of mechanisms in them. Any other text may
+# be a line of a private key, so it is not shown.
 _NAME = re.compile(r"listener\.name(?:[._-][a-z0-9]+)+|[a-z][a-z0-9]*(?:[._][a-z0-9]+)*")
 _LONGEST_NAME = 100
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)

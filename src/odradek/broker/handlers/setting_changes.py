@@ -19,7 +19,7 @@ from odradek.broker.settings import protection
 from odradek.broker.settings import resources as config_resources
 from odradek.broker.settings.config import MIN_ISR, BrokerConfig, check_topic_configs
 from odradek.broker.settings.ignored import DYNAMIC
-from odradek.broker.settings.keys import broker_keys, dynamic_broker_key
+from odradek.broker.settings.keys import dynamic_broker_key
 from odradek.broker.settings.prefixes import base_of
 from odradek.broker.settings.resources import LOGGER
 from odradek.catalog.shard import BROKER, CLIENT_METRICS, GROUP, TOPIC, AlterConfigs
@@ -201,7 +201,7 @@ def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes) -> Non
         raise ConfigError(f"{level}-level {MIN_ISR} cannot be {verb} while ELR is enabled.")
     for key in set_to:
         if dynamic_broker_key(key).is_foreign:
-            log.warning("%s is no setting of this broker: it is stored without effect%s", key, _hint(key))
+            log.warning("%s is no setting of this broker: it is stored without effect", key)
     for names, text in (
         (
             [key for key in set_to if _is_fixed(key)],
@@ -236,13 +236,6 @@ def _is_fixed(name: str) -> bool:
     """Whether only a start sets this setting. As in Kafka, an unknown name may belong to a plugin, and is not fixed."""
     key = dynamic_broker_key(name)
     return not key.is_foreign and base_of(key.name) not in DYNAMIC
-
-
-def _hint(name: str) -> str:
-    import difflib  # few brokers need it
-
-    near = difflib.get_close_matches(name, broker_keys(), n=1, cutoff=0.8)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _check_reporters(set_to: Mapping[str, str]) -> None:
