@@ -217,7 +217,6 @@ listener.name.internal.ssl.keystore.location | '/tmp/k.jks'
 listener.name.plaintext.ssl.keystore.location | '/tmp/k.jks'
 sasl.enabled.mechanisms | 'PLAIN'
 sasl.jaas.config | 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b";'
-ssl.cipher.suites | 'TLS_AES_256_GCM_SHA384'
 super.users | 'User:admin'
 """
 
