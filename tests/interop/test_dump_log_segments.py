@@ -93,6 +93,7 @@ def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         del log
         log = Log.open(path, CONFIG, T0, clean=False)
         assert log.log_end_offset == 2995
+        path.joinpath(".killed").touch()
     return path
 
 
@@ -107,8 +108,11 @@ def test_kafkas_tool_finds_no_errors_in_our_files(kafka_tools: KafkaTools, direc
     assert entries.count("position:") > 100
     sane = dump(kafka_tools, indexes, "--index-sanity-check")
     assert sane.count("passed sanity check") + sane.count("is empty") == len(indexes)
-    snapshots = dump(kafka_tools, sorted(directory.glob("*.snapshot")))
-    assert "producerId: 2 producerEpoch: 0" in snapshots
+    snapshots = sorted(directory.glob("*.snapshot"))
+    if snapshots:  # the recovery of the killed log removes them: the disk may have written them before their records
+        assert "producerId: 2 producerEpoch: 0" in dump(kafka_tools, snapshots)
+    else:
+        assert directory.joinpath(".killed").exists()
     assert directory.joinpath("leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n1 1000\n2 2000\n"
 
 

@@ -34,7 +34,10 @@ class AclBroker:
         (self._reserved,) = reserve_ports(1)
         place = f"127.0.0.1:{self._reserved.port}"
         users = " ".join(f'user_{name}="{secret}"' for name, secret in USERS.items())
-        lines = dict(line.split("=", 1) for line in re.findall(r"```text\n(.*?)```", TEXT, re.DOTALL)[0].splitlines())
+        lines = dict(
+            line.split("=", 1)
+            for line in re.findall(r"^```\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)[0].splitlines()
+        )
         config = lines | {
             "listeners": f"INSIDE://127.0.0.1:0,OUTSIDE://{place}",
             "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:SASL_PLAINTEXT",
