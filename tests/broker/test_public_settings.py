@@ -171,6 +171,18 @@ advertised.listeners | 'PLAINTEXT://other:9999' | 42 | 42
 ssl.keystore.location | '/tmp/k.jks' | 42 | 42
 ssl.truststore.password | 'secret' | 42 | 42
 ssl.client.auth | 'none' | 0 | 42
+listener.name.internal.ssl.keystore.location | '/tmp/k.jks' | 0 | 42
+listener.name.plaintext.ssl.keystore.location | '/tmp/k.jks' | 0 | 42
+listener.name.plaintext.ssl.keystore.password | 'secret' | 0 | 42
+listener.name.plaintext.ssl.keystore.key | 'x' | 0 | 42
+listener.name.plaintext.ssl.truststore.type | 'JKS' | 0 | 42
+listener.name.plaintext.ssl.client.auth | 'none' | 0 | 42
+listener.name.plaintext.ssl.enabled.protocols | 'TLSv1.3' | 0 | 42
+listener.name.plaintext.connections.max.reauth.ms | '5' | 0 | 42
+ssl.keystore.key | 'x' | 42 | 42
+ssl.principal.mapping.rules | 'DEFAULT' | 42 | 42
+sasl.kerberos.service.name | 'kafka' | 0 | 42
+sasl.mechanism.inter.broker.protocol | 'PLAIN' | 0 | 42
 sasl.kerberos.min.time.before.relogin | '58000' | 0 | 42
 sasl.kerberos.principal.to.local.rules | 'DEFAULT' | 0 | 42
 sasl.login.refresh.window.factor | '0.8' | 0 | 42
@@ -213,8 +225,8 @@ max.connection.creation.rate | '100'
 listener.name.plaintext.max.connections | '100'
 listener.name.plaintext.max.connection.creation.rate | '50'
 listener.name.internal.max.connections | '100'
-listener.name.internal.ssl.keystore.location | '/tmp/k.jks'
-listener.name.plaintext.ssl.keystore.location | '/tmp/k.jks'
+listener.name.plaintext.ssl.client.auth | 'required'
+listener.name.internal.ssl.client.auth | 'required'
 sasl.enabled.mechanisms | 'PLAIN'
 sasl.jaas.config | 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b";'
 super.users | 'User:admin'

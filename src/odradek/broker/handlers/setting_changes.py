@@ -196,15 +196,12 @@ def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes) -> Non
         protection.check(set_to)
     except ConfigError as error:
         raise KafkaError(ErrorCode.invalid_request, str(error)) from None
-    if config.eligible_leaders and MIN_ISR in changes and (broker_id or changes[MIN_ISR] is None):
-        level, verb = ("Broker", "altered") if broker_id else ("Cluster", "removed")
-        raise ConfigError(f"{level}-level {MIN_ISR} cannot be {verb} while ELR is enabled.")
     for key in set_to:
         if dynamic_broker_key(key).is_foreign:
             log.warning("%s is no setting of this broker: it is stored without effect", key)
     for names, text in (
         (
-            [key for key in set_to if _is_fixed(key)],
+            [key for key in set_to if _is_fixed(config, key)],
             "Cannot update these configs dynamically",
         ),
         (
@@ -218,6 +215,9 @@ def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes) -> Non
     ):
         if names:
             raise KafkaError(ErrorCode.invalid_request, f"{text}: [{', '.join(names)}]")
+    if config.eligible_leaders and MIN_ISR in changes and (broker_id or changes[MIN_ISR] is None):
+        level, verb = ("Broker", "altered") if broker_id else ("Cluster", "removed")
+        raise ConfigError(f"{level}-level {MIN_ISR} cannot be {verb} while ELR is enabled.")
     try:
         if "listeners" in set_to:
             raise ConfigError("listeners can only be set by --listen")
@@ -232,8 +232,13 @@ def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes) -> Non
         raise KafkaError(ErrorCode.invalid_request, str(error)) from None
 
 
-def _is_fixed(name: str) -> bool:
+def _is_fixed(config: BrokerConfig, name: str) -> bool:
     """Whether only a start sets this setting. As in Kafka, an unknown name may belong to a plugin, and is not fixed."""
+    if name.startswith("listener.name."):
+        from odradek.broker.settings.listeners import has_no_use
+
+        if has_no_use(config, name):
+            return False
     key = dynamic_broker_key(name)
     return not key.is_foreign and base_of(key.name) not in DYNAMIC
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from odradek.broker.settings.keys import ConfigSource, ConfigType, find_broker_key
+from odradek.broker.settings.keys import ConfigSource, find_broker_key, inert_broker_keys
 from odradek.broker.settings.listener import Listener
 from odradek.broker.settings.pairs import pairs
 from odradek.broker.settings.prefixes import OF_LISTENERS, OF_MECHANISMS, PREFIX, scope_of
@@ -38,6 +38,7 @@ class ListenerSettings:
 
     def __init__(self, config: LayeredSettings, listener: Listener) -> None:
         self.config = config
+        self.listener = listener
         self.has_sasl = listener.has_sasl
         self.name = listener.name.lower()
         self._prefix = f"{PREFIX}{listener.name.lower()}."
@@ -109,7 +110,7 @@ def read(config: LayeredSettings, listen: tuple[str, int] | None) -> tuple[Liste
     Listeners of a controller are left out: one process is broker and controller here. Raises ConfigError."""
     texts = config.texts
     protocols = _protocols(config)
-    of_controllers = {name.strip().upper() for name in texts.get("controller.listener.names", "").split(",")}
+    of_controllers = _of_controllers(config)
     advertised = {
         name: address
         for name, address in _addresses("advertised.listeners", texts.get("advertised.listeners", ""))
@@ -131,6 +132,10 @@ def read(config: LayeredSettings, listen: tuple[str, int] | None) -> tuple[Liste
     return tuple(
         Listener(name, _protocol(name, protocols), host, port, advertised.get(name)) for name, (host, port) in found
     )
+
+
+def _of_controllers(config: LayeredSettings) -> set[str]:
+    return {name.strip().upper() for name in config.texts.get("controller.listener.names", "").split(",")}
 
 
 def _check_distinct(found: list[tuple[str, tuple[str, int]]]) -> None:
@@ -189,9 +194,12 @@ def check(config: LayeredSettings) -> None:
     for name, listener in listeners.items():
         if listener.has_sasl:
             check_mechanisms(settings[name])
+    of_controllers = tuple(f"{PREFIX}{name.lower()}." for name in _of_controllers(config) if name)
     for name in dict.fromkeys(name for texts, _ in config.layers() for name in texts):
+        if name.startswith(of_controllers):
+            continue  # no such listener is opened
         if name.startswith(PREFIX):
-            _check_scope(name, listeners, settings)
+            _check_scope(name, config.text(name) or "", settings)
         else:
             _check_use(name, config.text(name) or "", listeners)
     for name, listener in listeners.items():
@@ -200,63 +208,89 @@ def check(config: LayeredSettings) -> None:
     _check_inner(config, listeners)
 
 
-def _check_scope(name: str, listeners: Mapping[str, Listener], settings: Mapping[str, ListenerSettings]) -> None:
-    """Checks a setting with the prefix of a listener."""
+def _check_scope(name: str, text: str, settings: Mapping[str, ListenerSettings]) -> None:
+    """Checks a setting with the prefix of a listener. ``settings``: those of each listener, by its lower-case name."""
     scope = scope_of(name)
-    if scope is None or scope.base not in OF_LISTENERS:
+    if scope is None or (scope.base not in OF_LISTENERS and scope.base not in inert_broker_keys()):
         raise ConfigError(f"{name}: this setting cannot be set for one listener alone")
-    listener = listeners.get(scope.listener)
-    if listener is None:
-        raise ConfigError(f"{name}: no listener has this name; the listeners are {', '.join(listeners)}")
-    is_unused = not listener.has_tls if scope.base.startswith("ssl.") else not listener.has_sasl
-    if is_unused:
-        raise ConfigError(
-            f"{name}: the listener {listener.name} is {listener.protocol}, so it would protect nothing; leave it out, "
-            f"or add {listener.name}:SASL_SSL to {PROTOCOL_MAP}"
-        )
-    if scope.mechanism:
-        if scope.base not in OF_MECHANISMS:
-            raise ConfigError(f"{name}: this setting cannot be set for one mechanism alone")
-        if scope.mechanism.upper() not in settings[scope.listener].mechanisms:
-            enabled = settings[scope.listener].full_name("sasl.enabled.mechanisms")
+    if scope.base not in OF_LISTENERS:
+        return  # ``protection`` has checked it
+    if scope.mechanism and scope.base not in OF_MECHANISMS:
+        raise ConfigError(f"{name}: this setting cannot be set for one mechanism alone")
+    is_of_tls = scope.base.startswith("ssl.")
+    if scope.listener not in settings:
+        if _protects(scope.base, text) or any(_has(one.listener, is_of_tls) for one in settings.values()):
+            raise ConfigError(f"{name}: no listener has this name; the listeners are {', '.join(settings)}")
+        return
+    listener = settings[scope.listener].listener
+    if not _has(listener, is_of_tls):
+        if _protects(scope.base, text):
             raise ConfigError(
-                f"{name}: the mechanism {scope.mechanism.upper()} is not enabled, so it would protect nothing; leave "
-                f"it out, or add the mechanism to {enabled}"
+                f"{name}: the listener {listener.name} is {listener.protocol}, so it would protect nothing; leave it "
+                f"out, or add {listener.name}:SASL_SSL to {PROTOCOL_MAP}"
             )
-    elif scope.base == "sasl.jaas.config":
+        return
+    if scope.mechanism and scope.mechanism.upper() not in settings[scope.listener].mechanisms:
+        enabled = settings[scope.listener].full_name("sasl.enabled.mechanisms")
+        raise ConfigError(
+            f"{name}: the mechanism {scope.mechanism.upper()} is not enabled, so it would protect nothing; leave "
+            f"it out, or add the mechanism to {enabled}"
+        )
+    if scope.base == "sasl.jaas.config" and not scope.mechanism:
         raise ConfigError(f"{name}: name the mechanism, too: {settings[scope.listener].full_name(scope.base, 'PLAIN')}")
 
 
-# They say how TLS works, not that a listener has it: a broker without such a listener is as open as it was asked to be.
-# A certificate with its key, and ssl.client.auth, ask for a listener with TLS.
-_KEYS = ("ssl.client.auth", "ssl.keystore.location", "ssl.keystore.key", "ssl.keystore.certificate.chain")
+def has_no_use(config: LayeredSettings, name: str) -> bool:
+    """Returns whether a setting with the prefix of a listener belongs to TLS or SASL, which the listener lacks."""
+    scope = scope_of(name)
+    if scope is None or scope.base not in OF_LISTENERS:
+        return False
+    listeners = read(config, None if config.texts.get("listeners") else ("", 9092))
+    users = [one for one in listeners if one.name.lower() == scope.listener]
+    return not any(_has(one, scope.base.startswith("ssl.")) for one in users)
+
+
+def _has(listener: Listener, tls: bool) -> bool:
+    return listener.has_tls if tls else listener.has_sasl
+
+
+def _protects(name: str, text: str) -> bool:
+    """Returns whether a setting asks for certificates or logins of clients.
+
+    The other settings say how TLS or a login works, not that a listener has it. A broker without such a listener is as
+    open as it was asked to be, and Kafka accepts them.
+    """
+    if name == "ssl.client.auth":
+        return text.strip().lower() not in ("", "none")
+    return name in ("sasl.enabled.mechanisms", "sasl.jaas.config") and bool(text.strip())
 
 
 def _check_use(name: str, text: str, listeners: Mapping[str, Listener]) -> None:
-    """Checks that a setting without a prefix, which is not a time or a size, has a listener that uses it."""
+    """Checks that a setting without a prefix that asks for certificates or logins has a listener that uses it."""
     if name == "sasl.jaas.config" and text:
         raise ConfigError(f"{name}: name the listener and the mechanism: {PREFIX}NAME.plain.{name}")
-    if name.startswith("ssl."):
-        users = [one for one in listeners.values() if one.has_tls and not (name == "ssl.client.auth" and one.has_sasl)]
-    else:
-        users = [one for one in listeners.values() if one.has_sasl or name not in ("sasl.enabled.mechanisms",)]
-    key = find_broker_key(name)
-    if users or key.type not in (ConfigType.LIST, ConfigType.STRING, ConfigType.PASSWORD, ConfigType.CLASS):
+    if not _protects(name, text):
         return
-    if key.parse(text) == (None if key.default is None else key.parse(key.default)) or not text.strip():
+    if name == "ssl.client.auth":
+        if any(one.has_tls and not one.has_sasl for one in listeners.values()):
+            return
+        if any(one.has_tls for one in listeners.values()):
+            raise ConfigError(
+                f"{name}: it would protect nothing, because the listeners with TLS have SASL, too: leave it out, or "
+                f"set {PREFIX}NAME.{name}"
+            )
+    elif any(one.has_sasl for one in listeners.values()) or _is_default(name, text):
         return
-    if name.startswith("ssl.") and name not in _KEYS:
-        return
-    if name == "ssl.client.auth" and any(one.has_tls for one in listeners.values()):
-        raise ConfigError(
-            f"{name}: it would protect nothing, because the listeners with TLS have SASL, too: leave it out, or set "
-            f"{PREFIX}NAME.{name}"
-        )
     kind, protocols = ("TLS", "SSL") if name.startswith("ssl.") else ("SASL", "SASL_PLAINTEXT")
     raise ConfigError(
         f"{name}: no listener has {kind}, so it would protect nothing; leave it out, or name a listener of the "
         f"protocol {protocols} or SASL_SSL in listeners"
     )
+
+
+def _is_default(name: str, text: str) -> bool:
+    key = find_broker_key(name)
+    return key.default is not None and bool(key.parse(text) == key.parse(key.default))
 
 
 def check_mechanisms(settings: ListenerSettings) -> None:
