@@ -26,6 +26,7 @@ sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / name) for name in ("attack", "
 from attack_drivers import AttackedDriver  # noqa: E402
 from attack_episode import AttackEpisode  # noqa: E402
 from attack_oracle import AttackFound  # noqa: E402
+from attack_records import RETENTION_CHECK_S  # noqa: E402
 from attack_steps import WEIGHTS, GivenUp, send  # noqa: E402
 from support.brokers import make_broker  # noqa: E402
 
@@ -33,7 +34,7 @@ from odradek.client.admin import Admin  # noqa: E402
 
 BROKER = {
     "offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4",
-    "group.initial.rebalance.delay.ms": "0",
+    "group.initial.rebalance.delay.ms": "0", "log.retention.check.interval.ms": f"{RETENTION_CHECK_S * 1000:.0f}",
 }  # fmt: skip
 
 

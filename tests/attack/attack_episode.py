@@ -120,6 +120,8 @@ class AttackEpisode:
         said = end.error or end.out.strip()[-160:]
         self.say(f"{name} {begun.kind}: {end.code} {said}")
         check_lines(end, begun.kind)
+        if isinstance(begun.target, AttackedTable):
+            begun.target.losses.read(end)
         if end.error and not end.was_ended:
             known = refusal_of(end.error)
             self.lines[f"{'' if known else '?? '}{shape_of(end.error)}"] += 1
@@ -232,6 +234,7 @@ class AttackEpisode:
     def _follow_new_checkpoint(self, table: AttackedTable) -> None:
         """An empty table begins again at the group's offsets, so the group is deleted first."""
         table.checkpoint = self.place / f"{table.name}-checkpoint-{time.monotonic_ns()}"
+        table.losses.forget()
         if table.group.offsets():
             self.admin.delete_groups([table.group.group])
 
@@ -256,6 +259,7 @@ class AttackEpisode:
     def _check_settled(self, table: AttackedTable, end: CommandEnd) -> None:
         found = self.look(table)
         check_complete(found, table.bounds, self.book, [topic.name for topic in table.topics])
+        table.losses.check(found, self.book)
         table.causes.clear()
         table.more = []
         if table.group.is_shared:

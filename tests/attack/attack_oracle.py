@@ -58,6 +58,57 @@ class Bounds:
         return copy.deepcopy(self)
 
 
+_LOSS = r"\blost\b|deleted|is missing|created again|diverges"
+
+
+@dataclass
+class LossWatch:
+    """The records that were deleted before a table had them, though it had begun to read their partition. A line has to
+    name the partition of each: the loss is never silent."""
+
+    lost: dict[int, SentRecord] = field(default_factory=dict)
+
+    def note(self, gone: Iterable[SentRecord], bounds: Bounds, book: RecordBook) -> None:
+        """Notes records that are gone now. ``bounds``: before they are excused."""
+        rows = {(one.life, *one.place[:2]) for one in map(book.by_id.__getitem__, bounds.seen)}
+        for record in gone:
+            is_due = record.is_shown and not bounds.seen[record.id] and not bounds.is_excused(record)
+            if is_due and (record.life, *record.place[:2]) in rows:
+                self.lost[record.id] = record
+
+    def forget(self) -> None:
+        """The attacker has changed what the table knows."""
+        self.lost.clear()
+
+    def read(self, end: CommandEnd) -> None:
+        """Takes the losses that a command has named off the list."""
+        lines = [line for line in end.err.splitlines() if re.search(_LOSS, line)]
+        adopted = end.result if end.is_done and '"kept_as"' in end.out else {}
+        named = {(one["topic"], one["partition"]) for one in adopted.get("deleted", ())}
+        replaced = set(adopted.get("replaced", ()))
+        self.lost = {
+            one: record
+            for one, record in self.lost.items()
+            if record.place[:2] not in named
+            and record.place[0] not in replaced
+            and not any(_is_named(line, record) for line in lines)
+        }
+
+    def check(self, found: Counter[int], book: RecordBook) -> None:
+        """Raises AttackFound for records that a complete table does not have and no line has named."""
+        silent = [one for one in self.lost if not found[one]]
+        self.lost.clear()
+        if silent:
+            raise AttackFound(
+                f"{len(silent)} records were deleted before they were read, silently: {places(book, silent)}"
+            )
+
+
+def _is_named(line: str, record: SentRecord) -> bool:
+    topic, partition, _ = record.place
+    return f"{topic}-{partition}" in line or (topic in line and "created again" in line)
+
+
 def check_counts(found: Counter[int], bounds: Bounds, book: RecordBook) -> None:
     """Checks what an output has now, whatever is running. Raises AttackFound."""
     aborted = [one for one in found if not book.by_id[one].is_shown]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,9 @@ from odradek.core.errors import OdradekError
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 
 AVRO = '{"type":"record","name":"R","fields":[{"name":"id","type":"long"}]}'
+RETENTION_CHECK_S = 0.2
+SEGMENT_MS = "100"
+"""A short time, so that retention has several segments to remove."""
 SCHEMAS = {"json": "id bigint", "avro": AVRO}
 Place = tuple[str, int, int]
 """Topic, partition, offset."""
@@ -73,7 +76,7 @@ class RecordBook:
 
     def create(self, partitions: int) -> AttackedTopic:
         topic = AttackedTopic(unique("attacked"), partitions)
-        create_topic(self._bootstrap, topic.name, partitions)
+        create_topic(self._bootstrap, topic.name, partitions, segment_ms=SEGMENT_MS)
         self.topics[topic.name] = topic
         return topic
 
@@ -126,7 +129,7 @@ class RecordBook:
     def _create_again(self, topic: AttackedTopic) -> None:
         for _ in range(100):
             try:
-                create_topic(self._bootstrap, topic.name, topic.partitions)
+                create_topic(self._bootstrap, topic.name, topic.partitions, segment_ms=SEGMENT_MS)
                 return
             except Exception as error:
                 if "exists" not in str(error).lower():
@@ -140,6 +143,19 @@ class RecordBook:
         self._admin.delete_records({TopicPartition(topic.name, partition): offset})
         topic.started[partition] = max(offset, topic.started.get(partition, 0))
         return gone
+
+    def retain(self, topic: AttackedTopic, limit: Mapping[str, str]) -> list[SentRecord]:
+        """Lets the broker remove the segments that exceed a limit (``retention.ms``, ``retention.bytes``), and sets the
+        limit back. Returns the records that are gone."""
+        self._admin.alter_topic_configs(topic.name, limit)
+        time.sleep(3 * RETENTION_CHECK_S)
+        self._admin.alter_topic_configs(topic.name, dict.fromkeys(limit))
+        time.sleep(RETENTION_CHECK_S)  # a pass with the limit may still run
+        before = list(topic.readable())
+        for tp, start in self.starts(topic).items():
+            topic.started[tp.partition] = max(start, topic.started.get(tp.partition, 0))
+        still = {one.id for one in topic.readable()}
+        return [one for one in before if one.id not in still]
 
     def add_partition(self, topic: AttackedTopic) -> None:
         self._admin.create_partitions({topic.name: topic.partitions + 1})

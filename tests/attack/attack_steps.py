@@ -12,7 +12,7 @@ from pathlib import Path
 from attack_drivers import AttackedDriver, cold
 from attack_episode import AttackEpisode, BegunCommand
 from attack_oracle import AttackFound, check_lines
-from attack_records import AttackedTopic
+from attack_records import AttackedTopic, SentRecord
 from attack_targets import AttackedTable, TableCopy, replace_folder, replay_of
 from support.publish import commit
 
@@ -77,6 +77,17 @@ def delete_records(episode: AttackEpisode, rng: random.Random) -> None:
     episode.say(f"the records of partition {partition} below {before} are deleted")
 
 
+def retain(episode: AttackEpisode, rng: random.Random) -> None:
+    """Retention by time or by size removes segments, perhaps before a run has read them."""
+    topic = some_topic(episode, rng)
+    limit = rng.choice(("retention.ms", "retention.bytes"))
+    most = rng.choice((1, 1000, 5000)) if limit == "retention.ms" else rng.choice((1, 300, 2000))
+    episode.look_at_all()
+    gone = episode.book.retain(topic, {limit: str(most)})
+    _records_are_gone(episode, gone, "deleted")
+    episode.say(f"{limit}={most} has removed {len(gone)} records")
+
+
 def recreate_topic(episode: AttackEpisode, rng: random.Random) -> None:
     episode.look_at_all()
     topic = some_topic(episode, rng)
@@ -86,15 +97,16 @@ def recreate_topic(episode: AttackEpisode, rng: random.Random) -> None:
         send(episode, rng)
 
 
-def _records_are_gone(episode: AttackEpisode, gone: list[object], cause: str) -> None:
+def _records_are_gone(episode: AttackEpisode, gone: list[SentRecord], cause: str) -> None:
     for table in episode.tables:
-        table.bounds.excuse(gone)  # type: ignore[arg-type]
+        table.losses.note(gone, table.bounds, episode.book)
+        table.bounds.excuse(gone)
         table.causes.add(cause)
         if cause == "topic":
             table.group.forget()
     if episode.target is not None:
         for record in gone:
-            episode.target.bounds.least[record.id] = 0  # type: ignore[attr-defined]
+            episode.target.bounds.least[record.id] = 0
         episode.target.causes.add(cause)
 
 
@@ -346,6 +358,7 @@ def _is_attacked(table: AttackedTable, part: str, bounds: object) -> None:
     table.causes.add("notes" if part == "state" else part)
     table.group.forget()
     if part in ("table", "delta-log"):
+        table.losses.forget()
         present = table.bounds
         table.bounds = bounds.copy()  # type: ignore[attr-defined]
         table.bounds.least |= {one: 0 for one, least in present.least.items() if least == 0}
@@ -405,6 +418,7 @@ def foreign_commit(episode: AttackEpisode, rng: random.Random) -> None:
 
 def _remove_rows(episode: AttackEpisode, table: AttackedTable, log: object, rng: random.Random) -> None:
     episode.look(table)
+    table.losses.forget()
     topic = rng.choice(table.topics)
     partition, below = rng.randrange(topic.partitions), rng.randint(0, 30)
     log.delete(f"topic = '{topic.name}' AND partition = {partition} AND offset < {below}")  # type: ignore[attr-defined]
@@ -447,7 +461,8 @@ def read_one_topic(episode: AttackEpisode, rng: random.Random) -> None:
 
 
 WEIGHTS: dict[Step, int] = {
-    send: 12, send_in_transactions: 3, add_partition: 1, delete_records: 1, recreate_topic: 1,
+    send: 12, send_in_transactions: 3, add_partition: 1, delete_records: 1, retain: 2,
+    recreate_topic: 1,
     begin_run: 22, begin_run_with_trigger: 2, begin_replay: 3, begin_transform: 3, disturb: 10, go_on: 8, run_cold: 1,
     settle: 4, move_group: 3, delete_group: 1, reset_group: 1,
     copy_part: 7, put_back: 9, remove_entry: 3, foreign_commit: 3, change_options: 1, read_one_topic: 1,

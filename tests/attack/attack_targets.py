@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from attack_oracle import Bounds, GroupWatch, counted, table_rows
+from attack_oracle import Bounds, GroupWatch, LossWatch, counted, table_rows
 from attack_records import SCHEMAS, AttackedTopic, RecordBook, SentRecord, value_of
 from transaction_runs import committed_records
 
@@ -59,6 +59,7 @@ class AttackedTable:
     undo_mark: frozenset[str] = frozenset()
     """The entries of the log when ``undo`` was noted: after another entry, it is too late."""
     copies: list[TableCopy] = field(default_factory=list)
+    losses: LossWatch = field(default_factory=LossWatch)
     has_begun: bool = False
     """Whether a run of ``ingest`` has ended well."""
     more: list[str] = field(default_factory=list)

@@ -23,7 +23,7 @@ from odradek.pipelines.checkpoint import planned_batch
 from odradek.pipelines.commit import logs
 from odradek.pipelines.filesystems import LocalLocation
 from odradek.pipelines.queries import QueryFailed
-from odradek.pipelines.tables.table_state import check_checkpoint
+from odradek.pipelines.tables.table_state import bind, check_checkpoint
 
 GOLDEN = Path(__file__).resolve().parent.parent / "data" / "golden_tables"
 READ = {"parquet": parquet, "delta": delta}
@@ -121,6 +121,28 @@ def test_older_notes_of_a_parquet_table_neither_lose_nor_repeat_rows(
         adopt(bootstrap, group=group, output=output, execute=True)
     assert parquet(output).num_rows == 30
     assert committed(admin, group) == {TopicPartition(topic, 0): 30}
+
+
+@pytest.mark.parametrize("more", [0, 5])
+def test_older_notes_are_named_before_the_checkpoint(
+    spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path, more: int
+) -> None:
+    """Only the notes come from a copy. Before, the line advised an adoption, which refuses such a table."""
+    output = tmp_path / "t"
+    given = {"group": group, "topics": topic, "output": output, "spark": spark}
+    assert ingest(bootstrap, **given).rows == 20
+    shutil.copytree(output / "_odradek" / "batches", tmp_path / "copy")
+    for _ in range(2):
+        publish(bootstrap, topic, numbers(10))
+        assert ingest(bootstrap, **given).rows == 10
+    shutil.rmtree(output / "_odradek" / "batches")
+    shutil.copytree(tmp_path / "copy", output / "_odradek" / "batches")
+    publish(bootstrap, topic, numbers(more))
+    says = "has files of micro-batch 2, and its notes end at micro-batch 0.* or read into a new --output"
+    with pytest.raises(StorageError, match=says):
+        ingest(bootstrap, **given)
+    with pytest.raises(StorageError, match=says):
+        adopt(bootstrap, group=group, output=output)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
@@ -349,3 +371,23 @@ def test_a_table_that_has_lost_its_description_says_so(tmp_path: Path) -> None:
     for id, place in (("another id", tmp_path / "t"), (None, tmp_path / "new")):
         with pytest.raises(ConfigError, match="belongs to another query than the one for"):
             check_checkpoint(LocalLocation(checkpoint), LocalLocation(place), id, has_batches=False)
+
+
+def test_of_two_runs_that_begin_with_one_checkpoint_one_marks_it(tmp_path: Path) -> None:
+    """Both see no mark. Before, the mark of the second replaced that of the first, or one of their renames failed."""
+    checkpoint, table = LocalLocation(tmp_path / "checkpoint"), LocalLocation(tmp_path / "table")
+
+    class Late(LocalLocation):
+        """Sees the mark of another run only after its own check."""
+
+        looks = 2
+
+        def read_text(self, name: str) -> str | None:
+            self.looks -= 1
+            return None if self.looks >= 0 else super().read_text(name)
+
+    bind(checkpoint, table, "first", has_batches=False)
+    bind(Late(checkpoint.path), table, "first", has_batches=False)
+    with pytest.raises(ConfigError, match="belongs to another query"):
+        bind(Late(checkpoint.path), table, "second", has_batches=False)
+    assert [path.read_text() for path in checkpoint.path.iterdir()] == ["first\n"]

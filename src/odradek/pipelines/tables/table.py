@@ -21,7 +21,7 @@ from odradek.pipelines.checkpoint import (
     plan_of,
     planned_batch,
 )
-from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, held_batch, unfinished
+from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, TableRefused, held_batch, unfinished
 from odradek.pipelines.filesystems import LocalLocation, Location, is_uri, location_of, remove_unfinished
 from odradek.pipelines.given_options import check_local_folder
 from odradek.pipelines.options import PipelineOptions
@@ -176,12 +176,17 @@ class Table:
         table do not agree on the newest micro-batch."""
         check_checkpoint(self.checkpoint, self.location, self._id, has_batches=self._has_batches)
         newest = newest_number(self.checkpoint)
-        if newest is not None:
-            is_done = newest_done(self.checkpoint) == newest  # before the table: another run may publish meanwhile
-            plan = self.plan(planned_batch(self.checkpoint, newest), newest)
+        if newest is None:
+            return
+        is_done = newest_done(self.checkpoint) == newest  # before the table: another run may publish meanwhile
+        plan = self.plan(planned_batch(self.checkpoint, newest), newest)
+        try:
             held = held_batch(self._writer.state(plan), plan, self.location.uri)
             if held is None and is_done:
                 raise unfinished(plan, self.location.uri)
+        except TableRefused:
+            self.check_notes()  # no adoption helps a table whose notes are older than its files
+            raise
 
     def plan(self, planned: PlannedBatch, batch_id: int) -> BatchPlan:
         """Returns a planned micro-batch for the commit to the table. Raises StorageError."""

@@ -142,14 +142,16 @@ def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None
 def bind(checkpoint: Location, table: Location, table_id: str, *, has_batches: bool) -> None:
     """Marks the checkpoint as that of this table. Raises the errors of ``check_checkpoint``."""
     check_checkpoint(checkpoint, table, table_id, has_batches=has_batches)
-    mark(checkpoint, table_id)
+    if not mark(checkpoint, table_id):  # another run has marked it meanwhile, perhaps for another table
+        check_checkpoint(checkpoint, table, table_id, has_batches=has_batches)
 
 
-def mark(checkpoint: Location, table_id: str) -> None:
-    """Marks a checkpoint as that of a table."""
-    if checkpoint.read_text(_MARK) is None:
-        checkpoint.make()
-        checkpoint.write_text(_MARK, table_id + "\n")
+def mark(checkpoint: Location, table_id: str) -> bool:
+    """Marks a checkpoint as that of a table, unless it has a mark: then returns False."""
+    if checkpoint.read_text(_MARK) is not None:
+        return False
+    checkpoint.make()
+    return checkpoint.create(_MARK, table_id + "\n")
 
 
 def stored_layout(table: Location) -> TableLayout:
