@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from support.simulated_node import SimulatedNode
+from support.simulated_node import HOME, SimulatedNode
 from support.world import START_MS, World
 
 from odradek.batches.encode import encode_batch
@@ -21,7 +21,7 @@ from odradek.broker.handlers import handler_files
 from odradek.core.effects import SimpleRecord
 from odradek.storage.memory_files import MemoryFiles
 from odradek.wire import frames
-from odradek.wire.api_keys import CREATE_TOPICS, FETCH, METADATA, OFFSET_COMMIT, OFFSET_FETCH, PRODUCE
+from odradek.wire.api_keys import CREATE_TOPICS, DELETE_RECORDS, FETCH, METADATA, OFFSET_COMMIT, OFFSET_FETCH, PRODUCE
 
 SETTINGS = {"offsets.topic.num.partitions": "2", "group.initial.rebalance.delay.ms": "0"}
 
@@ -165,6 +165,31 @@ def test_a_node_stops_cleanly_in_virtual_time() -> None:
     assert stop.done()
     files.power_cut()
     assert Client(started(world, files)).values() == [b"0"], "a clean stop syncs"
+
+
+@sealed()
+def test_a_start_that_keeps_deleted_records_does_so_at_the_next_start_too() -> None:
+    """A power cut keeps the noted log start, but not the leader epochs that agree with it. So the records are kept.
+    Another one takes the leader epochs: nothing contradicts the noted log start any more."""
+    world, files = World(4), MemoryFiles()
+    node = started(world, files, is_slow=True)
+    client = Client(node)
+    client.create("t")
+    client.produce(b"0", b"1")
+    stop = node.stop()
+    world.advance(5000)
+    assert stop.done()
+    node = started(world, files)
+    topic = {"name": "t", "partitions": [{"partition_index": 0, "offset": 2}]}
+    reply = Client(node).ask(DELETE_RECORDS, 2, {"topics": [topic], "timeout": 1000})
+    assert reply.topics[0].partitions[0].low_watermark == 2
+    node.kill()
+    files.power_cut()
+    node = started(world, files)
+    assert node.broker.partitions["t", 0].log.log_start_offset == 0
+    node.kill()
+    files.write(HOME / "t-0" / "leader-epoch-checkpoint", b"0\n1\n0 ")
+    assert started(world, files).broker.partitions["t", 0].log.log_start_offset == 0
 
 
 @sealed()

@@ -207,6 +207,14 @@ class LogDirectory:
         except OSError as error:
             raise StorageError(f"{self.path} cannot be used: {error}") from error
         self._offsets.keep_known({topic.name for topic in image.topics()})
+        if any(self._starts_below(key, partition) for key, partition in self.partitions.items()):
+            # The recovery kept records below a noted start. The file may have no witness against it at the next start.
+            self.checkpoint_log_starts()
+
+    def _starts_below(self, key: tuple[str, int], partition: Partition) -> bool:
+        """Returns whether a log starts below its noted start."""
+        noted = self._offsets.starts.get(TopicPartition(*key))
+        return noted is not None and self._usable(partition) and partition.log.log_start_offset < noted
 
     def lost_epochs(self) -> dict[tuple[str, int], int]:
         """Returns the leader epochs to begin for partitions that may have lost records. Call it once, after a recovery.
