@@ -195,6 +195,9 @@ class SimulatedTransactions(SimulatedClient):
         self.committed_offsets: list[int] = []
         """Offsets of the group in committed transactions, and -1 in place of each transaction with an unknown fate."""
         self.possible: set[int] = {-1}
+        self.aborted = -1
+        """The newest offset of an aborted transaction. A power cut that takes the abort leaves the transaction open,
+        and the next one has the same epoch: its commit commits this offset too."""
 
     @property
     def group(self) -> str:
@@ -229,6 +232,8 @@ class SimulatedTransactions(SimulatedClient):
         self.ended.append((is_commit, written))
         if offset >= 0 and is_commit:
             self.possible = {offset}
+        elif offset >= 0:
+            self.aborted = offset
         check_transaction(self.stage, is_commit=is_commit, written=written)
 
     async def _write(self, written: dict[tuple[UUID, int], list[bytes]]) -> None:

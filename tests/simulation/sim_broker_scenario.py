@@ -179,9 +179,9 @@ class BrokerScenario:
 
     async def _read_offsets(self) -> None:
         stage = self.stage
-        groups = [(client, client.group, 0) for client in self.transactions]
-        groups += [(client, client.name, 1) for client in self.committers]
-        for client, group, index in groups:
+        groups = [(client, client.group, 0, client.aborted) for client in self.transactions]
+        groups += [(client, client.name, 1, -1) for client in self.committers]
+        for client, group, index, aborted in groups:
             found = None
             while found is None:
                 try:
@@ -190,7 +190,8 @@ class BrokerScenario:
                     found = None
                 if found is None:
                     await stage.sleep(500)
-            check_offset(stage, group, client.possible, found)
+            after_loss = {aborted} if stage.lost_power_ms >= 0 else set()
+            check_offset(stage, group, client.possible | after_loss, found)
         self._is_done = True
 
 
