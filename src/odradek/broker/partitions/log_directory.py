@@ -207,14 +207,8 @@ class LogDirectory:
         except OSError as error:
             raise StorageError(f"{self.path} cannot be used: {error}") from error
         self._offsets.keep_known({topic.name for topic in image.topics()})
-        if any(self._starts_below(key, partition) for key, partition in self.partitions.items()):
-            # The recovery kept records below a noted start. The file may have no witness against it at the next start.
-            self.checkpoint_log_starts()
-
-    def _starts_below(self, key: tuple[str, int], partition: Partition) -> bool:
-        """Returns whether a log starts below its noted start."""
-        noted = self._offsets.starts.get(TopicPartition(*key))
-        return noted is not None and self._usable(partition) and partition.log.log_start_offset < noted
+        # A recovery may keep records below a noted start. The file may have no witness against it at the next start.
+        self.checkpoint_log_starts()
 
     def lost_epochs(self) -> dict[tuple[str, int], int]:
         """Returns the leader epochs to begin for partitions that may have lost records. Call it once, after a recovery.
@@ -526,17 +520,17 @@ class LogDirectory:
         self.failures.attempt(self.path / checkpoints.LOG_START, self._write_log_starts)
 
     def _write_recovery_points(self) -> None:
-        points = {
-            TopicPartition(*key): partition.log.recovery_point
-            for key, partition in self.partitions.items()
-            if self._usable(partition)
-        }
+        points = {name: one.recovery_point for name, one in self._usable_logs()}
         self._offsets.write_points(points | self._without_log())
 
     def _write_log_starts(self) -> None:
-        usable = ((TopicPartition(*key), one.log) for key, one in self.partitions.items() if self._usable(one))
         noted = self._offsets.starts
-        self._offsets.write_starts(starts_of(usable) | {name: noted[name] for name in self._offline() if name in noted})
+        self._offsets.write_starts(
+            starts_of(self._usable_logs()) | {name: noted[name] for name in self._offline() if name in noted}
+        )
+
+    def _usable_logs(self) -> Iterable[tuple[TopicPartition, Log]]:
+        return ((TopicPartition(*key), one.log) for key, one in self.partitions.items() if self._usable(one))
 
     def _offline(self) -> list[TopicPartition]:
         return [TopicPartition(*key) for key, one in self.partitions.items() if not self._usable(one)]
