@@ -165,14 +165,14 @@ def workloads() -> dict[str, Workload]:
     }
 
 
-def _prepare(broker: Revision) -> None:
+def prepare(bootstrap: str) -> None:
     """Fills the topic and makes one commit for each group.
 
     The first Produce request and each commit are repeated until the broker accepts them.
     """
     one = encode_batch([SimpleRecord(b"", b"x" * 100)], now_ms=int(time.time() * 1000))
     made = {"topics": [{"name": _TOPIC}], "allow_auto_topic_creation": True}
-    connection = Connection(broker.bootstrap_servers)
+    connection = Connection(bootstrap)
     connection.call(frames.encode_request(METADATA, 4, 0, "bench", made))
     _repeat_until_accepted(connection, produce_request(_TOPIC, 1, one), lambda reply: check_produced(_TOPIC, reply))
     for data in batches(10, 1000, 100):
@@ -261,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         try:
             for broker in sides.values():
                 broker.start()
-                _prepare(broker)
+                prepare(broker.bootstrap_servers)
             if _START in cases:
                 took = compare(list(sides), rounds, 1, chance, lambda side: _start_ns(sides[side].source))
                 report(_START, took, 1)

@@ -125,7 +125,7 @@ def test_repeated_commits_stay_on_the_fast_path_and_obey_a_change_at_the_next_re
 ) -> None:
     group, topic = unique("group"), unique("topic")
     create(admin, topic)
-    eventually(lambda: admin.call(10, 4, {"key_type": 0, "coordinator_keys": [group]}).coordinators[0].error_code == 0)
+    find_coordinator(admin, group)
     allow(GROUP, group, READ)
     allow(TOPIC, topic, READ)
     path = broker.server.commit_fast_path
@@ -169,6 +169,11 @@ def test_who_deletes_by_id_is_told_the_name_only_if_it_may_be_described(admin: W
     assert deleted(alice, {"topic_id": topic_id}) == [(name, topic_id, ErrorCode.none)]
 
 
+def find_coordinator(admin: Wire, group: str) -> None:
+    """The first question of a broker's life creates the topic of the coordinators."""
+    eventually(lambda: admin.call(10, 4, {"key_type": 0, "coordinator_keys": [group]}).coordinators[0].error_code == 0)
+
+
 def beat(wire: Wire, group: str, pattern: str, epoch: int, member: str) -> Any:
     message = {"group_id": group, "member_id": member, "member_epoch": epoch, "instance_id": None, "rack_id": None}
     message |= {"rebalance_timeout": 60_000, "subscribed_topic_names": None, "subscribed_topic_regex": pattern}
@@ -181,6 +186,7 @@ def test_a_pattern_matches_only_topics_that_its_member_may_describe(admin: Wire,
     ids = {name: create(admin, name) for name in (seen, hidden)}
     allow(GROUP, group, READ)
     allow(TOPIC, seen, DESCRIBE)
+    find_coordinator(admin, group)
     epoch = 0
 
     def assigned() -> set[Any]:

@@ -35,11 +35,9 @@ from odradek.batches.encode import encode_batch
 from odradek.batches.header import scan
 from odradek.batches.rows import batch_rows
 from odradek.broker.coordinators.group_runtime import GroupRuntime
-from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
 from odradek.broker.coordinators.transaction_markers import MarkerWriter
-from odradek.broker.coordinators.transaction_runtime import TransactionRuntime
-from odradek.broker.handlers.transaction_verification import PartitionVerification
 from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.transaction_verification import PartitionsOfTransactions, PartitionVerification
 from odradek.coordinator.runtime import Environment
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
@@ -188,12 +186,8 @@ class SimBroker:
     config = SimpleNamespace(transaction_partition_verification_enable=True)
 
     @property
-    def coordinators(self) -> SimBroker:
-        return self
-
-    def runtime(self, kind: object) -> TransactionRuntime:
-        assert kind is TRANSACTIONS
-        return self.transactions
+    def partitions_of_transactions(self) -> PartitionsOfTransactions:
+        return self.transactions.partitions_of_transactions
 
     def partition(self, topic: str, index: int) -> Partition | None:
         return self.logs.get((topic, index))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from odradek.broker.coordinators.registry import TYPES, Coordinators
+from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
 from odradek.broker.front_end.router import Api, Router, served_apis
 from odradek.broker.limits.admissions import Admissions
 from odradek.broker.limits.host_limits import HostLimits
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from odradek.broker.loop.leftovers import Leftovers
     from odradek.broker.loop.workers import Workers
     from odradek.broker.partitions.log_cleaner import BrokerLogCleaner
+    from odradek.broker.partitions.transaction_verification import PartitionsOfTransactions
     from odradek.broker.settings.listener import Listener
     from odradek.coordinator.runtime import Environment
     from odradek.wire.chunks import Chunk
@@ -143,6 +145,10 @@ class BrokerNode:
     @cached_property
     def groups(self) -> GroupRuntime:
         return self.coordinators.groups
+
+    @property
+    def partitions_of_transactions(self) -> PartitionsOfTransactions:
+        return self.coordinators.runtime(TRANSACTIONS).partitions_of_transactions
 
     @property
     def coordinator_environment(self) -> Environment:

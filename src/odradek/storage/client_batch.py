@@ -1,4 +1,4 @@
-"""Checks and changes of a producer's batch by the topic's settings before the append."""
+"""A producer's batch before the append: its bounds, then checks and changes by the topic's settings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from mmap import mmap
 
 from odradek.batches.compression import CODES, NONE, compress, decompress_in_steps, decompress_small
 from odradek.batches.encode import recompress, repacked, with_max_timestamp
-from odradek.batches.header import HEADER_BYTES, BatchHeader, Buffer, validate
+from odradek.batches.header import (
+    HEADER_BYTES,
+    LENGTH_OFFSET,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_OFFSET,
+    BatchHeader,
+    Buffer,
+    validate,
+)
 from odradek.batches.record_validation import RecordSummary, begin_check
 from odradek.batches.search import Condition, RecordMatch, search
 from odradek.batches.steps import BatchSteps, Call, begin
@@ -20,6 +29,47 @@ Ready = tuple[Buffer, Batches]
 
 _SMALL_BYTES = 16 << 10
 """The largest batch that the broker compresses without a thread, in bytes."""
+_SMALLEST = 14
+"""The smallest length in the head of a batch: that of the oldest format."""
+_MAGIC = bytes((MAGIC,))
+
+
+def single_batch(data: bytes) -> bytes:
+    """Returns the single batch in a partition's data. Trailing bytes that form no batch are dropped, as in Kafka.
+
+    Raises KafkaError, with a message where Kafka has one: INVALID_RECORD for no batch, an incomplete batch, two batches
+    or an old format; CORRUPT_MESSAGE for data that cannot be a batch.
+    """
+    usual = data[LENGTH_OFFSET : MAGIC_OFFSET + 1]
+    if usual[-1:] == _MAGIC and LOG_OVERHEAD + int.from_bytes(usual[:4], "big") == len(data) > LOG_OVERHEAD + _SMALLEST:
+        return data
+    end = _batch_end(data, 0)
+    if not end or data[MAGIC_OFFSET] != MAGIC:
+        raise KafkaError(ErrorCode.invalid_record)
+    if end == len(data):
+        return data
+    if _batch_end(data, end):
+        raise KafkaError(ErrorCode.invalid_record)
+    return data[:end]
+
+
+def _batch_end(data: bytes, start: int) -> int:
+    """Returns the end position of the batch at ``start``, or 0 if it is incomplete. Raises KafkaError."""
+    left = len(data) - start
+    if left < LOG_OVERHEAD:
+        return 0
+    length = int.from_bytes(data[start + LENGTH_OFFSET : start + LOG_OVERHEAD], "big", signed=True)
+    if length < _SMALLEST:
+        raise KafkaError(
+            ErrorCode.corrupt_message,
+            f"Record size {length} is less than the minimum record overhead ({_SMALLEST})",
+        )
+    if left <= MAGIC_OFFSET:
+        return 0
+    magic = data[start + MAGIC_OFFSET]
+    if magic > MAGIC:
+        raise KafkaError(ErrorCode.corrupt_message, f"Invalid magic found in record: {magic}")
+    return start + LOG_OVERHEAD + length if left >= LOG_OVERHEAD + length else 0
 
 
 def check_client_batch(data: Buffer, batches: Batches, config: LogConfig, now_ms: int) -> Ready | BatchSteps[Ready]:

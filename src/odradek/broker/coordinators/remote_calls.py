@@ -1,6 +1,7 @@
 """The calls of a transaction that a broker makes to other brokers in a cluster.
 
-A lone broker leads every partition and every transactional id, so its implementations call its own coordinators:
+``partitions/transaction_verification.PartitionsOfTransactions`` has the calls that verify partitions. A lone broker
+leads every partition and every transactional id, so its implementations call its own coordinators:
 ``transaction_markers.MarkerWriter`` and ``LocalPartitions``. An answer may come at once or later. A caller has to keep
 the order of a producer's batches until then: Produce serves no later request of its connection.
 """
@@ -39,23 +40,6 @@ class WriteMarkers(Protocol):
         """Writes a marker. The promise holds NONE once the high watermark has passed the marker, or an error code."""
 
 
-class PartitionsOfTransactions(Protocol):
-    """Adds partitions to transactions, or verifies them, at the coordinators of the transactional ids.
-
-    Every promise holds an error code for each asked partition, and is resolved once. It never raises.
-    """
-
-    def add(
-        self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[Partition]
-    ) -> Deferred[Mapping[Partition, ErrorCode]]:
-        """Adds partitions to the transaction of a producer."""
-
-    def verify(
-        self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[Partition]
-    ) -> Deferred[Mapping[Partition, ErrorCode]]:
-        """Checks that the transaction of a producer has these partitions."""
-
-
 if TYPE_CHECKING:
     # For type checks only: at run time each Protocol would occupy kilobytes.
 
@@ -65,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class LocalPartitions:
-    """The ``PartitionsOfTransactions`` of a broker that is the coordinator of all transactional ids.
+    """The calls of a broker that is the coordinator of all transactional ids.
 
     ``ask`` passes a request to the shard of a transactional id.
     """

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from odradek.broker.coordinators.remote_calls import LocalPartitions, PartitionsOfTransactions, WriteMarkers
+from odradek.broker.coordinators.remote_calls import LocalPartitions, WriteMarkers
 from odradek.broker.coordinators.transaction_markers import OverdueMarkers, PendingMarkers
 from odradek.broker.coordinators.transaction_runs import TransactionRuns
 from odradek.coordinator.runtime import Environment, Runtime
@@ -16,6 +16,9 @@ from odradek.core.ids import TRANSACTION_TOPIC
 from odradek.transactions.config import TransactionConfig
 from odradek.transactions.messages import Markers, MarkersDelayed, MarkersWritten, Partition
 from odradek.transactions.shard import TransactionShard
+
+if TYPE_CHECKING:
+    from odradek.broker.partitions.transaction_verification import PartitionsOfTransactions
 
 R = TypeVar("R")
 

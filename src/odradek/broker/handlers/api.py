@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.fetch_sessions import FetchSessions
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.partitions.purgatory import Purgatory
+    from odradek.broker.partitions.transaction_verification import PartitionsOfTransactions
     from odradek.broker.settings.config import BrokerConfig
     from odradek.broker.settings.listener import Listener
     from odradek.core.deferred import Deferred
@@ -180,6 +181,9 @@ if TYPE_CHECKING:
         def groups(self) -> GroupRuntime:
             """The runtime of groups, for the handlers of group APIs. Handlers of other coordinators call
             ``coordinators.runtime``."""
+
+        @property
+        def partitions_of_transactions(self) -> PartitionsOfTransactions: ...
 
         @property
         def leftovers(self) -> Leftovers: ...

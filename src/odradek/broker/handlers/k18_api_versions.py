@@ -51,7 +51,7 @@ def handle(broker: BrokerServices, context: Context, message: ApiVersionsRequest
     if message is None:
         return {"error_code": ErrorCode.unsupported_version, "api_keys": [_row(apis[API_KEY])]}
     version = context.version
-    if not has_valid_names(message, version):
+    if version >= 3 and not has_valid_names(message, version):
         return {"error_code": ErrorCode.invalid_request, "api_keys": []}
     if broker.quotas.has_quota(REQUEST_PERCENTAGE):
         return _reply(broker, version)  # the reply may need a throttle time

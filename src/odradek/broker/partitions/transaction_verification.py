@@ -15,25 +15,22 @@ otherwise the producer's next batch would overtake this one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from odradek.batches.header import HEADER_BYTES, read_header
-from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import ProducerIdentity
 from odradek.core.pace import Pace
 
 if TYPE_CHECKING:
-    from odradek.broker.handlers.api import BrokerServices
+    from typing import Protocol
+
     from odradek.broker.partitions.partition import Partition
+    from odradek.broker.settings.config import BrokerConfig
     from odradek.core.deferred import Deferred
     from odradek.storage.verification import Guard
 
-ADDS_PARTITIONS = 12
-"""From this version of Produce on the broker adds partitions to transactions."""
-ABORTABLE = 11
-"""From this version of Produce on clients know the error TRANSACTION_ABORTABLE."""
 PartitionKey: TypeAlias = tuple[str, int]
 """A topic's name and a partition's number."""
 _WORK_PER_PARTITION = 4  # elements of a step (core/pace)
@@ -45,12 +42,39 @@ _UNAVAILABLE = (
 _RETRIED = (*_UNAVAILABLE, ErrorCode.concurrent_transactions)
 """After these errors the producer sends its batch again. Until then no later batch may be appended."""
 
+if TYPE_CHECKING:
+    # For type checks only: at run time each Protocol would occupy kilobytes.
+
+    class PartitionsOfTransactions(Protocol):
+        """Adds partitions to transactions, or verifies them, at the coordinators of the transactional ids.
+
+        Every promise holds an error code for each asked partition, and is resolved once. It never raises.
+        """
+
+        def add(
+            self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[PartitionKey]
+        ) -> Deferred[Mapping[PartitionKey, ErrorCode]]:
+            """Adds partitions to the transaction of a producer."""
+
+        def verify(
+            self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[PartitionKey]
+        ) -> Deferred[Mapping[PartitionKey, ErrorCode]]:
+            """Checks that the transaction of a producer has these partitions."""
+
+    class TransactionServices(Protocol):
+        """The parts of a broker that a verification uses."""
+
+        config: BrokerConfig
+
+        @property
+        def partitions_of_transactions(self) -> PartitionsOfTransactions: ...
+
 
 class PartitionVerification:
     """The verification of the partitions of one request. ``adds``: the coordinator adds them to the transaction."""
 
     def __init__(
-        self, broker: BrokerServices, transactional_id: str, *, adds: bool, knows_transaction_abortable: bool
+        self, broker: TransactionServices, transactional_id: str, *, adds: bool, knows_transaction_abortable: bool
     ) -> None:
         self._broker = broker
         self._transactional_id = transactional_id
@@ -82,7 +106,7 @@ class PartitionVerification:
         self, producer: ProducerIdentity, asked: Collection[PartitionKey]
     ) -> Deferred[Callable[[PartitionKey], ErrorCode]]:
         """Returns the promise of a function from a partition to the coordinator's error."""
-        calls = self._broker.coordinators.runtime(TRANSACTIONS).partitions_of_transactions
+        calls = self._broker.partitions_of_transactions
         call = calls.add if self._adds else calls.verify
         return call(self._transactional_id, producer, asked).map(lambda found: found.__getitem__)
 
@@ -103,11 +127,18 @@ class PartitionVerification:
 class BatchVerification:
     """The verification of the batches of one Produce request, at most one for each partition."""
 
-    def __init__(self, broker: BrokerServices, transactional_id: str | None, version: int) -> None:
-        self._adds = version >= ADDS_PARTITIONS
+    def __init__(
+        self,
+        broker: TransactionServices,
+        transactional_id: str | None,
+        *,
+        adds: bool,
+        knows_transaction_abortable: bool,
+    ) -> None:
+        self._adds = adds
         self._transactional_id = transactional_id
         self._partitions = PartitionVerification(
-            broker, transactional_id or "", adds=self._adds, knows_transaction_abortable=version >= ABORTABLE
+            broker, transactional_id or "", adds=adds, knows_transaction_abortable=knows_transaction_abortable
         )
         self._producer: ProducerIdentity | None = None
         self._guards: dict[PartitionKey, Guard] = {}
