@@ -62,7 +62,7 @@ _Reply = list[Chunk] | Deferred[Any] | None
 def handle(
     broker: BrokerServices, context: Context, message: ProduceRequest
 ) -> bytes | Deferred[Any] | Steps[_Reply] | None:
-    call = _Call(broker, context, message)
+    call = _DecodedProduce(broker, context, message)
     appends = ProduceAppends(broker, call)
     rest = appends.begin()
     if rest is not None:
@@ -74,7 +74,7 @@ def handle(
 
 
 def _in_steps(
-    broker: BrokerServices, context: Context, call: _Call, appends: ProduceAppends, steps: Steps[None]
+    broker: BrokerServices, context: Context, call: _DecodedProduce, appends: ProduceAppends, steps: Steps[None]
 ) -> Steps[_Reply]:
     yield from steps
     if appends.awaited is None:
@@ -101,7 +101,7 @@ def _without_acks(broker: BrokerServices, context: Context, steps: Steps[_Reply]
         workers.outliving -= size
 
 
-class _Call:
+class _DecodedProduce:
     """A request, as its appends need it (``ProduceCall``)."""
 
     __slots__ = ("_authorizer", "_broker", "_context", "_id_refusal", "_message", "acks", "topics")
@@ -198,7 +198,7 @@ def _has_transactional_batch(message: ProduceRequest) -> bool:
 # --- replies ----------------------------------------------------------------------------------------------------------
 
 
-def _reply(broker: BrokerServices, context: Context, call: _Call, appends: ProduceAppends) -> bytes | None:
+def _reply(broker: BrokerServices, context: Context, call: _DecodedProduce, appends: ProduceAppends) -> bytes | None:
     if broker.quotas.has_quota(PRODUCER_BYTE_RATE):
         _count_bytes(broker, context)
     if call.acks:
@@ -208,7 +208,7 @@ def _reply(broker: BrokerServices, context: Context, call: _Call, appends: Produ
 
 
 def _reply_in_steps(
-    broker: BrokerServices, context: Context, call: _Call, appends: ProduceAppends
+    broker: BrokerServices, context: Context, call: _DecodedProduce, appends: ProduceAppends
 ) -> Steps[list[Chunk] | None]:
     if broker.quotas.has_quota(PRODUCER_BYTE_RATE):
         _count_bytes(broker, context)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     # For type checks only: at run time each Protocol would occupy kilobytes.
 
-    class PartitionBatch(Protocol):
+    class PartitionData(Protocol):
         """The data for one partition."""
 
         @property
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         def topic_id(self) -> UUID | None: ...
 
         @property
-        def partition_data(self) -> Sequence[PartitionBatch]: ...
+        def partition_data(self) -> Sequence[PartitionData]: ...
 
     class ProduceCall(Protocol):
         """A decoded Produce request. ``takes_zstd`` and ``knows_transaction_abortable``: by its version;
@@ -133,7 +133,7 @@ PARTITION_BYTES = 16 << 10
 STEP_PARTITIONS = 200
 """The partitions per step in work that appends nothing."""
 
-_Topic = tuple[str, KafkaError | None, "Iterator[PartitionBatch]", list[ProducedPartition]]
+_Topic = tuple[str, KafkaError | None, "Iterator[PartitionData]", list[ProducedPartition]]
 
 
 class AwaitedRecords(NamedTuple):
@@ -207,7 +207,7 @@ class ProduceAppends:
             self.forget()
             raise
 
-    def _begin_topic(self, topic: TopicBatches, parts: Iterable[PartitionBatch] | None = None) -> _Topic:
+    def _begin_topic(self, topic: TopicBatches, parts: Iterable[PartitionData] | None = None) -> _Topic:
         """Returns the topic's name, the error of the whole topic or None, its partitions, and the list for results.
 
         ``parts``: the partitions, if the caller has already removed duplicate entries.
@@ -232,7 +232,7 @@ class ProduceAppends:
             done.append(result if isinstance(result, ProducedPartition) else (yield from result))
 
     def _finish_long_topic(self, topic: TopicBatches) -> Steps[None]:
-        parts: dict[int, PartitionBatch] = {}
+        parts: dict[int, PartitionData] = {}
         try:
             # Of several entries for one partition the last counts, as in Kafka.
             yield from dict_in_steps(((part.index, part) for part in topic.partition_data), parts)
@@ -246,7 +246,7 @@ class ProduceAppends:
 
     # --- one partition ------------------------------------------------------------------------------------------
 
-    def _append(self, topic: str, part: PartitionBatch) -> ProducedPartition | Steps[ProducedPartition]:
+    def _append(self, topic: str, part: PartitionData) -> ProducedPartition | Steps[ProducedPartition]:
         found = self._batch(topic, part)
         if isinstance(found, ProducedPartition):
             return found
@@ -255,7 +255,7 @@ class ProduceAppends:
             return self._verify(partition, part.index, data)
         return self._append_batch(partition, part.index, data)
 
-    def _batch(self, topic: str, part: PartitionBatch) -> tuple[Partition, bytes] | ProducedPartition:
+    def _batch(self, topic: str, part: PartitionData) -> tuple[Partition, bytes] | ProducedPartition:
         """Returns the partition and its batch, or the row of the reply if they are refused."""
         partition = self._broker.partition(topic, part.index)
         if partition is None:
