@@ -290,7 +290,11 @@ def test_a_handler_that_applies_an_effect_itself_is_found(source: str) -> None:
 
 def test_each_service_is_used() -> None:
     """``BrokerServices`` has no member that no request needs."""
-    using = [*ASKING, *(BROKER_ROOM / "front_end" / f"{name}.py" for name in ("router", "commit_fast_path"))]
+    helpers = (
+        "front_end/router", "front_end/commit_fast_path", "partitions/produce_appends",
+        "partitions/transaction_verification",
+    )  # fmt: skip
+    using = [*ASKING, *(BROKER_ROOM / f"{name}.py" for name in helpers)]
     used = {
         node.attr
         for path in using
