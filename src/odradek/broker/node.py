@@ -34,7 +34,7 @@ from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.log import DIRECTORY as METADATA_DIRECTORY
 from odradek.broker.metadata.log import MetadataConfig, MetadataLog
 from odradek.broker.metadata.producer_ids import ProducerIds
-from odradek.broker.metadata.quorum import LoneQuorum
+from odradek.broker.metadata.quorum import LoneQuorum, quorum_of
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.partitions.fetch_sessions import FetchSessions
 from odradek.broker.partitions.log_directory import LogDirectory
@@ -291,7 +291,7 @@ class BrokerNode:
         """Reads the catalogue and checks the broker's settings in it. Raises StorageError, ConfigError."""
         stored = self.stored_catalog = self.directory.open_catalog(metadata_config(self.config))
         catalog, self.metadata_log = stored.image, stored.log
-        self.catalog, self.quorum = catalog, LoneQuorum(stored.log, self.node_id, self.in_thread)
+        self.catalog, self.quorum = catalog, quorum_of(stored, self.node_id, self.in_thread)
         self.metadata_log.on_snapshot_due = self.controller.begin_snapshot
         if not self.directory.is_new:  # a directory without a level, from an earlier release, has level 0
             self._log_transaction_version(catalog.features().get(TRANSACTION, 0))
@@ -304,6 +304,7 @@ class BrokerNode:
 
             stored_settings.delete(stored, self.node_id, self._delete_configs)
             stored_settings.check(catalog, self.node_id, self.config)
+        stored.lead()
 
     @staticmethod
     def _log_transaction_version(level: int) -> None:

@@ -11,7 +11,7 @@ import struct
 from typing import NamedTuple
 
 from odradek.catalog.records import UnsupportedRecord
-from odradek.core.varints import read_uvarint
+from odradek.core.varints import read_uvarint, uvarint
 
 LEADER_CHANGE, SNAPSHOT_HEADER, SNAPSHOT_FOOTER, KRAFT_VERSION, KRAFT_VOTERS = 2, 3, 4, 5, 6
 _NAMES = {
@@ -25,13 +25,16 @@ _NEWEST = {LEADER_CHANGE: 1}
 _KEY, _VERSION = struct.Struct(">hh"), struct.Struct(">h")
 _LEADER, _HEADER = struct.Struct(">i"), struct.Struct(">q")
 _ID_BYTES = 16
+_NO_TAGS = b"\0"
 
 
 class LeaderChange(NamedTuple):
-    """A leader of the log begins its epoch. ``voters``: the nodes that elect a leader."""
+    """A leader of the log begins its epoch. ``voters``: the nodes that elect a leader. ``granting``: those that have
+    voted for this one."""
 
     leader: int
     voters: tuple[int, ...]
+    granting: tuple[int, ...] = ()
 
 
 class SnapshotHeader(NamedTuple):
@@ -59,6 +62,18 @@ class KRaftVoters(NamedTuple):
 Control = LeaderChange | SnapshotHeader | SnapshotFooter | KRaftVersion | KRaftVoters
 
 
+def pack_leader_change(change: LeaderChange) -> tuple[bytes, bytes]:
+    """Returns the key and the value of the record that begins a leader epoch.
+
+    Version 0, as Kafka writes it while ``kraft.version`` is 0: the voters are settings, and have no directory ids."""
+    arrays = (
+        b"".join([uvarint(len(nodes) + 1), *(_LEADER.pack(node) + _NO_TAGS for node in nodes)])
+        for nodes in (change.voters, change.granting)
+    )
+    value = [_VERSION.pack(0), _LEADER.pack(change.leader), *arrays, _NO_TAGS]
+    return _KEY.pack(0, LEADER_CHANGE), b"".join(value)
+
+
 def read(key: bytes | None, value: bytes | None) -> Control:
     """Reads a control record. Raises UnsupportedRecord for another type or version, ValueError for malformed bytes."""
     try:
@@ -75,7 +90,8 @@ def _read(key: bytes, value: bytes) -> Control:
     at = _VERSION.size
     if kind == LEADER_CHANGE:
         (leader,) = _LEADER.unpack_from(value, at)
-        return LeaderChange(leader, _voters(value, at + _LEADER.size, version))
+        voters, at = _voters(value, at + _LEADER.size, version)
+        return LeaderChange(leader, voters, _voters(value, at, version)[0])
     if kind == SNAPSHOT_HEADER:
         return SnapshotHeader(*_HEADER.unpack_from(value, at))
     if kind == KRAFT_VERSION:
@@ -83,14 +99,14 @@ def _read(key: bytes, value: bytes) -> Control:
     return KRaftVoters(_first_voters(value, at)) if kind == KRAFT_VOTERS else SnapshotFooter()
 
 
-def _voters(value: bytes, at: int, version: int) -> tuple[int, ...]:
-    """Returns the ids of an array of voters, each with a directory id from version 1 on."""
+def _voters(value: bytes, at: int, version: int) -> tuple[tuple[int, ...], int]:
+    """Returns the ids of an array of voters, each with a directory id from version 1 on, and the place after it."""
     count, at = read_uvarint(value, at)
     voters: list[int] = []
     for _ in range(count - 1):
         voters += _LEADER.unpack_from(value, at)
         at = _after_tags(value, at + _LEADER.size + (_ID_BYTES if version else 0))
-    return tuple(voters)
+    return tuple(voters), at
 
 
 def _first_voters(value: bytes, at: int) -> tuple[int, ...]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.controller import Controller
     from odradek.broker.metadata.image import CatalogImage
     from odradek.broker.metadata.producer_ids import ProducerIds
+    from odradek.broker.metadata.quorum import MetadataQuorum
     from odradek.broker.partitions.fetch_sessions import FetchSessions
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.partitions.purgatory import Purgatory
@@ -173,6 +174,10 @@ if TYPE_CHECKING:
 
         @property
         def catalog(self) -> CatalogImage: ...
+
+        @property
+        def quorum(self) -> MetadataQuorum:
+            """The state of the metadata log, which handlers only read."""
 
         @property
         def producer_ids(self) -> ProducerIds: ...

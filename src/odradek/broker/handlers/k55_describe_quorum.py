@@ -1,4 +1,4 @@
-"""DescribeQuorum 0–2: returns the voters of the metadata log. This broker is the only voter and always caught up.
+"""DescribeQuorum 0–2: returns the voters of the metadata log. This node is the only voter and always caught up.
 
 * 1: the time at which a replica last caught up.
 * 2: error messages, directory ids, and the listeners of the controllers.
@@ -35,11 +35,11 @@ def handle(
     asked = list(islice(each, 2))
     if asked != [(METADATA_TOPIC, 0)]:
         return _all_unknown(context, message)
-    end, now_ms = broker.catalog.log_end_offset, broker.now_ms()
+    quorum, now_ms = broker.quorum, broker.now_ms()
     voter = {
         "replica_id": broker.node_id,
         "replica_directory_id": None,
-        "log_end_offset": end,
+        "log_end_offset": quorum.committed_offset,
         "last_fetch_timestamp": now_ms,
         "last_caught_up_timestamp": now_ms,
     }
@@ -47,9 +47,9 @@ def handle(
         "partition_index": 0,
         "error_code": ErrorCode.none,
         "error_message": "",
-        "leader_id": broker.node_id,
-        "leader_epoch": 0,
-        "high_watermark": end,
+        "leader_id": quorum.leader,
+        "leader_epoch": quorum.epoch,
+        "high_watermark": quorum.committed_offset,
         "current_voters": [voter],
         "observers": [],
     }

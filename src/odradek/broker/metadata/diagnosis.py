@@ -7,9 +7,11 @@ from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from odradek.broker.metadata import mark as metadata_mark
+from odradek.broker.metadata import quorum_state
 from odradek.broker.metadata import snapshot as metadata_snapshot
 from odradek.broker.metadata.check import MetadataFault, check_log, noted_end, start_fault, synced_floor
 from odradek.broker.metadata.mark import MetadataMark
+from odradek.broker.metadata.quorum_state import QuorumState
 from odradek.broker.metadata.salvage import LostOffsets, Salvage
 from odradek.broker.metadata.stray_logs import (
     METADATA_DIRECTORY,
@@ -61,11 +63,11 @@ class Diagnosis:
         self.mark_is_damaged = False
         self.mark = self._read_mark()
         self.properties = self._read_properties()
-        node_id, directory_id = self._own_ids()
-        self.salvage = Salvage(self.path, files, node_id, directory_id)
-        self.node_id = node_id
+        self.node_id, self.directory_id = self._own_ids()
+        self.salvage = Salvage(self.path, files, self.node_id, self.directory_id)
         self.checked = check_log(self.path, files)
         self.fault = self._fault()
+        self.epoch, self.voter, self.voter_fault = self._read_voter()
         self.lost = self._lost()
         self.unknown = self._unknown_topics()
 
@@ -106,6 +108,26 @@ class Diagnosis:
         if fault is None and self.salvage.refused:
             return MetadataFault(self.path, self.salvage.end_offset, -1, self.salvage.refused[0])
         return fault
+
+    def _read_voter(self) -> tuple[int, QuorumState | None, str]:
+        """Returns the newest leader epoch that is known, ``quorum-state``, and what is wrong with this file."""
+        snapshots = metadata_snapshot.find(self.path, self.files.list(self.path))
+        epoch = max([self.checked.epoch, *(epoch for _, epoch, _ in snapshots)])
+        state = None
+        try:
+            state = quorum_state.read(self.path, self.files)
+            if state is None and not epoch:
+                return epoch, None, ""  # the directory of a lone broker
+            quorum_state.check(self.path, state, self._owner(), epoch)
+        except StorageError as error:
+            return epoch, state, str(error)
+        return max(epoch, state.epoch if state is not None else 0), state, ""
+
+    def _owner(self) -> MetadataMark:
+        if self.mark is not None:
+            return self.mark
+        directory_id = metadata_mark.encode_id(self.directory_id)
+        return MetadataMark(0, str(self.node_id), self.properties.get("cluster.id", ""), directory_id)
 
     def _lost(self) -> list[LostOffsets]:
         """Returns the lost offsets, without an end that a crash has cut off."""
@@ -210,6 +232,8 @@ def findings(diagnosis: Diagnosis) -> list[str]:
         lines.append(f"there is no metadata log, but there are directories of the topics {_names(diagnosis.unknown)}")
     if diagnosis.properties_fault:
         lines.append(f"{diagnosis.data_dir / checkpoints.META_PROPERTIES} {diagnosis.properties_fault}")
+    if diagnosis.voter_fault:
+        lines.append(diagnosis.voter_fault)
     if diagnosis.mark_is_damaged:
         lines.append(f"{diagnosis.data_dir / metadata_mark.FILE} is damaged; the next start writes it again")
     torn = diagnosis.checked.fault

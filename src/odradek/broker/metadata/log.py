@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from odradek.batches.encode import seal_batch
+from odradek.batches.encode import encode_batch, seal_batch
 from odradek.batches.header import scan
 from odradek.batches.rows import batch_rows, iter_records
 from odradek.broker.loop.scheduler import Steps
@@ -22,7 +22,8 @@ from odradek.broker.metadata.check import check_log, segment_bases, start_fault
 from odradek.broker.metadata.mark import MetadataMark
 from odradek.broker.metadata.replay import MetadataReplay, Replay, damaged
 from odradek.broker.metadata.snapshot import InThread, MetadataSnapshot
-from odradek.catalog import records
+from odradek.catalog import control_records, records
+from odradek.catalog.control_records import LeaderChange
 from odradek.catalog.records import (
     PartitionChangeRecord,
     PartitionRecord,
@@ -31,7 +32,8 @@ from odradek.catalog.records import (
     TopicRecord,
 )
 from odradek.catalog.shard import CatalogShard
-from odradek.core.errors import StorageError
+from odradek.core.effects import SimpleRecord
+from odradek.core.errors import KafkaError, StorageError
 from odradek.core.ids import METADATA_TOPIC
 from odradek.storage.config import DAY_MS, HOUR_MS, LogConfig
 from odradek.storage.files import Files
@@ -40,11 +42,13 @@ from odradek.storage.segment import LOG_SUFFIX
 from odradek.storage.write_failures import WriteFailures, is_passing
 
 if TYPE_CHECKING:
+    from odradek.broker.metadata.quorum_state import QuorumState
     from odradek.catalog.image import Image
 
 _logger = logging.getLogger("odradek.broker")
 
 DIRECTORY = f"{METADATA_TOPIC}-0"
+QUORUM_STATE = "quorum-state"
 ROLL_BYTES = 1 << 20
 """A snapshot rolls the active segment only if the segment has at least this size."""
 _MAX_BATCH_BYTES = 1 << 30
@@ -86,6 +90,10 @@ class MetadataLog:
         self._mark = mark
         self._can_move_mark, self._has_failed_mark = True, False
         self._newest_topics: set[TopicId] | None = None
+        self.quorum_state: QuorumState | None = None
+        """The file ``quorum-state`` at the start; None in the directory of a lone broker."""
+        self._flushed_end = log.log_end_offset
+        """The end of the log at its last sync."""
         self._epoch = metadata_snapshot.EPOCH
 
     @classmethod
@@ -120,6 +128,8 @@ class MetadataLog:
         if fault is not None:
             raise damaged(fault, files)
         records_of.replay_log(snapshot_end, checked.end)
+        epoch = max(checked.epoch, snapshots[-1].epoch if snapshots else 0)
+        state = _quorum_state(path, files, owner, epoch)
         metadata_snapshot.remove_unfinished(path, names, files)
         point = min(checked.end, mark.end_offset) if mark is not None else 0
         log = _open_log(
@@ -128,7 +138,7 @@ class MetadataLog:
         own = owner._replace(end_offset=log.log_end_offset)
         opened = cls(log, now_ms, files, config, mark=own)
         opened._snapshots = [snapshot for snapshot in snapshots if snapshot.end_offset >= log.log_start_offset]
-        opened._epoch = max(checked.epoch, snapshots[-1].epoch if snapshots else 0)
+        opened._epoch, opened.quorum_state = epoch, state
         opened._new_bytes = records_of.size
         if records_of.timestamp_ms is not None:
             opened._written_ms = records_of.timestamp_ms
@@ -186,9 +196,9 @@ class MetadataLog:
         self._write_mark(metadata_mark.move if is_moved else metadata_mark.write)
 
     def _move_mark(self) -> None:
-        """Moves the mark to the end of the log, which is synced."""
+        """Moves the mark to the end of the synced records."""
         if self._mark is not None:
-            self._mark = self._mark._replace(end_offset=self._log.log_end_offset)
+            self._mark = self._mark._replace(end_offset=self._flushed_end)
             # After a failure, the file may be missing or another one, so it is replaced as a whole.
             self._write_mark(metadata_mark.move if self._can_move_mark else metadata_mark.write)
 
@@ -297,15 +307,34 @@ class MetadataLog:
 
         Nothing else writes to the log."""
         now_ms = self._now_ms()
-        batch = seal_batch(packed, count, now_ms=now_ms)
-        info = self._log.append(batch, now_ms=now_ms, leader_epoch=self._epoch, origin="coordinator")
+        return self._append(seal_batch(packed, count, now_ms=now_ms), self._epoch, now_ms)
+
+    def begin_epoch(self, epoch: int, leader: int, voters: tuple[int, ...]) -> None:
+        """Appends and syncs the record LeaderChange, which begins a leader epoch. Raises KafkaError; then the epoch has
+        not begun."""
+        now_ms = self._now_ms()
+        key, value = control_records.pack_leader_change(LeaderChange(leader, voters, voters))
+        batch = encode_batch([SimpleRecord(key, value)], now_ms=now_ms, control=True)
+        offset = self._append(batch, epoch, now_ms)
+        try:
+            self.sync()
+        except KafkaError:
+            self.cancel(offset)
+            raise
+        self._epoch = epoch
+        self.note_synced()
+
+    def _append(self, batch: bytes, epoch: int, now_ms: int) -> int:
+        info = self._log.append(batch, now_ms=now_ms, leader_epoch=epoch, origin="coordinator")
         self._new_bytes += len(batch)
         self._written_ms = now_ms
         return info.base_offset
 
     def sync(self) -> None:
         """Syncs the whole log. A thread may call it. Raises KafkaError."""
-        self._log.flush_closed(self._log.log_end_offset)
+        end_offset = self._log.log_end_offset
+        self._log.flush_closed(end_offset)
+        self._flushed_end = end_offset
 
     def note_synced(self) -> None:
         """Moves the mark after a sync, and makes a snapshot due if it is time."""
@@ -337,6 +366,19 @@ def _read_mark(data_dir: Path, files: Files) -> MetadataMark | None:
     except StorageError as error:
         _logger.error("%s; it is written again from the metadata log", error)
         return None
+
+
+def _quorum_state(path: Path, files: Files, owner: MetadataMark, epoch: int) -> QuorumState | None:
+    """Returns the state of a voter, whose directory has the file, or whose log has an epoch that only a voter begins.
+
+    Raises StorageError, OSError."""
+    if not epoch and not files.exists(path / QUORUM_STATE):
+        return None
+    from odradek.broker.metadata import quorum_state  # here, because a lone broker does not need it
+
+    state = quorum_state.read(path, files)
+    quorum_state.check(path, state, owner, epoch)
+    return state
 
 
 def _open_log(

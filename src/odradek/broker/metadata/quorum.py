@@ -1,7 +1,8 @@
 """The quorum of the metadata log: it commits the records that the controller generates.
 
 A write has two steps: the records are appended, then they are committed. Nothing applies them before. A lone broker
-commits when its log is synced.
+commits when its log is synced. A directory with the file ``quorum-state`` has the quorum of one voter instead
+(``one_voter``), which begins a leader epoch at each start: Apache Kafka has used it, or a cluster.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from odradek.core.errors import KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.metadata.log import MetadataLog
+    from odradek.broker.metadata.stored_catalog import StoredCatalog
 
 InThread = Callable[[Callable[[], None]], Deferred[BaseException | None]]
 
@@ -24,7 +26,7 @@ class MetadataQuorum(Protocol):
 
     @property
     def committed_offset(self) -> int:
-        """The offset after the newest committed record."""
+        """The offset after the newest committed record; -1 while it is not known."""
 
     def is_newest(self, offset: int) -> bool:
         """Returns whether this node knows of no committed record from ``offset`` on. A node that follows the log says
@@ -52,9 +54,16 @@ class LoneQuorum:
         self._log = log
         self._in_thread = in_thread
         self._is_at_once = False
-        self.leader = node_id
-        self.epoch = log.epoch
+        self._node_id = node_id
         self.is_syncing = False
+
+    @property
+    def epoch(self) -> int:
+        return self._log.epoch
+
+    @property
+    def leader(self) -> int:
+        return self._node_id
 
     @property
     def committed_offset(self) -> int:
@@ -101,6 +110,15 @@ class LoneQuorum:
         except KafkaError as error:
             failure = error
         promise.resolve(failure)
+
+
+def quorum_of(stored: StoredCatalog, node_id: int, in_thread: InThread) -> LoneQuorum:
+    """Returns the quorum of a data directory. A lone broker does not load the module of the other one."""
+    if stored.voter is None:
+        return LoneQuorum(stored.log, node_id, in_thread)
+    from odradek.broker.metadata.one_voter import OneVoterQuorum
+
+    return OneVoterQuorum(stored.log, node_id, in_thread, stored.voter)
 
 
 def _failure_of(job: Callable[[], None]) -> BaseException | None:

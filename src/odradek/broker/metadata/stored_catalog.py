@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.broker.metadata.catalog import Catalog
 from odradek.broker.metadata.change import MAX_CHANGE_RECORDS, packed
-from odradek.broker.metadata.log import MetadataConfig, MetadataLog
+from odradek.broker.metadata.log import DIRECTORY, MetadataConfig, MetadataLog
 from odradek.broker.metadata.mark import MetadataMark, encode_id
 from odradek.catalog.shard import CatalogRequest, CatalogShard
 from odradek.core.effects import result_of
 from odradek.storage.files import Files
 
+if TYPE_CHECKING:
+    from odradek.broker.metadata.one_voter import VoterState
+
 
 class StoredCatalog:
-    """The log of a catalogue, and the image of its records."""
+    """The log of a catalogue, and the image of its records. ``voter``: None for the directory of a lone broker."""
 
-    def __init__(self, log: MetadataLog, image: Catalog) -> None:
+    def __init__(self, log: MetadataLog, image: Catalog, voter: VoterState | None = None) -> None:
         self.log = log
         self.image = image
+        self.voter = voter
 
     @classmethod
     def open(
@@ -47,16 +52,29 @@ class StoredCatalog:
             config=config,
         )
         image.begin_at(log.end_offset, log.read_removed)
-        return cls(log, image)
+        voter = None
+        if log.quorum_state is not None:
+            from odradek.broker.metadata.one_voter import VoterState  # here, because a lone broker does not need it
+
+            voter = VoterState(log, log.quorum_state, node_id, data_dir / DIRECTORY, files)
+        return cls(log, image, voter)
+
+    def lead(self) -> None:
+        """Begins the leader epoch of a voter, unless it has begun. Raises StorageError."""
+        if self.voter is not None and not self.voter.is_leading:
+            self.voter.lead()
+            self.image.begin_at(self.log.end_offset, self.log.read_removed)
 
     def apply(self, request: CatalogRequest) -> None:
-        """Writes and syncs the records of a request, then applies them. Raises KafkaError if the request is refused.
+        """Writes and syncs the records of a request, then applies them. Raises KafkaError if the request is refused,
+        StorageError if the leader epoch of a voter cannot begin.
 
         The records may be several batches. After a crash, each batch is complete or missing.
         """
         generated = result_of(self.image.shard.generate(request))
         if not generated:
             return
+        self.lead()
         offset = self.log.end_offset
         for start in range(0, len(generated), MAX_CHANGE_RECORDS):
             some = generated[start : start + MAX_CHANGE_RECORDS]

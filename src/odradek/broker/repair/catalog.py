@@ -7,6 +7,8 @@ are lost, it also has
 * settings of topics that keep all records, because the lost records may have been settings of any topic,
 * a next producer id that no lost record has allocated.
 
+A voter's ``quorum-state`` gets an epoch that no lost record has, if records are lost or the file is wrong.
+
 Before a change, the files are copied into a directory ``__cluster_metadata-0.<32 hex digits>-stray``. The snapshot
 becomes valid by its rename, so an interrupted repair can be repeated.
 """
@@ -20,10 +22,14 @@ from uuid import UUID, uuid4
 from odradek.broker.coordinators.registry import TYPES
 from odradek.broker.loop.scheduler import finish
 from odradek.broker.metadata import mark as metadata_mark
+from odradek.broker.metadata import quorum_state
 from odradek.broker.metadata import snapshot as metadata_snapshot
 from odradek.broker.metadata.check import noted_end, synced_floor
 from odradek.broker.metadata.diagnosis import Diagnosis, DirectoryTopic
+from odradek.broker.metadata.log import QUORUM_STATE
 from odradek.broker.metadata.mark import MetadataMark
+from odradek.broker.metadata.quorum_state import NEWEST_EPOCH, QuorumState
+from odradek.broker.metadata.snapshot import EPOCH
 from odradek.broker.metadata.stray_logs import METADATA_DIRECTORY, STRAY_SUFFIX, renamed
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.image import Image
@@ -36,6 +42,8 @@ from odradek.storage.files import Files
 
 KEEPING = {"retention.ms": "-1", "retention.bytes": "-1"}
 """Settings with which a topic keeps all records."""
+LOST_EPOCHS = 1000
+"""More leader epochs than lost records have begun: one begins at each start of a voter."""
 KEEPING_COMPACTED = {"min.compaction.lag.ms": str(2**63 - 1)}
 
 
@@ -55,6 +63,9 @@ class RepairPlan:
         self.steps: list[str] = []
         if self._has_new_log:
             self._plan_log()
+        self._state = self._wanted_state()
+        if self._state is not None:
+            self.steps.append(f"write {QUORUM_STATE} with the leader epoch {self._state.epoch}")
         self._properties = self._wanted_properties()
         self._has_new_properties = bool(diagnosis.properties_fault)
         if self._has_new_properties:
@@ -130,6 +141,15 @@ class RepairPlan:
         self._shard.apply(-1, ProducerIdsRecord(self._diagnosis.node_id, -1, next_id))
         self.steps.append(f"allocate the next producer ids from {next_id} on")
 
+    def _wanted_state(self) -> QuorumState | None:
+        """Returns the state of a voter whose file or log is written anew; None for a lone broker."""
+        diagnosis = self._diagnosis
+        is_wrong = bool(diagnosis.voter_fault)
+        if not is_wrong and (diagnosis.voter is None or not self._has_new_log):
+            return None
+        epoch = diagnosis.epoch + (LOST_EPOCHS if is_wrong or diagnosis.is_lossy else 0)
+        return QuorumState(quorum_state.NO_NODE, min(epoch, NEWEST_EPOCH), voters=(diagnosis.node_id,))
+
     def _wanted_properties(self) -> Mapping[str, str]:
         diagnosis, mark = self._diagnosis, self._diagnosis.mark
         cluster_id = mark.cluster_id if mark is not None else diagnosis.properties.get("cluster.id")
@@ -145,6 +165,8 @@ class RepairPlan:
         diagnosis = self._diagnosis
         data_dir, files = diagnosis.data_dir, diagnosis.files
         copy_catalog(data_dir, self._copy, files)
+        if self._state is not None:  # before the log: it may have an older epoch, never a newer one
+            quorum_state.write(diagnosis.path, files, self._state)
         if self._has_new_log:
             self._write_log()
         properties = self._properties
@@ -172,6 +194,7 @@ class RepairPlan:
                 timestamp_ms=max(self._diagnosis.salvage.timestamp_ms, 0),
                 now_ms=self._now_ms,
                 in_thread=_at_once,
+                epoch=self._state.epoch if self._state is not None else EPOCH,
             )
         )
         for name in before:

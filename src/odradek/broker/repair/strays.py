@@ -12,8 +12,10 @@ from uuid import UUID
 
 from odradek.batches.header import scan
 from odradek.broker.metadata import mark as metadata_mark
+from odradek.broker.metadata import quorum_state
 from odradek.broker.metadata.change import Change
 from odradek.broker.metadata.check import METADATA_PARTITION
+from odradek.broker.metadata.quorum_state import QuorumState
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata.stray_logs import (
     METADATA_DIRECTORY,
@@ -225,6 +227,15 @@ def _forget_end(data_dir: Path, files: Files) -> None:
             checkpoints.write_offsets(path, points, files)
 
 
+def _states(path: Path, files: Files) -> list[QuorumState]:
+    """Returns the content of ``quorum-state`` beside a metadata log, if it can be read."""
+    try:
+        state = quorum_state.read(path, files)
+    except StorageError:
+        return []
+    return [] if state is None else [state]
+
+
 def _restore_catalog(data_dir: Path, name: str, files: Files) -> list[str]:
     """Exchanges the metadata log, its mark and ``meta.properties`` for the files of a copy. Raises OSError."""
     copy = data_dir / renamed(TopicPartition(METADATA_TOPIC, 0), STRAY_SUFFIX)
@@ -233,9 +244,12 @@ def _restore_catalog(data_dir: Path, name: str, files: Files) -> list[str]:
     checkpoints.remove_clean_shutdown(data_dir, files)
     _forget_end(data_dir, files)
     files.make_dirs(path)
+    newest = max(_states(path, files) + _states(source, files), key=lambda state: state.epoch, default=None)
     for file in files.list(path):
         files.remove(path / file)
     for file in files.list(source):
         target = data_dir if file in (metadata_mark.FILE, checkpoints.META_PROPERTIES) else path
         files.write(target / file, files.read(source / file))
+    if newest is not None:  # no epoch begins twice
+        quorum_state.write(path, files, newest)
     return [f"the metadata log is that of {name} again; the one that was there is in {copy.name}"]

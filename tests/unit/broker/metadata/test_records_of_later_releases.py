@@ -137,21 +137,6 @@ def test_a_repair_leaves_such_records_out(directory: Directory) -> None:
 # --- control records --------------------------------------------------------------------------------------------
 
 
-def test_a_log_whose_leader_was_elected_goes_on_in_its_epoch(directory: Directory) -> None:
-    directory.append(SimpleRecord(key(2), leader_change(1, 1)), control=True, epoch=5)
-    catalog = directory.start()
-    assert catalog.log.epoch == 5
-    catalog.apply(CreateTopic("trains", UUID(int=2), 1, 1))
-    finish(catalog.log.begin_snapshot(catalog.image.shard, lambda job: Deferred.of(job())))
-    (snapshot,) = catalog.log.snapshots
-    assert snapshot.path.name.endswith("-0000000005.checkpoint")
-    directory.stop()
-    catalog = directory.start()
-    assert (catalog.log.epoch, sorted(topic.name for topic in catalog.image.topics())) == (5, ["flights", "trains"])
-    assert catalog.log._log.epochs.latest == 5
-    directory.stop()
-
-
 def test_a_later_epoch_without_a_change_of_the_leader_is_a_fault(directory: Directory) -> None:
     """No checksum covers the epoch: a flipped bit is found because no control record has begun the epoch."""
     directory.files.data[LOG][15] ^= 4
@@ -194,9 +179,12 @@ def test_the_level_0_of_kraft_version_changes_nothing(directory: Directory) -> N
 
 def test_control_records_have_kafkas_bytes() -> None:
     read = control_records.read
-    assert read(key(2), leader_change(3, 1, 2, 3)) == LeaderChange(3, (1, 2, 3))
+    assert read(key(2), leader_change(3, 1, 2, 3)) == LeaderChange(3, (1, 2, 3), (1, 2, 3))
     version_0 = struct.pack(">hi", 0, 7) + b"\x02" + struct.pack(">i", 7) + b"\0" + b"\x01" + b"\0"
     assert read(key(2), version_0) == LeaderChange(7, (7,))
+    assert control_records.pack_leader_change(LeaderChange(7, (7,))) == (key(2), version_0)
+    of_kafka = bytes.fromhex("00000000000102000000010002000000010000")
+    assert control_records.pack_leader_change(LeaderChange(1, (1,), (1,))) == (key(2), of_kafka)
     assert read(key(3), struct.pack(">hqB", 0, T0, 0)) == SnapshotHeader(T0)
     assert read(key(4), b"\0\0\0") == SnapshotFooter()
     assert read(key(5), KRAFT_1) == KRaftVersion(1)

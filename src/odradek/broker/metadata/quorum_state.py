@@ -1,0 +1,137 @@
+"""The file ``quorum-state`` beside the metadata log: the newest leader epoch that a voter knows, and its leader.
+
+The format is Kafka's: one line of JSON, the message QuorumStateData with the field ``data_version``. Kafka writes
+version 0 while ``kraft.version`` is 0, so this module does, too; version 1 is read. The file is written under another
+name, synced and renamed. A directory with this file is that of a voter, and one without it that of a lone broker.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from odradek.broker.metadata.log import QUORUM_STATE
+from odradek.broker.metadata.mark import MetadataMark
+from odradek.core.errors import StorageError
+from odradek.storage.files import Files
+
+NO_NODE = -1
+NO_DIRECTORY = "A" * 22
+"""Kafka's text for the id that is zero."""
+NEWEST_EPOCH = (1 << 31) - 2
+"""The newest epoch after which another one can begin."""
+_INT_BITS = 31
+
+
+class QuorumState(NamedTuple):
+    """``leader``: the leader of the epoch; ``voted``: the node for which this one has voted in it; -1 for none.
+
+    ``voters``: the nodes of version 0; empty if they are not in the file. ``voted_directory``: a field of version 1.
+    """
+
+    leader: int
+    epoch: int
+    voted: int = NO_NODE
+    voters: tuple[int, ...] = ()
+    voted_directory: str = NO_DIRECTORY
+    cluster_id: str = ""
+    version: int = 0
+
+    def packed(self) -> bytes:
+        """Returns the content of the file. Kafka leaves the cluster's id of version 0 empty."""
+        fields: dict[str, Any] = {"leaderId": self.leader, "leaderEpoch": self.epoch, "votedId": self.voted}
+        if self.version:
+            fields["votedDirectoryId"] = self.voted_directory
+        else:
+            voters = [{"voterId": voter} for voter in self.voters]
+            fields = {"clusterId": self.cluster_id, **fields, "appliedOffset": 0, "currentVoters": voters}
+        return json.dumps({**fields, "data_version": self.version}, separators=(",", ":")).encode()
+
+
+def read(directory: Path, files: Files) -> QuorumState | None:
+    """Returns the state beside the log in ``directory``, or None without the file. Raises StorageError, OSError."""
+    path = directory / QUORUM_STATE
+    if not files.exists(path):
+        return None
+    try:
+        fields = json.loads(files.read(path).split(b"\n", 1)[0])
+        if not isinstance(fields, dict):
+            raise ValueError("there is no JSON object")
+        version = _number(fields, "data_version")
+        if version not in (0, 1):
+            raise _fault(path, f"is of a later release: it has data_version {version}")
+        return _state(fields, version)
+    except (ValueError, RecursionError) as error:
+        raise _fault(path, f"is damaged ({_reason(error)})") from None
+
+
+def write(directory: Path, files: Files, state: QuorumState) -> None:
+    """Replaces the file, and syncs it. Raises OSError."""
+    files.write(directory / QUORUM_STATE, state.packed())
+
+
+def check(directory: Path, state: QuorumState | None, owner: MetadataMark, log_epoch: int) -> None:
+    """Raises StorageError if ``state`` is not that of the only voter of a log whose newest record has the epoch
+    ``log_epoch``. ``owner``: the ids of this directory.
+
+    Another file could give an epoch that was in use before. Two records could then have the same offset and epoch.
+    """
+    path, node_id = directory / QUORUM_STATE, int(owner.node_id)
+    if state is None:
+        raise _fault(path, f"is missing, but the log beside it has the leader epoch {log_epoch}")
+    if state.voters not in ((), (node_id,)):
+        nodes = ", ".join(map(str, state.voters))
+        raise _fault(path, f"is of a quorum of the nodes {nodes}, and this is node {node_id}")
+    for name, node in (("leader", state.leader), ("vote", state.voted)):
+        if node not in (NO_NODE, node_id):
+            raise _fault(path, f"is of another quorum: its {name} is node {node}, and this is node {node_id}")
+    if state.voted_directory not in (NO_DIRECTORY, owner.directory_id):
+        raise _fault(path, f"is of the directory {state.voted_directory}, and this is {owner.directory_id}")
+    if state.cluster_id not in ("", owner.cluster_id):
+        raise _fault(path, f"is of the cluster {state.cluster_id}, and this is {owner.cluster_id}")
+    if state.epoch < log_epoch:
+        raise _fault(path, f"has the leader epoch {state.epoch}, but the log beside it has {log_epoch}")
+
+
+def _state(fields: dict[str, Any], version: int) -> QuorumState:
+    """Raises ValueError."""
+    leader, epoch, voted = (_number(fields, name) for name in ("leaderId", "leaderEpoch", "votedId"))
+    if not 0 <= epoch <= NEWEST_EPOCH:
+        raise ValueError(f"the leaderEpoch {epoch} is no epoch that another one can follow")
+    if version:
+        return QuorumState(leader, epoch, voted, voted_directory=_text(fields, "votedDirectoryId"), version=1)
+    _number(fields, "appliedOffset", bits=63)
+    rows = fields.get("currentVoters", ...)
+    if rows is None:
+        rows = []
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError("there is no list currentVoters")
+    voters = tuple(sorted(_number(row, "voterId") for row in rows))
+    return QuorumState(leader, epoch, voted, voters, cluster_id=_text(fields, "clusterId"))
+
+
+def _number(fields: dict[str, Any], name: str, bits: int = _INT_BITS) -> int:
+    value = fields.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not -(1 << bits) <= value < 1 << bits:
+        raise ValueError(f"there is no number {name}")
+    return value
+
+
+def _text(fields: dict[str, Any], name: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str):
+        raise ValueError(f"there is no text {name}")
+    return value
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if type(error) is ValueError else "it is not JSON"
+
+
+def _fault(path: Path, text: str) -> StorageError:
+    data_dir = path.parent.parent
+    return StorageError(
+        f"{path} {text}; nothing was changed: put the right file back from a copy, or run "
+        f"`odradek metadata repair --data-dir {data_dir}`, which writes it with a later epoch"
+    )
