@@ -21,7 +21,7 @@ from suite_brokers import brokers_of
 from support.delayed_quorum import DelayedQuorum
 
 import odradek
-from odradek.broker import node
+from odradek.broker.metadata import quorum
 from odradek.wire import schemas
 
 SUITES = {"apis": scenarios_apis, "catalog": scenarios_catalog}
@@ -71,7 +71,7 @@ def test_the_catalogue_answers_alike_if_commits_come_later(
 ) -> None:
     """A change takes effect when it is committed, however late that is: as in a quorum of several nodes."""
     monkeypatch.setattr(DelayedQuorum, "seed", seed)
-    monkeypatch.setattr(node, "LoneQuorum", DelayedQuorum)
+    monkeypatch.setattr(quorum, "LoneQuorum", DelayedQuorum)
     with odradek.Broker(config=scenarios_catalog.CONFIG, in_thread=True) as broker:
         found = run_scenario(broker.bootstrap_servers, scenario, None, lambda: (broker.stop(), broker.start()))
     name = scenario.__name__

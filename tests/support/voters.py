@@ -6,7 +6,8 @@ from pathlib import Path
 
 from odradek.broker.metadata import quorum_state
 from odradek.broker.metadata.log import DIRECTORY
-from odradek.broker.metadata.quorum_state import NO_NODE, QuorumState
+from odradek.broker.metadata.quorum_state import QuorumState
+from odradek.core.ids import NO_NODE
 from odradek.storage.files import Files, OsFiles
 
 

@@ -208,6 +208,7 @@ USES = {
     "controller": {"auto_create", "ensure_internal_topic", "new_topic", "update_features", "write"},
     "coordinators": {"of_key_type", "runtime"},
     "producer_ids": {"next", "ready"},
+    "quorum": {"committed_offset", "epoch", "leader"},
     "quotas": {"has_quota", "most_in_window", "record", "take_back"},
     "groups": {"batch_bytes", "partitions", "partition_of", "submit", "submit_checked"},
 }

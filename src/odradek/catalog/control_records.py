@@ -25,7 +25,7 @@ _NEWEST = {LEADER_CHANGE: 1}
 _KEY, _VERSION = struct.Struct(">hh"), struct.Struct(">h")
 _LEADER, _HEADER = struct.Struct(">i"), struct.Struct(">q")
 _ID_BYTES = 16
-_NO_TAGS = b"\0"
+_END_OF_TAGS = b"\0"
 
 
 class LeaderChange(NamedTuple):
@@ -67,10 +67,10 @@ def pack_leader_change(change: LeaderChange) -> tuple[bytes, bytes]:
 
     Version 0, as Kafka writes it while ``kraft.version`` is 0: the voters are settings, and have no directory ids."""
     arrays = (
-        b"".join([uvarint(len(nodes) + 1), *(_LEADER.pack(node) + _NO_TAGS for node in nodes)])
+        b"".join([uvarint(len(nodes) + 1), *(_LEADER.pack(node) + _END_OF_TAGS for node in nodes)])
         for nodes in (change.voters, change.granting)
     )
-    value = [_VERSION.pack(0), _LEADER.pack(change.leader), *arrays, _NO_TAGS]
+    value = [_VERSION.pack(0), _LEADER.pack(change.leader), *arrays, _END_OF_TAGS]
     return _KEY.pack(0, LEADER_CHANGE), b"".join(value)
 
 

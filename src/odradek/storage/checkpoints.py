@@ -21,6 +21,7 @@ CLEANER = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
+QUORUM_STATE = "quorum-state"
 LOCK = ".lock"
 _METADATA_TEXT = "version: 0\ntopic_id: "
 _CUT_METADATA = re.compile(

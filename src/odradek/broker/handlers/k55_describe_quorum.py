@@ -35,7 +35,8 @@ def handle(
     asked = list(islice(each, 2))
     if asked != [(METADATA_TOPIC, 0)]:
         return _all_unknown(context, message)
-    quorum, now_ms = broker.quorum, broker.now_ms()
+    quorum = broker.quorum
+    now_ms = broker.now_ms()
     voter = {
         "replica_id": broker.node_id,
         "replica_directory_id": None,

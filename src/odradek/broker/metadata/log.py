@@ -35,6 +35,7 @@ from odradek.catalog.shard import CatalogShard
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import KafkaError, StorageError
 from odradek.core.ids import METADATA_TOPIC
+from odradek.storage import checkpoints
 from odradek.storage.config import DAY_MS, HOUR_MS, LogConfig
 from odradek.storage.files import Files
 from odradek.storage.log import Log
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("odradek.broker")
 
 DIRECTORY = f"{METADATA_TOPIC}-0"
-QUORUM_STATE = "quorum-state"
 ROLL_BYTES = 1 << 20
 """A snapshot rolls the active segment only if the segment has at least this size."""
 _MAX_BATCH_BYTES = 1 << 30
@@ -372,7 +372,7 @@ def _quorum_state(path: Path, files: Files, owner: MetadataMark, epoch: int) -> 
     """Returns the state of a voter, whose directory has the file, or whose log has an epoch that only a voter begins.
 
     Raises StorageError, OSError."""
-    if not epoch and not files.exists(path / QUORUM_STATE):
+    if not epoch and not files.exists(path / checkpoints.QUORUM_STATE):
         return None
     from odradek.broker.metadata import quorum_state  # here, because a lone broker does not need it
 

@@ -2,7 +2,7 @@
 
 A write has two steps: the records are appended, then they are committed. Nothing applies them before. A lone broker
 commits when its log is synced. A directory with the file ``quorum-state`` has the quorum of one voter instead
-(``one_voter``), which begins a leader epoch at each start: Apache Kafka has used it, or a cluster.
+(``voter``), which begins a leader epoch at each start: Apache Kafka has used it, or a cluster.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from odradek.core.deferred import Deferred
 from odradek.core.errors import KafkaError
+from odradek.core.ids import NO_NODE, NO_OFFSET
 
 if TYPE_CHECKING:
     from odradek.broker.metadata.log import MetadataLog
     from odradek.broker.metadata.stored_catalog import StoredCatalog
+    from odradek.broker.metadata.voter import Voter
 
 InThread = Callable[[Callable[[], None]], Deferred[BaseException | None]]
 
@@ -112,12 +114,42 @@ class LoneQuorum:
         promise.resolve(failure)
 
 
+class OneVoterQuorum(LoneQuorum):
+    """The quorum of a node that elects itself. ``Voter.lead`` comes before the first append.
+
+    The high watermark is the end of the synced records. No one sees a record behind it, so a crash may take it."""
+
+    def __init__(self, log: MetadataLog, node_id: int, in_thread: InThread, voter: Voter) -> None:
+        super().__init__(log, node_id, in_thread)
+        self._voter = voter
+
+    @property
+    def epoch(self) -> int:
+        return self._voter.epoch
+
+    @property
+    def leader(self) -> int:
+        return self._node_id if self._voter.is_leading else NO_NODE
+
+    @property
+    def committed_offset(self) -> int:
+        """The high watermark; -1 until a record of the present epoch is synced."""
+        return self._log.synced_end if self._voter.is_leading else NO_OFFSET
+
+    def is_newest(self, offset: int) -> bool:
+        return self._voter.is_leading and offset >= self._log.synced_end
+
+    def append(self, packed: list[bytes], count: int) -> Deferred[int | KafkaError]:
+        """Raises RuntimeError before the epoch has begun."""
+        if not self._voter.is_leading:
+            raise RuntimeError("the leader epoch of the metadata log has not begun yet")
+        return super().append(packed, count)
+
+
 def quorum_of(stored: StoredCatalog, node_id: int, in_thread: InThread) -> LoneQuorum:
-    """Returns the quorum of a data directory. A lone broker does not load the module of the other one."""
+    """Returns the quorum of a data directory."""
     if stored.voter is None:
         return LoneQuorum(stored.log, node_id, in_thread)
-    from odradek.broker.metadata.one_voter import OneVoterQuorum
-
     return OneVoterQuorum(stored.log, node_id, in_thread, stored.voter)
 
 

@@ -11,12 +11,12 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from odradek.broker.metadata.log import QUORUM_STATE
 from odradek.broker.metadata.mark import MetadataMark
 from odradek.core.errors import StorageError
+from odradek.core.ids import NO_NODE
+from odradek.storage.checkpoints import QUORUM_STATE
 from odradek.storage.files import Files
 
-NO_NODE = -1
 NO_DIRECTORY = "A" * 22
 """Kafka's text for the id that is zero."""
 NEWEST_EPOCH = (1 << 31) - 2

@@ -16,13 +16,13 @@ from odradek.core.effects import result_of
 from odradek.storage.files import Files
 
 if TYPE_CHECKING:
-    from odradek.broker.metadata.one_voter import VoterState
+    from odradek.broker.metadata.voter import Voter
 
 
 class StoredCatalog:
     """The log of a catalogue, and the image of its records. ``voter``: None for the directory of a lone broker."""
 
-    def __init__(self, log: MetadataLog, image: Catalog, voter: VoterState | None = None) -> None:
+    def __init__(self, log: MetadataLog, image: Catalog, voter: Voter | None = None) -> None:
         self.log = log
         self.image = image
         self.voter = voter
@@ -54,9 +54,9 @@ class StoredCatalog:
         image.begin_at(log.end_offset, log.read_removed)
         voter = None
         if log.quorum_state is not None:
-            from odradek.broker.metadata.one_voter import VoterState  # here, because a lone broker does not need it
+            from odradek.broker.metadata.voter import Voter  # here, because a lone broker does not need it
 
-            voter = VoterState(log, log.quorum_state, node_id, data_dir / DIRECTORY, files)
+            voter = Voter(log, log.quorum_state, node_id, data_dir / DIRECTORY, files)
         return cls(log, image, voter)
 
     def lead(self) -> None:

@@ -26,7 +26,6 @@ from odradek.broker.metadata import quorum_state
 from odradek.broker.metadata import snapshot as metadata_snapshot
 from odradek.broker.metadata.check import noted_end, synced_floor
 from odradek.broker.metadata.diagnosis import Diagnosis, DirectoryTopic
-from odradek.broker.metadata.log import QUORUM_STATE
 from odradek.broker.metadata.mark import MetadataMark
 from odradek.broker.metadata.quorum_state import NEWEST_EPOCH, QuorumState
 from odradek.broker.metadata.snapshot import EPOCH
@@ -36,7 +35,7 @@ from odradek.catalog.image import Image
 from odradek.catalog.records import ConfigRecord, PartitionRecord, ProducerIdsRecord, TopicRecord
 from odradek.catalog.shard import PRODUCER_ID_BLOCK, TOPIC, CatalogShard
 from odradek.core.deferred import Deferred
-from odradek.core.ids import METADATA_TOPIC, TopicPartition
+from odradek.core.ids import METADATA_TOPIC, NO_NODE, TopicPartition
 from odradek.storage import checkpoints
 from odradek.storage.files import Files
 
@@ -65,7 +64,7 @@ class RepairPlan:
             self._plan_log()
         self._state = self._wanted_state()
         if self._state is not None:
-            self.steps.append(f"write {QUORUM_STATE} with the leader epoch {self._state.epoch}")
+            self.steps.append(f"write {checkpoints.QUORUM_STATE} with the leader epoch {self._state.epoch}")
         self._properties = self._wanted_properties()
         self._has_new_properties = bool(diagnosis.properties_fault)
         if self._has_new_properties:
@@ -142,13 +141,13 @@ class RepairPlan:
         self.steps.append(f"allocate the next producer ids from {next_id} on")
 
     def _wanted_state(self) -> QuorumState | None:
-        """Returns the state of a voter whose file or log is written anew; None for a lone broker."""
+        """Returns the state of a voter whose file or log is replaced; None for a lone broker."""
         diagnosis = self._diagnosis
         is_wrong = bool(diagnosis.voter_fault)
         if not is_wrong and (diagnosis.voter is None or not self._has_new_log):
             return None
         epoch = diagnosis.epoch + (LOST_EPOCHS if is_wrong or diagnosis.is_lossy else 0)
-        return QuorumState(quorum_state.NO_NODE, min(epoch, NEWEST_EPOCH), voters=(diagnosis.node_id,))
+        return QuorumState(NO_NODE, min(epoch, NEWEST_EPOCH), voters=(diagnosis.node_id,))
 
     def _wanted_properties(self) -> Mapping[str, str]:
         diagnosis, mark = self._diagnosis, self._diagnosis.mark

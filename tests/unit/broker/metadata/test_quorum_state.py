@@ -29,6 +29,8 @@ VOTED = b'{"leaderId":-1,"leaderEpoch":2,"votedId":1,"votedDirectoryId":"J8aAPcf
 def files_with(data: bytes) -> MemoryFiles:
     files = MemoryFiles()
     files.make_dirs(PATH)
+    for directory in (PATH.parent, *PATH.parent.parents):
+        files.sync_dir(directory)
     files.write(FILE, data)
     return files
 
