@@ -16,3 +16,4 @@ def make_voter(data_dir: Path, node_id: int = 1, *, epoch: int = 0, files: Files
     files = files or OsFiles()
     files.make_dirs(data_dir / DIRECTORY)
     quorum_state.write(data_dir / DIRECTORY, files, QuorumState(NO_NODE, epoch, voters=(node_id,)))
+    files.sync_dir(data_dir)
