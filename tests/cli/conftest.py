@@ -9,8 +9,16 @@ import pytest
 from client.conftest import admin, filled, publish  # noqa: F401  fixtures
 from support.jvm import KafkaTools
 
+from odradek.cli import progress_lines
+
 Tool = Callable[..., subprocess.CompletedProcess[str]]
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands in this process say nothing about long work: a busy machine would change their output."""
+    monkeypatch.setattr(progress_lines, "FIRST_S", 600.0)
 
 
 @pytest.fixture

@@ -129,7 +129,7 @@ def test_the_help_has_examples(capsys: Captured) -> None:
 
 
 ENDS = {
-    signal.SIGINT: (130, ""),
+    signal.SIGINT: (130, "odradek: interrupted: finished micro-batches stay, and the next run goes on\n"),
     signal.SIGTERM: (143, "odradek: stopped by SIGTERM\n"),
     signal.SIGHUP: (129, "odradek: stopped by SIGHUP\n"),
 }

@@ -23,7 +23,7 @@ from odradek.cli.record_lines import Batch
 from odradek.cli.record_outputs import Destination, Sink, open_sink
 from odradek.cli.suggestions import with_suggestions
 from odradek.cli.terminal import EXIT_FAILED, CommandError, note
-from odradek.text.output_file import is_standard_output
+from odradek.text.output_file import is_standard_output, is_terminal
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -94,11 +94,11 @@ def _destination(line: ConsumeLine, topic: str) -> Destination:
         raise CommandError(f"--json and --format {line.form}: give one of them")
     given = "json" if line.as_json else line.form
     if line.output is not None and is_standard_output(line.output) and sys.stdout.isatty():
-        line = replace(line, output=None)  # a terminal gets escapes for control characters
+        line = replace(line, output=None)  # messages may go there, too
     is_stream = line.output is None or formats.is_stream(line.output)
     default = "lines" if is_stream else "parquet"
     form = formats.format_of(line.output, given, "--output", default)
-    if form.name == "parquet" and line.output is None:
+    if form.name == "parquet" and (line.output is None or is_terminal(line.output)):
         raise CommandError("--format parquet: give --output FILE; Parquet is not for the terminal")
     if line.as_json and line.output is not None:
         named = formats.format_of(line.output, None, "--output", "json").name if line.output.suffix else "json"
@@ -126,10 +126,17 @@ def _consume_without_group(request: _Request) -> int:
         assert request.start is not None
         ranges = ranges_of(admin, request.topic, request.start, level, follow=line.follow)
         config = admin.config
+    seen = 0
+
+    def count(batches: Iterable[Batch]) -> Iterator[Batch]:
+        nonlocal seen
+        for batch in batches:
+            seen += batch.num_rows
+            yield batch
 
     def read(tp: TopicPartition, first: int, end: int) -> Iterator[Batch]:
         reader = PartitionReader(config, tp, request.columns, level)
-        return request.filter.chosen(reader.read_batches(first, end))
+        return request.filter.chosen(count(reader.read_batches(first, end)))
 
     if line.follow and line.tail is None:
         return _follow(request, config, {tp: first for tp, (first, _) in ranges.items()})
@@ -141,10 +148,23 @@ def _consume_without_group(request: _Request) -> int:
         batches = (batch for tp, (first, end) in ranges.items() if first < end for batch in read(tp, first, end))
     if line.follow:
         return _follow(request, config, {tp: end for tp, (_, end) in ranges.items()}, batches)
-    with open_sink(request.to, total if most is None else min(total, most)) as sink:
+
+    def text(written: int) -> str:
+        begin = f"Reading {request.topic}: {seen:,} of at most {total:,} records so far"
+        return f"{begin}, {written:,} chosen" if request.filter.is_active else begin
+
+    with open_sink(request.to, _expected(request, total), text) as sink:
         for batch in _at_most(batches, most):
             sink.write(batch)
     return 0
+
+
+def _expected(request: _Request, total: int) -> int:
+    """Returns the number of records that a progress bar expects; 0 if a filter makes it unknown."""
+    if request.filter.is_active:
+        return 0
+    most = request.line.most if request.line.tail is None else request.line.tail
+    return total if most is None else min(total, most)
 
 
 def _follow(
@@ -155,7 +175,11 @@ def _follow(
 
     settings = _settings(request) | {"enable_auto_commit": False, "auto_offset_reset": "earliest"}
     left = request.line.most
-    with open_sink(request.to, left or 0) as sink, Consumer(settings) as consumer:
+
+    def text(written: int) -> str:
+        return f"Waiting for records of {request.topic}: {written:,} written so far; Ctrl-C ends the command."
+
+    with open_sink(request.to, left or 0, text) as sink, Consumer(settings) as consumer:
         consumer.assign(starts)
         for tp, offset in starts.items():
             consumer.seek(tp, offset)
@@ -223,7 +247,14 @@ def _consume_as_member(request: _Request) -> int:
         admin.partitions(topics[0])  # fails at once if the cluster or the topic is missing; a member would wait
     settings = _settings(request) | {"group_id": line.group, "enable_auto_commit": False}
     with Consumer(settings | {"auto_offset_reset": start}) as consumer, ExitStack() as stack:
-        sink = stack.enter_context(open_sink(request.to, line.most or 0))
+        has_partitions = False
+
+        def text(written: int) -> str:
+            if not has_partitions:
+                return f"{request.topic}: group {line.group} has not assigned a partition to this member yet."
+            return f"Reading {request.topic} as a member of group {line.group}: {written:,} records written so far."
+
+        sink = stack.enter_context(open_sink(request.to, line.most or 0, text))
         written: dict[TopicPartition, OffsetAndMetadata] = {}
 
         def give_up(partitions: Iterable[TopicPartition]) -> None:
@@ -231,7 +262,16 @@ def _consume_as_member(request: _Request) -> int:
             if theirs and sink.written():
                 consumer.commit(theirs)
 
-        consumer.subscribe(topics, on_revoked=give_up, on_lost=lambda lost: [written.pop(tp, None) for tp in lost])
+        def note_partitions(partitions: Iterable[TopicPartition]) -> None:
+            nonlocal has_partitions
+            has_partitions = has_partitions or any(True for _ in partitions)
+
+        consumer.subscribe(
+            topics,
+            on_assigned=note_partitions,
+            on_revoked=give_up,
+            on_lost=lambda lost: [written.pop(tp, None) for tp in lost],
+        )
         try:
             code = _member_loop(request, consumer, sink, written)
         except KeyboardInterrupt:

@@ -28,6 +28,7 @@ from odradek.cli.table_rows import is_ordinary, json_records
 from odradek.cli.terminal import CommandError, counted, note, print_json, progress, warning_lines
 from odradek.cli.termination import EXIT_INTERRUPTED, uninterrupted
 from odradek.cli.undo_file import pasted
+from odradek.core.errors import OdradekError
 from odradek.core.ids import LAST_MS
 from odradek.text.json_literals import elements, members, refuse_repeated, strict_json
 from odradek.text.similar_names import nearest
@@ -46,7 +47,10 @@ _FINER = re.compile(r"[.,]\d{3}\d*[1-9]")
 """Digits of a time behind the milliseconds."""
 _FEW = 100
 _OPEN = {"{": ("object", "jq -c ."), "[": ("array", "jq -c '.[]'")}
-LAST_S = 4.0
+_ONE = {"json": "each line of JSON", "csv": "each row below the header"}
+SEND_S = 1.5
+"""The longest end of a write to the producer after Ctrl-C, in seconds."""
+LAST_S = 2.5
 """The longest wait for acknowledgements after Ctrl-C, in seconds."""
 
 
@@ -71,13 +75,7 @@ def run_produce(line: ProduceLine) -> int:
     from odradek.client.producer import Producer
 
     topic, file = line.topic, _given_file(line.file)
-    form = formats.format_of(file, line.form, "--file", "lines")
-    if form.name == "parquet" and file is None:
-        raise CommandError("--format parquet: give --file; Parquet cannot be read from standard input")
-    if line.key is not None and form.name not in ("csv", "parquet"):
-        raise CommandError(f"--key {line.key}: it names a column of CSV or Parquet, and the input is {form.name}")
-    if line.delimiter is not None and form.name != "csv":
-        raise CommandError(f"--delimiter: only rows of CSV have one, and the input is {form.name}")
+    form = _form(line, file)
     table = TableForm(line.key, csv_rows.given_delimiter(line.delimiter))
     count = 0
     is_interrupted = False
@@ -88,18 +86,17 @@ def run_produce(line: ProduceLine) -> int:
             made = Producer(client_config(line.bootstrap, 5_000, line.command_config), **_settings(line), **refused)
         with (
             made as producer,
-            progress("Sending", total, unit) as advance,
+            progress("Sending", total, unit, lambda: _line(topic, file, form, count)) as advance,
         ):
             _look_up(producer, line)
             try:
                 for batch, size in batches:
-                    with uninterrupted(LAST_S / 2):
+                    with uninterrupted(SEND_S):
                         count += _send(producer, topic, batch)
                     advance(size)
             except KeyboardInterrupt:
                 is_interrupted = True
-                warning_lines("Interrupted: waiting for the acknowledgements of the records that were read.")
-                producer.close(LAST_S)
+                _close_soon(producer, topic, count)
     except OSError as error:
         raise CommandError(f"{f'--file {file}' if file else 'standard input'}: {error.strerror or error}") from error
     except ValueError as error:
@@ -110,6 +107,39 @@ def run_produce(line: ProduceLine) -> int:
     else:
         note(f"{counted(count, 'record')} sent to {topic}, each acknowledged.")
     return EXIT_INTERRUPTED if is_interrupted else 0
+
+
+def _form(line: ProduceLine, file: Path | None) -> Format:
+    """Returns the format of the input. Raises CommandError for options that it has no use for."""
+    form = formats.format_of(file, line.form, "--file", "lines")
+    if form.name == "parquet" and file is None:
+        raise CommandError("--format parquet: give --file; Parquet cannot be read from standard input")
+    if line.key is not None and form.name not in ("csv", "parquet"):
+        raise CommandError(f"--key {line.key}: it names a column of CSV or Parquet, and the input is {form.name}")
+    if line.delimiter is not None and form.name != "csv":
+        raise CommandError(f"--delimiter: only rows of CSV have one, and the input is {form.name}")
+    return form
+
+
+def _line(topic: str, file: Path | None, form: Format, count: int) -> str | None:
+    """Returns the line about a long run; None if records are typed, which shows by itself that the command works."""
+    if file is None and not count:
+        one = _ONE.get(form.name, "each line")
+        return f"Waiting for standard input: {one} is a record of {topic}; its end (Ctrl-D) ends the command."
+    is_typed = file is None and sys.stdin.isatty()
+    return None if is_typed else f"Sending to {topic}: {counted(count, 'record')} so far"
+
+
+def _close_soon(producer: Producer, topic: str, count: int) -> None:
+    """Waits a short time for acknowledgements after Ctrl-C. Raises CommandError if some records have none."""
+    warning_lines("Interrupted: waiting for the acknowledgements of the records that were read.")
+    try:
+        producer.close(LAST_S)
+    except OdradekError as error:
+        read = f"{counted(count, 'record')} {'was' if count == 1 else 'were'} sent to {topic}"
+        raise CommandError(
+            f"interrupted: {read}, and not all acknowledged: {error}; the last of them may be missing", EXIT_INTERRUPTED
+        ) from error
 
 
 def _settings(line: ProduceLine) -> dict[str, Any]:

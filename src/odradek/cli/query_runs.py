@@ -19,7 +19,7 @@ T = TypeVar("T")
 INTERACTIVE_S = 3.0
 """After Ctrl-C, somebody waits at a terminal. The next run repeats a micro-batch that did not end in this time."""
 
-LAST_S = 4.5
+LAST_S = 4.0
 """The longest wait after Ctrl-C. The start and the stop of Spark cannot be interrupted; a busy machine needs longer."""
 
 
@@ -41,6 +41,8 @@ def _finished(running: Future[T], stop: StopRequest, has_end: bool) -> tuple[T, 
         return running.result(), EXIT_OK
     except (KeyboardInterrupt, Terminated) as received:
         if has_end:
+            if isinstance(received, KeyboardInterrupt):  # SIGTERM has its line in ``cli/main``
+                error_line("interrupted: finished micro-batches stay, and the next run goes on")
             raise
         signal = received
     if isinstance(signal, KeyboardInterrupt):

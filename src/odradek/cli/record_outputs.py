@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, TextIO
 
 from odradek.batches.columns import COLUMNS
 from odradek.batches.row_sets import RowBatch
+from odradek.cli.progress_lines import progress_lines
 from odradek.cli.record_csv import HEADER, csv_lines
 from odradek.cli.record_lines import (
     JSON_COLUMNS,
@@ -60,15 +63,26 @@ class Sink(Protocol):
 
 
 @contextmanager
-def open_sink(to: Destination, total: int) -> Iterator[Sink]:
-    """Opens the destination. ``total``: the expected number of records, for the progress bar. Raises CommandError."""
+def open_sink(to: Destination, total: int, text: Callable[[int], str]) -> Iterator[Sink]:
+    """Opens the destination. ``total``: the expected number of records, for the progress bar; 0 if it is unknown.
+
+    ``text``: the line on stderr if nothing shows the progress, of the number of written records. It comes after a
+    second. Raises CommandError."""
     if to.path is None:
-        yield _standard_output(to.form)
+        with _standard_output(to.form, text) as sink:
+            yield sink
         return
     own = parquet_writer("--output") if to.form == "parquet" else None
+    is_special = not to.path.is_file() and to.path.exists()
+    file: _FileSink | None = None
+
+    def line() -> str:
+        return text(file.count if file is not None else 0)
+
     try:
-        with _stream(to) as stream, progress("Reading", total, "records") as advance:
-            file = _FileSink(stream, _LINES.get(to.form), advance)
+        with _stream(to) as stream, progress("Reading", total, "records", line) as advance:
+            shown = _escaped(to.form) if stream.isatty() else _LINES.get(to.form)
+            file = _FileSink(stream, shown, advance)
             if own is not None:
                 with own(PositionedStream(stream)) as writer:
                     file.use(writer)
@@ -76,6 +90,10 @@ def open_sink(to: Destination, total: int) -> Iterator[Sink]:
             else:
                 file.begin(HEADER if to.form == "csv" else b"")
                 yield file
+    except KeyboardInterrupt:
+        if not (to.grows or is_special):
+            warning_lines(f"Interrupted: {to.path} is not written.")
+        raise
     except BrokenPipeError:
         raise CommandError(f"--output {to.path}: its reader has ended", EXIT_FAILED) from None
     except OSError as error:
@@ -97,15 +115,39 @@ def _stream(to: Destination) -> Iterator[BinaryIO]:
         yield stream
 
 
-def _standard_output(form: str) -> Sink:
-    if sys.stdout.isatty():
-        shown = {"json": printable_json_lines, "lines": printable_value_lines, "csv": _printable_csv_lines}[form]
-        return _TerminalLines(shown, HEADER.decode() if form == "csv" else "")
-    return _Lines(_LINES[form], HEADER if form == "csv" else b"")
+@contextmanager
+def _standard_output(form: str, text: Callable[[int], str]) -> Iterator[Sink]:
+    head = HEADER if form == "csv" else b""
+    sink: _TerminalLines | _Lines
+    sink = _TerminalLines(_PRINTABLE[form], head.decode()) if sys.stdout.isatty() else _Lines(_LINES[form], head)
+    # On a terminal and in a pipe, lines show by themselves that the command works.
+    is_hidden = _is_regular(sys.stdout)
+    with progress_lines(lambda: text(sink.count) if is_hidden or not sink.count else None):
+        yield sink
+
+
+def _is_regular(stream: TextIO) -> bool:
+    """Returns whether a stream is a regular file."""
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def _escaped(form: str) -> Callable[[Batch], bytes]:
+    """Returns the function that makes lines for a terminal that is not standard output."""
+    return lambda batch: _PRINTABLE[form](batch).encode()
 
 
 def _printable_csv_lines(batch: Batch) -> str:
     return "".join(f"{printable(line)}\n" for line in csv_lines(batch).decode().split("\n")[:-1])
+
+
+_PRINTABLE: dict[str, Callable[[Batch], str]] = {
+    "json": printable_json_lines,
+    "lines": printable_value_lines,
+    "csv": _printable_csv_lines,
+}
 
 
 def parquet_writer(what: str) -> Callable[[PositionedStream], Any]:
@@ -127,9 +169,11 @@ class _Lines:
 
     def __init__(self, lines: Callable[[Batch], bytes], head: bytes) -> None:
         self._lines, self._head = lines, head
+        self.count = 0
 
     def write(self, batch: Batch) -> None:
         lines, self._head = self._head + self._lines(batch), b""
+        self.count += batch.num_rows
         with writing_out():
             left = memoryview(lines)
             while left:  # unbuffered: if the reader ends, a write is partial, and the next one fails
@@ -145,9 +189,11 @@ class _TerminalLines:
 
     def __init__(self, lines: Callable[[Batch], str], head: str) -> None:
         self._lines, self._head = lines, head
+        self.count = 0
 
     def write(self, batch: Batch) -> None:
         lines, self._head = self._head + self._lines(batch), ""
+        self.count += batch.num_rows
         with writing_out():
             sys.stdout.write(lines)
             sys.stdout.flush()

@@ -15,9 +15,10 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
+from odradek.cli.progress_lines import progress_lines
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError, StorageError
 from odradek.core.extras import ExtraMissing
 from odradek.text.printable import printable, printable_json
@@ -154,11 +155,14 @@ class Advance(Protocol):
 
 
 @contextmanager
-def progress(label: str, total: int, unit: str) -> Iterator[Advance]:
-    """Shows a progress bar with a rate on a terminal, and nothing elsewhere: a later line reports the result."""
+def progress(label: str, total: int, unit: str, text: Callable[[], str | None] | None = None) -> Iterator[Advance]:
+    """Shows a progress bar with a rate on a terminal. Elsewhere, stderr gets ``text()`` after 1, 10, 100, … seconds.
+
+    ``total``: 0 if it is unknown. Without ``text``, nothing is shown elsewhere: a later line reports the result."""
     console = _console()
     if total <= 0 or not console.is_terminal:
-        yield lambda count: None
+        with progress_lines(text) if text is not None else nullcontext():
+            yield lambda count: None
         return
     from rich.progress import Progress
 

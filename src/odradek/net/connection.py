@@ -7,6 +7,7 @@ buffer of its own. The connection uses this buffer again when no other code has 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import socket
@@ -29,9 +30,10 @@ from odradek.net.errors import (
     unreadable,
 )
 from odradek.wire import frames, schemas
-from odradek.wire.api_keys import API_VERSIONS
+from odradek.wire.api_keys import API_VERSIONS, JOIN_GROUP, SYNC_GROUP
 
 T = TypeVar("T")
+logger = logging.getLogger("odradek.client")
 
 SCRATCH_BYTES = 65_536
 NO_REPLY_BYTES = 1 << 30
@@ -42,6 +44,11 @@ KEPT_REPLIES = 4
 _LARGE_BYTES = 1 << 20
 _TLS_ALERTS = (0x150301, 0x150302, 0x150303)
 """The first bytes of TLS's reply to other protocols: an alert, and the version."""
+SILENCE_S = 3.0
+"""A request without a reply is logged after this time, and after the time for which the broker may hold its reply."""
+_LOG_EVERY_S = 60.0
+_HELD = frozenset({JOIN_GROUP, SYNC_GROUP})
+"""Requests that wait for the other members of a group."""
 _SOFTWARE = {"client_software_name": "odradek", "client_software_version": __version__}
 _REPLY_BEFORE_THROTTLE_FROM = {
     0: 6, 1: 8, 2: 3, 3: 6, 8: 4, 9: 4, 10: 2, 11: 3, 12: 2, 13: 2, 14: 2, 15: 2, 16: 2, 18: 2, 19: 3, 20: 2, 21: 1,
@@ -103,7 +110,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._filled = 0
         self._kept: list[Any] = []
         self._lost: str | None = None
-        self._throttled_until_s = float("-inf")
+        self._throttled_until_s = self._logged_s = float("-inf")
         self._access: Access | None = None
         self._held: list[bytes] | None = None
         """Requests that wait until the client has logged in again; None at any other time."""
@@ -274,16 +281,21 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def send(
         self, api_key: int, version: int, message: Mapping[str, Any] | bytes, reply: ReplySink, *,
-        timeout_ms: int | None = None, is_login: bool = False,
+        timeout_ms: int | None = None, is_login: bool = False, held_s: float = 0.0,
     ) -> None:  # fmt: skip
         """Sends a request as ``exchange`` does, but returns at once.
 
-        ``reply`` gets the bytes or the error in a later iteration of the loop. Raises ConnectionLost if the request
-        cannot be sent; then ``reply`` gets nothing."""
+        ``reply`` gets the bytes or the error in a later iteration of the loop. ``held_s``: the time for which the
+        request allows the broker to hold its reply back. Raises ConnectionLost if the request cannot be sent; then
+        ``reply`` gets nothing."""
         transport, correlation_id = self._next_request()
         data = frames.encode_request(api_key, version, correlation_id, self._client_id, message)
         limit_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
-        timer = self._loop.call_later(limit_s, self._on_timeout, correlation_id, api_key, limit_s)
+        silent_s = SILENCE_S + held_s
+        if silent_s < limit_s and api_key not in _HELD:
+            timer = self._loop.call_later(silent_s, self._on_silence, correlation_id, api_key, limit_s, silent_s)
+        else:
+            timer = self._loop.call_later(limit_s, self._on_timeout, correlation_id, api_key, limit_s)
         self._waiting[correlation_id] = (reply, timer)
         if self._held is None or is_login:
             transport.write(data)
@@ -309,6 +321,23 @@ class BrokerConnection(asyncio.BufferedProtocol):
             raise ConnectionLost(f"{self.address} {self._lost}")
         self._next_id = (self._next_id + 1) & 0x7FFFFFFF
         return self._transport, self._next_id
+
+    def _on_silence(self, correlation_id: int, api_key: int, limit_s: float, silent_s: float) -> None:
+        """Logs that the oldest request has no reply, at most once a minute, and waits for the rest of its time.
+
+        Replies have the order of requests, so later requests only wait for this one."""
+        if correlation_id not in self._waiting:
+            return
+        now = time.monotonic()
+        is_oldest = next(iter(self._waiting)) == correlation_id
+        if is_oldest and now > self._throttled_until_s + silent_s and now > self._logged_s + _LOG_EVERY_S:
+            self._logged_s = now
+            logger.warning(
+                "%s: no answer to %s for %.3g s; waiting up to %.0f s",
+                self.address, schemas.api_name(api_key), silent_s, limit_s,
+            )  # fmt: skip
+        timer = self._loop.call_later(limit_s - silent_s, self._on_timeout, correlation_id, api_key, limit_s)
+        self._waiting[correlation_id] = (self._waiting[correlation_id][0], timer)
 
     def _on_timeout(self, correlation_id: int, api_key: int, limit_s: float) -> None:
         left_s = self._throttled_until_s + limit_s - time.monotonic()

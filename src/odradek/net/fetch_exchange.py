@@ -24,7 +24,8 @@ def send(
     connection: BrokerConnection, version: int, limits: Limits, request: FetchRequestData, reply: ReplySink
 ) -> None:
     """Sends a fetch; ``reply`` gets the bytes for ``read_reply``, or the error. Raises ConnectionLost."""
-    connection.send(FETCH, version, fetch_wire.pack(version, limits, request), reply)
+    packed = fetch_wire.pack(version, limits, request)
+    connection.send(FETCH, version, packed, reply, held_s=limits.max_wait_ms / 1000)
 
 
 def read_reply(connection: BrokerConnection, version: int, frame: memoryview, requested_count: int) -> FetchReply:

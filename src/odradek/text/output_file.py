@@ -62,6 +62,20 @@ def is_standard_output(path: Path) -> bool:
     return _descriptor_of(path) == 1
 
 
+def is_terminal(path: Path) -> bool:
+    """Returns whether a path is a terminal, such as ``/dev/tty``: control characters in records would act on it."""
+    try:
+        if not stat.S_ISCHR(path.stat().st_mode):
+            return False
+        opened = os.open(path, os.O_WRONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.isatty(opened)
+    finally:
+        os.close(opened)
+
+
 def problem_of(path: Path) -> str | None:
     """Returns why an output file cannot be written, or None. For a check before long work."""
     if path.is_dir():

@@ -48,3 +48,10 @@ def test_the_failure_of_a_query_stays_its_failure() -> None:
     running.set_exception(TimeoutError("of the query"))
     with pytest.raises(TimeoutError, match="of the query"):
         query_runs._finished(running, StopRequest(), has_end=False)
+
+
+def test_an_interrupted_query_with_an_end_says_what_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        query_runs._finished(Running(), StopRequest(), has_end=True)
+    assert capsys.readouterr().err == ("odradek: interrupted: finished micro-batches stay, and the next run goes on\n")
+    assert query_runs.LAST_S < 4.5

@@ -58,7 +58,7 @@ class Delivery:
         if outcome is None and self._sender.done():
             raise IllegalState(f"{where} was not delivered: the Producer was closed first")
         if outcome is None:
-            raise RequestTimedOut(f"{where} was not delivered within {timeout} s")
+            raise RequestTimedOut(f"{where} was not delivered within {timeout:.3g} s")
         first, error = outcome
         if error is not None:
             raise error

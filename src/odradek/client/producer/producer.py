@@ -183,7 +183,7 @@ class Producer(Closeable):
         if failure is not None:
             raise failure
         if not done:
-            raise RequestTimedOut(f"flush: {left} bytes were not delivered within {timeout} s")
+            raise RequestTimedOut(f"flush: {left} bytes were not delivered within {timeout:.3g} s")
 
     # --- transactions -----------------------------------------------------------------------------------------
 

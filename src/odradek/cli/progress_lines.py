@@ -1,0 +1,40 @@
+"""Lines on stderr about work that takes long and shows nothing else."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from odradek.text.printable import printable
+
+FIRST_S = 1.0
+"""The silence before the first line, in seconds."""
+GROWTH = 10
+"""Each later line comes after ten times the seconds of the line before: a run of days has few of them."""
+
+
+@contextmanager
+def progress_lines(text: Callable[[], str | None]) -> Iterator[None]:
+    """Prints ``text()`` to stderr after 1, 10, 100, … seconds of the block. None: no line at that moment.
+
+    ``text`` is called in another thread. No line comes after the block.
+    """
+    ended = threading.Event()
+    lock = threading.Lock()
+
+    def tell() -> None:
+        passed_s, due_s = 0.0, FIRST_S
+        while not ended.wait(due_s - passed_s):
+            with lock:
+                if not ended.is_set() and (line := text()) is not None:
+                    print(printable(line), file=sys.stderr, flush=True)
+            passed_s, due_s = due_s, due_s * GROWTH
+
+    threading.Thread(target=tell, name="odradek-progress-lines", daemon=True).start()
+    try:
+        yield
+    finally:
+        with lock:
+            ended.set()

@@ -1,0 +1,234 @@
+"""What ``odradek produce`` and ``consume`` say while they wait or work long, and how they end at Ctrl-C."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.brokers import eventually, unique
+from support.forks import odradek_command
+from support.scripted import Reply, ScriptedCluster, fetch_reply, scripted
+
+from odradek.cli import produce, progress_lines
+from odradek.cli.main import run
+from odradek.client import Admin, NewTopic
+from odradek.client.config import ClientConfig
+from odradek.client.errors import RequestTimedOut
+from odradek.client.producer import Producer
+from odradek.client.reader import PartitionReader
+from odradek.core.ids import LATEST, TopicPartition
+from odradek.net import connection
+
+Capture = pytest.CaptureFixture[str]
+CONTROLS = b"a\x1b[31mred\x07"
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first line comes without a second of silence."""
+    monkeypatch.setattr(progress_lines, "FIRST_S", 0.0)
+
+
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records are read only after the first line."""
+    read = PartitionReader.read_batches
+
+    def late(self: PartitionReader, start: int, end: int | None = None) -> object:
+        time.sleep(0.5)
+        return read(self, start, end)
+
+    monkeypatch.setattr(PartitionReader, "read_batches", late)
+
+
+def test_the_lines_come_after_growing_times_and_end_with_the_block(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    assert (progress_lines.FIRST_S, progress_lines.GROWTH) == (600.0, 10), "the first is that of tests/cli/conftest.py"
+    monkeypatch.setattr(progress_lines, "FIRST_S", 0.02)
+    monkeypatch.setattr(progress_lines, "GROWTH", 5)
+    numbers = iter(range(100))
+    third = threading.Event()
+
+    def text() -> str | None:
+        number = next(numbers)
+        if number == 2:
+            third.set()
+        return None if number == 1 else f"line {number}\x07"
+
+    with progress_lines.progress_lines(text):
+        assert third.wait(20)
+    said = capsys.readouterr().err
+    assert said == "line 0\\x07\nline 2\\x07\n"
+    assert next(numbers) == 3
+
+
+@pytest.mark.usefixtures("at_once", "waiting")
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "Reading {topic}: 0 of at most 20 records so far\n"),
+        (["--grep", "nothing"], "Reading {topic}: 0 of at most 20 records so far, 0 chosen\n"),
+        (["--key", "absent", "--output", "{folder}/r.csv"], "Reading {topic}: 0 of at most 20 records so far, 0 ch"),
+        (["--output", "{folder}/r.parquet"], "Reading {topic}: 0 of at most 20 records so far\n"),
+        (["--tail", "3"], "Reading {topic}: 0 of at most 20 records so far\n"),
+    ],
+)
+def test_consume_says_what_it_reads(
+    options: list[str], says: str, bootstrap: str, filled: str, tmp_path: Path, capsys: Capture
+) -> None:
+    options = [option.format(folder=tmp_path) for option in options]
+    assert run(["consume", filled, *options, "-b", bootstrap]) == 0
+    assert capsys.readouterr().err.startswith(says.format(topic=filled))
+
+
+def test_a_member_says_that_it_has_no_partition(
+    bootstrap: str, filled: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(progress_lines, "FIRST_S", 0.0)
+    group = unique("cli")
+    assert run(["consume", filled, "--group", group, "-b", bootstrap]) == 0
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first == f"{filled}: group {group} has not assigned a partition to this member yet."
+
+
+@pytest.mark.usefixtures("at_once")
+def test_produce_says_that_it_waits_for_standard_input(bootstrap: str, topic: str) -> None:
+    """In a process, because standard input stays open."""
+    line = [*odradek_command(), "produce", topic, "-b", bootstrap]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        assert said == (
+            f"Waiting for standard input: each line is a record of {topic}; its end (Ctrl-D) ends the command.\n"
+        )
+        out, _ = process.communicate("one\n", timeout=60)
+        assert (process.returncode, out) == (0, f"1 record sent to {topic}, each acknowledged.\n")
+
+
+# --- a broker that does not answer ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def silent() -> Iterator[ScriptedCluster]:
+    """A cluster whose broker answers everything but Fetch."""
+    with scripted() as cluster:
+        ended = threading.Event()
+
+        def answer(message: object, version: int) -> Reply:
+            ended.wait(30)
+            return fetch_reply(cluster)
+
+        cluster.brokers[1].answer_1 = answer  # type: ignore[method-assign]
+        yield cluster
+        ended.set()
+
+
+def test_a_request_without_a_reply_is_logged(
+    silent: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connection, "SILENCE_S", 0.2)
+    config = ClientConfig(bootstrap_servers=silent.bootstrap, default_api_timeout_ms=3_000, fetch_max_wait_ms=100)
+    with caplog.at_level(logging.WARNING, "odradek.client"), pytest.raises(RequestTimedOut):
+        PartitionReader(config, TopicPartition("t", 0)).fetch(0)
+    said = [record.getMessage() for record in caplog.records if "no answer to" in record.getMessage()]
+    assert said == [f"{silent.bootstrap}: no answer to fetch for 0.3 s; waiting up to 30 s"], "once in a minute"
+
+
+# --- Ctrl-C -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_interrupted_file_is_said_to_be_missing(
+    bootstrap: str, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PartitionReader, "read_batches", interrupted)
+    output = tmp_path / "r.csv"
+    output.write_text("before")
+    assert run(["consume", filled, "--output", str(output), "-b", bootstrap]) == 130
+    assert capsys.readouterr().err == f"Interrupted: {output} is not written.\n"
+    assert output.read_text() == "before"
+
+
+def test_interrupted_produce_says_what_has_no_acknowledgement(
+    bootstrap: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    (tmp_path / "lines").write_text("a\nb\n")
+
+    def interrupted(self: Producer, name: str, rows: object) -> int:
+        raise KeyboardInterrupt
+
+    def frozen(self: Producer, timeout: float | None = None) -> None:
+        assert timeout == produce.LAST_S
+        raise RequestTimedOut("flush: 7 bytes were not delivered within 2.5 s")
+
+    monkeypatch.setattr(produce, "_send", interrupted)
+    monkeypatch.setattr(Producer, "close", frozen)
+    monkeypatch.setattr(Producer, "__exit__", lambda *_: None)
+    assert run(["produce", topic, "--file", str(tmp_path / "lines"), "-b", bootstrap]) == 130
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("Interrupted: waiting for the acknowledgements")
+    assert said[1] == (
+        f"odradek: interrupted: 0 records were sent to {topic}, and not all acknowledged: flush: 7 bytes were not "
+        "delivered within 2.5 s; the last of them may be missing"
+    )
+    assert produce.SEND_S + produce.LAST_S <= 4, "a second is left of five"
+
+
+def test_produce_ends_soon_after_ctrl_c_if_the_broker_is_frozen(own_broker: object, tmp_path: Path) -> None:
+    broker = own_broker()  # type: ignore[operator]
+    with Admin(broker.bootstrap) as admin:
+        admin.create_topics([NewTopic("t", 1, 1)])
+    line = [sys.executable, "-m", "odradek.cli.main", "produce", "t", "-b", broker.bootstrap]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"one\n")
+        process.stdin.flush()
+        with Admin(broker.bootstrap) as admin:
+            eventually(lambda: admin.list_offsets({TopicPartition("t", 0): LATEST})[TopicPartition("t", 0)].offset == 1)
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            process.stdin.write(b"two\n")
+            process.stdin.flush()
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+    assert process.returncode == 130
+    assert b"may be missing" in said
+
+
+# --- terminals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["lines", "json", "csv"])
+def test_a_terminal_as_the_output_gets_no_control_characters(form: str, bootstrap: str, topic: str) -> None:
+    """``--output /dev/tty``: standard output is a pipe here."""
+    with Producer(bootstrap) as producer:
+        producer.send(topic, CONTROLS)
+    ours, theirs = pty.openpty()
+    try:
+        line = ["consume", topic, "--output", os.ttyname(theirs), "--format", form, "-b", bootstrap]
+        assert run(line) == 0
+        shown = b""
+        while b"red" not in shown:  # a write arrives in pieces
+            shown += os.read(ours, 65_536)
+        assert not set(shown) & (set(range(32)) - {10, 13}), shown
+        assert run(["consume", topic, "--output", os.ttyname(theirs), "--format", "parquet", "-b", bootstrap]) == 2
+    finally:
+        os.close(ours)
+        os.close(theirs)
