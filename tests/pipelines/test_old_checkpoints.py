@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,24 @@ def test_older_notes_are_named_before_the_checkpoint(
         ingest(bootstrap, **given)
     with pytest.raises(StorageError, match=says):
         adopt(bootstrap, group=group, output=output)
+
+
+def test_a_table_that_lacks_its_newest_file_goes_on_after_an_adoption(
+    spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    output = tmp_path / "t"
+    given = {"group": group, "topics": topic, "output": output, "spark": spark}
+    assert ingest(bootstrap, **given).rows == 20
+    (lost,) = output.glob("*.parquet")
+    lost.unlink()
+    publish(bootstrap, topic, numbers(5))
+    says = f"has the file {lost.name}, which is neither in the table nor in .*: `odradek pipeline adopt` shows how"
+    with pytest.raises(StorageError, match=says):
+        ingest(bootstrap, **given)
+    assert adopt(bootstrap, group=group, output=output).lost == {lost.name}
+    assert adopt(bootstrap, group=group, output=output, execute=True).is_done
+    assert ingest(bootstrap, **given).rows == 5
+    assert record_ids(parquet(output)) == Counter((topic, 0, offset) for offset in range(20, 25))
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
@@ -349,6 +368,9 @@ def test_a_second_table_of_a_group_names_its_start_and_the_first_table(
     first = ingest(bootstrap, topics=topic, group=group, output=tmp_path / "first", spark=spark)
     assert first.start is not None
     assert (dict(first.start.offsets), first.start.outputs) == ({}, ())
+    admin.delete_groups([group])
+    idle = ingest(bootstrap, topics=topic, group=group, output=tmp_path / "first", spark=spark)
+    assert (idle.rows, idle.group.is_committed) == (0, True), "a run without Spark commits with the same mark"
     publish(bootstrap, topic, numbers(5))
     second = ingest(bootstrap, topics=topic, group=group, output=tmp_path / "second", spark=spark)
     assert second.start is not None

@@ -33,8 +33,8 @@ from table_rows import (
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit import logs
-from odradek.pipelines.commit.operations import CommitVersion, CreateEntry
-from odradek.pipelines.commit.state import BatchPlan, QueryState, RunFenced, TableRefused
+from odradek.pipelines.commit.operations import CommitVersion, CreateEntry, FinishEntry
+from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunFenced, TableRefused, ends_of
 from odradek.pipelines.filesystems import LocalLocation
 from odradek.pipelines.tables.delta import DeltaTable
 from odradek.pipelines.tables.lake import ParquetTable
@@ -143,6 +143,63 @@ def test_files_without_notes_are_not_an_empty_table(tmp_path: Path) -> None:
         path.unlink()
     with pytest.raises(TableRefused, match="has files and no notes of their micro-batches"):
         begun_table("parquet", tmp_path, "b")
+
+
+class DiesAfterPublishing(Exception):
+    """The run is killed before its files are in the table."""
+
+
+def published_by_a_killed_run(root: Path) -> None:
+    """The entry of micro-batch 1 is in the log, and its file is beside the table."""
+    table = begun_table("parquet", root, "a")
+    table.add(Rows(10), plan(0))
+    perform = table._perform
+
+    def killed(operation: object) -> object:
+        if isinstance(operation, FinishEntry):
+            raise DiesAfterPublishing
+        return perform(operation)
+
+    table._perform = killed  # type: ignore[method-assign]
+    with pytest.raises(DiesAfterPublishing):
+        table.add(Rows(10), plan(1))
+
+
+def test_a_table_without_the_folder_beside_it_misses_no_row_in_silence(tmp_path: Path) -> None:
+    """The table is copied or renamed before a killed run's files are moved in. Before, the next run took the missing
+    folder for moved files: ten rows were lost, and it ended well."""
+    published_by_a_killed_run(tmp_path)
+    (tmp_path / ".t.staging").rename(tmp_path / "elsewhere")
+    for _ in range(2):
+        with pytest.raises(TableRefused, match=r"batch-000001.* is neither in the table nor in .*/\.t\.staging"):
+            begun_table("parquet", tmp_path, "b")
+    shutil.copytree(tmp_path / "elsewhere", tmp_path / ".t.staging", dirs_exist_ok=True)
+    table = begun_table("parquet", tmp_path, "c")
+    table.add(Rows(10), plan(2))
+    table.close()
+    assert rows_of(tmp_path) == 30
+
+
+def test_a_removed_file_of_the_newest_micro_batch_is_named_and_may_be_left_out(tmp_path: Path) -> None:
+    table = begun_table("parquet", tmp_path, "a")
+    for batch in range(2):
+        table.add(Rows(10), plan(batch))
+    table.close()
+    newest = next(path for path in (tmp_path / "t").iterdir() if path.name.startswith("batch-000001"))
+    newest.unlink()
+    with pytest.raises(TableRefused, match=f"has the file {newest.name}, which is neither in"):
+        begun_table("parquet", tmp_path, "b")
+    places = (LocalLocation(tmp_path / name) for name in ("t", "b", ".t.staging"))
+    allowing = ParquetTable(*places, run="c" * 32, allow_lost=True)
+    allowing.prepare(frozenset(), lambda least: least + 50)
+    assert allowing.lost == {newest.name}
+    adopted = BatchPlan("adopted", 0, ends_of({}), ends_of({TP: 20}), offsets={TP: 20})
+    allowing.adopt(adopted)
+    allowing.close()
+    table = begun_table("parquet", tmp_path, "d")
+    assert table.state().newest_query == adopted.state(Added(0, 0)), "the loss is over"
+    table.close()
+    assert rows_of(tmp_path) == 10
 
 
 # --- two runs ---------------------------------------------------------------------------------------------------------

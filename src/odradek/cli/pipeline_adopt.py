@@ -43,6 +43,8 @@ def _show(request: AdoptLine, found: Adoption) -> None:
     for tp, at in found.deleted.items():
         first = found.offsets[tp]
         note(f"The records of {tp} from offset {at} to {first - 1} are deleted: it begins at its log start, {first}.")
+    for name in sorted(found.lost):
+        note(f"The file {name} of the newest micro-batch is lost: the table goes on without its rows.")
     did = "Done" if found.is_done else "With --execute"
     parts = [
         f"group {request.group} is set to the table's offsets",
@@ -73,5 +75,6 @@ def _as_json(request: AdoptLine, found: Adoption) -> dict[str, object]:
             {"topic": tp.topic, "partition": tp.partition, "from": at, "to": found.offsets[tp]}
             for tp, at in found.deleted.items()
         ],
+        "lost": sorted(found.lost),
         "done": found.is_done,
     }

@@ -186,12 +186,13 @@ send."""
 
 
 def idle_state(
-    source: Source, checkpoint: Location, guard: Guard = lambda commit, lookups: commit()
+    source: Source, checkpoint: Location, guard: Guard = lambda commit, lookups: commit(), *, output: str = ""
 ) -> CommitState | None:
     """Returns the group's state if the query would plan no micro-batch: its newest micro-batch is done, the topics have
     no new records, and there is no reset to follow. If so, it first commits the offsets as the query would, or only
     compares them if the query commits in transactions. Returns None if the query may have something to do, or if a
-    lookup fails: then the query itself reports the reason. ``guard``: calls the commit.
+    lookup fails: then the query itself reports the reason. ``guard``: calls the commit. ``output``: the name of the
+    table that has the records, for the commit's mark.
     """
     planned, done = _numbers(checkpoint, "offsets"), _numbers(checkpoint, "commits")
     if not planned or max(planned) not in done:
@@ -212,6 +213,9 @@ def idle_state(
             decision = lookups.commit_decision(end, lookups.committed(ends))
             if decision.resets:
                 return None
+            if output:
+                named = {tp: with_output(commit, output) for tp, commit in decision.commits.items()}
+                decision = replace(decision, commits=named)
             sender = lookups if decision.commits else None
             return guard(lambda: _commit(lookups, decision, existing, end.query), sender)
     except (OdradekError, OSError):

@@ -86,6 +86,10 @@ class Location(Protocol):
         """
         ...
 
+    def has(self, name: str) -> bool:
+        """Returns whether there is a file of this name."""
+        ...
+
     def read_text(self, name: str) -> str | None:
         """Returns a file's text; None if there is no such file."""
         ...
@@ -221,6 +225,12 @@ class LocalLocation:
                 sync_directory(folder)
         except OSError as error:
             raise StorageError(f"{self.path} cannot be written: {error}") from error
+
+    def has(self, name: str) -> bool:
+        try:
+            return (self.path / name).exists()
+        except OSError as error:
+            raise StorageError(f"{self.path / name} cannot be read: {error}") from error
 
     def read_text(self, name: str) -> str | None:
         try:
@@ -426,6 +436,10 @@ class HadoopLocation:
                     f"{after.toString()} is an incomplete copy of {before.toString()} ({sizes[1]:,} of {sizes[0]:,} "
                     "bytes), because a rename was interrupted: remove the copy, and run the command again"
                 )
+
+    def has(self, name: str) -> bool:
+        with self._storage_errors("read"):
+            return bool(self._fs.exists(self._at(name)))
 
     def footer(self, name: str) -> Any:
         """Returns a Parquet file's footer, read by Java: ``ParquetMetadata``."""

@@ -48,7 +48,8 @@ class Adoption:
     ``committed``: the group's offsets before. ``checkpoint``: the old checkpoint, and ``kept_as``: its new name; both
     are None if there is none. ``replaced``: topics that were deleted and created again since the table read them: they
     begin at their start. ``unknown``: topics of which that is not known. ``deleted``: partitions whose records from the
-    table's offset on were deleted, and that offset: they begin at their log start. ``is_done``: whether it was done."""
+    table's offset on were deleted, and that offset: they begin at their log start. ``lost``: files of the newest
+    micro-batch that are nowhere: the table goes on without their rows. ``is_done``: whether it was done."""
 
     offsets: Mapping[TopicPartition, int]
     known_by: str
@@ -58,6 +59,7 @@ class Adoption:
     replaced: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     deleted: Mapping[TopicPartition, int] = field(default_factory=dict)
+    lost: frozenset[str] = frozenset()
     is_done: bool = False
 
 
@@ -89,7 +91,8 @@ def adopt(options: AdoptOptions) -> Adoption:
         old = table.checkpoint if table.checkpoint.children() else None
         kept_as = None if old is None else f"{old.uri.rstrip('/')}.before-{uuid.uuid4().hex[:8]}"
         old_uri = None if old is None else old.uri
-        found = Adoption(offsets, known_by, held, old_uri, kept_as, replaced, unknown, deleted)
+        lost = table.lost_files
+        found = Adoption(offsets, known_by, held, old_uri, kept_as, replaced, unknown, deleted, lost)
         if not options.execute:
             return found
         table.adopt(_plan(offsets, present))
@@ -127,7 +130,7 @@ def _target(options: AdoptOptions, get_spark: Callable[[], SparkSession]) -> Tar
     given = options.storage_options or {}
     return Target(
         output, held.table_format, values, held.partition_by, checkpoint,
-        storage_options=given, fence_commits=options.fence_commits,
+        storage_options=given, fence_commits=options.fence_commits, allow_lost=True,
     )  # fmt: skip
 
 

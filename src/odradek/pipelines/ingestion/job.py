@@ -142,7 +142,9 @@ def run_ingest(
         table, started_spark = stack.enter_context(open_table(job.target, get_spark))
         started = time.monotonic()
         table.check_checkpoint()
-        group = idle_state(job.source, table.checkpoint, table.guard) if job.trigger is None else None
+        group = None
+        if job.trigger is None:
+            group = idle_state(job.source, table.checkpoint, table.guard, output=table.location.uri)
         if group is None:
             done = _run_query(job, table, started_spark(), stop, (advance, watch))
         else:

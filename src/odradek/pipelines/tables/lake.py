@@ -68,7 +68,8 @@ _FILE = re.compile(r"(?:batch-(\d+)-([0-9a-f]{8})|(replay-[0-9a-f]{16}))-(?:(\d{
 class ParquetTable(CommitDriver):
     """A table of Parquet files. Readers use ``table``; only the writer uses ``notes`` (the log) and ``staging``.
 
-    ``run``: the id of the writer's run.
+    ``run``: the id of the writer's run. ``allow_lost``: whether the run goes on without files of the newest micro-batch
+    that are nowhere; ``lost`` has their names.
     """
 
     _NO_FILES = NewFiles(("", []), Added(0, 0, 0, 0))
@@ -80,8 +81,11 @@ class ParquetTable(CommitDriver):
         staging: Location,
         partition_by: Sequence[str] = (),
         run: str | None = None,
+        *,
+        allow_lost: bool = False,
     ) -> None:
         super().__init__()
+        self._allow_lost, self.lost = allow_lost, frozenset[str]()
         self._table = table
         self._notes = notes
         self._earlier = Manifests(notes)
@@ -253,9 +257,27 @@ class ParquetTable(CommitDriver):
     def _move_in(self, folder: str, moves: Sequence[Sequence[str]]) -> None:
         staged = self._staging.root.child(folder)
         is_ours = folder.startswith(f"{self._staging.run.text}/")
-        if moves and (is_ours or staged.children()):  # another run has moved all files, or has died before
-            self._table.move_here(staged, [(name, target) for name, target in moves])
+        wanted = [(name, target) for name, target in moves]
+        if not is_ours and not staged.children():  # another run has moved the files, or the folder is lost
+            wanted = [(name, target) for name, target in wanted if not self._table.has(target)]
+            wanted = self._without_lost(staged, wanted)
+        if wanted:
+            self._table.move_here(staged, wanted)
         staged.remove()
+
+    def _without_lost(self, staged: Location, moves: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Returns the moves of files that are still in ``staged``. Raises TableRefused for a lost file, unless they are
+        allowed."""
+        self.lost = frozenset(target for name, target in moves if not staged.has(name))
+        if self.lost and not self._allow_lost:
+            more = f" and {len(self.lost) - 1:,} more" if len(self.lost) > 1 else ""
+            raise TableRefused(
+                f"the newest micro-batch of {self._table.uri} has the file {min(self.lost)}{more}, which is neither in "
+                f"the table nor in {staged.uri}: the table was copied or renamed without the folder beside it, or the "
+                "file was removed. Nothing was added, and the group was not committed. Restore the file or that folder;"
+                " or let the table go on without these rows: `odradek pipeline adopt` shows how"
+            )
+        return [(name, target) for name, target in moves if target not in self.lost]
 
 
 def _name_of(number: int) -> str:

@@ -70,6 +70,7 @@ class Target:
     the query. ``task_bytes``: the most data, as stored in a topic, that one task of the workers reads.
     ``single_driver``: the user states that no other pipeline writes to a table without an exclusive create.
     ``fence_commits``: the group's offsets are committed by a transactional producer, one for each table.
+    ``allow_lost``: whether a Parquet table may have lost files of its newest micro-batch.
     """
 
     output: str
@@ -84,6 +85,7 @@ class Target:
     task_bytes: int = 256 << 20
     single_driver: bool = False
     fence_commits: bool = False
+    allow_lost: bool = False
 
     def check(self) -> None:
         """Checks the options. Raises ConfigError."""
@@ -154,7 +156,9 @@ class Table:
                 options = log_options(self.location, target.storage_options)
                 self._writer = DeltaTable(self.location, staging, target.partition_by, options, run.id)
             else:
-                self._writer = ParquetTable(self.location, self._batches, staging, target.partition_by, run.id)
+                self._writer = ParquetTable(
+                    self.location, self._batches, staging, target.partition_by, run.id, allow_lost=target.allow_lost
+                )
             locked.callback(self._writer.close)
             self._id = check_table(self.location, target.shape(), self._has_records)
             self._writer.prepare(run.dead, run.take_number, run.gone)
@@ -277,6 +281,11 @@ class Table:
             group.commit(planned, self.plan(planned, done))
         group.retry(at_once=True)
         return group.state or CommitState(False, "no micro-batch is finished yet", "The next run commits it")
+
+    @property
+    def lost_files(self) -> frozenset[str]:
+        """The files of the newest micro-batch that are neither in the table nor beside it."""
+        return self._writer.lost if isinstance(self._writer, ParquetTable) else frozenset()
 
     @property
     def log_uri(self) -> str:
