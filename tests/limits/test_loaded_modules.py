@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -166,3 +167,31 @@ def test_commands_load_no_modules_for_errors_and_security(bootstrap: str) -> Non
     loaded, _ = loaded_by_command("groups", "list", "-b", bootstrap)
     assert "odradek.client.admin.admin" in loaded
     assert loaded & (NOT_YET_NEEDED | HEAVY) == set()
+
+
+def test_a_broker_without_security_loads_no_module_of_it() -> None:
+    program = """
+import asyncio, sys, tempfile
+from pathlib import Path
+from odradek.broker.server import BrokerServer
+from odradek.broker.settings.config import BrokerConfig
+
+async def run():
+    with tempfile.TemporaryDirectory() as folder:
+        broker = BrokerServer(BrokerConfig({}), Path(folder), ("127.0.0.1", 0))
+        await broker.start()
+        await asyncio.sleep(3)  # the modules that a broker loads while it is idle
+        await broker.stop()
+
+asyncio.run(run())
+print(sorted(sys.modules))
+"""
+    loaded = set(ast.literal_eval(run_python(program)))
+    assert "odradek.broker.handlers.k00_produce" in loaded
+    of_security = {
+        "cryptography", "http.client", "odradek.broker.logins", "odradek.broker.metadata.authorizer",
+        "odradek.broker.metadata.delegation_tokens", "odradek.broker.settings.listeners", "odradek.broker.tls",
+        "odradek.security.jaas", "odradek.security.key_sets", "odradek.security.oauth_server",
+        "odradek.security.sasl_server", "odradek.security.scram", "odradek.security.stores",
+    }  # fmt: skip
+    assert loaded & of_security == set()

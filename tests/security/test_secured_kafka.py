@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from support.certificates import PASSWORD, Authority
-from support.secured_kafka import SECRET, USER, Issuer, SecuredKafka, bearer_jaas, plain_jaas, scram_jaas
+from support.issuer import Issuer
+from support.secured_kafka import SECRET, USER, SecuredKafka, bearer_jaas, plain_jaas, scram_jaas
 
 import odradek
 from bench.apache import Unavailable

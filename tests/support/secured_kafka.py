@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import subprocess
-import time
 from pathlib import Path
-
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from bench.apache import ApacheBroker, java, new_cluster_id
 from odradek.testing.ports import reserve_ports
 from support.certificates import PASSWORD, Authority
+from support.issuer import AUDIENCE, ISSUER, Issuer
 
 USER, SECRET = "alice", "al=ice' s3cret;"
 """The only user, with a password that settings and SCRAM have to escape."""
@@ -24,7 +19,6 @@ _MODULES = "org.apache.kafka.common.security"
 _PLAIN, _SCRAM = f"{_MODULES}.plain.PlainLoginModule", f"{_MODULES}.scram.ScramLoginModule"
 _BEARER = f"{_MODULES}.oauthbearer.OAuthBearerLoginModule"
 _VALIDATOR = f"{_MODULES}.oauthbearer.OAuthBearerValidatorCallbackHandler"
-ISSUER, AUDIENCE = "https://issuer.test", "kafka"
 
 
 def quoted(text: str) -> str:
@@ -47,39 +41,6 @@ def scram_jaas(user: str = USER, password: str = SECRET) -> str:
 
 def bearer_jaas() -> str:
     return jaas(_BEARER)
-
-
-class Issuer:
-    """An identity provider's key: signs tokens and writes the key set that the broker reads."""
-
-    def __init__(self, directory: Path) -> None:
-        self._key = rsa.generate_private_key(65537, 2048)
-        numbers = self._key.public_key().public_numbers()
-        row = {
-            "kty": "RSA",
-            "kid": "k1",
-            "use": "sig",
-            "alg": "RS256",
-            "n": _number(numbers.n),
-            "e": _number(numbers.e),
-        }
-        self.key_set = directory / "jwks.json"
-        self.key_set.write_text(json.dumps({"keys": [row]}))
-
-    def token(self, subject: str = USER, *, lifetime_s: float = 600, audience: str = AUDIENCE) -> str:
-        now = int(time.time())
-        claims = {"sub": subject, "iss": ISSUER, "aud": audience, "iat": now, "exp": int(now + lifetime_s)}
-        head = {"alg": "RS256", "typ": "JWT", "kid": "k1"}
-        signed = ".".join(_packed(json.dumps(part).encode()) for part in (head, claims))
-        return f"{signed}.{_packed(self._key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256()))}"
-
-
-def _packed(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")
-
-
-def _number(value: int) -> str:
-    return _packed(value.to_bytes((value.bit_length() + 7) // 8, "big"))
 
 
 class SecuredKafka(ApacheBroker):

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from odradek.broker.front_end.connection import Connection
-from odradek.broker.front_end.entrances import Entrances, ProtocolFactory
+from odradek.broker.front_end.entrances import Entrances, HostFactory, ProtocolFactory
 
 if TYPE_CHECKING:
     from odradek.broker.loop.scheduler import Scheduler
@@ -25,6 +25,7 @@ class BrokerListeners:
         self._node = node
         self._entrances = Entrances(node.config.socket_listen_backlog_size)
         self._tls: dict[str, ListenerTls] = {}
+        self._hosts: dict[str, HostFactory] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def bind(self) -> None:
@@ -42,6 +43,10 @@ class BrokerListeners:
         node.listeners = self._entrances.listeners
 
     async def open(self) -> None:
+        node = self._node
+        self._hosts = {one.name: node.hosts(one) for one in node.listeners if one.has_sasl or one.has_tls}
+        if any(one.has_sasl for one in node.listeners):
+            await node.logins.prepare()
         await self._entrances.open(self._protocols)
         if self._tls:
             self._refresh_tls()
@@ -69,7 +74,7 @@ class BrokerListeners:
         node = self._node
         if not listener.has_sasl and not listener.has_tls:
             return lambda: Connection(node, listener)
-        make_host = node.hosts(listener)
+        make_host = self._hosts[listener.name]
         if not listener.has_tls:
             return lambda: Connection(make_host(None), listener)
         tls = self._tls[listener.name]

@@ -40,7 +40,7 @@ from odradek.broker.partitions.fetch_sessions import FetchSessions
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.purgatory import Purgatory
-from odradek.broker.publishers import authorizer_of, in_order
+from odradek.broker.publishers import authorizer_of, in_order, tokens_of
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.features import AT_FIRST, TRANSACTION
 from odradek.catalog.shard import BROKER, Topic
@@ -117,7 +117,7 @@ class BrokerNode:
         self.coordinators = Coordinators(self)
         for kind in TYPES:
             self.coordinators.register(kind)
-        self.authorizer = authorizer_of(config)
+        self.authorizer, self.tokens = authorizer_of(config), tokens_of(config)
         self.controller = Controller(self)
         self.loader: MetadataLoader
         self.producer_ids: ProducerIds
@@ -386,13 +386,13 @@ class BrokerNode:
 
     def hosts(self, listener: Listener) -> HostFactory:
         """Returns the factory of the hosts of a listener's connections."""
-        return self._logins.sessions(listener) if listener.has_sasl else lambda accepted_s: self
+        return self.logins.sessions(listener) if listener.has_sasl else lambda accepted_s: self
 
     @cached_property
-    def _logins(self) -> Logins:
+    def logins(self) -> Logins:
         from odradek.broker.logins.parts import Logins
 
-        return Logins(self, self.catalog, self.directory.path, self.now_ms)
+        return Logins(self, self.catalog, self.tokens, self.directory.path, self.now_ms)
 
     def _schedule_upkeep(self) -> None:
         config = self.config
@@ -405,6 +405,8 @@ class BrokerNode:
             config.producer_id_expiration_check_interval_ms,
             lambda: self.scheduler.start(self.directory.expire_producers()),
         )
+        if (tokens := self.tokens) is not None:
+            self._every(tokens.check_interval_ms, lambda: tokens.remove_ended(self))
         self._every(1000, self._flush_due)
         self._every(UNUSED_FILES_MS, SHARED.close_unused)
         self._every(SNAPSHOT_CHECK_MS, self.metadata_log.check_snapshot)

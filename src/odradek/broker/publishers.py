@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from odradek.broker.limits.quotas import Quotas
     from odradek.broker.metadata.authorizer import Authorizer
     from odradek.broker.metadata.catalog import Catalog
+    from odradek.broker.metadata.delegation_tokens import DelegationTokens
     from odradek.broker.metadata.image import CatalogImage, Publisher
     from odradek.broker.metadata.producer_ids import ProducerIds
     from odradek.broker.metadata.quorum import MetadataQuorum
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         """The parts of a broker that its publishers use."""
 
         authorizer: Authorizer | None
+        tokens: DelegationTokens | None
         config: BrokerConfig
         coordinators: Coordinators
         directory: LogDirectory
@@ -86,6 +88,8 @@ def in_order(broker: PublishedBroker) -> list[Publisher]:
         broker.quotas,
         # At any place: an ACL holds before the reply to the request that makes it.
         *([] if broker.authorizer is None else [broker.authorizer]),
+        # At any place: a token can be used before the reply to the request that makes it.
+        *([] if broker.tokens is None else [broker.tokens]),
         # Before the image: requests see a topic only when all of its logs exist.
         PartitionLogs(directory, config, broker.begin_epochs, broker.quorum),
         # The image: from here on, requests see new topics.
@@ -106,6 +110,15 @@ def authorizer_of(config: BrokerConfig) -> Authorizer | None:
     from odradek.broker.metadata.authorizer import Authorizer  # few brokers have one
 
     return Authorizer.of(config)
+
+
+def tokens_of(config: BrokerConfig) -> DelegationTokens | None:
+    """Returns the delegation tokens that the settings allow, or None."""
+    if not config.delegation_token_secret_key:
+        return None
+    from odradek.broker.metadata.delegation_tokens import DelegationTokens  # few brokers have them
+
+    return DelegationTokens.of(config)
 
 
 class BrokerSettings:

@@ -1,4 +1,4 @@
-"""SCRAM credentials of users (RFC 5802). They are stored; the broker has no SCRAM login yet."""
+"""SCRAM credentials of users (RFC 5802)."""
 
 from __future__ import annotations
 

@@ -13,12 +13,14 @@ from odradek.catalog.records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicId,
@@ -32,7 +34,7 @@ from odradek.catalog.shard import TOPIC, CatalogShard, Entity, Topic
 class Delta:
     """The changed resources in the order of the records.
 
-    Settings, quotas, users, ACLs and features are only names or ids here: the image has their values.
+    Settings, quotas, users, tokens, ACLs and features are only names or ids here: the image has their values.
 
     ``is_initial``: this is the first delta, and it names everything in the image.
     """
@@ -50,6 +52,7 @@ class Delta:
         "partitions",
         "producer_ids",
         "quotas",
+        "tokens",
         "users",
     )  # fmt: skip
 
@@ -66,6 +69,7 @@ class Delta:
         self.quotas: dict[Entity, None] = {}
         self.users: dict[str, None] = {}
         self.acls: dict[TopicId, None] = {}
+        self.tokens: dict[str, None] = {}
         self.features: dict[str, None] = {}
         self.producer_ids: list[ProducerIdsRecord] = []
         """Producer id blocks, each with the id of the broker that got it."""
@@ -85,6 +89,7 @@ class Delta:
         delta.quotas = dict.fromkeys(image.quotas)
         delta.users = dict.fromkeys(image.users)
         delta.acls = dict.fromkeys(image.acls.by_id)
+        delta.tokens = dict.fromkeys(image.tokens)
         delta.features = dict.fromkeys(image.features)
         return delta
 
@@ -114,6 +119,10 @@ class Delta:
                 self.users[user] = None
             case AccessControlEntryRecord(acl_id) | RemoveAccessControlEntryRecord(acl_id):
                 self.acls[acl_id] = None
+            case DelegationTokenRecord(token):
+                self.tokens[token.id] = None
+            case RemoveDelegationTokenRecord(token_id):
+                self.tokens[token_id] = None
             case FeatureLevelRecord(name):
                 self.features[name] = None
             case ProducerIdsRecord():

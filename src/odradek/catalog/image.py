@@ -10,6 +10,7 @@ from odradek.catalog.records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     MetadataRecord,
     ProducerIdsRecord,
@@ -20,6 +21,7 @@ from odradek.catalog.records import (
 from odradek.catalog.shard import CatalogShard, Entity, Topic
 from odradek.core.acl import Acl
 from odradek.core.credential import Credential
+from odradek.core.delegation_token import DelegationToken
 
 
 @dataclass(slots=True, frozen=True)
@@ -31,6 +33,7 @@ class Image:
     quotas: Mapping[Entity, Mapping[str, float]]
     acls: Mapping[TopicId, Acl]
     users: Mapping[str, Mapping[int, Credential]]
+    tokens: Mapping[str, DelegationToken]
     features: Mapping[str, int]
     next_producer_id: int
     broker_id: int
@@ -49,6 +52,7 @@ class Image:
             dict(shard.quotas),
             dict(shard.acls.by_id),
             dict(shard.users),
+            dict(shard.tokens),
             dict(shard.features),
             shard.next_producer_id,
             shard.brokers[0],
@@ -82,3 +86,5 @@ class Image:
         for user, credentials in self.users.items():
             for mechanism, credential in credentials.items():
                 yield UserScramCredentialRecord(user, mechanism, credential)
+        for token in self.tokens.values():
+            yield DelegationTokenRecord(token)

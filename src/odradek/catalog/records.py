@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from odradek.core.acl import Acl
 from odradek.core.credential import Credential
+from odradek.core.delegation_token import DelegationToken
 from odradek.core.varints import read_uvarint, uvarint
 
 FRAME_VERSION = 1
@@ -22,6 +23,7 @@ PARTITION = 3
 CONFIG = 4
 PARTITION_CHANGE = 5
 REMOVE_TOPIC = 9
+DELEGATION_TOKEN = 10
 USER_SCRAM_CREDENTIAL = 11
 FEATURE_LEVEL = 12
 CLIENT_QUOTA = 14
@@ -29,6 +31,7 @@ PRODUCER_IDS = 15
 ACCESS_CONTROL_ENTRY = 18
 REMOVE_ACCESS_CONTROL_ENTRY = 19
 REMOVE_USER_SCRAM_CREDENTIAL = 22
+REMOVE_DELEGATION_TOKEN = 26
 
 
 NEWEST_VERSIONS = {
@@ -37,6 +40,7 @@ NEWEST_VERSIONS = {
     CONFIG: 0,
     PARTITION_CHANGE: 2,
     REMOVE_TOPIC: 0,
+    DELEGATION_TOKEN: 0,
     USER_SCRAM_CREDENTIAL: 0,
     FEATURE_LEVEL: 0,
     CLIENT_QUOTA: 0,
@@ -44,6 +48,7 @@ NEWEST_VERSIONS = {
     ACCESS_CONTROL_ENTRY: 0,
     REMOVE_ACCESS_CONTROL_ENTRY: 0,
     REMOVE_USER_SCRAM_CREDENTIAL: 0,
+    REMOVE_DELEGATION_TOKEN: 0,
 }
 """The newest version of each type that ``decode`` reads."""
 _NAMES = {
@@ -51,20 +56,19 @@ _NAMES = {
     1: "UnregisterBroker",
     7: "FenceBroker",
     8: "UnfenceBroker",
-    10: "DelegationToken",
     17: "BrokerRegistrationChange",
     20: "NoOp",
     21: "ZkMigrationState",
     23: "BeginTransaction",
     24: "EndTransaction",
     25: "AbortTransaction",
-    26: "RemoveDelegationToken",
     27: "RegisterController",
     TOPIC: "Topic",
     PARTITION: "Partition",
     CONFIG: "Config",
     PARTITION_CHANGE: "PartitionChange",
     REMOVE_TOPIC: "RemoveTopic",
+    DELEGATION_TOKEN: "DelegationToken",
     USER_SCRAM_CREDENTIAL: "UserScramCredential",
     FEATURE_LEVEL: "FeatureLevel",
     CLIENT_QUOTA: "ClientQuota",
@@ -72,6 +76,7 @@ _NAMES = {
     ACCESS_CONTROL_ENTRY: "AccessControlEntry",
     REMOVE_ACCESS_CONTROL_ENTRY: "RemoveAccessControlEntry",
     REMOVE_USER_SCRAM_CREDENTIAL: "RemoveUserScramCredential",
+    REMOVE_DELEGATION_TOKEN: "RemoveDelegationToken",
 }
 """Kafka's names of types."""
 
@@ -179,6 +184,16 @@ class RemoveUserScramCredentialRecord(NamedTuple):
     mechanism: int
 
 
+class DelegationTokenRecord(NamedTuple):
+    """A new token, or one with another end. The record has no secret."""
+
+    token: DelegationToken
+
+
+class RemoveDelegationTokenRecord(NamedTuple):
+    id: str
+
+
 class AccessControlEntryRecord(NamedTuple):
     id: TopicId
     acl: Acl
@@ -201,6 +216,8 @@ MetadataRecord = (
     | RemoveUserScramCredentialRecord
     | AccessControlEntryRecord
     | RemoveAccessControlEntryRecord
+    | DelegationTokenRecord
+    | RemoveDelegationTokenRecord
 )
 
 
@@ -265,6 +282,16 @@ def _body(record: MetadataRecord) -> tuple[int, int, bytes]:
             return ACCESS_CONTROL_ENTRY, 0, acl_id.bytes + _acl(acl)
         case RemoveAccessControlEntryRecord(acl_id):
             return REMOVE_ACCESS_CONTROL_ENTRY, 0, acl_id.bytes
+        case DelegationTokenRecord(token):
+            return DELEGATION_TOKEN, 0, _token(token)
+        case RemoveDelegationTokenRecord(token_id):
+            return REMOVE_DELEGATION_TOKEN, 0, _string(token_id)
+
+
+def _token(token: DelegationToken) -> bytes:
+    renewers = uvarint(len(token.renewers) + 1) + b"".join(map(_string, token.renewers))
+    times = struct.pack(">qqq", token.issue_ms, token.max_ms, token.expiry_ms)
+    return _string(token.owner) + _string(token.requester) + renewers + times + _string(token.id)
 
 
 def _acl(acl: Acl) -> bytes:
@@ -413,6 +440,10 @@ def decode(value: bytes, make_id: IdFactory) -> MetadataRecord:
         return AccessControlEntryRecord(cursor.id(), _read_acl(cursor))
     if api_key == REMOVE_ACCESS_CONTROL_ENTRY:
         return RemoveAccessControlEntryRecord(cursor.id())
+    if api_key == DELEGATION_TOKEN:
+        return DelegationTokenRecord(_read_token(cursor))
+    if api_key == REMOVE_DELEGATION_TOKEN:
+        return RemoveDelegationTokenRecord(cursor.string())
     raise AssertionError(f"the type {api_key} has a newest version and no reader")
 
 
@@ -482,3 +513,10 @@ def _read_credential(cursor: _Cursor) -> UserScramCredentialRecord:
 def _read_acl(cursor: _Cursor) -> Acl:
     (resource_type,), name, (pattern,) = cursor.fixed(">b"), cursor.string(), cursor.fixed(">b")
     return Acl(resource_type, name, pattern, cursor.string(), cursor.string(), *cursor.fixed(">bb"))
+
+
+def _read_token(cursor: _Cursor) -> DelegationToken:
+    owner, requester = cursor.string(), cursor.string()
+    renewers = tuple(cursor.string() for _ in range(cursor.unsigned() - 1))
+    issue_ms, max_ms, expiry_ms = cursor.fixed(">qqq")
+    return DelegationToken(owner, requester, renewers, issue_ms, max_ms, expiry_ms, cursor.string())

@@ -1,4 +1,4 @@
-"""The state machine of the metadata log: topics, settings, quotas, users, ACLs, features and producer ids.
+"""The state machine of the metadata log: topics, settings, quotas, users, tokens, ACLs, features, producer ids.
 
 It is no tenant of ``coordinator/``: ``broker/metadata/log`` appends its records, and ``broker/metadata/controller``
 runs one request after another.
@@ -32,6 +32,7 @@ from odradek.catalog.records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     IdFactory,
     MetadataRecord,
@@ -39,6 +40,7 @@ from odradek.catalog.records import (
     PartitionRecord,
     ProducerIdsRecord,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicId,
@@ -46,6 +48,8 @@ from odradek.catalog.records import (
     UserScramCredentialRecord,
 )
 from odradek.catalog.registrations import PartitionRegistration
+from odradek.catalog.tokens import PutToken, RemoveToken
+from odradek.core.delegation_token import DelegationToken
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS, METADATA_TOPIC
 from odradek.core.pace import Pace
@@ -148,6 +152,8 @@ CatalogRequest = (
     | AlterCredential
     | CreateAcl
     | DeleteAcl
+    | PutToken
+    | RemoveToken
     | UpdateFeatures
     | AllocateProducerIds
     | OwnRecords
@@ -198,6 +204,7 @@ class CatalogShard:
         self.quotas: dict[Entity, dict[str, float]] = {}
         self.users: Users = {}
         self.acls = AclTable()
+        self.tokens: dict[str, DelegationToken] = {}
         self.features: dict[str, int] = dict(features.AT_FIRST)
         self.next_producer_id = 0
 
@@ -227,6 +234,10 @@ class CatalogShard:
                 generated = [] if acl in self.acls.ids else [AccessControlEntryRecord(acl_id, acl)]
             case DeleteAcl(acl_id):
                 generated = [RemoveAccessControlEntryRecord(acl_id)] if acl_id in self.acls.by_id else []
+            case PutToken(token):
+                generated = [DelegationTokenRecord(token)]
+            case RemoveToken(token_id):
+                generated = [RemoveDelegationTokenRecord(token_id)] if token_id in self.tokens else []
             case UpdateFeatures(updates):
                 for update in updates.values():
                     features.check(self.features, update)
@@ -424,6 +435,10 @@ class CatalogShard:
             case RemoveAccessControlEntryRecord(acl_id):
                 if not self.acls.remove(acl_id):
                     raise ValueError(f"the metadata record at offset {offset} removes an ACL that does not exist")
+            case DelegationTokenRecord(token):
+                self.tokens[token.id] = token
+            case RemoveDelegationTokenRecord(token_id):
+                self.tokens.pop(token_id, None)
             case FeatureLevelRecord(name, 0):
                 self.features.pop(name, None)
             case FeatureLevelRecord(name, level):

@@ -19,3 +19,18 @@ class Principal(NamedTuple):
 
 ANONYMOUS = Principal(USER, "ANONYMOUS")
 """The principal of a client that has not authenticated."""
+
+
+class TokenPrincipal(Principal):
+    """The owner of a delegation token by which a client has logged in. It equals the owner itself, as in Kafka."""
+
+    __slots__ = ()
+
+
+def may_use_tokens(principal: Principal, protocol: str) -> bool:
+    """Returns whether a client may make and change delegation tokens: it has logged in, and not by a token.
+
+    ``protocol``: the security protocol of its listener."""
+    if isinstance(principal, TokenPrincipal) or protocol == "PLAINTEXT":
+        return False
+    return protocol != "SSL" or principal != ANONYMOUS

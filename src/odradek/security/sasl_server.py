@@ -17,7 +17,11 @@ from odradek.security.scram import ClientFirst, ScramError, ScramServer, read_cl
 
 
 class LoginRefused(Exception):
-    """The login is refused. The text goes to the client."""
+    """The login is refused. The text goes to the client; ``reason`` is for the log, if it says more."""
+
+    def __init__(self, text: str, reason: str = "") -> None:
+        super().__init__(text)
+        self.reason = reason or text
 
 
 class LoginFailed(Exception):
@@ -39,12 +43,18 @@ class Mechanism(Protocol):
     """The name that the client has given, for the log; "" before that."""
     login: LoggedIn | None
 
+    @property
+    def refusal(self) -> str:
+        """Why the login fails, if the client has a refusal already and the exchange goes on; else ""."""
+
     def step(self, message: bytes) -> bytes:
         """Takes a message of the client and returns the server's. Raises LoginRefused, LoginFailed."""
 
 
 class PlainServer:
     """PLAIN (RFC 4616). ``accepts(user, password)`` compares the password in constant time, also of unknown users."""
+
+    refusal = ""
 
     def __init__(self, accepts: Callable[[str, str], bool]) -> None:
         self._accepts = accepts
@@ -102,6 +112,8 @@ class ScramKeys(NamedTuple):
 class ScramLogin:
     """SCRAM. ``look_up(client)`` returns the keys of the user; for an unknown user, made-up keys (``made_up_keys``),
     so that the exchange goes on and fails like that of a wrong password. ``nonce``: random text."""
+
+    refusal = ""
 
     def __init__(self, mechanism: str, look_up: Callable[[ClientFirst], ScramKeys], nonce: str) -> None:
         self._mechanism = mechanism

@@ -13,11 +13,13 @@ from odradek.catalog.records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
@@ -25,6 +27,7 @@ from odradek.catalog.records import (
 )
 from odradek.core.acl import Acl
 from odradek.core.credential import Credential
+from odradek.core.delegation_token import DelegationToken
 
 ids = st.uuids()
 names = st.text(st.characters(codec="utf-8"), max_size=260)
@@ -81,6 +84,11 @@ any_record = st.one_of(
     st.builds(RemoveUserScramCredentialRecord, names, st.integers(-128, 127)),
     st.builds(AccessControlEntryRecord, ids, st.builds(Acl, i8, names, i8, names, names, i8, i8)),
     st.builds(RemoveAccessControlEntryRecord, ids),
+    st.builds(
+        DelegationTokenRecord,
+        st.builds(DelegationToken, names, names, st.lists(names, max_size=3).map(tuple), i64, i64, i64, names),
+    ),
+    st.builds(RemoveDelegationTokenRecord, names),
 )
 
 
@@ -209,6 +217,25 @@ def test_a_credential_is_read_and_written_in_kafkas_format() -> None:
     assert record.credential.salt == b"salt"
     assert records.encode(record) == KAFKAS_CREDENTIAL
     assert records.encode(RemoveUserScramCredentialRecord("c", 1)) == bytes.fromhex("01160002630100")
+
+
+# Written by the classes of Apache Kafka 4.3.0 (MetadataRecordSerde).
+KAFKAS_TOKENS = {
+    "010a0007557365723a6107557365723a6d0307557365723a6208557365723a6363000000000000000100000000240c8401000000000526"
+    "5c01176b446b315671334953447159627879522d63314b654100": DelegationTokenRecord(
+        DelegationToken("User:a", "User:m", ("User:b", "User:cc"), 1, 604_800_001, 86_400_001, "kDk1Vq3ISDqYbxyR-c1KeA")
+    ),
+    "010a0007557365723a6107557365723a6101000000000000000100000000000000027fffffffffffffff027400": DelegationTokenRecord(
+        DelegationToken("User:a", "User:a", (), 1, 2, (1 << 63) - 1, "t")
+    ),
+    "011a00027400": RemoveDelegationTokenRecord("t"),
+}
+
+
+@pytest.mark.parametrize("packed", KAFKAS_TOKENS)
+def test_tokens_have_kafkas_bytes(packed: str) -> None:
+    assert records.encode(KAFKAS_TOKENS[packed]).hex() == packed
+    assert records.decode(bytes.fromhex(packed), make_id) == KAFKAS_TOKENS[packed]
 
 
 def test_secrets_are_not_shown() -> None:

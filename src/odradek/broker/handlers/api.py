@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from odradek.broker.loop.workers import Workers
     from odradek.broker.metadata.authorizer import Authorizer
     from odradek.broker.metadata.controller import Controller
+    from odradek.broker.metadata.delegation_tokens import DelegationTokens
     from odradek.broker.metadata.image import CatalogImage
     from odradek.broker.metadata.producer_ids import ProducerIds
     from odradek.broker.metadata.quorum import MetadataQuorum
@@ -165,6 +166,8 @@ if TYPE_CHECKING:
         config: BrokerConfig
         authorizer: Authorizer | None
         """Answers what a client may do. None: every client may do everything."""
+        tokens: DelegationTokens | None
+        """The delegation tokens. None: the broker has none."""
         controller: Controller
         coordinators: Coordinators
         fetch_sessions: FetchSessions

@@ -1,6 +1,5 @@
 """AlterUserScramCredentials 0: sets and deletes SCRAM credentials of users.
 
-The broker stores credentials durably and describes them, but does not use them, like an Apache Kafka without SASL.
 Clients send no password: they send the salted and hashed password, and the broker stores keys derived from it
 (RFC 5802).
 """

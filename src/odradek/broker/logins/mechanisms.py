@@ -6,6 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Mapping
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from odradek.broker.settings.listeners import ListenerSettings, plain_users
 from odradek.catalog.credentials import MECHANISMS as NUMBERS
@@ -21,12 +22,62 @@ from odradek.security.sasl_server import (
     ScramLogin,
     made_up_keys,
 )
-from odradek.security.scram import LEAST_ITERATIONS, NONCE_BYTES, SALT_BYTES, ClientFirst
+from odradek.security.scram import (
+    LEAST_ITERATIONS,
+    NONCE_BYTES,
+    SALT_BYTES,
+    ClientFirst,
+    keys_of,
+    salted_password,
+)
+
+if TYPE_CHECKING:
+    from odradek.broker.logins.provider_keys import ProviderKeys
+    from odradek.broker.metadata.delegation_tokens import DelegationTokens
+    from odradek.security.key_fetch import FetchTimes, KeySetSource
+    from odradek.security.web_tokens import TokenRules, WebToken
+
+    KeysOf = Callable[[KeySetSource, FetchTimes], ProviderKeys]
+    """Returns the keys of a provider. Listeners with the same source share them."""
 
 _NUMBER_OF = {name: number for number, name in NUMBERS.items()}
 _SAMPLE = 64
+_KNOWN_TOKENS = 1000
+"""The tokens whose keys are kept: each derivation takes about 2 ms."""
 
 Users = Mapping[str, Mapping[int, Credential]]
+
+
+class TokenUsers:
+    """Keys for logins by delegation tokens, whose passwords are the secrets of the tokens.
+
+    For an unknown id, or that of a token that has ended, there are made-up keys with the same salt. Ids are random, so
+    the time of an answer tells no one which of them exist."""
+
+    def __init__(self, tokens: DelegationTokens, key: bytes, now_ms: Callable[[], int]) -> None:
+        self._tokens = tokens
+        self._key = key
+        self._now_ms = now_ms
+        self._known: dict[tuple[str, str], Credential] = {}
+
+    def keys(self, mechanism: str, token_id: str) -> ScramKeys:
+        """Returns the keys of a token, its owner and its end."""
+        hash_name = HASHES[mechanism]
+        made_up = made_up_keys(hash_name, f"token {token_id}", self._key, SALT_BYTES, LEAST_ITERATIONS)
+        token = self._tokens.get(token_id)
+        if token is None or token.is_expired(self._now_ms()):
+            return ScramKeys(made_up, token_id)
+        keys = self._known.get((mechanism, token_id))
+        if keys is None:
+            if len(self._known) >= _KNOWN_TOKENS:
+                self._known.clear()
+            salt, iterations = made_up.salt, made_up.iterations
+            salted = salted_password(mechanism, self._tokens.password(token_id), salt, iterations)
+            keys = self._known[mechanism, token_id] = keys_of(mechanism, salted, salt, iterations)
+        return ScramKeys(keys, token.owner.partition(":")[2], token.expiry_ms)
+
+    def __repr__(self) -> str:
+        return "TokenUsers()"
 
 
 class ScramUsers:
@@ -36,16 +87,21 @@ class ScramUsers:
     For an unknown user there are made-up keys, of the form that some of the users have. They are made for known users,
     too, so that both take the same time."""
 
-    def __init__(self, users: Callable[[], Users], change: Callable[[], int], key: bytes) -> None:
+    def __init__(
+        self, users: Callable[[], Users], change: Callable[[], int], key: bytes, by_token: TokenUsers | None = None
+    ) -> None:
         self._users = users
         self._change = change
         self._key = key
+        self._by_token = by_token
         self._forms: dict[str, tuple[int, list[tuple[int, int]]]] = {}
 
     def keys(self, mechanism: str, client: ClientFirst) -> ScramKeys:
-        """Raises LoginFailed for a login by a delegation token: the broker has none."""
+        """Raises LoginFailed for a login by a delegation token, if the broker has none."""
         if client.is_token:
-            raise LoginFailed("the broker has no delegation tokens")
+            if self._by_token is None:
+                raise LoginFailed("the broker has no delegation tokens")
+            return self._by_token.keys(mechanism, client.user)
         forms = self._forms_of(mechanism)
         digest = hashlib.sha256(self._key + client.user.encode(errors="replace")).digest()
         salt_bytes, iterations = forms[int.from_bytes(digest[:8], "big") % len(forms)]
@@ -68,15 +124,50 @@ class ScramUsers:
         return "ScramUsers()"
 
 
-class ListenerMechanisms:
-    """The mechanisms that a listener offers now. Changed settings hold for the next connection."""
+class TokenCheck:
+    """Checks the tokens of OAUTHBEARER by the newest keys of the identity provider."""
 
-    def __init__(self, settings: ListenerSettings, scram: ScramUsers, now_ms: Callable[[], int]) -> None:
+    def __init__(self, keys: ProviderKeys, rules: TokenRules, now_ms: Callable[[], int]) -> None:
+        self._keys = keys
+        self._rules = rules
+        self._now_ms = now_ms
+
+    def check(self, token: str) -> WebToken:
+        """Returns the claims of a valid token. Raises TokenRefused."""
+        from odradek.security.web_tokens import UnknownKey, check
+
+        try:
+            return check(token, self._keys.keys, self._rules, self._now_ms())
+        except UnknownKey:
+            self._keys.miss()
+            raise
+
+
+class ListenerMechanisms:
+    """The mechanisms that a listener offers now. Changed settings hold for the next connection.
+
+    Those of OAUTHBEARER do not change while the broker runs: they say whom the broker trusts."""
+
+    def __init__(
+        self, settings: ListenerSettings, scram: ScramUsers, now_ms: Callable[[], int], keys_of: KeysOf
+    ) -> None:
         self._settings = settings
         self._scram = scram
         self._now_ms = now_ms
         self._plain: tuple[str | None, PlainUsers] | None = None
         self._key = secrets.token_bytes(32)
+        self._keys_of = keys_of
+        self._tokens: TokenCheck | None = None
+        if "OAUTHBEARER" in self.names:
+            self._token_check()  # the first keys are there before the first login
+
+    def _token_check(self) -> TokenCheck:
+        if self._tokens is None:
+            from odradek.broker.settings import oauth
+
+            found = oauth.read(self._settings)
+            self._tokens = TokenCheck(self._keys_of(found.source, found.times), found.rules, self._now_ms)
+        return self._tokens
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -86,6 +177,10 @@ class ListenerMechanisms:
         """Returns the server's side of a new login."""
         if mechanism == "PLAIN":
             return PlainServer(self._plain_users().accepts)
+        if mechanism == "OAUTHBEARER":
+            from odradek.security.oauth_server import OauthServer
+
+            return OauthServer(self._token_check().check)
         return ScramLogin(
             mechanism, lambda client: self._scram.keys(mechanism, client), secrets.token_urlsafe(NONCE_BYTES)
         )

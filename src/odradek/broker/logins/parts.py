@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import secrets
@@ -10,36 +11,65 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odradek.broker.logins.mechanisms import ListenerMechanisms, ScramUsers
+from odradek.broker.logins.mechanisms import ListenerMechanisms, ScramUsers, TokenUsers
 from odradek.broker.logins.session import LoginSession
 from odradek.broker.settings.listeners import ListenerSettings
 from odradek.core.errors import StorageError
 
 if TYPE_CHECKING:
     from odradek.broker.front_end.connection import Host
+    from odradek.broker.logins.provider_keys import ProviderKeys
+    from odradek.broker.metadata.delegation_tokens import DelegationTokens
     from odradek.broker.metadata.image import CatalogImage
     from odradek.broker.settings.listener import Listener
+    from odradek.security.key_fetch import FetchTimes, KeySetSource
 
 log = logging.getLogger("odradek.broker")
 
 KEY_FILE = "login.key"
 _KEY_BYTES = 32
+_FIRST_KEYS_S = 15.0
+"""How long a start waits for the keys of identity providers. Without them it goes on, and tries again."""
 
 
 class Logins:
     """Makes the sessions of listeners with SASL. ``directory``: the data directory. Raises StorageError."""
 
-    def __init__(self, host: Host, catalog: CatalogImage, directory: Path, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        catalog: CatalogImage,
+        tokens: DelegationTokens | None,
+        directory: Path,
+        now_ms: Callable[[], int],
+    ) -> None:
         close_to_others(directory)
         self._host = host
         self._now_ms = now_ms
-        self._scram = ScramUsers(catalog.users, lambda: catalog.log_end_offset, _key(directory / KEY_FILE))
+        key = _key(directory / KEY_FILE)
+        by_token = None if tokens is None else TokenUsers(tokens, key, now_ms)
+        self._scram = ScramUsers(catalog.users, lambda: catalog.log_end_offset, key, by_token)
+        self._providers: dict[KeySetSource, ProviderKeys] = {}
 
     def sessions(self, listener: Listener) -> Callable[[float | None], LoginSession]:
         """Returns the factory of the sessions of a listener. It gets the time of the acceptance, or None for now."""
         settings = ListenerSettings(self._host.config, listener)
-        mechanisms = ListenerMechanisms(settings, self._scram, self._now_ms)
+        mechanisms = ListenerMechanisms(settings, self._scram, self._now_ms, self._keys_of)
         return lambda accepted_s: LoginSession(self._host, listener.name, mechanisms, accepted_s=accepted_s)
+
+    def _keys_of(self, source: KeySetSource, times: FetchTimes) -> ProviderKeys:
+        found = self._providers.get(source)
+        if found is None:
+            from odradek.broker.logins.provider_keys import ProviderKeys
+
+            found = self._providers[source] = ProviderKeys(source, times)
+            found.begin()
+        return found
+
+    async def prepare(self) -> None:
+        """Waits for the first keys of identity providers, for a limited time."""
+        if firsts := [one.first for one in self._providers.values()]:
+            await asyncio.wait(firsts, timeout=_FIRST_KEYS_S)
 
 
 def close_to_others(directory: Path) -> None:

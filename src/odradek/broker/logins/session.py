@@ -14,13 +14,14 @@ from odradek.broker.limits.admissions import HANDSHAKE_S
 from odradek.broker.limits.reply_memory import Hangup
 from odradek.broker.logins.states import SaslStates
 from odradek.core.deferred import Deferred
-from odradek.security.principal import USER, Principal
+from odradek.security.principal import USER, Principal, TokenPrincipal
 from odradek.wire.api_keys import SASL_HANDSHAKE
 
 if TYPE_CHECKING:
     from odradek.broker.front_end.connection import Connection, FastPath, Host
     from odradek.broker.handlers.api import Client
     from odradek.broker.logins.mechanisms import ListenerMechanisms
+    from odradek.security.sasl_server import LoggedIn
     from odradek.wire.chunks import Chunk
 
 log = logging.getLogger("odradek.broker")
@@ -82,6 +83,10 @@ class LoginSession:
 
     def remove(self, connection: Connection) -> None:
         self._cancel_timer()
+        states = self._states
+        if states is not None and states.refusal:  # the client has left without the last message of the login
+            who = self._who((states.mechanism, states.user))
+            log.info("the login of %s from %s failed: %s", who, connection.client_host, states.refusal[: 2 * _SHOWN])
         self._host.remove(connection)
 
     def fast_path(self, frame: bytes) -> FastPath | None:
@@ -101,7 +106,7 @@ class LoginSession:
         if answer.passes:
             return self._host.dispatch(frame, connection)
         if states.login is not None:
-            self._complete(states, states.login.user, connection)
+            self._complete(states, states.login, connection)
         return [answer.reply]
 
     # --- logins -------------------------------------------------------------------------------------------------
@@ -114,13 +119,13 @@ class LoginSession:
         self._begun_s = now_s
         return self._new_login(self._logged_in)
 
-    def _complete(self, states: SaslStates, user: str, connection: Client) -> None:
+    def _complete(self, states: SaslStates, login: LoggedIn, connection: Client) -> None:
         self._states = None
         self._ends_s = self._loop.time() + states.session_ms / 1000 if states.session_ms else 0.0
         self._cancel_timer()
+        connection.principal = (TokenPrincipal if login.by_token else Principal)(USER, login.user)
         if self._logged_in is None:
-            self._logged_in = states.mechanism, user
-            connection.principal = Principal(USER, user)
+            self._logged_in = states.mechanism, login.user
             connection.allow_requests(self.most_request_bytes)
 
     def _refuse(

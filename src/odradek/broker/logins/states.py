@@ -79,6 +79,12 @@ class SaslStates:
         """The name that the client has given; "" before that."""
         return self._server.user if self._server is not None else ""
 
+    @property
+    def refusal(self) -> str:
+        """Why the login fails, if the exchange goes on after a refusal; else ""."""
+        server = self._server if self.state is LoginState.AUTHENTICATE else None
+        return "" if server is None else server.refusal
+
     def receive(self, frame: bytes) -> LoginAnswer:
         """Takes a frame without its length."""
         if self.state is LoginState.AUTHENTICATE:
@@ -133,7 +139,7 @@ class SaslStates:
         try:
             data = self._step(bytes(message.auth_bytes))
         except LoginRefused as error:
-            return self._failed(str(error), _reply(head, _refusal(str(error))))
+            return self._failed(error.reason, _reply(head, _refusal(str(error))))
         except LoginFailed as error:
             during = "authentication" if self._before is None else "re-authentication"
             text = (
@@ -153,7 +159,9 @@ class SaslStates:
     def _authenticate_bare(self, frame: bytes) -> LoginAnswer:
         try:
             data = self._step(frame)
-        except (LoginRefused, LoginFailed) as error:
+        except LoginRefused as error:
+            return self._failed(error.reason)
+        except LoginFailed as error:
             return self._failed(str(error))
         return LoginAnswer(len(data).to_bytes(4, "big") + data)
 

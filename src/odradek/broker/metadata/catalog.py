@@ -16,6 +16,7 @@ from odradek.catalog.records import MetadataRecord, TopicId
 from odradek.catalog.shard import CatalogShard, Entity, Topic
 from odradek.core.acl import Acl
 from odradek.core.credential import Credential
+from odradek.core.delegation_token import DelegationToken
 
 if TYPE_CHECKING:
     from odradek.broker.metadata.image import CatalogImage
@@ -120,6 +121,10 @@ class Catalog:
     def users(self) -> Mapping[str, Mapping[int, Credential]]:
         """Returns the SCRAM credentials: user → mechanism → credential."""
         return self.shard.users
+
+    def tokens(self) -> Mapping[str, DelegationToken]:
+        """Returns the delegation tokens by id."""
+        return self.shard.tokens
 
     def acls(self) -> Mapping[UUID, Acl]:
         """Returns all ACLs by id."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from odradek.catalog.shard import Entity, Topic
     from odradek.core.acl import Acl
     from odradek.core.credential import Credential
+    from odradek.core.delegation_token import DelegationToken
 
 
 class CatalogImage(Protocol):
@@ -44,6 +45,9 @@ class CatalogImage(Protocol):
 
     def users(self) -> Mapping[str, Mapping[int, Credential]]:
         """Returns the SCRAM credentials: user → mechanism → credential."""
+
+    def tokens(self) -> Mapping[str, DelegationToken]:
+        """Returns the delegation tokens by id."""
 
     def acls(self) -> Mapping[UUID, Acl]:
         """Returns all ACLs by id."""

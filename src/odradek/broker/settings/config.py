@@ -75,6 +75,10 @@ class BrokerConfig:
     socket_listen_backlog_size: int
     sasl_server_max_receive_size: int
     connection_failed_authentication_delay_ms: int
+    delegation_token_expiry_check_interval_ms: int
+    delegation_token_expiry_time_ms: int
+    delegation_token_max_lifetime_ms: int
+    delegation_token_secret_key: str | None
     connections_max_idle_ms: int
     max_connections: int
     max_connections_per_ip: int
@@ -221,6 +225,11 @@ class BrokerConfig:
 
                 for settings in secured:
                     server_tls(settings)
+            if by_token := listeners.with_tokens(self):
+                from odradek.broker.settings import oauth
+
+                for settings in by_token:
+                    oauth.check(settings)
 
     def listeners_at(self, listen: tuple[str, int] | None) -> tuple[Listener, ...]:
         """Returns the listeners. ``listen``: the address of the only one, unless the settings name listeners.

@@ -8,10 +8,6 @@ from odradek.broker.settings.table import NO_SUCH_GROUPS
 INERT: dict[str, str] = {
     "The broker has no such mechanism of authentication, authorisation or encryption yet.": """
 config.providers | list |
-delegation.token.expiry.check.interval.ms | long | 3600000 | 1..
-delegation.token.expiry.time.ms | long | 86400000 | 1..
-delegation.token.max.lifetime.ms | long | 604800000 | 1..
-delegation.token.secret.key | password | -
 early.start.listeners | list | -
 inter.broker.listener.name | string | -
 principal.builder.class | class | -
@@ -47,20 +43,10 @@ sasl.oauthbearer.assertion.private.key.passphrase | password | -
 sasl.oauthbearer.assertion.template.file | string | -
 sasl.oauthbearer.client.credentials.client.id | string | -
 sasl.oauthbearer.client.credentials.client.secret | password | -
-sasl.oauthbearer.clock.skew.seconds | int | 30
-sasl.oauthbearer.expected.audience | list |
-sasl.oauthbearer.expected.issuer | string | -
-sasl.oauthbearer.jwks.endpoint.refresh.ms | long | 3600000
-sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms | long | 10000
-sasl.oauthbearer.jwks.endpoint.retry.backoff.ms | long | 100
-sasl.oauthbearer.jwks.endpoint.url | string | -
 sasl.oauthbearer.jwt.retriever.class | class | -
 sasl.oauthbearer.jwt.validator.class | class | -
 sasl.oauthbearer.scope | string | -
-sasl.oauthbearer.scope.claim.name | string | scope
-sasl.oauthbearer.sub.claim.name | string | sub
 sasl.oauthbearer.token.endpoint.url | string | -
-sasl.server.callback.handler.class | class | -
 security.inter.broker.protocol | string | PLAINTEXT | in PLAINTEXT,SSL,SASL_PLAINTEXT,SASL_SSL
 security.providers | string | -
 ssl.allow.dn.changes | boolean | false

@@ -12,11 +12,11 @@ from typing import Any, Protocol
 from odradek.broker.settings.keys import ConfigSource, find_broker_key, inert_broker_keys
 from odradek.broker.settings.listener import Listener
 from odradek.broker.settings.pairs import pairs
-from odradek.broker.settings.prefixes import OF_LISTENERS, OF_MECHANISMS, PREFIX, scope_of
+from odradek.broker.settings.prefixes import OF_LISTENERS, OF_MECHANISMS, OF_OAUTH, PREFIX, scope_of
 from odradek.core.errors import ConfigError
 from odradek.security.protocols import PLAINTEXT, PROTOCOLS
 
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 PROTOCOL_MAP = "listener.security.protocol.map"
 _ENTRY = re.compile(r"([A-Za-z0-9_-]+)://(\[[0-9A-Fa-f:.%]*\]|[^\s:/\[\]]*):(\d{1,5})")
 
@@ -186,6 +186,13 @@ def secured(config: LayeredSettings) -> list[ListenerSettings]:
     return [ListenerSettings(config, listener) for listener in listeners if listener.has_tls]
 
 
+def with_tokens(config: LayeredSettings) -> list[ListenerSettings]:
+    """Returns the settings of the listeners with logins by tokens of OAUTHBEARER. Raises ConfigError."""
+    listeners = read(config, None if config.texts.get("listeners") else ("", 9092))
+    found = [ListenerSettings(config, listener) for listener in listeners if listener.has_sasl]
+    return [one for one in found if "OAUTHBEARER" in one.mechanisms]
+
+
 def check(config: LayeredSettings) -> None:
     """Raises ConfigError, one line, for listeners that cannot work and for settings that would protect nothing."""
     listen = None if config.texts.get("listeners") else ("", 9092)
@@ -217,6 +224,8 @@ def _check_scope(name: str, text: str, settings: Mapping[str, ListenerSettings])
         return  # ``protection`` has checked it
     if scope.mechanism and scope.base not in OF_MECHANISMS:
         raise ConfigError(f"{name}: this setting cannot be set for one mechanism alone")
+    if scope.mechanism not in ("", "oauthbearer") and scope.base in OF_OAUTH:
+        raise ConfigError(f"{name}: this setting belongs to the mechanism OAUTHBEARER")
     is_of_tls = scope.base.startswith("ssl.")
     if scope.listener not in settings:
         if _protects(scope.base, text) or any(_has(one.listener, is_of_tls) for one in settings.values()):

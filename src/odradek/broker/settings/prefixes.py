@@ -12,9 +12,19 @@ _OF_TLS = """
     ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type ssl.principal.mapping.rules
     ssl.protocol ssl.truststore.certificates ssl.truststore.location ssl.truststore.password ssl.truststore.type
     """
-OF_LISTENERS = frozenset({"connections.max.reauth.ms", "sasl.enabled.mechanisms", "sasl.jaas.config", *_OF_TLS.split()})
+_OF_OAUTH = """
+    sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
+    sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+    sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
+    sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.server.callback.handler.class
+    """
+OF_OAUTH = frozenset(_OF_OAUTH.split())
+"""Settings of the mechanism OAUTHBEARER."""
+OF_LISTENERS = OF_OAUTH | {
+    "connections.max.reauth.ms", "sasl.enabled.mechanisms", "sasl.jaas.config", *_OF_TLS.split()
+}  # fmt: skip
 """Settings that may have the prefix of a listener."""
-OF_MECHANISMS = frozenset({"connections.max.reauth.ms", "sasl.jaas.config", "sasl.server.callback.handler.class"})
+OF_MECHANISMS = OF_OAUTH | {"connections.max.reauth.ms", "sasl.jaas.config"}
 """Settings that may also have the prefix of a SASL mechanism."""
 PREFIX = "listener.name."
 _NAME = re.compile(r"listener\.name\.([^.]+)\.(?:(plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.)?(.+)")

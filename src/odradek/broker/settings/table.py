@@ -30,6 +30,18 @@ listener.security.protocol.map | string | \
 SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT | | Security protocol of each listener.
 sasl.enabled.mechanisms | list | GSSAPI | | Mechanisms of the listeners with SASL.
 sasl.jaas.config | password | - | | Users of PLAIN, with the prefixes of a listener and of the mechanism.
+sasl.oauthbearer.clock.skew.seconds | int | 30 | | Allowed difference of clocks for the times of tokens, in s.
+sasl.oauthbearer.expected.audience | list |  | | A token has to name one of these audiences; empty: it may name none.
+sasl.oauthbearer.expected.issuer | string | - | | Issuer of tokens; unset: every issuer.
+sasl.oauthbearer.jwks.endpoint.refresh.ms | long | 3600000 | | How often the keys of tokens are read again, in ms.
+sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms | long | 10000 | | Longest pause in ms after a failure; also the \
+shortest time between readings that unknown keys cause.
+sasl.oauthbearer.jwks.endpoint.retry.backoff.ms | long | 100 | | First pause in ms after a failure.
+sasl.oauthbearer.jwks.endpoint.url | string | - | | File or address of the keys of tokens, file:///PATH or https://….
+sasl.oauthbearer.scope.claim.name | string | scope | | Claim of a token with its scopes.
+sasl.oauthbearer.sub.claim.name | string | sub | | Claim of a token with the name of the user.
+sasl.server.callback.handler.class | class | - | | Kafka's class that checks tokens; with the prefixes of a listener \
+and of oauthbearer.
 sasl.server.max.receive.size | int | 524288 | 1.. | Longest request in bytes before the end of a login.
 ssl.cipher.suites | list |  |  | Cipher suites of TLS 1.2, by Java's names; empty: those of OpenSSL.
 ssl.client.auth | string | none | in required,requested,none | Whether clients need a certificate.
@@ -48,6 +60,11 @@ ssl.truststore.password | password | - |  | Password of a PKCS12 file.
 ssl.truststore.type | string | JKS |  | PEM or PKCS12. JKS, Kafka's default, also reads PKCS12.
 connections.max.reauth.ms | long | 0 | | Time in ms after which a client has to log in again; 0 is no limit.
 connection.failed.authentication.delay.ms | int | 100 | 0.. | Time in ms for which the reply to a refused login waits.
+delegation.token.expiry.check.interval.ms | long | 3600000 | 1.. | How often delegation tokens that have ended are \
+removed, in ms.
+delegation.token.expiry.time.ms | long | 86400000 | 1.. | Life of a delegation token without a renewal, in ms.
+delegation.token.max.lifetime.ms | long | 604800000 | 1.. | Longest life of a delegation token, in ms.
+delegation.token.secret.key | password | - | | Key of the secrets of delegation tokens; without it there are none.
 log.dirs | list | - | | Data directory; set by --data-dir.
 authorizer.class.name | string | | | Class of the authorizer, Kafka's StandardAuthorizer; empty: no authorizer.
 auto.create.topics.enable | boolean | true | | Whether a Metadata request may create an unknown topic.
