@@ -17,16 +17,28 @@ import copy
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
-from sim_table_store import TP, Broken, Faults, SimFiles, SimGroup, SimStore, SimVersions
+from sim_table_store import (
+    OTHER,
+    OTHER_ROWS,
+    TP,
+    Broken,
+    Faults,
+    HeldBatch,
+    SimFiles,
+    SimGroup,
+    SimPlan,
+    SimStore,
+    SimVersions,
+)
 
 from odradek.core.errors import OdradekError
+from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit import operations as op
 from odradek.pipelines.commit.logs import FileLog, VersionLog
 from odradek.pipelines.commit.machine import TableRun
 from odradek.pipelines.commit.state import (
-    BatchPlan,
     QueryState,
     RunFenced,
     RunTag,
@@ -40,26 +52,54 @@ KEPT = 5, 3, 3
 """How many entries a simulated log keeps; the machine needs three. A driver's pause is soon longer than that."""
 
 
+class PlannedBatch(NamedTuple):
+    """A micro-batch in a checkpoint. ``other``: the range of the other partition, if that is read now. ``absent``: its
+    next offset if it was read before."""
+
+    start: int
+    end: int
+    other: tuple[int, int] | None = None
+    absent: int | None = None
+
+    @property
+    def offsets(self) -> dict[TopicPartition, int]:
+        other = self.absent if self.other is None else self.other[1]
+        return {TP: self.end} | ({} if other is None else {OTHER: other})
+
+    @property
+    def ranges(self) -> list[tuple[TopicPartition, int, int]]:
+        return [(TP, self.start, self.end)] + ([] if self.other is None else [(OTHER, *self.other)])
+
+    @property
+    def pieces(self) -> tuple[tuple[int, int], ...]:
+        """The rows."""
+        moved = {TP: 0, OTHER: OTHER_ROWS}
+        return tuple((start + moved[tp], end + moved[tp]) for tp, start, end in self.ranges)
+
+
 @dataclass
 class Checkpoint:
     """Spark's checkpoint: the planned start and end of each micro-batch, and those that are done."""
 
     query: str = ""
-    planned: dict[int, tuple[int, int]] = field(default_factory=dict)
+    planned: dict[int, PlannedBatch] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
 
-    def plan(self, batch: int) -> BatchPlan:
-        start, end = self.planned[batch]
-        before = self.planned.get(batch - 1)
-        return BatchPlan(
+    def plan(self, batch: int) -> SimPlan:
+        planned, before = self.planned[batch], self.planned.get(batch - 1)
+        known = {} if before is None else before.offsets
+        starts = {TP: planned.start} | ({} if planned.other is None else {OTHER: planned.other[0]})
+        return SimPlan(
             self.query,
             batch,
-            covers_of([(TP, start, end)]),
-            ends_of({TP: end}),
-            None if batch == 0 else ends_of({TP: start}),
-            None if before is None else covers_of([(TP, *before)]),
-            {TP: end},
-            {TP: start},
+            covers_of(planned.ranges),
+            ends_of(planned.offsets),
+            None if batch == 0 else ends_of(known),
+            None if before is None else covers_of(before.ranges),
+            planned.offsets,
+            {tp: start for tp, start in starts.items() if tp not in known},
+            pieces=planned.pieces,
+            read={tp: end for tp, _, end in planned.ranges},
         )
 
 
@@ -94,9 +134,12 @@ class TableScenario:
         self.checkpoint = Checkpoint()
         self.copies: list[Checkpoint] = []
         self.drivers: list[Driver] = []
-        self.end = 10
+        self.end = self.other_end = 10
+        self.has_other = random.random() < 0.6
+        self.reads_other = self.has_other
+        self.forgets = random.random() < 0.2  # the checkpoint is of a version that does not note absent partitions
         self.now = self.started = self.numbers = 0
-        self.finished: list[tuple[int, int]] = []
+        self.finished: list[PlannedBatch] = []
         self.ends: list[str] = []
         self.was_restored = False
         self.lowered: tuple[Driver, int] | None = None
@@ -109,14 +152,25 @@ class TableScenario:
             return
         assert isinstance(self.store, SimFiles)
         end = self.random.choice([6, 6, 4])  # 4: an older copy of the checkpoint, which has planned other offsets
-        self.checkpoint = Checkpoint("q0", {0: (0, end)}, self.random.choice([{0}, set()]))
+        self.checkpoint = Checkpoint("q0", {0: PlannedBatch(0, end)}, self.random.choice([{0}, set()]))
         covers = self.random.choice([covers_of([(TP, 0, 6)]), None])
         self.was_restored = covers is None or end < 6  # it is unknown or older, so a run may say so
         self.store.earlier = TableState(queries={"q0": QueryState(0, covers)})
         self.store.data["000000.00000000/earlier"] = self.store.published["000000.00000000/earlier"] = (0, 6)
         self.store.moved.add("000000.00000000/earlier")
-        self.store.batches.append(("q0", 0, 0, 6))
+        self.store.batches.append(HeldBatch("q0", 0, ((0, 6),), {TP: 6}, ends_of({TP: end})))
         self.group.offset = 6
+        if self.has_other and self.random.random() < 0.5:
+            self._begin_with_other(self.store)
+
+    def _begin_with_other(self, store: SimFiles) -> None:
+        """The earlier version has read the other partition once, and forgot it."""
+        name, piece = "000000.00000000/other", (OTHER_ROWS, OTHER_ROWS + 4)
+        store.data[name] = store.published[name] = piece
+        store.moved.add(name)
+        store.batches.append(HeldBatch("q0", -1, (piece,), {OTHER: 4}))
+        self.group.other = self.random.choice([None, 4])
+        self.was_restored |= self.group.other is None
 
     # --- a driver
 
@@ -167,10 +221,19 @@ class TableScenario:
 
     def _plan(self, seen: Checkpoint, batch: int) -> bool:
         """Plans the next micro-batch, and writes it to the checkpoint that all drivers share."""
-        start = seen.planned[batch - 1][1] if batch else self.group.offset
-        if start >= self.end:
+        before = seen.planned[batch - 1] if batch else None
+        start = self.group.offset if before is None else before.end
+        known = None if before is None else before.offsets.get(OTHER)
+        other = (self.group.other or 0) if known is None else known
+        has_new = self.reads_other and other < self.other_end
+        if start >= self.end and not has_new:
             return False
-        seen.planned[batch] = start, min(self.end, start + self.random.randint(1, 8))
+        planned = PlannedBatch(start, min(self.end, start + self.random.randint(1, 8)))
+        if self.reads_other:
+            planned = planned._replace(other=(other, min(self.other_end, other + self.random.randint(1, 8))))
+        elif not self.forgets:
+            planned = planned._replace(absent=known)
+        seen.planned[batch] = planned
         shared = self.checkpoint
         if shared.query == seen.query:
             if batch in shared.planned:
@@ -224,13 +287,10 @@ class TableScenario:
         if driver.epoch is not None and driver.epoch != self.group.epoch:
             driver.epoch = None
             return False
-        (offset,) = {
-            end
-            for _, number, _, end in self.store.batches
-            if number == batch.batch and batch.ends in (None, ends_of({TP: end}))
-        }
+        held = [one for one in self.store.batches if one.batch == batch.batch and batch.ends in (None, one.ends)]
+        (offset,) = {one.read[TP] for one in held}
         before = self.group.offset
-        self.group.commit(batch, offset)
+        self.group.commit(held[-1].read)
         is_sure = self.group.fences or len(self.store.batches) == driver.looked_at
         if self.group.offset < before and is_sure:
             raise Broken(f"the group went back from {before} to {offset}")
@@ -264,6 +324,8 @@ class TableScenario:
             self.start()
         if random.random() < 0.05:
             self.end += random.randint(1, 10)
+        if self.has_other:
+            self._change_other()
         if random.random() < 0.1:
             self.copies.append(copy.deepcopy(self.checkpoint))
         if self.restores and self.copies and random.random() < 0.01:
@@ -289,6 +351,18 @@ class TableScenario:
         else:
             self.step(driver, chance=self._chance)
 
+    def _change_other(self) -> None:
+        """The other partition gets records, is not read for a while, and loses its commit."""
+        random = self.random
+        if random.random() < 0.04:
+            self.other_end += random.randint(1, 10)
+        if random.random() < 0.04:
+            self.reads_other = not self.reads_other
+            self.note(f"the other partition is {'' if self.reads_other else 'not '}read")
+        if random.random() < 0.04:
+            self.group.other = None
+            self.note("the commit of the other partition has expired")
+
     def _dangers(self, last: Any) -> tuple[float, float]:
         """The chances that a driver is killed or paused now. They are high at the worst moments: before a create, and
         after a forgotten entry was created again."""
@@ -307,7 +381,7 @@ class TableScenario:
         self.store.is_changed = False
         self.store.check()
         rows = set(self.store.visible())
-        for start, end in self.finished:
+        for start, end in {piece for planned in self.finished for piece in planned.pieces}:
             if missing := [row for row in range(start, end) if row not in rows]:
                 raise Broken(f"rows of a finished micro-batch are missing: {missing[:5]}")
 
@@ -319,16 +393,19 @@ class TableScenario:
         for driver in list(self.drivers):
             self._drain(driver)
         self._late_requests()
+        self.reads_other = self.has_other
         how = self._last_run()
-        if how.startswith("TableRefused") and self.was_restored:
+        if how.startswith("TableRefused") and (self.was_restored or self.forgets):
             self._adopt()
             how = self._last_run()
         if how != "finished":
             raise Broken(f"the last run ends with: {how}")
         rows = sorted(self.store.visible())
-        if rows != list(range(self.end)):
-            missing = sorted(set(range(self.end)) - set(rows))
-            raise Broken(f"the table has {len(rows)} of {self.end} rows; missing: {missing[:5]}")
+        others = range(OTHER_ROWS, OTHER_ROWS + self.other_end) if self.has_other else ()
+        expected = [*range(self.end), *others]
+        if rows != expected:
+            missing = sorted(set(expected) - set(rows))
+            raise Broken(f"the table has {len(rows)} of {len(expected)} rows; missing: {missing[:5]}")
         if self.group.offset != self.end:
             raise Broken(f"the group stands at {self.group.offset}, not at {self.end}")
 
@@ -350,11 +427,15 @@ class TableScenario:
 
     def _adopt(self) -> None:
         """A new checkpoint begins at the table's offsets."""
-        at = max((end for _, _, _, end in self.store.batches), default=0)
-        self.group.offset = at
+        rows = set().union(*(held.rows for held in self.store.batches))
+        at = {
+            TP: len([row for row in rows if row < OTHER_ROWS]),
+            OTHER: len([row for row in rows if row >= OTHER_ROWS]),
+        }
+        self.group.offset, self.group.other = at[TP], at[OTHER]
         self.checkpoint = Checkpoint()
         if isinstance(self.store, SimFiles) and not self.store.highest and self.store.earlier.queries:
-            self.store.earlier = TableState(queries={"q0": QueryState(0, covers_of([]), None, {TP: at})})
+            self.store.earlier = TableState(queries={"q0": QueryState(0, covers_of([]), None, at)})
 
     def note(self, text: str) -> None:
         self.log.append(f"{self.now:4} {text}")

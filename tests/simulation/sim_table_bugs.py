@@ -193,6 +193,11 @@ BUGS: dict[str, Bug] = {
     ),
     "a micro-batch follows any other": _replacing(state, "_check_continued", lambda known, plan, table: None),
     "a new query starts anywhere": _replacing(state, "_check_first", lambda table, plan, name: None),
+    "a partition that is read again starts anywhere": _replacing(state, "_check_read_again", lambda *given: None),
+    "offsets of partitions that are not read are forgotten": _replacing(state, "_with_former", lambda new, old: new),
+    "rows of an earlier version are not looked for": _replacing(
+        machine, "unnoted_partitions", lambda found, plan: set()
+    ),
     "a query continues after another one": _replacing(TableState, "with_batch", _kept_queries),
     "a forgotten entry is created again": _replacing(FileLog, "_is_base_held", _steps(True)),
     "entries are forgotten in descending order": _replacing(FileLog, "forget", _descending),

@@ -5,7 +5,7 @@ The store knows the truth about itself, and checks after each change that no pub
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -13,12 +13,37 @@ from typing import Any
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit import operations as op
-from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunTag, TableState
+from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableState
 
-TP = TopicPartition("t", 0)
-
+TP, OTHER = TopicPartition("t", 0), TopicPartition("u", 0)
+"""The query always reads the first one. It does not read the other one for a while."""
+OTHER_ROWS = 1_000_000
+"""The number of the other partition's first row."""
 
 _READS = (op.ListEntries, op.ReadEntry, op.IsMarked, op.ReadEarlier, op.HasLeftovers, op.ReadVersion)
+
+
+@dataclass(frozen=True)
+class SimPlan(BatchPlan):
+    """``pieces``: the rows of the micro-batch, as (first, end). ``read``: the offsets of partitions that it reads."""
+
+    pieces: tuple[tuple[int, int], ...] = ()
+    read: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HeldBatch:
+    """A micro-batch in the table."""
+
+    query: str
+    batch: int
+    pieces: tuple[tuple[int, int], ...]
+    read: Mapping[TopicPartition, int]
+    ends: str = ""
+
+    @property
+    def rows(self) -> set[int]:
+        return {row for start, end in self.pieces for row in range(start, end)}
 
 
 class Broken(AssertionError):
@@ -44,7 +69,7 @@ class SimStore:
     now: int = 0
     data: dict[str, tuple[int, int]] = field(default_factory=dict)
     published: dict[str, tuple[int, int]] = field(default_factory=dict)
-    batches: list[tuple[str, int, int, int]] = field(default_factory=list)
+    batches: list[HeldBatch] = field(default_factory=list)
     late: list[Callable[[], Any]] = field(default_factory=list)
     writes: int = 0
     is_changed: bool = True
@@ -69,22 +94,33 @@ class SimStore:
     def publish(self, change: op.TableChange) -> None:
         """Notes the truth about an entry that counts."""
         if change.plan is not None and change.files is not None:
-            start, end = change.files.content[1]
-            self.batches.append((change.plan.query, change.plan.batch, start, end))
+            plan = change.plan
+            assert isinstance(plan, SimPlan)
+            self.batches.append(HeldBatch(plan.query, plan.batch, plan.pieces, plan.read, plan.ends))
             for name in change.files.content[0]:
                 self.published[name] = self.data.get(name, (-1, -1))
 
     def write(self, tag: RunTag, plan: BatchPlan) -> op.NewFiles:
-        """Writes the rows of a micro-batch into two files."""
-        start, end = plan.origins[TP], plan.offsets[TP]
+        """Writes the rows of a micro-batch into two files, or three."""
+        assert isinstance(plan, SimPlan)
         self.writes += 1
+        (start, end), *others = plan.pieces
         middle = (start + end) // 2
         parts = {
-            f"{tag.text}/{plan.query}-{plan.batch}-{self.name_of_write()}{part}": piece
-            for part, piece in (("a", (start, middle)), ("b", (middle, end)))
+            f"{tag.text}/{plan.query}-{plan.batch}-{self.name_of_write()}{number}": piece
+            for number, piece in enumerate([(start, middle), (middle, end), *others])
         }
         self.data.update(parts)
-        return op.NewFiles((tuple(parts), (start, end)), Added(end - start, 0, 2, 0))
+        return op.NewFiles((tuple(parts),), Added(sum(end - start for start, end in plan.pieces), 0, len(parts), 0))
+
+    def row_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Returns the offset after the last row of each of these partitions that has rows."""
+        rows = self.visible()
+        of = {
+            TP: [row for row in rows if row < OTHER_ROWS],
+            OTHER: [row - OTHER_ROWS for row in rows if row >= OTHER_ROWS],
+        }
+        return {tp: max(of[tp]) + 1 for tp in partitions if of[tp]}
 
     def name_of_write(self) -> str:
         return ""
@@ -145,6 +181,8 @@ class SimFiles(SimStore):
                 return self.earlier
             case op.WriteRows(plan):
                 return self.write(tag, plan)
+            case op.FindRowEnds(partitions):
+                return self.row_ends(partitions)
             case op.FinishEntry(position):
                 self._finish(position)
             case op.DiscardFiles(files):
@@ -217,6 +255,8 @@ class SimVersions(SimStore):
                 return self._read(plan)
             case op.CommitVersion(base, change):
                 return self._commit(base, change)
+            case op.FindRowEnds(partitions):
+                return self.row_ends(partitions)
             case op.WriteRows(plan):
                 return self.write(tag, plan)
             case op.DiscardFiles(files):
@@ -238,18 +278,20 @@ class SimVersions(SimStore):
 
     def _read(self, plan: BatchPlan | None) -> op.LogPosition:
         if not self.versions:
-            return op.LogPosition(-1, TableState())
+            return op.LogPosition(-1, TableState(is_whole=True))
         state = self.versions[-1][0]
         if plan is None:
             return op.LogPosition(len(self.versions) - 1, TableState(state.run))
         own = state.of(plan.query)
-        queries = dict(state.queries) if own is None else {plan.query: replace(own, offsets=None)}
+        if own is None or plan.first:
+            return op.LogPosition(len(self.versions) - 1, state)
+        queries = {plan.query: replace(own, offsets=None)}
         return op.LogPosition(len(self.versions) - 1, TableState(state.run, queries))
 
     def _commit(self, base: op.LogPosition, change: op.TableChange) -> bool:
         if len(self.versions) != base.number + 1:
             return False
-        before = self.versions[-1][0] if self.versions else TableState()
+        before = self.versions[-1][0] if self.versions else TableState(is_whole=True)
         files = () if change.files is None else change.files.content[0]
         self.versions.append((change.state_after(before), files))
         self.publish(change)
@@ -266,19 +308,33 @@ class SimVersions(SimStore):
 
 @dataclass
 class SimGroup:
-    """The group's offset. ``store``: knows how far the table is."""
+    """The group's offset. ``store``: knows how far the table is. ``other``: the offset of the other partition."""
 
     store: SimStore
     offset: int = 0
+    other: int | None = None
     fences: bool = False
     """Whether the group's commits are fenced, as by a transactional id."""
     epoch: int = 0
 
-    def commit(self, batch: QueryState, offset: int) -> None:
-        published = {row for _, _, start, end in self.store.batches for row in range(start, end)}
-        if any(row not in published for row in range(offset)):
-            raise Broken(f"the group stands at {offset}, above the table")
-        self.offset = offset
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        published = set().union(*(held.rows for held in self.store.batches))
+        offset, other = offsets[TP], offsets.get(OTHER, 0)
+        if any(row not in published for row in (*range(offset), *range(OTHER_ROWS, OTHER_ROWS + other))):
+            raise Broken(f"the group stands at {offset} and {other}, above the table")
+        self.offset, self.other = offset, offsets.get(OTHER, self.other)
 
 
-__all__ = ["TP", "Broken", "Faults", "SimFiles", "SimGroup", "SimStore", "SimVersions"]
+__all__ = [
+    "OTHER",
+    "OTHER_ROWS",
+    "TP",
+    "Broken",
+    "Faults",
+    "HeldBatch",
+    "SimFiles",
+    "SimGroup",
+    "SimPlan",
+    "SimStore",
+    "SimVersions",
+]

@@ -80,13 +80,13 @@ def newest_batch(checkpoint: Path) -> LatestBatch:
 class PlannedBatch:
     """The ranges of a micro-batch and the ids of its topics. ``epochs``: for each partition, the epoch of the
     leader that had all records below the end, if known. ``ends``: the query's offset in each of its partitions after
-    the micro-batch; ``begin``: before it. ``end``: its end in the checkpoint."""
+    the micro-batch. ``begin`` and ``end``: its start and its end in the checkpoint."""
 
     ranges: tuple[Range, ...]
     ids: TopicIds
     epochs: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
-    begin: Mapping[TopicPartition, int] = field(default_factory=dict)
+    begin: SourceOffset = INITIAL
     end: SourceOffset = INITIAL
 
 
@@ -94,7 +94,7 @@ def planned_batch(checkpoint: Location, batch_id: int) -> PlannedBatch:
     """Returns a micro-batch from the plan that Spark wrote before the micro-batch began. Raises StorageError."""
     start = INITIAL if batch_id == 0 else _offset_at(checkpoint, batch_id - 1)
     end = _offset_at(checkpoint, batch_id)
-    return PlannedBatch(tuple(ranges(start, end)), end.ids, end.epochs, end.positions, start.positions, end)
+    return PlannedBatch(tuple(ranges(start, end)), end.ids, end.epochs, end.positions, start, end)
 
 
 def newest_number(checkpoint: Location) -> int | None:
@@ -112,15 +112,16 @@ def plan_of(checkpoint: Location, planned: PlannedBatch, query: str, batch_id: i
     before = None
     if batch_id > 0 and (batch_id == 1 or checkpoint.read_text(f"offsets/{batch_id - 2}") is not None):
         before = covers_of(planned_batch(checkpoint, batch_id - 1).ranges)
+    known = planned.begin.offsets
     return BatchPlan(
         query,
         batch_id,
         covers_of(planned.ranges),
-        ends_of(planned.ends),
-        None if batch_id == 0 else ends_of(planned.begin),
+        ends_of(planned.end.offsets),
+        None if batch_id == 0 else ends_of(known),
         before,
-        planned.ends,
-        planned.end.origins,
+        planned.end.offsets,
+        {tp: at for tp, at in planned.end.origins.items() if tp not in known},
         {topic: topic_of(str(topic_id)) for topic, topic_id in planned.ids.items() if topic_id is not None},
     )
 
@@ -202,6 +203,7 @@ def idle_state(
         end = _offset_at(checkpoint, max(planned))
         with contextlib.closing(Lookups(options)) as lookups:
             ends = lookups.ends(lookups.partitions())
+            end = end.with_present(ends)
             if not lookups.has_nothing_new(end, ends):
                 return None
             if options.offsets_in_transaction:

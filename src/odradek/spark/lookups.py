@@ -21,9 +21,10 @@ from odradek.spark.group_look import GroupLook
 from odradek.spark.offset_ranges import LogRange, Range
 from odradek.spark.options import OnGroupReset, ReadOptions
 from odradek.spark.patterns import java_pattern
-from odradek.spark.plan import CommitDecision, Commits, NoCommittedOffset, disorder_ms
+from odradek.spark.plan import CommitDecision, Commits, NoCommittedOffset
 from odradek.spark.source_offset import Offsets, SourceOffset
 from odradek.spark.stable_offsets import stable_offsets
+from odradek.spark.timestamp_disorder import disorder_ms
 from odradek.spark.zookeeper_start import offsets_in_zookeeper
 
 log = logging.getLogger("odradek.spark.commits")
@@ -169,7 +170,7 @@ class Lookups:
         ids = self.topic_ids({tp.topic for tp in ends})
         if any(done.is_of_another_topic(topic, ids) for topic in ids):
             return False
-        epoch_ends = self.epoch_ends(done.epochs)
+        epoch_ends = self.epoch_ends(done.epochs_of(ends))
         return all(epoch_ends.get(tp, position) >= position for tp, position in done.positions.items())
 
     def log(self, ends: Offsets, expected: Offsets | None = None) -> dict[TopicPartition, LogRange]:
@@ -376,7 +377,7 @@ class Lookups:
         follows ``committed`` without another request between.
         """
         ids = self.topic_ids({tp.topic for tp in ends})
-        epoch_ends = self.epoch_ends(done.epochs)
+        epoch_ends = self.epoch_ends(done.epochs_of(ends))
         return {
             tp: min(end, epoch_ends.get(tp, end))
             for tp, end in ends.items()

@@ -15,6 +15,9 @@ Rules
   a later epoch, the planner requests the end offset of the stored epoch. An end offset below the position
   means that the log was truncated, even if the log has grown again. Without a stored epoch, only a shorter log shows
   truncation.
+* ``absent`` are the positions of partitions that were missing when a micro-batch was planned (``failOnDataLoss=false``,
+  or a changed subscription). If such a partition is read again, it continues there, by the same rules for losses and
+  resets as any position. The group's commit does not decide: it may be older, or have expired.
 * When Spark requests the micro-batch that begins at a source offset, all records up to this source offset are done. So
   the planner then commits the source offset. If Spark does not request the next micro-batch at once, the driver commits
   the finished one (``micro_batch_commits.py``).
@@ -298,25 +301,6 @@ def usable_offset(
     return bounds.end if auto_offset_reset == "latest" else bounds.start
 
 
-# Kafka's default of message.timestamp.before.max.ms is the largest int64, which means no limit. A limit of ten years or
-# more counts as none, too: it would not narrow a search by time.
-_NO_LIMIT_MS = 10 * 365 * 86_400_000
-
-
-def disorder_ms(settings: Mapping[str, str | None]) -> int | None:
-    """Returns by how many ms a record can be older than an earlier one. None: no known limit."""
-    if settings.get("message.timestamp.type") == "LogAppendTime":
-        return 0
-    # Before Kafka 3.6 there was one limit for both directions.
-    both = settings.get("message.timestamp.difference.max.ms")
-    before = settings.get("message.timestamp.before.max.ms", both)
-    after = settings.get("message.timestamp.after.max.ms", both)
-    if before is None or after is None:
-        return None
-    total = int(before) + int(after)
-    return total if total < _NO_LIMIT_MS else None
-
-
 def _resolve(offset: int, bounds: LogRange) -> int:
     return {EARLIEST: bounds.start, LATEST: bounds.end}.get(offset, offset)
 
@@ -448,7 +432,10 @@ def plan_batch(
     *,
     fail_on_data_loss: bool = True,
 ) -> MicroBatch | None:
-    """Returns the micro-batch after ``start``, or None if there is nothing to do. Raises DataLoss."""
+    """Returns the micro-batch after ``start``, or None if there is nothing to do. Raises DataLoss.
+
+    ``start``: the result of ``SourceOffset.with_present``.
+    """
     waiting = with_former_leader(start, log, topics.ids)
     resets = {tp: reset for tp, reset in group.resets.items() if tp not in waiting}
     log = {**log, **{tp: _log_as_read(start, tp, log[tp]) for tp in waiting}}
@@ -458,6 +445,7 @@ def plan_batch(
     for partition, (offset, _) in resets.items():
         if partition in log:
             kept[partition] = origins[partition] = offset
+    origins.update({tp: kept[tp] for tp in start.absent if tp in kept})
     upto = limits.upto
     fresh = {
         tp: offset for tp, offset in group.begin.items() if tp not in start.positions and (upto is None or tp in upto)
@@ -474,10 +462,12 @@ def plan_batch(
         followed[partition] = reset_id
         if commit is None or mark_of(commit) != reset_id or commit.offset != offset or other_query(commit, query):
             acknowledge[partition] = mark_commit(offset, reset_id, commit, query=query)
-    known = {topic: topics.ids.get(topic) or start.ids.get(topic) for topic in {tp.topic for tp in ends}}
-    epochs = _epochs(ends, log, {**start.epochs, **group.origin_epochs})
+    absent = start.absent_after(ends, topics.ids)
+    known = {topic: topics.ids.get(topic) or start.ids.get(topic) for topic in {tp.topic for tp in (*ends, *absent)}}
+    epochs = {tp: epoch for tp, epoch in start.epochs.items() if tp in absent}
+    epochs |= _epochs(ends, log, {**start.epochs, **group.origin_epochs})
     kept_ids = {topic: found for topic, found in known.items() if found}
-    end = SourceOffset(ends, origins, followed, kept_ids, epochs, query)
+    end = SourceOffset(ends, origins, followed, kept_ids, epochs, absent, query)
     return MicroBatch(end, acknowledge, tuple(lost))
 
 

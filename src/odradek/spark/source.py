@@ -367,6 +367,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             ends = self._lookups.ends(self._lookups.partitions(strict=done.is_initial))
         else:
             ends = self._lookups.seen(look)
+        done = done.with_present(ends if self._upto is None else ends.keys() & self._upto.keys())
         self._ends, follow = ends, True
         while True:
             committed, resets = self._settle(start, done, ends, look)
@@ -475,7 +476,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         group = GroupOffsets(
             begin, committed or {}, usable, _epochs_of({**commits, **found}), uuid.uuid4().hex[:12], self._new_query
         )
-        topics = TopicStates(ids, self._lookups.epoch_ends(done.epochs), self._lookups)
+        topics = TopicStates(ids, self._lookups.epoch_ends(done.epochs_of(ends)), self._lookups)
         limits = BatchLimits(self._upto, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
         fails = options.fail_on_data_loss
         batch = plan.plan_batch(done, log, group, topics, limits, fail_on_data_loss=fails)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +23,8 @@ class SourceOffset:
 
     * ``positions``: the next offsets. ``origins``: the JSON's ``from``. ``followed``: reset ids.
     * ``ids``: the topic ids. ``epochs``: the epochs of the leaders that had all records below the position, if known.
+    * ``absent``: the next offsets of partitions that the query has read and does not read now, because they were
+      missing. ``ids`` and ``epochs`` have them, too.
     * ``query``: the query's id, empty in older checkpoints.
     * ``is_initial``: the source offset before the first micro-batch. Other source offsets can be without positions too,
       if ``subscribePattern`` matches no topic yet.
@@ -33,6 +35,7 @@ class SourceOffset:
     followed: Mapping[TopicPartition, str] = field(default_factory=dict)
     ids: Mapping[str, UUID] = field(default_factory=dict)
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    absent: Offsets = field(default_factory=dict)
     query: str = ""
     is_initial: bool = False
 
@@ -48,6 +51,7 @@ class SourceOffset:
                 followed=flat(extra.get("followed", {}), str),
                 ids={topic: UUID(topic_id) for topic, topic_id in extra.get("ids", {}).items()},
                 epochs=flat(extra.get("epochs", {}), int),
+                absent=flat(extra.get("absent", {}), int),
                 query=str(extra.get("query", "")),
                 is_initial=not value,
             )
@@ -59,7 +63,8 @@ class SourceOffset:
         if self.is_initial:
             return {}
         extra: dict[str, Any] = {}
-        for name, part in (("from", self.origins), ("followed", self.followed)):
+        parts = ("from", self.origins), ("followed", self.followed), ("absent", self.absent)
+        for name, part in parts:
             if part:
                 extra[name] = nested(part)
         if self.ids:
@@ -69,6 +74,27 @@ class SourceOffset:
         if self.query:
             extra["query"] = self.query
         return nested(self.positions) | ({EXTRA: extra} if extra or not self.positions else {})
+
+    @property
+    def offsets(self) -> Offsets:
+        """The next offset of every partition that the query has read, also of the absent ones."""
+        return {**self.absent, **self.positions}
+
+    def epochs_of(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Returns the epochs of those partitions that are known."""
+        return {tp: epoch for tp, epoch in self.epochs.items() if tp in partitions}
+
+    def with_present(self, partitions: Collection[TopicPartition]) -> SourceOffset:
+        """Returns this source offset with positions for those absent partitions that are read now. They stay in
+        ``absent``, so that the plan notes where they start."""
+        back = {tp: offset for tp, offset in self.absent.items() if tp in partitions}
+        return replace(self, positions={**self.positions, **back}) if back else self
+
+    def absent_after(self, ends: Offsets, ids: TopicIds) -> Offsets:
+        """Returns the offsets of partitions that were read and are not in ``ends``. Leaves out those of topics that
+        were deleted and created again: their offsets have no meaning in the new topic."""
+        gone = {tp: offset for tp, offset in self.offsets.items() if tp not in ends}
+        return {tp: offset for tp, offset in gone.items() if not self.is_of_another_topic(tp.topic, ids)}
 
     def is_of_another_topic(self, topic: str, ids: TopicIds) -> bool:
         """Returns whether the topic of this name was deleted and created again since it was read."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from odradek.core.errors import OdradekError, StorageError
@@ -91,7 +92,7 @@ class FileLog:
             if not numbers:
                 text = yield ReadEntry(1)
                 if not (yield IsMarked()):
-                    return self._parse(1, text) if text is not None else LogPosition(0, (yield ReadEarlier()))
+                    return self._parse(1, text) if text is not None else (yield from self._before_first())
                 continue  # entry 1 was forgotten, so an entry 1 was created again
             found = max(numbers)
             text = yield ReadEntry(found)
@@ -107,6 +108,11 @@ class FileLog:
             "another run is writing, run the command again when it has ended. Otherwise restore the notes that belong "
             "to the table, or read into a new --output"
         )
+
+    def _before_first(self) -> Steps[LogPosition]:
+        """Returns the state before entry 1. In a table that no query has written, no partition was forgotten."""
+        earlier: TableState = yield ReadEarlier()
+        return LogPosition(0, replace(earlier, is_whole=earlier.newest_query is None))
 
     def _is_linked(self, position: LogPosition) -> Steps[bool]:
         """Returns whether the entry before this one is the one that its writer has read. Otherwise, a run that was

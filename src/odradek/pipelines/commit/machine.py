@@ -14,6 +14,7 @@ from odradek.pipelines.commit.operations import (
     CommitGroup,
     DiscardFiles,
     FenceGroup,
+    FindRowEnds,
     FinishEntry,
     HasLeftovers,
     LogPosition,
@@ -23,7 +24,17 @@ from odradek.pipelines.commit.operations import (
     TableChange,
     WriteRows,
 )
-from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunTag, TableState, fenced, held_batch
+from odradek.pipelines.commit.state import (
+    Added,
+    BatchPlan,
+    QueryState,
+    RunTag,
+    TableState,
+    check_rows,
+    fenced,
+    held_batch,
+    unnoted_partitions,
+)
 
 _MOST_REFUSED = 10
 """Two runs that commit at the same time fence each other. One of them can soon publish no more."""
@@ -82,6 +93,8 @@ class TableRun:
                     yield DiscardFiles(files)
                 return Published(held, is_held=True)
             if files is None:
+                if unnoted := unnoted_partitions(newest.state, plan):
+                    check_rows((yield FindRowEnds(frozenset(unnoted))), plan, self._name)
                 files = yield from self._write(plan)
             appended = yield from self._append(newest, TableChange(self.run, plan, files))
             if appended is not None:

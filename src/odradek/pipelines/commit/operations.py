@@ -7,9 +7,10 @@ whether it was done, because the reply may be lost; it may even be done later.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunTag, TableState
 
 T = TypeVar("T")
@@ -38,7 +39,8 @@ class TableChange:
         """Returns the table's state after this change."""
         if self.plan is None or self.files is None:
             return before.with_run(self.run)
-        return before.with_batch(self.run, self.plan.query, self.plan.state(self.files.added))
+        after = before.with_batch(self.run, self.plan.query, self.plan.state(self.files.added))
+        return replace(after, is_whole=after.is_whole or self.plan.is_whole)
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,13 @@ class CommitVersion:
 
 
 # --- any table --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FindRowEnds:
+    """→ the offset after the last row of each of these partitions that has rows. Reads the table."""
+
+    partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True)

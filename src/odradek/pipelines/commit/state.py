@@ -81,9 +81,9 @@ class QueryState:
     """The newest micro-batch of a query in a table.
 
     ``covers``: the digest of its ranges; None if an earlier version of odradek did not note it. ``ends``: the digest of
-    the query's offsets after it, and ``offsets``: these offsets; None if an earlier version has added it. ``topics``:
-    the digest of each topic's id (``topic_of``), as far as it is known: a topic that is deleted and created again has
-    another one.
+    the query's offsets after it, and ``offsets``: these offsets, and those of earlier queries in other partitions; None
+    if an earlier version has added it. ``topics``: the digest of each topic's id (``topic_of``), as far as it is known:
+    a topic that is deleted and created again has another one.
     """
 
     batch: int
@@ -97,10 +97,12 @@ class QueryState:
 @dataclass(frozen=True)
 class TableState:
     """What the newest entry of a table's log says. ``queries``: by ``key_of``, or by the first eight characters of the
-    query's id if an earlier version has written it."""
+    query's id if an earlier version has written it. ``is_whole``: whether the offsets of the newest query have every
+    partition that a query of this table has ever read. Earlier versions forgot partitions that were missing once."""
 
     run: RunTag = NO_RUN
     queries: Mapping[str, QueryState] = field(default_factory=dict)
+    is_whole: bool = False
 
     def of(self, query: str) -> QueryState | None:
         """Returns the state of a query."""
@@ -115,11 +117,13 @@ class TableState:
 
     def with_batch(self, run: RunTag, query: str, batch: QueryState) -> TableState:
         """Returns the state after a micro-batch of this run. Only the newest query and all replays stay: a query that
-        another one has followed must not continue, because the other one has the next records."""
-        is_kept = (lambda name: True) if query.startswith(REPLAY) else (lambda name: name.startswith(REPLAY))
-        return TableState(
-            run, {name: one for name, one in self.queries.items() if is_kept(name)} | {key_of(query): batch}
-        )
+        another one has followed must not continue, because the other one has the next records. The offsets of
+        partitions that it does not read stay, too."""
+        if query.startswith(REPLAY):
+            return replace(self, run=run, queries={**self.queries, key_of(query): batch})
+        kept = {name: one for name, one in self.queries.items() if name.startswith(REPLAY)}
+        after = batch if self.newest_query is None else _with_former(batch, self.newest_query)
+        return replace(self, run=run, queries=kept | {key_of(query): after})
 
     def with_run(self, run: RunTag) -> TableState:
         return replace(self, run=run)
@@ -138,8 +142,9 @@ class BatchPlan:
     """A micro-batch as the checkpoint plans it. The digests are those of ``covers_of`` and ``ends_of``.
 
     ``begin``: the digest of the query's offsets before it; None for a query's first micro-batch. ``covers_before``: the
-    digest of the micro-batch before it; None if unknown. ``origins``: the start offsets of partitions that do not start
-    at the end of the micro-batch before. ``topics``: as in ``QueryState``.
+    digest of the micro-batch before it; None if unknown. ``offsets``: the query's offsets after it, also in partitions
+    that it does not read now. ``first``: the start offsets of partitions that the query reads for the first time.
+    ``topics``: as in ``QueryState``. ``is_whole``: whether ``offsets`` have every partition that has rows in the table.
     """
 
     query: str
@@ -149,8 +154,9 @@ class BatchPlan:
     begin: str | None = None
     covers_before: str | None = None
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
-    origins: Mapping[TopicPartition, int] = field(default_factory=dict)
+    first: Mapping[TopicPartition, int] = field(default_factory=dict)
     topics: Mapping[str, str] = field(default_factory=dict)
+    is_whole: bool = False
 
     @property
     def is_replay(self) -> bool:
@@ -188,6 +194,15 @@ def topic_of(topic_id: str) -> str:
 def replaced_topics(held: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
     """Returns the topics whose known ids differ: another topic has the same name. The values are of ``topic_of``."""
     return sorted(topic for topic, digest in held.items() if present.get(topic, digest) != digest)
+
+
+def _with_former(batch: QueryState, former: QueryState) -> QueryState:
+    """Returns a micro-batch with the former offsets of partitions that it lacks. Leaves out those of topics that were
+    deleted and created again."""
+    gone = set(replaced_topics(former.topics, batch.topics))
+    kept = {tp: at for tp, at in (former.offsets or {}).items() if tp.topic not in gone}
+    topics = {topic: digest for topic, digest in former.topics.items() if topic not in gone}
+    return replace(batch, offsets=kept | dict(batch.offsets or {}), topics=topics | dict(batch.topics))
 
 
 def as_number(digest: str) -> int:
@@ -271,17 +286,17 @@ def _check_first(state: TableState, plan: BatchPlan, table: str) -> None:
             f"{table} has micro-batches of another query, and an earlier version of odradek did not note their offsets."
             f" {REMEDY}"
         )
-    replaced = replaced_topics(other.topics, plan.topics)
+    read = {tp.topic for tp in plan.offsets}
+    replaced = [topic for topic in replaced_topics(other.topics, plan.topics) if topic in read]
     if replaced:
         raise TableRefused(
             f"{table} has records of an earlier topic {replaced[0]}, which was deleted and created again, and the new "
             f"checkpoint starts at an offset of the earlier one. {REMEDY}"
         )
-    read = {tp.topic for tp in plan.offsets}
-    wrong = {tp: at for tp, at in other.offsets.items() if tp.topic in read and plan.origins.get(tp) != at}
+    wrong = {tp: at for tp, at in other.offsets.items() if tp.topic in read and plan.first.get(tp) != at}
     if wrong:
         tp, offset = min(wrong.items())
-        at = plan.origins.get(tp)
+        at = plan.first.get(tp)
         raise TableRefused(
             f"{table} has micro-batches of another query, up to offset {offset} of {tp}, and the new checkpoint starts "
             f"at {'no offset' if at is None else at} there. {REMEDY}"
@@ -301,17 +316,48 @@ def _check_equal(known: QueryState, plan: BatchPlan, table: str) -> None:
 
 def _check_continued(known: QueryState, plan: BatchPlan, table: str) -> None:
     """Checks the next micro-batch: it has to begin where the table ends."""
-    if known.ends is not None:
-        if known.ends == plan.begin:
-            return
-    elif known.covers is None or plan.covers_before is None:
+    if known.ends is None and (known.covers is None or plan.covers_before is None):
         raise _unknown(known, table)
-    elif known.covers == plan.covers_before:
-        return
-    raise TableRefused(
-        f"the checkpoint plans micro-batch {plan.batch} after other offsets than those at which micro-batch "
-        f"{known.batch} in {table} ends: the checkpoint is an older copy, or of another table. {REMEDY}"
-    )
+    held, planned = (known.covers, plan.covers_before) if known.ends is None else (known.ends, plan.begin)
+    if held != planned:
+        raise TableRefused(
+            f"the checkpoint plans micro-batch {plan.batch} after other offsets than those at which micro-batch "
+            f"{known.batch} in {table} ends: the checkpoint is an older copy, or of another table. {REMEDY}"
+        )
+    _check_read_again(known, plan, table)
+
+
+def _check_read_again(known: QueryState, plan: BatchPlan, table: str) -> None:
+    """Checks the partitions that the query reads for the first time and the table has read before: by an earlier query,
+    or by this one before its checkpoint noted partitions that were missing."""
+    gone = set(replaced_topics(known.topics, plan.topics))
+    held = {tp: at for tp, at in (known.offsets or {}).items() if tp in plan.first and tp.topic not in gone}
+    wrong = sorted(tp for tp, at in held.items() if plan.first[tp] != at)
+    if wrong:
+        raise TableRefused(
+            f"{table} has read {wrong[0]} up to offset {held[wrong[0]]}, and the checkpoint, which did not read it "
+            f"for a while, continues at {plan.first[wrong[0]]}. {REMEDY}"
+        )
+
+
+def unnoted_partitions(state: TableState, plan: BatchPlan) -> set[TopicPartition]:
+    """Returns the partitions that a query reads for the first time, and that the table may have read before: an earlier
+    version of odradek forgot partitions that were missing once."""
+    known = state.of(plan.query) or state.newest_query
+    if plan.is_replay or state.is_whole or known is None:
+        return set()
+    return set(plan.first) - set(known.offsets or {})
+
+
+def check_rows(ends: Mapping[TopicPartition, int], plan: BatchPlan, table: str) -> None:
+    """Checks that no row would come again. ``ends``: the offsets after the last rows of ``unnoted_partitions``. Raises
+    TableRefused."""
+    again = sorted(tp for tp, end in ends.items() if end > plan.first[tp])
+    if again:
+        raise TableRefused(
+            f"{table} has rows of {again[0]} up to offset {ends[again[0]] - 1}, and the checkpoint, which did not read "
+            f"it before, starts at {plan.first[again[0]]}. {REMEDY}"
+        )
 
 
 def _unknown(known: QueryState, table: str) -> TableRefused:
@@ -343,7 +389,8 @@ def cut_off(run: RunTag, table: str) -> RunFenced:
 
 def to_json(state: TableState) -> dict[str, Any]:
     """Returns the state as a JSON value."""
-    return {"run": list(state.run), "queries": {name: _query_json(one) for name, one in state.queries.items()}}
+    queries = {name: _query_json(one) for name, one in state.queries.items()}
+    return {"run": list(state.run), "queries": queries, "whole": state.is_whole}
 
 
 def _query_json(one: QueryState) -> dict[str, Any]:
@@ -361,7 +408,8 @@ def _query_json(one: QueryState) -> dict[str, Any]:
 def of_json(value: Mapping[str, Any]) -> TableState:
     """Reads the value of ``to_json``. Raises ValueError, KeyError, TypeError."""
     number, name = value["run"]
-    return TableState(RunTag(int(number), str(name)), {str(q): _query_of(one) for q, one in value["queries"].items()})
+    found = TableState(RunTag(int(number), str(name)), {str(q): _query_of(one) for q, one in value["queries"].items()})
+    return replace(found, is_whole=value.get("whole") is True or found.newest_query is None)
 
 
 def _query_of(one: Mapping[str, Any]) -> QueryState:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -25,14 +25,12 @@ from odradek.pipelines.options import AdoptOptions
 from odradek.pipelines.sources import with_short_timeouts
 from odradek.pipelines.tables.fenced_commits import FenceLost
 from odradek.pipelines.tables.table import Table, Target, open_table
-from odradek.pipelines.tables.table_folders import folder_of, log_options
 from odradek.pipelines.tables.table_state import stored_layout
 from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.record_values import Values
 from odradek.spark.options import parse_options
 
 if TYPE_CHECKING:
-    import pyarrow.dataset as ds
     from pyspark.sql import SparkSession
 
     from odradek.client.config import ClientConfig
@@ -137,7 +135,7 @@ def _target(options: AdoptOptions, get_spark: Callable[[], SparkSession]) -> Tar
 def _plan(offsets: Mapping[TopicPartition, int], topics: Mapping[str, str]) -> BatchPlan:
     """Returns a micro-batch without rows that ends at the offsets, of a query that no checkpoint has."""
     query = f"adopted-{uuid.uuid4().hex}"
-    return BatchPlan(query, 0, ends_of({}), ends_of(offsets), offsets=offsets, topics=topics)
+    return BatchPlan(query, 0, ends_of({}), ends_of(offsets), offsets=offsets, topics=topics, is_whole=True)
 
 
 def _offsets_of(table: Table, admin: Admin, group: str) -> tuple[dict[TopicPartition, int], str, Mapping[str, str]]:
@@ -148,7 +146,7 @@ def _offsets_of(table: Table, admin: Admin, group: str) -> tuple[dict[TopicParti
     So all partitions are asked for of the topics that have rows or commits of the group; if none of them has notes, all
     partitions of the cluster.
     """
-    rows = _after_rows(table)
+    rows = table.row_ends()
     newest = None
     known = {tp.topic for tp in (*rows, *admin.list_group_offsets(group))}
     for names in (known, None):
@@ -191,45 +189,3 @@ def _of_present_topics(
     starts = {tp: start.offset for tp, start in admin.list_offsets(dict.fromkeys(wanted, EARLIEST)).items()}
     present_offsets = found | {tp: max(at, found.get(tp, 0)) for tp, at in starts.items()}
     return dict(sorted(present_offsets.items())), present, tuple(replaced)
-
-
-def _after_rows(table: Table) -> dict[TopicPartition, int]:
-    """Returns the offset after the last row of each partition. Raises StorageError."""
-    import pyarrow as pa
-
-    with _reading(table):
-        found: dict[TopicPartition, int] = {}
-        dataset = _dataset(table)
-        for batch in () if dataset is None else dataset.to_batches(columns=["topic", "partition", "offset"]):
-            rows = pa.Table.from_batches([batch]).group_by(["topic", "partition"]).aggregate([("offset", "max")])
-            columns = (rows[name].to_pylist() for name in ("topic", "partition", "offset_max"))
-            for topic, partition, last in zip(*columns, strict=True):
-                tp = TopicPartition(topic, int(partition))
-                found[tp] = max(found.get(tp, 0), last + 1)
-        return dict(sorted(found.items()))
-
-
-def _dataset(table: Table) -> ds.Dataset | None:
-    """Returns the table's rows; None if a Parquet table has no file."""
-    import pyarrow.dataset as ds
-
-    if table.target.table_format == "delta":
-        from deltalake import DeltaTable
-
-        options = log_options(table.location, table.target.storage_options)
-        return DeltaTable(table.log_uri, storage_options=options).to_pyarrow_dataset()
-    folder = folder_of(table.location)
-    names = [folder.path(file.name) for file in table.location.data_files()]
-    if not names:
-        return None
-    return ds.dataset(
-        names, format="parquet", filesystem=folder.filesystem, partitioning=ds.partitioning(flavor="hive")
-    )
-
-
-@contextlib.contextmanager
-def _reading(table: Table) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"{table.location.uri} cannot be read: {error}") from error

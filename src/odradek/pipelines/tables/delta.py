@@ -18,7 +18,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -31,6 +31,7 @@ from odradek.pipelines.commit.machine import TableRun
 from odradek.pipelines.commit.operations import (
     CommitVersion,
     DiscardFiles,
+    FindRowEnds,
     FinishEntry,
     HasLeftovers,
     LogPosition,
@@ -47,6 +48,7 @@ from odradek.pipelines.tables.commit_driver import CommitDriver
 from odradek.pipelines.tables.delta_leftovers import DeltaLeftovers
 from odradek.pipelines.tables.lake import prefix_of, table_file_name
 from odradek.pipelines.tables.partition_folders import NULL
+from odradek.pipelines.tables.row_ends import row_ends
 from odradek.pipelines.tables.staging import StagedFile, Staging
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
 
     from odradek.pipelines.tables.batch_rows import BatchRows
 
-_NO_LOG = LogPosition(-1, TableState())
+_NO_LOG = LogPosition(-1, TableState(is_whole=True))
 
 
 class DeltaTable(CommitDriver):
@@ -201,11 +203,19 @@ class DeltaTable(CommitDriver):
     def check_notes(self, query: str) -> None:
         """Accepts everything: the log names the files, so nothing else is in the table."""
 
-    def offsets(self, query: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the query's offsets after its newest micro-batch, of those partitions that the table has noted."""
+    def offsets(self, plan: BatchPlan) -> dict[TopicPartition, int]:
+        """Returns the offsets after the newest micro-batch of the query of ``plan``, in its partitions that the table
+        has noted."""
         with self._reading():
             log = self._open_log()
-            return {} if log is None else delta_state.offsets_in(log, query, partitions)
+            return {} if log is None else delta_state.offsets_in(log, plan.query, plan)
+
+    def row_ends(self, partitions: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """Returns the offset after the last row of each of these partitions that has rows; None: of all partitions.
+        Reads the table. Raises StorageError."""
+        with self._reading():
+            log = self._open_log()
+            return row_ends(None if log is None else log.to_pyarrow_dataset(), partitions)
 
     # --- the machine's operations
 
@@ -217,6 +227,8 @@ class DeltaTable(CommitDriver):
             case CommitVersion(base, change):
                 with self._writing():
                     return self._commit_version(base, change)
+            case FindRowEnds(partitions):
+                return self.row_ends(partitions)
             case WriteRows(plan):
                 files = self._write_files(plan)
                 return NewFiles(files, Added.of(files))
@@ -289,7 +301,7 @@ class DeltaTable(CommitDriver):
         properties = CommitProperties(
             custom_metadata=delta_state.texts(change),
             max_commit_retries=0,
-            app_transactions=delta_state.transactions(change),
+            app_transactions=delta_state.transactions(base.state, change),
         )
         schema, columns = log.schema(), log.metadata().partition_columns
         try:

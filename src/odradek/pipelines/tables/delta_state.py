@@ -5,11 +5,17 @@
 | the query's id | its highest micro-batch; earlier versions of odradek wrote only this |
 | ``<query>/batch`` | the same number: the other actions of the query belong to it |
 | ``<query>/covers``, ``<query>/ends`` | 63 bits of the digests of its ranges and of the offsets after it |
-| ``<query>/at/<topic>/<partition>`` | the offset after it |
-| ``<query>/topic/<topic>`` | 63 bits of the digest of the topic's id |
 | ``<query>/rows``, ``<query>/bad``, ``<query>/files``, ``<query>/bytes`` | its counts |
 | ``odradek-run`` | the number of the newest run, times 2**32, plus the first 32 bits of the run's id |
 | ``odradek-query`` | 63 bits of the digest of the id of the newest query that is not a replay |
+| ``odradek-topic/<topic>`` | 63 bits of the digest of the topic's id |
+| ``odradek-at/<topic>/<partition>/<id>`` | the table's offset, of whatever query; ``<id>``: digest of the topic's id |
+| ``odradek-at/<topic>/<partition>`` | the same, if the id is unknown |
+| ``odradek-at`` | 63 bits of the digest of the query and the micro-batch that have written the offsets |
+| ``odradek-whole`` | 1: the offsets have every partition that a query of this table has ever read |
+
+Earlier versions wrote the offsets as ``<query>/at/<topic>/<partition>``, and the topics as ``<query>/topic/<topic>``.
+The action ``odradek-at`` says whether they have written since. Delta's log gives an action only by its name.
 
 The text ``odradek.batch`` in each commit has the micro-batch, too, for people and for tables of earlier versions.
 """
@@ -43,16 +49,17 @@ if TYPE_CHECKING:
 
 RUN = "odradek-run"
 QUERY = "odradek-query"
+AT, TOPIC, WHOLE = "odradek-at", "odradek-topic", "odradek-whole"
 TEXT = "odradek.batch"
 _RUN_BITS = 32
 _COUNTS = ("rows", "bad", "files", "bytes")
 
 
 def read(log: Log, plan: BatchPlan | None) -> TableState:
-    """Returns the state: the run, and the newest micro-batch of the query of ``plan``, without its offsets.
+    """Returns the state: the run, and the newest micro-batch of the query of ``plan``.
 
-    If the table has none of that query, returns that of the newest other query, with the offsets of the partitions that
-    ``plan`` has.
+    If the table has none of that query, returns that of the newest other query. The state has the offsets of the
+    partitions of ``plan``, and whether it is whole, only if the query reads partitions for the first time.
     """
     number = log.transaction_version(RUN)
     run = NO_RUN if number is None else RunTag(number >> _RUN_BITS, f"{number & ((1 << _RUN_BITS) - 1):08x}")
@@ -61,9 +68,15 @@ def read(log: Log, plan: BatchPlan | None) -> TableState:
     newest = log.transaction_version(QUERY)
     is_followed = not plan.is_replay and newest not in (None, as_number(name_digest(plan.query)))
     own = None if is_followed else _query(log, plan.query)
-    if own is not None:
+    if own is not None and not plan.first:
         return TableState(run, {key_of(plan.query): own})
-    return TableState(run, {} if plan.is_replay else _newest_other(log, plan))
+    if own is not None:
+        return TableState(run, {key_of(plan.query): _with_offsets(log, plan.query, own, plan)}, _is_noted_whole(log))
+    if plan.is_replay:
+        return TableState(run)
+    other = _newest_other(log, plan)
+    is_new = not other and _is_whole(log.history())
+    return TableState(run, other, is_new or _is_noted_whole(log))
 
 
 def _query(log: Log, query: str) -> QueryState | None:
@@ -85,20 +98,52 @@ def _newest_other(log: Log, plan: BatchPlan) -> dict[str, QueryState]:
     found = None if name is None else _query(log, name)
     if name is None or found is None:  # its commits are removed from the log
         return {"": QueryState(-1, None)}
-    offsets = offsets_in(log, name, plan.offsets) or None
-    return {name: replace(found, offsets=offsets, topics=_topics_in(log, name, {tp.topic for tp in plan.offsets}))}
+    return {name: _with_offsets(log, name, found, plan)}
 
 
-def offsets_in(log: Log, query: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Returns the query's offsets after its newest micro-batch, of those partitions that the table has noted."""
-    found = {tp: log.transaction_version(f"{query}/at/{tp.topic}/{tp.partition}") for tp in partitions}
-    return {tp: offset for tp, offset in found.items() if offset is not None}
+def _with_offsets(log: Log, query: str, state: QueryState, plan: BatchPlan) -> QueryState:
+    """Returns the state of the newest query with the offsets of the partitions of ``plan`` that the table has noted."""
+    is_ours = log.transaction_version(AT) == _writer_of(query, state.batch)
+    topics = _topics_in(log, query, {tp.topic for tp in plan.offsets}, is_ours=is_ours)
+    found = {tp: _offset_in(log, query, tp, topics.get(tp.topic), is_ours=is_ours) for tp in plan.offsets}
+    offsets = {tp: offset for tp, offset in found.items() if offset is not None}
+    return replace(state, offsets=offsets if offsets or is_ours else None, topics=topics)
 
 
-def _topics_in(log: Log, query: str, topics: Iterable[str]) -> dict[str, str]:
+def offsets_in(log: Log, query: str, plan: BatchPlan) -> dict[TopicPartition, int]:
+    """Returns the offsets after the newest micro-batch of a query, of those partitions of ``plan`` that the table has
+    noted. Without such a micro-batch, returns an empty mapping."""
+    state = _query(log, query)
+    return {} if state is None else dict(_with_offsets(log, query, state, plan).offsets or {})
+
+
+def _offset_in(log: Log, query: str, tp: TopicPartition, digest: str | None, *, is_ours: bool) -> int | None:
+    """Returns the table's offset in a partition. ``digest``: of the id of its topic. ``is_ours``: whether the query has
+    written its newest micro-batch in the present form."""
+    forms = [f"{query}/at/{tp.topic}/{tp.partition}"]
+    if is_ours:  # the query may have lost the partition while an earlier version wrote
+        is_same = digest is None or log.transaction_version(f"{query}/topic/{tp.topic}") in (None, as_number(digest))
+        unknown = _at(tp, None)
+        forms = [*([] if digest is None else [_at(tp, digest)]), unknown, *(forms if is_same else [])]
+    return next((at for name in forms if (at := log.transaction_version(name)) is not None), None)
+
+
+def _at(tp: TopicPartition, digest: str | None) -> str:
+    return f"{AT}/{tp.topic}/{tp.partition}" + ("" if digest is None else f"/{digest}")
+
+
+def _writer_of(query: str, batch: int) -> int:
+    return as_number(name_digest(f"{query} {batch}"))
+
+
+def _topics_in(log: Log, query: str, topics: Iterable[str], *, is_ours: bool) -> dict[str, str]:
     """Returns the digests of the ids of those topics that the table has noted."""
-    found = {topic: log.transaction_version(f"{query}/topic/{topic}") for topic in topics}
+    found = {topic: log.transaction_version(f"{TOPIC if is_ours else f'{query}/topic'}/{topic}") for topic in topics}
     return {topic: of_number(number) for topic, number in found.items() if number is not None}
+
+
+def _is_noted_whole(log: Log) -> bool:
+    return log.transaction_version(WHOLE) is not None
 
 
 def newest_query(log: Log) -> str | None:
@@ -156,14 +201,16 @@ def texts(change: TableChange) -> dict[str, str]:
     return {TEXT: " ".join(map(str, words))}
 
 
-def transactions(change: TableChange) -> list[Transaction]:
-    """Returns the ``txn`` actions of a commit."""
+def transactions(base: TableState, change: TableChange) -> list[Transaction]:
+    """Returns the ``txn`` actions of a commit after the state ``base``."""
     from deltalake.transaction import Transaction
 
     run = change.run
     found: dict[str, int] = {RUN: (run.number << _RUN_BITS) | int(run.id, 16)}
     if change.plan is not None and change.files is not None:
         found |= _numbers_of(change)
+        if not change.plan.is_replay and change.state_after(base).is_whole:
+            found[WHOLE] = 1
     return [Transaction(name, number) for name, number in found.items()]
 
 
@@ -173,8 +220,10 @@ def _numbers_of(change: TableChange) -> Mapping[str, Any]:
     assert files is not None
     query = plan.query
     counts = {f"{query}/{name}": count for name, count in zip(_COUNTS, files.added, strict=True)}
-    offsets = {f"{query}/at/{tp.topic}/{tp.partition}": offset for tp, offset in sorted(plan.offsets.items())}
-    offsets |= {f"{query}/topic/{topic}": as_number(digest) for topic, digest in sorted(plan.topics.items())}
     digests = {f"{query}/covers": as_number(plan.covers), f"{query}/ends": as_number(plan.ends)}
-    kind = {} if plan.is_replay else {QUERY: as_number(name_digest(query))}
-    return {query: plan.batch, f"{query}/batch": plan.batch, **kind, **digests, **counts, **offsets}
+    found = {query: plan.batch, f"{query}/batch": plan.batch, **digests, **counts}
+    if plan.is_replay:
+        return found
+    offsets = {_at(tp, plan.topics.get(tp.topic)): offset for tp, offset in sorted(plan.offsets.items())}
+    offsets |= {f"{TOPIC}/{topic}": as_number(digest) for topic, digest in sorted(plan.topics.items())}
+    return found | {QUERY: as_number(name_digest(query)), AT: _writer_of(query, plan.batch), **offsets}

@@ -36,6 +36,7 @@ from odradek.pipelines.commit.operations import (
     CreateEntry,
     DeleteEntry,
     DiscardFiles,
+    FindRowEnds,
     FinishEntry,
     HasLeftovers,
     IsMarked,
@@ -54,6 +55,7 @@ from odradek.pipelines.filesystems import LocalLocation, Location
 from odradek.pipelines.tables.batch_rows import BatchRows, SparkRows
 from odradek.pipelines.tables.commit_driver import CommitDriver
 from odradek.pipelines.tables.manifests import Manifests
+from odradek.pipelines.tables.row_ends import parquet_dataset, row_ends
 from odradek.pipelines.tables.staging import Staging
 from odradek.text.json_depth import parse_json
 
@@ -135,11 +137,20 @@ class ParquetTable(CommitDriver):
         """Returns whether the table has anything. Raises StorageError."""
         return bool(self.state().queries)
 
-    def offsets(self, query: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the query's offsets after its newest micro-batch, of those partitions that the table has noted."""
-        known = self.state().of(query)
+    def offsets(self, plan: BatchPlan) -> dict[TopicPartition, int]:
+        """Returns the offsets after the newest micro-batch of the query of ``plan``, in its partitions that the table
+        has noted."""
+        known = self.state().of(plan.query)
         held = {} if known is None or known.offsets is None else known.offsets
-        return {tp: held[tp] for tp in partitions if tp in held}
+        return {tp: held[tp] for tp in plan.offsets if tp in held}
+
+    def row_ends(self, partitions: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """Returns the offset after the last row of each of these partitions that has rows; None: of all partitions.
+        Reads the table. Raises StorageError."""
+        try:
+            return row_ends(parquet_dataset(self._table, self._partition_by), partitions)
+        except OSError as error:
+            raise StorageError(f"{self._table.uri} cannot be read: {error}") from error
 
     def check_notes(self, query: str) -> None:
         """A file is in the table only after its entry. So a file of a later run, or of a later micro-batch, than the
@@ -204,6 +215,8 @@ class ParquetTable(CommitDriver):
                 self._notes.create(_MARK, "")
             case ReadEarlier():
                 return self._earlier_state()
+            case FindRowEnds(partitions):
+                return self.row_ends(partitions)
             case WriteRows(plan):
                 return self._write(plan)
             case FinishEntry(position):

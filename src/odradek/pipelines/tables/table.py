@@ -287,12 +287,6 @@ class Table:
         """The files of the newest micro-batch that are neither in the table nor beside it."""
         return self._writer.lost if isinstance(self._writer, ParquetTable) else frozenset()
 
-    @property
-    def log_uri(self) -> str:
-        """The URI of a Delta table for deltalake."""
-        assert isinstance(self._writer, DeltaTable)
-        return self._writer.uri
-
     def check_notes(self) -> None:
         """Raises TableRefused if the table has files that its notes do not know. Raises StorageError."""
         for query in (*self._writer.state().queries, ""):
@@ -302,6 +296,11 @@ class Table:
         """Returns the newest query of the table's notes, with its offsets in these partitions; None without notes."""
         offsets = dict.fromkeys(partitions, 0)
         return self._writer.state(BatchPlan("", 0, "", "", offsets=offsets)).newest_query
+
+    def row_ends(self) -> dict[TopicPartition, int]:
+        """Returns the offset after the last row of each partition that has rows. Reads the table. Raises
+        StorageError."""
+        return self._writer.row_ends()
 
     def adopt(self, plan: BatchPlan) -> None:
         """Notes these offsets as the table's, and ends all earlier runs and queries. Raises RunFenced, StorageError."""

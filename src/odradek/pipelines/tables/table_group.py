@@ -86,8 +86,8 @@ class TableGroup:
                 return True
             end = planned.end
             if not plan.is_in(batch):  # another run has published meanwhile
-                offsets = batch.offsets or self._table.offsets(plan.query, plan.offsets)
-                end = dataclasses.replace(end, positions=offsets)
+                held = batch.offsets or self._table.offsets(plan)
+                end = dataclasses.replace(end, positions={tp: held[tp] for tp in end.positions if tp in held})
             try:
                 self.state = commit_end(lookups, end, self._output, self.look)
             except FenceLost:
