@@ -115,12 +115,10 @@ class SimStore:
 
     def row_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the offset after the last row of each of these partitions that has rows."""
-        rows = self.visible()
-        of = {
-            TP: [row for row in rows if row < OTHER_ROWS],
-            OTHER: [row - OTHER_ROWS for row in rows if row >= OTHER_ROWS],
-        }
-        return {tp: max(of[tp]) + 1 for tp in partitions if of[tp]}
+        ends: dict[TopicPartition, int] = {}
+        for row in sorted(self.visible()):
+            ends[OTHER if row >= OTHER_ROWS else TP] = row % OTHER_ROWS + 1
+        return {tp: end for tp, end in ends.items() if tp in partitions}
 
     def name_of_write(self) -> str:
         return ""

@@ -16,7 +16,7 @@ from simulation.sim_table_bugs import BUGS
 from simulation.tables import attempt, find
 
 FIRST_SEEDS = {
-    "an old micro-batch counts as held": 14,
+    "an old micro-batch counts as held": 7,
     "file names have no run": 28,
     "the log is not read after the group's commit": 9,
     "a new query starts anywhere": 24,

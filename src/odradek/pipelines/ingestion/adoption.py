@@ -93,11 +93,13 @@ def adopt(options: AdoptOptions) -> Adoption:
         found = Adoption(offsets, known_by, held, old_uri, kept_as, replaced, unknown, deleted, lost)
         if not options.execute:
             return found
-        table.adopt(_plan(offsets, present))
+        table.adopt(_plan(offsets, {**topics, **present}))
         if old is not None and kept_as is not None:
             old.rename(kept_as)
         table.bind_anew()
-        _set_group(table, admin, client, options.group, {tp: OffsetAndMetadata(at) for tp, at in offsets.items()})
+        existing = offsets.keys() & set(_partitions(admin, {tp.topic for tp in offsets}))
+        commits = {tp: OffsetAndMetadata(offsets[tp]) for tp in sorted(existing)}
+        _set_group(table, admin, client, options.group, commits)
     return replace(found, is_done=True)
 
 

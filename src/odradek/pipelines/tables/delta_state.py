@@ -11,8 +11,7 @@
 | ``odradek-topic/<topic>`` | 63 bits of the digest of the topic's id |
 | ``odradek-at/<topic>/<partition>/<id>`` | the table's offset, of whatever query; ``<id>``: digest of the topic's id |
 | ``odradek-at/<topic>/<partition>`` | the same, if the id is unknown |
-| ``odradek-at`` | 63 bits of the digest of the query and the micro-batch that have written the offsets |
-| ``odradek-whole`` | 1: the offsets have every partition that a query of this table has ever read |
+| ``odradek-at`` | 63 bits of the digest of the query and micro-batch that wrote the offsets, and of ``is_whole`` |
 
 Earlier versions wrote the offsets as ``<query>/at/<topic>/<partition>``, and the topics as ``<query>/topic/<topic>``.
 The action ``odradek-at`` says whether they have written since. Delta's log gives an action only by its name.
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 
 RUN = "odradek-run"
 QUERY = "odradek-query"
-AT, TOPIC, WHOLE = "odradek-at", "odradek-topic", "odradek-whole"
+AT, TOPIC = "odradek-at", "odradek-topic"
 TEXT = "odradek.batch"
 _RUN_BITS = 32
 _COUNTS = ("rows", "bad", "files", "bytes")
@@ -59,7 +58,7 @@ def read(log: Log, plan: BatchPlan | None) -> TableState:
     """Returns the state: the run, and the newest micro-batch of the query of ``plan``.
 
     If the table has none of that query, returns that of the newest other query. The state has the offsets of the
-    partitions of ``plan``, and whether it is whole, only if the query reads partitions for the first time.
+    partitions of ``plan`` only if the query reads partitions for the first time.
     """
     number = log.transaction_version(RUN)
     run = NO_RUN if number is None else RunTag(number >> _RUN_BITS, f"{number & ((1 << _RUN_BITS) - 1):08x}")
@@ -68,15 +67,14 @@ def read(log: Log, plan: BatchPlan | None) -> TableState:
     newest = log.transaction_version(QUERY)
     is_followed = not plan.is_replay and newest not in (None, as_number(name_digest(plan.query)))
     own = None if is_followed else _query(log, plan.query)
-    if own is not None and not plan.first:
-        return TableState(run, {key_of(plan.query): own})
     if own is not None:
-        return TableState(run, {key_of(plan.query): _with_offsets(log, plan.query, own, plan)}, _is_noted_whole(log))
+        found = _with_offsets(log, plan.query, own, plan) if plan.first else own
+        return TableState(run, {key_of(plan.query): found}, _has_all_offsets(log, plan.query, own))
     if plan.is_replay:
         return TableState(run)
     other = _newest_other(log, plan)
     is_new = not other and _is_whole(log.history())
-    return TableState(run, other, is_new or _is_noted_whole(log))
+    return TableState(run, other, is_new or any(_has_all_offsets(log, name, one) for name, one in other.items()))
 
 
 def _query(log: Log, query: str) -> QueryState | None:
@@ -103,7 +101,7 @@ def _newest_other(log: Log, plan: BatchPlan) -> dict[str, QueryState]:
 
 def _with_offsets(log: Log, query: str, state: QueryState, plan: BatchPlan) -> QueryState:
     """Returns the state of the newest query with the offsets of the partitions of ``plan`` that the table has noted."""
-    is_ours = log.transaction_version(AT) == _writer_of(query, state.batch)
+    is_ours = log.transaction_version(AT) in (_writer_of(query, state.batch, is_whole=whole) for whole in (True, False))
     topics = _topics_in(log, query, {tp.topic for tp in plan.offsets}, is_ours=is_ours)
     found = {tp: _offset_in(log, query, tp, topics.get(tp.topic), is_ours=is_ours) for tp in plan.offsets}
     offsets = {tp: offset for tp, offset in found.items() if offset is not None}
@@ -132,18 +130,18 @@ def _at(tp: TopicPartition, digest: str | None) -> str:
     return f"{AT}/{tp.topic}/{tp.partition}" + ("" if digest is None else f"/{digest}")
 
 
-def _writer_of(query: str, batch: int) -> int:
-    return as_number(name_digest(f"{query} {batch}"))
+def _writer_of(query: str, batch: int, *, is_whole: bool) -> int:
+    return as_number(name_digest(f"{query} {batch} {is_whole}"))
+
+
+def _has_all_offsets(log: Log, query: str, state: QueryState) -> bool:
+    return bool(log.transaction_version(AT) == _writer_of(query, state.batch, is_whole=True))
 
 
 def _topics_in(log: Log, query: str, topics: Iterable[str], *, is_ours: bool) -> dict[str, str]:
     """Returns the digests of the ids of those topics that the table has noted."""
     found = {topic: log.transaction_version(f"{TOPIC if is_ours else f'{query}/topic'}/{topic}") for topic in topics}
     return {topic: of_number(number) for topic, number in found.items() if number is not None}
-
-
-def _is_noted_whole(log: Log) -> bool:
-    return log.transaction_version(WHOLE) is not None
 
 
 def newest_query(log: Log) -> str | None:
@@ -208,13 +206,11 @@ def transactions(base: TableState, change: TableChange) -> list[Transaction]:
     run = change.run
     found: dict[str, int] = {RUN: (run.number << _RUN_BITS) | int(run.id, 16)}
     if change.plan is not None and change.files is not None:
-        found |= _numbers_of(change)
-        if not change.plan.is_replay and change.state_after(base).is_whole:
-            found[WHOLE] = 1
+        found |= _numbers_of(change, is_whole=change.state_after(base).is_whole)
     return [Transaction(name, number) for name, number in found.items()]
 
 
-def _numbers_of(change: TableChange) -> Mapping[str, Any]:
+def _numbers_of(change: TableChange, *, is_whole: bool) -> Mapping[str, Any]:
     plan, files = change.plan, change.files
     assert plan is not None
     assert files is not None
@@ -226,4 +222,5 @@ def _numbers_of(change: TableChange) -> Mapping[str, Any]:
         return found
     offsets = {_at(tp, plan.topics.get(tp.topic)): offset for tp, offset in sorted(plan.offsets.items())}
     offsets |= {f"{TOPIC}/{topic}": as_number(digest) for topic, digest in sorted(plan.topics.items())}
-    return found | {QUERY: as_number(name_digest(query)), AT: _writer_of(query, plan.batch), **offsets}
+    writer = _writer_of(query, plan.batch, is_whole=is_whole)
+    return found | {QUERY: as_number(name_digest(query)), AT: writer, **offsets}
