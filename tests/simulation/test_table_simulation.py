@@ -17,14 +17,19 @@ from simulation.tables import attempt, find
 
 FIRST_SEEDS = {
     "an old micro-batch counts as held": 7,
-    "file names have no run": 28,
-    "the log is not read after the group's commit": 9,
-    "a new query starts anywhere": 24,
-    "a query continues after another one": 617,
-    "a forgotten entry is created again": 19,
-    "entries are forgotten in descending order": 741,
-    "a list is trusted": 37,
-    "files are removed after a lost reply": 10,
+    "file names have no run": 14,
+    "the log is not read after the group's commit": 5,
+    "a new query starts anywhere": 16,
+    "a partition that is read again starts anywhere": 23,
+    "offsets of partitions that are not read are forgotten": 23,
+    "rows of an earlier version are not looked for": 18,
+    "a query continues after another one": 65,
+    "a forgotten entry is created again": 14,
+    "entries are forgotten in descending order": 21,
+    "a list is trusted": 127,
+    "files are removed after a lost reply": 2,
+    "a missing digest is agreement": 58,
+    "a micro-batch follows any other": 23,
 }
 ROOT = Path(__file__).resolve().parent.parent.parent
 
