@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable
@@ -98,9 +99,7 @@ def test_a_micro_batch_begins_where_the_table_ends(kind: str, tmp_path: Path) ->
 def test_a_new_query_may_begin_at_the_offsets_of_the_table_and_ends_the_earlier_one(kind: str, tmp_path: Path) -> None:
     table = begun_table(kind, tmp_path, "a")
     table.add(Rows(10), plan(0))
-    new = plan(0, "a new query", end=20)
-    object.__setattr__(new, "origins", {TP: 10})
-    table.add(Rows(10), new)
+    table.add(Rows(10), dataclasses.replace(plan(0, "a new query", end=20), first={TP: 10}))
     with pytest.raises(TableRefused, match="has no note of an earlier one of this query"):
         table.add(Rows(10), plan(1))
     assert rows_of(tmp_path) == 20
