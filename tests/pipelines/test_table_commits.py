@@ -381,7 +381,9 @@ def test_the_state_of_a_delta_table_survives_a_checkpoint_of_its_log(tmp_path: P
     table = begun_table("delta", tmp_path, "b")
     assert isinstance(table, DeltaTable)
     assert table.has_batches()
-    assert table.offsets(QUERY, [TP, TopicPartition("t", 1)]) == {TP: 30}
+    assert table.offsets(dataclasses.replace(plan(2), offsets=dict.fromkeys([TP, TopicPartition("t", 1)], 0))) == {
+        TP: 30
+    }
     state = table.state(plan(2)).of(QUERY)
     assert state is not None
     assert (state.batch, state.covers, state.ends, state.added.rows) == (2, plan(2).covers, plan(2).ends, 10)
@@ -394,7 +396,7 @@ def test_a_parquet_table_remembers_replays_and_one_query(tmp_path: Path) -> None
         table.add(Rows(5), plan(0, f"replay-{number:064x}"))
         assert table.add(Rows(5), plan(0, f"replay-{number:064x}")).rows == 5
     assert isinstance(table, ParquetTable)
-    assert table.offsets(QUERY, [TP]) == {TP: 10}
+    assert table.offsets(plan(0)) == {TP: 10}
     assert rows_of(tmp_path) == 10 + 5, "replays are known by the first 16 digits of their ids"
 
 
@@ -423,8 +425,7 @@ def test_older_notes_do_not_repeat_a_replay(tmp_path: Path) -> None:
 
 def test_notes_from_before_another_query_repeat_no_row_of_it(tmp_path: Path) -> None:
     """Before, the earlier query went on, although the rows of the later one were in the table."""
-    later = plan(0, "f" * 16, end=20)
-    object.__setattr__(later, "origins", {TP: 10})
+    later = dataclasses.replace(plan(0, "f" * 16, end=20), first={TP: 10})
     with pytest.raises(TableRefused, match="notes were removed, or are an older copy"):
         older_notes(tmp_path, later).add(Rows(10), plan(1))
     assert rows_of(tmp_path) == 15

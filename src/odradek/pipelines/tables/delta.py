@@ -301,7 +301,7 @@ class DeltaTable(CommitDriver):
         properties = CommitProperties(
             custom_metadata=delta_state.texts(change),
             max_commit_retries=0,
-            app_transactions=delta_state.transactions(base.state, change),
+            app_transactions=delta_state.transactions(log, base.state, change),
         )
         schema, columns = log.schema(), log.metadata().partition_columns
         try:

@@ -58,7 +58,8 @@ def read(log: Log, plan: BatchPlan | None) -> TableState:
     """Returns the state: the run, and the newest micro-batch of the query of ``plan``.
 
     If the table has none of that query, returns that of the newest other query. The state has the offsets of the
-    partitions of ``plan`` only if the query reads partitions for the first time.
+    partitions of ``plan``, and says whether they are whole, only if the query reads partitions for the first time: each
+    action that is looked for costs milliseconds.
     """
     number = log.transaction_version(RUN)
     run = NO_RUN if number is None else RunTag(number >> _RUN_BITS, f"{number & ((1 << _RUN_BITS) - 1):08x}")
@@ -67,14 +68,16 @@ def read(log: Log, plan: BatchPlan | None) -> TableState:
     newest = log.transaction_version(QUERY)
     is_followed = not plan.is_replay and newest not in (None, as_number(name_digest(plan.query)))
     own = None if is_followed else _query(log, plan.query)
+    if own is not None and not plan.first:
+        return TableState(run, {key_of(plan.query): own})
     if own is not None:
-        found = _with_offsets(log, plan.query, own, plan) if plan.first else own
-        return TableState(run, {key_of(plan.query): found}, _has_all_offsets(log, plan.query, own))
+        is_whole = _has_all_offsets(log, plan.query, own.batch)
+        return TableState(run, {key_of(plan.query): _with_offsets(log, plan.query, own, plan)}, is_whole)
     if plan.is_replay:
         return TableState(run)
     other = _newest_other(log, plan)
     is_new = not other and _is_whole(log.history())
-    return TableState(run, other, is_new or any(_has_all_offsets(log, name, one) for name, one in other.items()))
+    return TableState(run, other, is_new or any(_has_all_offsets(log, name, one.batch) for name, one in other.items()))
 
 
 def _query(log: Log, query: str) -> QueryState | None:
@@ -134,8 +137,8 @@ def _writer_of(query: str, batch: int, *, is_whole: bool) -> int:
     return as_number(name_digest(f"{query} {batch} {is_whole}"))
 
 
-def _has_all_offsets(log: Log, query: str, state: QueryState) -> bool:
-    return bool(log.transaction_version(AT) == _writer_of(query, state.batch, is_whole=True))
+def _has_all_offsets(log: Log, query: str, batch: int) -> bool:
+    return bool(log.transaction_version(AT) == _writer_of(query, batch, is_whole=True))
 
 
 def _topics_in(log: Log, query: str, topics: Iterable[str], *, is_ours: bool) -> dict[str, str]:
@@ -199,14 +202,16 @@ def texts(change: TableChange) -> dict[str, str]:
     return {TEXT: " ".join(map(str, words))}
 
 
-def transactions(base: TableState, change: TableChange) -> list[Transaction]:
-    """Returns the ``txn`` actions of a commit after the state ``base``."""
+def transactions(log: Log, base: TableState, change: TableChange) -> list[Transaction]:
+    """Returns the ``txn`` actions of a commit to ``log``, whose state is ``base``."""
     from deltalake.transaction import Transaction
 
     run = change.run
     found: dict[str, int] = {RUN: (run.number << _RUN_BITS) | int(run.id, 16)}
     if change.plan is not None and change.files is not None:
-        found |= _numbers_of(change, is_whole=change.state_after(base).is_whole)
+        plan = change.plan
+        is_whole = change.state_after(base).is_whole or _has_all_offsets(log, plan.query, plan.batch - 1)
+        found |= _numbers_of(change, is_whole=is_whole)
     return [Transaction(name, number) for name, number in found.items()]
 
 
