@@ -9,7 +9,7 @@ from support.brokers import Wire
 from support.voters import make_voter
 
 import odradek
-from odradek.broker.metadata.log import DIRECTORY
+from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.core.errors import StorageError
 
 DESCRIBE_QUORUM = 55

@@ -12,9 +12,9 @@ from support.catalogs import lone_quorum, written
 from odradek.broker.loop.scheduler import finish
 from odradek.broker.metadata.change import Change
 from odradek.broker.metadata.loader import MetadataLoader
-from odradek.broker.metadata.log import DIRECTORY
 from odradek.broker.metadata.lone_broker import BeginEpochs
-from odradek.broker.metadata.replay import DamagedMetadata
+from odradek.broker.metadata_log.log import DIRECTORY
+from odradek.broker.metadata_log.replay import DamagedMetadata
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.publishers import PartitionLogs
 from odradek.broker.settings.config import BrokerConfig

@@ -18,9 +18,9 @@ from support.logs import find_timestamp
 from odradek.batches.encode import encode_batch
 from odradek.batches.rows import iter_records
 from odradek.broker.loop.scheduler import finish
-from odradek.broker.metadata.log import DIRECTORY
 from odradek.broker.metadata.lone_broker import BeginEpochs
 from odradek.broker.metadata.stored_catalog import StoredCatalog
+from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential
 from odradek.catalog.shard import (
     GROUP,

@@ -13,12 +13,12 @@ from support.voters import make_voter
 
 from odradek.batches.header import scan
 from odradek.batches.rows import batch_rows
-from odradek.broker.metadata import quorum_state
-from odradek.broker.metadata.check import check_log
-from odradek.broker.metadata.log import DIRECTORY
-from odradek.broker.metadata.mark import MetadataMark
-from odradek.broker.metadata.quorum_state import QuorumState
 from odradek.broker.metadata.stored_catalog import StoredCatalog
+from odradek.broker.metadata_log import quorum_state
+from odradek.broker.metadata_log.check import check_log
+from odradek.broker.metadata_log.log import DIRECTORY
+from odradek.broker.metadata_log.mark import MetadataMark
+from odradek.broker.metadata_log.quorum_state import QuorumState
 from odradek.catalog import control_records
 from odradek.catalog.control_records import LeaderChange
 from odradek.catalog.shard import CreateTopic

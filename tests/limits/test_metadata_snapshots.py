@@ -26,11 +26,11 @@ from test_topic_bursts import (
 )
 
 from odradek.broker.loop.scheduler import Steps, finish
-from odradek.broker.metadata import log as metadata_log
-from odradek.broker.metadata import snapshot as metadata_snapshot
-from odradek.broker.metadata.log import DIRECTORY, MetadataConfig
 from odradek.broker.metadata.lone_broker import BeginEpochs, RaiseEpochs
 from odradek.broker.metadata.stored_catalog import StoredCatalog
+from odradek.broker.metadata_log import log as metadata_log
+from odradek.broker.metadata_log import snapshot as metadata_snapshot
+from odradek.broker.metadata_log.log import DIRECTORY, MetadataConfig
 from odradek.broker.server import BrokerServer
 from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential
 from odradek.catalog.features import GROUP as GROUP_FEATURE

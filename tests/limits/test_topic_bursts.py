@@ -16,7 +16,7 @@ from test_connection_shares import Client, connect, run, serving
 
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.metadata.change import Change
-from odradek.broker.metadata.log import DIRECTORY
+from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.server import BrokerServer
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode

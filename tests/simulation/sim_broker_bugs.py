@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from odradek.broker.coordinators.transaction_markers import MarkerWriter
-from odradek.broker.metadata.log import MetadataLog
+from odradek.broker.metadata_log.log import MetadataLog
 from odradek.catalog.image import Image
 from odradek.catalog.records import ConfigRecord
 from odradek.core.deferred import Deferred

@@ -18,7 +18,7 @@ from odradek.batches.control import COMMIT, read_control
 from odradek.batches.header import scan
 from odradek.batches.rows import batch_rows
 from odradek.broker.metadata.catalog import Catalog
-from odradek.broker.metadata.log import DIRECTORY, MetadataLog
+from odradek.broker.metadata_log.log import DIRECTORY, MetadataLog
 from odradek.catalog.shard import CatalogShard
 from odradek.storage.memory_files import MemoryFiles
 

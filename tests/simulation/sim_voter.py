@@ -25,12 +25,12 @@ from support.world import SimulationFailure
 
 from odradek.batches.header import BatchHeader, scan
 from odradek.broker.loop.scheduler import Steps, finish
-from odradek.broker.metadata import quorum_state
 from odradek.broker.metadata.change import Change
-from odradek.broker.metadata.check import check_log
-from odradek.broker.metadata.log import DIRECTORY, MetadataConfig
 from odradek.broker.metadata.quorum import OneVoterQuorum, quorum_of
 from odradek.broker.metadata.stored_catalog import StoredCatalog
+from odradek.broker.metadata_log import quorum_state
+from odradek.broker.metadata_log.check import check_log
+from odradek.broker.metadata_log.log import DIRECTORY, MetadataConfig
 from odradek.catalog.shard import GROUP, AlterConfigs
 from odradek.core.deferred import Deferred
 from odradek.core.errors import KafkaError, StorageError

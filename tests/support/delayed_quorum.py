@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 
-from odradek.broker.metadata.log import MetadataLog
 from odradek.broker.metadata.quorum import InThread, LoneQuorum
+from odradek.broker.metadata_log.log import MetadataLog
 from odradek.core.deferred import Deferred
 from odradek.core.errors import KafkaError
 

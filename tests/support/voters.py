@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from odradek.broker.metadata import quorum_state
-from odradek.broker.metadata.log import DIRECTORY
-from odradek.broker.metadata.quorum_state import QuorumState
+from odradek.broker.metadata_log import quorum_state
+from odradek.broker.metadata_log.log import DIRECTORY
+from odradek.broker.metadata_log.quorum_state import QuorumState
 from odradek.core.ids import NO_NODE
 from odradek.storage.files import Files, OsFiles
 

@@ -187,7 +187,7 @@ FOLLOWING = {
     f"odradek.broker.{name}"
     for name in (
         "coordinators.group_coordinator", "coordinators.group_runtime", "limits.host_limits", "metadata.loader",
-        "metadata.producer_ids", "metadata.snapshot", "partitions.log_cleaner", "partitions.log_directory",
+        "metadata.producer_ids", "metadata_log.snapshot", "partitions.log_cleaner", "partitions.log_directory",
         "metadata.catalog", "metadata.stored_catalog", "publishers", "server",
     )
 }  # fmt: skip

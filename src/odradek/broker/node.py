@@ -31,11 +31,11 @@ from odradek.broker.loop.world import NodeWorld
 from odradek.broker.metadata.catalog import Catalog
 from odradek.broker.metadata.controller import Controller, TopicSpec
 from odradek.broker.metadata.loader import MetadataLoader
-from odradek.broker.metadata.log import DIRECTORY as METADATA_DIRECTORY
-from odradek.broker.metadata.log import MetadataConfig, MetadataLog
 from odradek.broker.metadata.producer_ids import ProducerIds
 from odradek.broker.metadata.quorum import LoneQuorum, quorum_of
 from odradek.broker.metadata.stored_catalog import StoredCatalog
+from odradek.broker.metadata_log.log import DIRECTORY as METADATA_DIRECTORY
+from odradek.broker.metadata_log.log import MetadataConfig, MetadataLog
 from odradek.broker.partitions.fetch_sessions import FetchSessions
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.partitions.partition import Partition

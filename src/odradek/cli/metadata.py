@@ -56,7 +56,7 @@ def check(*, data_dir: DataDir, as_json: Json = False) -> None:
     Exit code 1 if something is wrong.
     """
     with _locked(data_dir) as directory:
-        from odradek.broker.metadata.diagnosis import Diagnosis, findings
+        from odradek.broker.metadata_log.diagnosis import Diagnosis, findings
 
         directory.acquire_lock()
         diagnosis = Diagnosis(data_dir, directory.files)
@@ -86,7 +86,7 @@ def repair(
     copy back.
     """
     with _locked(data_dir) as directory:
-        from odradek.broker.metadata.diagnosis import Diagnosis, findings
+        from odradek.broker.metadata_log.diagnosis import Diagnosis, findings
         from odradek.broker.repair.catalog import RepairPlan
 
         directory.acquire_lock()
@@ -169,7 +169,7 @@ def _as_json(stray: StrayLog) -> dict[str, object]:
 
 
 def _id_text(stray: StrayLog) -> str | None:
-    from odradek.broker.metadata.mark import encode_id
+    from odradek.broker.metadata_log.mark import encode_id
 
     return None if stray.topic_id is None else encode_id(stray.topic_id)
 

@@ -11,9 +11,9 @@ from uuid import UUID
 import pytest
 
 from odradek.batches.encode import encode_batch
-from odradek.broker.metadata import mark as metadata_mark
 from odradek.broker.metadata.change import packed
 from odradek.broker.metadata.stored_catalog import StoredCatalog
+from odradek.broker.metadata_log import mark as metadata_mark
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.shard import CreateTopic

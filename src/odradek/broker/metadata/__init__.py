@@ -1,1 +1,1 @@
-"""The metadata log, the controller, and what requests read of the catalogue."""
+"""The catalogue: the controller, the quorum that commits its records, and what requests read."""

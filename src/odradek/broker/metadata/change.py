@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek.batches.encode import pack_record
 from odradek.broker.loop.scheduler import Steps
-from odradek.broker.metadata.snapshot import KeylessRecord
+from odradek.broker.metadata_log.snapshot import KeylessRecord
 from odradek.catalog import records
 from odradek.catalog.records import MetadataRecord
 from odradek.catalog.shard import CatalogRequest, CatalogShard, CreatePartitions, CreateTopic

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from odradek.broker.loop.scheduler import Scheduler
     from odradek.broker.metadata.catalog import Catalog
     from odradek.broker.metadata.loader import MetadataLoader
-    from odradek.broker.metadata.log import MetadataLog
     from odradek.broker.metadata.quorum import MetadataQuorum
+    from odradek.broker.metadata_log.log import MetadataLog
     from odradek.broker.settings.config import BrokerConfig
 
     # For type checks only: at run time each Protocol would occupy kilobytes.

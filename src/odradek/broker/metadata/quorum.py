@@ -16,9 +16,9 @@ from odradek.core.errors import KafkaError
 from odradek.core.ids import NO_NODE, NO_OFFSET
 
 if TYPE_CHECKING:
-    from odradek.broker.metadata.log import MetadataLog
     from odradek.broker.metadata.stored_catalog import StoredCatalog
     from odradek.broker.metadata.voter import Voter
+    from odradek.broker.metadata_log.log import MetadataLog
 
 InThread = Callable[[Callable[[], None]], Deferred[BaseException | None]]
 

@@ -9,8 +9,8 @@ from uuid import UUID
 
 from odradek.broker.metadata.catalog import Catalog
 from odradek.broker.metadata.change import MAX_CHANGE_RECORDS, packed
-from odradek.broker.metadata.log import DIRECTORY, MetadataConfig, MetadataLog
-from odradek.broker.metadata.mark import MetadataMark, encode_id
+from odradek.broker.metadata_log.log import DIRECTORY, MetadataConfig, MetadataLog
+from odradek.broker.metadata_log.mark import MetadataMark, encode_id
 from odradek.catalog.shard import CatalogRequest, CatalogShard
 from odradek.core.effects import result_of
 from odradek.storage.files import Files

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from odradek.broker.metadata import quorum_state
-from odradek.broker.metadata.log import MetadataLog
-from odradek.broker.metadata.quorum_state import QuorumState
+from odradek.broker.metadata_log import quorum_state
+from odradek.broker.metadata_log.log import MetadataLog
+from odradek.broker.metadata_log.quorum_state import QuorumState
 from odradek.core.errors import KafkaError, StorageError
 from odradek.storage import checkpoints
 from odradek.storage.files import Files

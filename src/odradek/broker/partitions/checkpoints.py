@@ -1,7 +1,7 @@
 """The checkpoints of a data directory with an offset for each log: recovery points, log starts, high watermarks.
 
 The checkpoint of recovery points has the synced end of the metadata log, too. So it is a second witness: an older copy
-of the metadata log together with its mark ends before this offset (``broker/metadata/check``).
+of the metadata log together with its mark ends before this offset (``broker/metadata_log/check``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Set
 from pathlib import Path
 
-from odradek.broker.metadata.check import METADATA_PARTITION
+from odradek.broker.metadata_log.check import METADATA_PARTITION
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
 from odradek.storage import checkpoints

@@ -1,7 +1,7 @@
 """The data directory of a broker: its lock and identity, the partitions' logs, and the checkpoint files.
 
 ``topic-N`` has a partition's log. ``topic-N.<32 hex digits>-delete`` has a log that is to be deleted, and
-``topic-N.<32 hex digits>-stray`` a log that the catalogue did not know (``broker/metadata/stray_logs``).
+``topic-N.<32 hex digits>-stray`` a log that the catalogue did not know (``broker/metadata_log/stray_logs``).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from uuid import UUID
 
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.loop.world import NodeWorld
-from odradek.broker.metadata.check import METADATA_PARTITION
-from odradek.broker.metadata.log import DIRECTORY as METADATA_DIRECTORY
-from odradek.broker.metadata.log import MetadataConfig, MetadataLog
-from odradek.broker.metadata.replay import DamagedMetadata
 from odradek.broker.metadata.stored_catalog import StoredCatalog
-from odradek.broker.metadata.stray_logs import (
+from odradek.broker.metadata_log.check import METADATA_PARTITION
+from odradek.broker.metadata_log.log import DIRECTORY as METADATA_DIRECTORY
+from odradek.broker.metadata_log.log import MetadataConfig, MetadataLog
+from odradek.broker.metadata_log.replay import DamagedMetadata
+from odradek.broker.metadata_log.stray_logs import (
     DELETE_SUFFIX,
     UndecidedDirectories,
     remove_directory,

@@ -21,15 +21,15 @@ from uuid import UUID, uuid4
 
 from odradek.broker.coordinators.registry import TYPES
 from odradek.broker.loop.scheduler import finish
-from odradek.broker.metadata import mark as metadata_mark
-from odradek.broker.metadata import quorum_state
-from odradek.broker.metadata import snapshot as metadata_snapshot
-from odradek.broker.metadata.check import noted_end, synced_floor
-from odradek.broker.metadata.diagnosis import Diagnosis, DirectoryTopic
-from odradek.broker.metadata.mark import MetadataMark
-from odradek.broker.metadata.quorum_state import NEWEST_EPOCH, QuorumState
-from odradek.broker.metadata.snapshot import EPOCH
-from odradek.broker.metadata.stray_logs import METADATA_DIRECTORY, STRAY_SUFFIX, renamed
+from odradek.broker.metadata_log import mark as metadata_mark
+from odradek.broker.metadata_log import quorum_state
+from odradek.broker.metadata_log import snapshot as metadata_snapshot
+from odradek.broker.metadata_log.check import noted_end, synced_floor
+from odradek.broker.metadata_log.diagnosis import Diagnosis, DirectoryTopic
+from odradek.broker.metadata_log.mark import MetadataMark
+from odradek.broker.metadata_log.quorum_state import NEWEST_EPOCH, QuorumState
+from odradek.broker.metadata_log.snapshot import EPOCH
+from odradek.broker.metadata_log.stray_logs import METADATA_DIRECTORY, STRAY_SUFFIX, renamed
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.image import Image
 from odradek.catalog.records import ConfigRecord, PartitionRecord, ProducerIdsRecord, TopicRecord

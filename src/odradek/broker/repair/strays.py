@@ -1,4 +1,4 @@
-"""The directories that a start set aside (``metadata/stray_logs``), for ``odradek metadata strays``: list, way back.
+"""The directories that a start set aside (``metadata_log/stray_logs``): a list, and the way back.
 
 Only while no broker uses the data directory.
 """
@@ -11,13 +11,13 @@ from typing import NamedTuple
 from uuid import UUID
 
 from odradek.batches.header import scan
-from odradek.broker.metadata import mark as metadata_mark
-from odradek.broker.metadata import quorum_state
 from odradek.broker.metadata.change import Change
-from odradek.broker.metadata.check import METADATA_PARTITION
-from odradek.broker.metadata.quorum_state import QuorumState
 from odradek.broker.metadata.stored_catalog import StoredCatalog
-from odradek.broker.metadata.stray_logs import (
+from odradek.broker.metadata_log import mark as metadata_mark
+from odradek.broker.metadata_log import quorum_state
+from odradek.broker.metadata_log.check import METADATA_PARTITION
+from odradek.broker.metadata_log.quorum_state import QuorumState
+from odradek.broker.metadata_log.stray_logs import (
     METADATA_DIRECTORY,
     STRAY_DIRECTORY,
     STRAY_SUFFIX,

@@ -14,12 +14,12 @@ from support.voters import make_voter
 from odradek.batches.header import scan
 from odradek.batches.rows import batch_rows
 from odradek.broker.loop.scheduler import finish
-from odradek.broker.metadata import quorum_state
 from odradek.broker.metadata.change import Change
-from odradek.broker.metadata.diagnosis import Diagnosis, findings
-from odradek.broker.metadata.log import DIRECTORY
 from odradek.broker.metadata.quorum import LoneQuorum, OneVoterQuorum, quorum_of
 from odradek.broker.metadata.stored_catalog import StoredCatalog
+from odradek.broker.metadata_log import quorum_state
+from odradek.broker.metadata_log.diagnosis import Diagnosis, findings
+from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.repair.catalog import LOST_EPOCHS, RepairPlan
 from odradek.broker.repair.strays import restore

@@ -17,12 +17,12 @@ from support.catalogs import lone_quorum, written
 from odradek.batches.encode import encode_batch
 from odradek.broker.loop.scheduler import finish
 from odradek.broker.metadata.change import Change
-from odradek.broker.metadata.diagnosis import Diagnosis
 from odradek.broker.metadata.loader import MetadataLoader
-from odradek.broker.metadata.log import DIRECTORY
 from odradek.broker.metadata.lone_broker import BeginEpochs, RaiseEpochs
-from odradek.broker.metadata.replay import DamagedMetadata
 from odradek.broker.metadata.stored_catalog import StoredCatalog
+from odradek.broker.metadata_log.diagnosis import Diagnosis
+from odradek.broker.metadata_log.log import DIRECTORY
+from odradek.broker.metadata_log.replay import DamagedMetadata
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.publishers import PartitionLogs

@@ -13,9 +13,9 @@ from support.logs import batch
 from odradek.broker.loop.scheduler import finish
 from odradek.broker.metadata.change import packed
 from odradek.broker.metadata.loader import MetadataLoader
-from odradek.broker.metadata.log import DIRECTORY
 from odradek.broker.metadata.lone_broker import BeginEpochs
 from odradek.broker.metadata.stored_catalog import StoredCatalog
+from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.partitions.partition import Partition, PartitionRole
 from odradek.broker.publishers import PartitionLogs

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.metadata import quorum_state
-from odradek.broker.metadata.log import DIRECTORY
-from odradek.broker.metadata.mark import MetadataMark
-from odradek.broker.metadata.quorum_state import NEWEST_EPOCH, QuorumState
+from odradek.broker.metadata_log import quorum_state
+from odradek.broker.metadata_log.log import DIRECTORY
+from odradek.broker.metadata_log.mark import MetadataMark
+from odradek.broker.metadata_log.quorum_state import NEWEST_EPOCH, QuorumState
 from odradek.core.errors import StorageError
 from odradek.storage.memory_files import Crash, MemoryFiles
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.batches.header import ATTRIBUTES_OFFSET, HEADER_BYTES, LOG_OVERHEAD, MAGIC
-from odradek.broker.metadata.snapshot import EPOCH, SNAPSHOT_NAME
+from odradek.broker.metadata_log.snapshot import EPOCH, SNAPSHOT_NAME
 from odradek.core.crc import crc32c
 from odradek.core.errors import StorageError
 from odradek.core.ids import METADATA_TOPIC, TopicPartition

@@ -12,11 +12,11 @@ import pytest
 from support.catalogs import changed
 
 from odradek.broker.loop.scheduler import finish
-from odradek.broker.metadata import mark as metadata_mark
-from odradek.broker.metadata.diagnosis import Diagnosis, findings
-from odradek.broker.metadata.log import DIRECTORY
-from odradek.broker.metadata.replay import DamagedMetadata
 from odradek.broker.metadata.stored_catalog import StoredCatalog
+from odradek.broker.metadata_log import mark as metadata_mark
+from odradek.broker.metadata_log.diagnosis import Diagnosis, findings
+from odradek.broker.metadata_log.log import DIRECTORY
+from odradek.broker.metadata_log.replay import DamagedMetadata
 from odradek.broker.repair.catalog import RepairPlan
 from odradek.catalog.shard import (
     BROKER,
@@ -220,7 +220,7 @@ def test_an_older_copy_of_the_log_stops_the_start() -> None:
 
 
 def _is_whole(data: bytes) -> bool:
-    from odradek.broker.metadata.check import check_batches
+    from odradek.broker.metadata_log.check import check_batches
 
     return not check_batches(data, 0)[2]
 
@@ -363,7 +363,7 @@ def test_a_lossy_repair_gives_no_producer_id_twice_and_keeps_all_records() -> No
 def test_records_that_contradict_others_stop_the_start() -> None:
     """Here the log of another directory follows: its checksums and offsets are right."""
     from odradek.batches.header import set_base_offset
-    from odradek.broker.metadata.check import check_batches
+    from odradek.broker.metadata_log.check import check_batches
 
     files, _ = filled(clean=False)
     whole = files.data[LOG]

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from odradek.broker.metadata.mark import MetadataMark
+from odradek.broker.metadata_log.mark import MetadataMark
 from odradek.core.errors import StorageError
 from odradek.core.ids import NO_NODE
 from odradek.storage.checkpoints import QUORUM_STATE

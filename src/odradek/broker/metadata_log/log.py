@@ -1,7 +1,7 @@
 """The metadata log: every change of the catalogue is a record of ``__cluster_metadata-0`` before it takes effect.
 
-From time to time, a snapshot (``broker/metadata/snapshot``) replaces all earlier records. A start reads the newest
-complete snapshot and the log after it. Before that, it checks the whole log (``broker/metadata/check``).
+From time to time, a snapshot (``broker/metadata_log/snapshot``) replaces all earlier records. A start reads the newest
+complete snapshot and the log after it. Before that, it checks the whole log (``broker/metadata_log/check``).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from odradek.batches.encode import encode_batch, seal_batch
 from odradek.batches.header import scan
 from odradek.batches.rows import batch_rows, iter_records
 from odradek.broker.loop.scheduler import Steps
-from odradek.broker.metadata import mark as metadata_mark
-from odradek.broker.metadata import snapshot as metadata_snapshot
-from odradek.broker.metadata.check import check_log, segment_bases, start_fault
-from odradek.broker.metadata.mark import MetadataMark
-from odradek.broker.metadata.replay import MetadataReplay, Replay, damaged
-from odradek.broker.metadata.snapshot import InThread, MetadataSnapshot
+from odradek.broker.metadata_log import mark as metadata_mark
+from odradek.broker.metadata_log import snapshot as metadata_snapshot
+from odradek.broker.metadata_log.check import check_log, segment_bases, start_fault
+from odradek.broker.metadata_log.mark import MetadataMark
+from odradek.broker.metadata_log.replay import MetadataReplay, Replay, damaged
+from odradek.broker.metadata_log.snapshot import InThread, MetadataSnapshot
 from odradek.catalog import control_records, records
 from odradek.catalog.control_records import LeaderChange
 from odradek.catalog.records import (
@@ -43,7 +43,7 @@ from odradek.storage.segment import LOG_SUFFIX
 from odradek.storage.write_failures import WriteFailures, is_passing
 
 if TYPE_CHECKING:
-    from odradek.broker.metadata.quorum_state import QuorumState
+    from odradek.broker.metadata_log.quorum_state import QuorumState
     from odradek.catalog.image import Image
 
 _logger = logging.getLogger("odradek.broker")
@@ -374,7 +374,7 @@ def _quorum_state(path: Path, files: Files, owner: MetadataMark, epoch: int) -> 
     Raises StorageError, OSError."""
     if not epoch and not files.exists(path / checkpoints.QUORUM_STATE):
         return None
-    from odradek.broker.metadata import quorum_state  # here, because a lone broker does not need it
+    from odradek.broker.metadata_log import quorum_state  # here, because a lone broker does not need it
 
     state = quorum_state.read(path, files)
     quorum_state.check(path, state, owner, epoch)

@@ -10,8 +10,8 @@ from support.catalogs import changed, written
 
 from odradek.broker.loop.scheduler import finish
 from odradek.broker.metadata.change import Change, ChangeTooLarge
-from odradek.broker.metadata.log import DIRECTORY
 from odradek.broker.metadata.stored_catalog import StoredCatalog
+from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.catalog.shard import GROUP, AlterConfigs, CreatePartitions, CreateTopic, DeleteTopic
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.memory_files import Crash, MemoryFiles

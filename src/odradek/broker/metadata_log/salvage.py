@@ -25,8 +25,8 @@ from odradek.batches.header import (
     read_header,
 )
 from odradek.batches.rows import batch_rows
-from odradek.broker.metadata import snapshot as metadata_snapshot
-from odradek.broker.metadata.check import next_batch, segment_bases
+from odradek.broker.metadata_log import snapshot as metadata_snapshot
+from odradek.broker.metadata_log.check import next_batch, segment_bases
 from odradek.catalog import records
 from odradek.catalog.records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicId, UnsupportedRecord
 from odradek.catalog.shard import CatalogShard

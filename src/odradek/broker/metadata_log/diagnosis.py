@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID, uuid4
 
-from odradek.broker.metadata import mark as metadata_mark
-from odradek.broker.metadata import quorum_state
-from odradek.broker.metadata import snapshot as metadata_snapshot
-from odradek.broker.metadata.check import MetadataFault, check_log, noted_end, start_fault, synced_floor
-from odradek.broker.metadata.mark import MetadataMark
-from odradek.broker.metadata.quorum_state import QuorumState
-from odradek.broker.metadata.salvage import LostOffsets, Salvage
-from odradek.broker.metadata.stray_logs import (
+from odradek.broker.metadata_log import mark as metadata_mark
+from odradek.broker.metadata_log import quorum_state
+from odradek.broker.metadata_log import snapshot as metadata_snapshot
+from odradek.broker.metadata_log.check import MetadataFault, check_log, noted_end, start_fault, synced_floor
+from odradek.broker.metadata_log.mark import MetadataMark
+from odradek.broker.metadata_log.quorum_state import QuorumState
+from odradek.broker.metadata_log.salvage import LostOffsets, Salvage
+from odradek.broker.metadata_log.stray_logs import (
     METADATA_DIRECTORY,
     PARTITION_DIRECTORY,
     parsed,

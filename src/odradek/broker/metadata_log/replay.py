@@ -12,9 +12,9 @@ from pathlib import Path
 
 from odradek.batches.header import BatchHeader, read_header
 from odradek.batches.rows import Row, batch_rows
-from odradek.broker.metadata import snapshot as metadata_snapshot
-from odradek.broker.metadata.check import MetadataFault, segment_bases
-from odradek.broker.metadata.snapshot import MetadataSnapshot
+from odradek.broker.metadata_log import snapshot as metadata_snapshot
+from odradek.broker.metadata_log.check import MetadataFault, segment_bases
+from odradek.broker.metadata_log.snapshot import MetadataSnapshot
 from odradek.catalog import control_records
 from odradek.catalog.control_records import LeaderChange
 from odradek.catalog.records import UnsupportedRecord
@@ -134,7 +134,7 @@ class MetadataReplay:
 
 def damaged(fault: MetadataFault, files: Files) -> DamagedMetadata:
     """Returns the error of a fault, with what is affected and the remedy."""
-    from odradek.broker.metadata.diagnosis import affected  # here, because a start does not need it
+    from odradek.broker.metadata_log.diagnosis import affected  # here, because a start does not need it
 
     path = fault.file if fault.file.name == f"{METADATA_TOPIC}-0" else fault.file.parent
     data_dir = path.parent

@@ -10,8 +10,8 @@ import pytest
 
 from odradek.batches.encode import encode_batch
 from odradek.broker.loop.scheduler import finish
-from odradek.broker.metadata.log import DIRECTORY
 from odradek.broker.metadata.stored_catalog import StoredCatalog
+from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.repair.catalog import RepairPlan
 from odradek.broker.settings.config import BrokerConfig
@@ -122,7 +122,7 @@ def test_such_a_record_in_a_snapshot_ends_the_start(directory: Directory, monkey
 
 
 def test_a_repair_leaves_such_records_out(directory: Directory) -> None:
-    from odradek.broker.metadata.diagnosis import Diagnosis, findings
+    from odradek.broker.metadata_log.diagnosis import Diagnosis, findings
 
     directory.append(SimpleRecord(b"", REGISTER_CONTROLLER, T0))
     diagnosis = Diagnosis(HOME, directory.files)
