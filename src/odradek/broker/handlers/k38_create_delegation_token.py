@@ -73,7 +73,7 @@ def _create(
     if tokens is None:
         raise KafkaError(ErrorCode.delegation_token_auth_disabled)
 
-    from odradek.broker.metadata.mark import encode_id
+    from odradek.broker.metadata_log.mark import encode_id
     from odradek.catalog.tokens import MAX_RENEWERS, PutToken
     from odradek.core.delegation_token import DelegationToken
 
