@@ -8,9 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from odradek.broker.metadata import voter
 from odradek.broker.metadata.quorum import LoneQuorum
 from odradek.broker.metadata.voter import Voter
-from odradek.broker.metadata_log import quorum_state, voter
+from odradek.broker.metadata_log import quorum_state
 from odradek.broker.metadata_log.log import MetadataLog
 from odradek.core.deferred import Deferred
 from odradek.core.errors import KafkaError
