@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from security.test_oauth_logins import Bearer, OauthBroker
 from support.certificates import PASSWORD, Authority
-from support.issuer import Issuer
+from support.issuer import AUDIENCE, Issuer, packed_json
 from support.secured_kafka import SECRET, USER, SecuredKafka, bearer_jaas, plain_jaas, scram_jaas
 
 import odradek
 from bench.apache import Unavailable
 from odradek.net.errors import AuthenticationFailed
+from odradek.security.web_tokens import ALGORITHMS
 
 pytestmark = pytest.mark.slow
 
@@ -119,7 +121,7 @@ def test_tokens(kafka: SecuredKafka, issuer: Issuer, tmp_path: Path) -> None:
         "sasl.jaas.config": bearer_jaas(),
         "sasl.oauthbearer.token.endpoint.url": path.as_uri(),
     }
-    for token in (issuer.token(audience="another"), issuer.token(lifetime_s=-100), issuer.token()[:-4] + "AAAA"):
+    for token in (issuer.token(aud="another"), issuer.token(lifetime_s=-100), issuer.token()[:-4] + "AAAA"):
         path.write_text(token)
         given = {"bootstrap.servers": kafka.address("SASL"), **settings}
         with pytest.raises(AuthenticationFailed, match="OAUTHBEARER") as refused, odradek.Admin(given) as admin:
@@ -127,6 +129,56 @@ def test_tokens(kafka: SecuredKafka, issuer: Issuer, tmp_path: Path) -> None:
         assert token not in str(refused.value)
     path.write_text(issuer.token())
     use(kafka.address("SASL"), settings, "bearer")
+
+
+def decisions(issuer: Issuer, other: Issuer) -> dict[str, str]:
+    """Tokens, good and bad, by what is special about them."""
+    now = int(time.time())
+    head, claims, signature = issuer.token().split(".")
+    none = f"{packed_json({'alg': 'none'})}.{claims}."
+    return {
+        **{f"algorithm {name}": issuer.token(algorithm=name) for name in ALGORITHMS},
+        "no kid": issuer.token(header={"kid": None}),
+        "kid of another kind": issuer.token(header={"kid": "ES256"}),
+        "unknown kid": issuer.token(header={"kid": "k9"}),
+        "key of another issuer": other.token(header={"kid": "k1"}),
+        "none": none, "none with a signature": none + signature,
+        "HS256": f"{packed_json({'alg': 'HS256', 'kid': 'k1'})}.{claims}.{signature}",
+        "other claims": f"{head}.{packed_json(issuer.claims('mallory'))}.{signature}",
+        "crit": issuer.token(header={"crit": ["x"], "x": True}),
+        "two sections": f"{head}.{claims}", "four sections": f"{head}.{claims}.{signature}.x",
+        "ended within the skew": issuer.token(lifetime_s=-10), "ended": issuer.token(lifetime_s=-40),
+        "begins within the skew": issuer.token(nbf=now + 10), "begins later": issuer.token(nbf=now + 100),
+        "issued later": issuer.token(iat=now + 100), "issued after its end": issuer.token(iat=now + 1000),
+        "no iat": issuer.token(iat=None), "no exp": issuer.token(exp=None), "exp is a text": issuer.token(exp="x"),
+        "exp with a fraction": issuer.token(exp=now + 100.5),
+        "other issuer": issuer.token(iss="x"), "no issuer": issuer.token(iss=None),
+        "audiences": issuer.token(aud=["x", AUDIENCE]), "no audience": issuer.token(aud=None),
+        "empty audiences": issuer.token(aud=[]), "audience is a number": issuer.token(aud=5),
+        "no subject": issuer.token(sub=None), "empty subject": issuer.token(sub=""), "blank": issuer.token(sub="  "),
+        "subject is a number": issuer.token(sub=5), "subject with spaces": issuer.token(sub=" alice "),
+        "scopes": issuer.token(scope=["a", "b"]), "scope": issuer.token(scope="a b"),
+        "scope twice": issuer.token(scope=["a", "a"]), "empty scope": issuer.token(scope=""),
+    }  # fmt: skip
+
+
+def test_decisions_about_tokens_equal_those_of_kafka(kafka: SecuredKafka, issuer: Issuer, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    broker = OauthBroker(tmp_path / "data", issuer.key_set.as_uri())
+    try:
+        tokens = decisions(issuer, Issuer(tmp_path / "other", "k2"))
+        found = {}
+        for name, token in tokens.items():
+            answers = []
+            for address in (kafka.address("SASL"), broker.bootstrap):
+                with Bearer(address) as client:
+                    reply = client.log_in(token)
+                    answers.append((int(reply.error_code), bytes(reply.auth_bytes)))
+            found[name] = answers
+    finally:
+        broker.broker.stop()
+    assert sum(ours == (0, b"") for _, ours in found.values()) >= 12
+    assert {name: pair for name, pair in found.items() if pair[0] != pair[1]} == {}
 
 
 def test_sessions_of_two_seconds_lose_no_record(kafka: SecuredKafka) -> None:
