@@ -8,9 +8,11 @@ import select
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -42,6 +44,25 @@ def log_text(path: Path, start: int | None = None) -> str:
             return log.read().decode(errors="replace")
     except FileNotFoundError:
         return ""
+
+
+_SECRETS = ("password", "jaas.config", "secret", "keystore.key")
+"""Parts of the names of settings that are not on the command line, which every user of the machine can read."""
+
+
+@contextmanager
+def secret_file(settings: Mapping[str, str]) -> Iterator[int | None]:
+    """A properties file without a name, for a child process. Returns its descriptor; None without settings."""
+    if not settings:
+        yield None
+        return
+    with tempfile.TemporaryFile() as file:
+        for name, value in settings.items():
+            escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+            file.write(f"{name}=\\{escaped}\n".encode() if escaped[:1] == " " else f"{name}={escaped}\n".encode())
+        file.flush()
+        file.seek(0)
+        yield file.fileno()
 
 
 class BrokerProcess(PortOwner):
@@ -128,12 +149,21 @@ class BrokerProcess(PortOwner):
         return self
 
     def _start_process(self, stdin: int, stderr: int) -> subprocess.Popen[bytes]:
-        # Its own process group: Ctrl-C is for this process, which then stops the broker.
-        return subprocess.Popen(
-            self._command(), bufsize=0, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, process_group=0
-        )
+        with secret_file(self.secrets) as number:
+            secrets = [] if number is None else [f"--config-file=/dev/fd/{number}"]
+            # Its own process group: Ctrl-C is for this process, which then stops the broker.
+            return subprocess.Popen(
+                [*self._command(), *secrets], bufsize=0, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr,
+                process_group=0, pass_fds=() if number is None else (number,),
+            )  # fmt: skip
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        """The settings that are not on the command line."""
+        return {name: value for name, value in self.config.items() if any(word in name for word in _SECRETS)}
 
     def _command(self) -> list[str]:
+        """Returns the command without the secrets."""
         options = ["--control", f"--clock-ahead-ms={self.clock_ahead_ms}"]
         if self.temporary:
             options.append(f"--remove-orphaned={self.directory}")
@@ -141,7 +171,7 @@ class BrokerProcess(PortOwner):
             options.append(f"--add-scram={self._add_scram}")
         if self.log_level:
             options.append(f"--log-level={self.log_level}")
-        settings = [f"{name}={value}" for name, value in self.config.items()]
+        settings = [f"{name}={value}" for name, value in self.config.items() if name not in self.secrets]
         positional = [str(self.data_dir.absolute()), "-" if "listeners" in self.config else self.bootstrap_servers]
         return [sys.executable, "-m", "odradek.broker", *positional, *settings, *options]
 
