@@ -17,6 +17,7 @@ from support.collection import COLLECTED
 from support.examples import LONG, examples
 from support.forks import fork_brokers, odradek_command, plain_brokers
 from support.jvm import KafkaTools, spark_java_options
+from support.quorums import install as install_quorum
 from support.spark_session import spark, spark_python  # noqa: F401  fixtures, one for all folders that use them
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_java_options())
 fork_brokers()
+install_quorum()
 
 # A shell starts background commands with SIGINT ignored, and programs started here would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -19,9 +19,9 @@ from compatibility import DIFFERENCES, announced, keys_out
 from recording import CLOSED, UNANSWERED, Run, Scenario, compare, load, run_scenario
 from suite_brokers import brokers_of
 from support.delayed_quorum import DelayedQuorum
+from support.quorums import DELAYED, ONE_VOTER, chosen
 
 import odradek
-from odradek.broker.metadata import quorum
 from odradek.wire import schemas
 
 SUITES = {"apis": scenarios_apis, "catalog": scenarios_catalog}
@@ -71,13 +71,24 @@ def test_the_catalogue_answers_alike_if_commits_come_later(
 ) -> None:
     """A change takes effect when it is committed, however late that is: as in a quorum of several nodes."""
     monkeypatch.setattr(DelayedQuorum, "seed", seed)
-    monkeypatch.setattr(quorum, "LoneQuorum", DelayedQuorum)
+    with chosen(DELAYED):
+        compare_catalogue(scenario)
+    assert DelayedQuorum.delayed > 0 or scenario.__name__ == "updates_are_checked", "that scenario changes nothing"
+
+
+@pytest.mark.parametrize("scenario", scenarios_catalog.SCENARIOS, ids=lambda case: case.__name__)
+def test_the_catalogue_answers_alike_with_a_voter(scenario: Scenario) -> None:
+    """Its log begins with the record of a leader epoch, and has another one after the restart."""
+    with chosen(ONE_VOTER):
+        compare_catalogue(scenario)
+
+
+def compare_catalogue(scenario: Scenario) -> None:
     with odradek.Broker(config=scenarios_catalog.CONFIG, in_thread=True) as broker:
         found = run_scenario(broker.bootstrap_servers, scenario, None, lambda: (broker.stop(), broker.start()))
     name = scenario.__name__
     listed = [line for each in DIFFERENCES if each.scenario == name for line in each.lines]
     compare(load("catalog")[name], found, [f"^{re.escape(line)}$" for line in listed])
-    assert DelayedQuorum.delayed > 0 or name == "updates_are_checked", "that scenario changes nothing"
 
 
 def api_key(scenario: str) -> int | None:

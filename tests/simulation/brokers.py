@@ -29,6 +29,9 @@ if os.environ.get("PYTHONHASHSEED") != "0":  # the iteration order of sets of st
 
 from sim_broker_bugs import planted  # noqa: E402
 from sim_broker_scenario import BrokerScenario, schedule, shrink  # noqa: E402
+from support.quorums import install  # noqa: E402
+
+install()
 
 
 def attempt(seed: int, without: frozenset[int] = frozenset()) -> tuple[Counter[str], str]:
