@@ -67,7 +67,7 @@ def _use(kind: str) -> None:
 
 
 def _make_voter(node: Any) -> None:
-    from odradek.broker.metadata.log import DIRECTORY
+    from odradek.broker.metadata_log.log import DIRECTORY
     from odradek.storage import checkpoints
     from support.voters import make_voter
 
