@@ -10,7 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from ingest_runs import committed, delta, expected, parquet, record_ids
 from support.brokers import unique
 from support.publish import create_topic, numbers, publish
@@ -141,6 +144,29 @@ def test_a_new_query_continues_where_an_earlier_one_stopped(two: TwoTopics) -> N
     assert adopt(two.bootstrap, **adopted).offsets[TopicPartition(two.b, 0)] == 20
     assert two.run(two.a, two.b) == 10
     assert two.rows() == expected(two.admin, two.a, two.b)
+
+
+@pytest.mark.slow
+def test_rows_that_a_user_has_removed_do_not_come_back_with_their_topic(two: TwoTopics) -> None:
+    """Neither rows nor commits name the topic. Before, an adoption did not find its offset in a Delta table."""
+    assert two.run(two.a, two.b) == 40
+    if two.kind == "delta":
+        DeltaTable(two.output).delete(f"topic = '{two.b}'")
+    else:
+        for path in two.output.glob("*.parquet"):
+            found = pq.read_table(path)
+            pq.write_table(found.filter(pc.field("topic") == two.a), path)
+    two.forget_commit()
+    adopted = {"group": two.group, "output": two.output, "execute": True}
+    shutil.rmtree(two.output / "_odradek" / "checkpoint")
+    adopt(two.bootstrap, **adopted)
+    two.publish(two.b)
+    if two.kind == "delta":
+        with pytest.raises((StorageError, QueryFailed), match=rf"up to offset 20 of {two.b}-0, .* starts at 0 there"):
+            two.run(two.a, two.b)
+        assert adopt(two.bootstrap, **adopted).offsets[TopicPartition(two.b, 0)] == 20
+    assert two.run(two.a, two.b) == 10
+    assert two.rows()[two.b, 0, 5] == 0
 
 
 @pytest.mark.slow

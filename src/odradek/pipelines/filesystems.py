@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 from odradek.core.errors import StorageError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _TRIES = 5
 _RENAME_IS_EXCLUSIVE = ("hdfs", "webhdfs", "swebhdfs")
@@ -199,13 +199,18 @@ class LocalLocation:
             return 0.0
 
     def data_files(self) -> list[FileStatus]:
+        def fail(error: OSError) -> None:  # a folder that cannot be read is no empty one
+            if not isinstance(error, FileNotFoundError):
+                raise StorageError(f"{error.filename} cannot be read: {error.strerror}") from error
+
         found: list[FileStatus] = []
-        for path in self.path.glob("**/*.parquet"):
-            name = path.relative_to(self.path)
-            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                if is_data(name.parts):
-                    looked = path.stat()
-                    found.append(FileStatus(name.as_posix(), looked.st_size, looked.st_mtime))
+        for folder, _, names in os.walk(self.path, onerror=fail):
+            for path in (Path(folder, name) for name in names if name.endswith(".parquet")):
+                name = path.relative_to(self.path)
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    if is_data(name.parts):
+                        looked = path.stat()
+                        found.append(FileStatus(name.as_posix(), looked.st_size, looked.st_mtime))
         return sorted(found)
 
     def move_here(self, source: Location, moves: Sequence[tuple[str, str]]) -> None:
@@ -440,6 +445,11 @@ class HadoopLocation:
     def has(self, name: str) -> bool:
         with self._storage_errors("read"):
             return bool(self._fs.exists(self._at(name)))
+
+    def rows(self, columns: str) -> DataFrame:
+        """Returns these columns of the Parquet files below the folder, also of those that are in folders' names.
+        ``columns``: with their types, as for ``CREATE TABLE``."""
+        return self._spark.read.schema(columns).parquet(self.uri)
 
     def footer(self, name: str) -> Any:
         """Returns a Parquet file's footer, read by Java: ``ParquetMetadata``."""

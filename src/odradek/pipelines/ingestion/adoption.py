@@ -145,12 +145,12 @@ def _offsets_of(table: Table, admin: Admin, group: str) -> tuple[dict[TopicParti
     of the ids of their topics, as far as they are known.
 
     Delta's log can only be asked for the offset of a named partition, and a partition that was read may have no rows.
-    So all partitions are asked for of the topics that have rows or commits of the group; if none of them has notes, all
-    partitions of the cluster.
+    So all partitions are asked for of the topics that have rows or commits of the group, or are in the checkpoint; if
+    none of them has notes, all partitions of the cluster.
     """
     rows = table.row_ends()
     newest = None
-    known = {tp.topic for tp in (*rows, *admin.list_group_offsets(group))}
+    known = {tp.topic for tp in (*rows, *admin.list_group_offsets(group), *table.planned_offsets())}
     for names in (known, None):
         newest = table.newest_query({*rows, *_partitions(admin, names)})
         if newest is not None and newest.offsets:

@@ -41,7 +41,7 @@ from odradek.pipelines.commit.operations import (
     TableChange,
     WriteRows,
 )
-from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableState
+from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableRefused, TableState
 from odradek.pipelines.filesystems import FileStatus, LocalLocation, Location
 from odradek.pipelines.tables import delta_state
 from odradek.pipelines.tables.commit_driver import CommitDriver
@@ -112,6 +112,7 @@ class DeltaTable(CommitDriver):
         """
         self._table.make()
         self._dead, self._gone = dead, {*gone, *(dead or ())}
+        self.check_notes("")
         self._begun(take_number)
         with self._reading():
             state: TableState = self._drive(self._machine.begin())
@@ -201,7 +202,15 @@ class DeltaTable(CommitDriver):
         return added
 
     def check_notes(self, query: str) -> None:
-        """Accepts everything: the log names the files, so nothing else is in the table."""
+        """With a log, accepts everything: the log names the files, so nothing else is in the table. Without a log, only
+        files of the first micro-batch may be there: its run was killed before it created the log."""
+        with self._reading():
+            batch = None if self._open_log() is not None else self._leftovers.newest_batch()
+        if batch:
+            raise TableRefused(
+                f"{self._table.uri} has files of micro-batch {batch}, and no Delta log: the log was removed. Nothing "
+                "was added, and the group was not committed. Restore the folder _delta_log, or read into a new --output"
+            )
 
     def offsets(self, plan: BatchPlan) -> dict[TopicPartition, int]:
         """Returns the offsets after the newest micro-batch of the query of ``plan``, in its partitions that the table

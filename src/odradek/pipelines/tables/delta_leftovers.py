@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
 
 # The micro-batch and the run in the name of a file.
+_NUMBER = re.compile(r"batch-(\d{6,})-[0-9a-f]{8}-")
 _OURS = re.compile(r"(batch-\d{6,}-[0-9a-f]{8}|replay-[0-9a-f]{16})-((?:\d{6,}\.)?[0-9a-f]{8})-")
 _SWEPT = "swept"
 # The largest assumed difference between the clocks of writers and committers.
@@ -48,6 +49,11 @@ class DeltaLeftovers:
     def __init__(self, table: Location, log: Callable[[], Log | None]) -> None:
         self._table = table
         self._log = log
+
+    def newest_batch(self) -> int | None:
+        """Returns the highest number of a query's micro-batch in the names of files; None if there is none."""
+        names = (_last(file.name) for file in self._table.data_files())
+        return max((int(found[1]) for name in names if (found := _NUMBER.match(name))), default=None)
 
     def has_any_of(self, can_publish: Callable[[RunTag], bool], dead: Collection[str], log: Log) -> bool:
         """Returns whether there are files of runs that can still publish, or of the ``dead`` runs of earlier versions,
@@ -87,7 +93,9 @@ class DeltaLeftovers:
         if not found:
             return
         log = self._log()
-        if log is not None:
+        if log is None:  # it may be lost, and then the files of earlier versions are the table
+            found = {file: batch for file, batch in found.items() if RunTag.parse(batch.run) is not None}
+        else:
             current = {_last(uri) for uri in log.file_uris()}
             found = {file: batch for file, batch in found.items() if _last(file.name) not in current}
         if not found:

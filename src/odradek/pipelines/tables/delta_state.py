@@ -21,6 +21,7 @@ The text ``odradek.batch`` in each commit has the micro-batch, too, for people a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,10 @@ RUN = "odradek-run"
 QUERY = "odradek-query"
 AT, TOPIC = "odradek-at", "odradek-topic"
 TEXT = "odradek.batch"
+_RETENTION = "delta.setTransactionRetentionDuration"
+"""The property of a table that makes Delta forget actions that were not repeated for this time."""
+_BATCH = re.compile(r"batch-\d{6,}-")
+"""The start of the names of a query's files."""
 _RUN_BITS = 32
 _COUNTS = ("rows", "bad", "files", "bytes")
 
@@ -65,9 +70,7 @@ def read(log: Log, plan: BatchPlan | None) -> TableState:
     run = NO_RUN if number is None else RunTag(number >> _RUN_BITS, f"{number & ((1 << _RUN_BITS) - 1):08x}")
     if plan is None:
         return TableState(run)
-    newest = log.transaction_version(QUERY)
-    is_followed = not plan.is_replay and newest not in (None, as_number(name_digest(plan.query)))
-    own = None if is_followed else _query(log, plan.query)
+    own = None if _is_followed(log, plan) else _query(log, plan.query)
     if own is not None and not plan.first:
         return TableState(run, {key_of(plan.query): own})
     if own is not None:
@@ -78,6 +81,17 @@ def read(log: Log, plan: BatchPlan | None) -> TableState:
     other = _newest_other(log, plan)
     is_new = not other and _is_whole(log.history())
     return TableState(run, other, is_new or any(_has_all_offsets(log, name, one.batch) for name, one in other.items()))
+
+
+def _is_followed(log: Log, plan: BatchPlan) -> bool:
+    """Returns whether another query has added a micro-batch after this one. Earlier versions noted the newest query
+    only in the texts of commits."""
+    if plan.is_replay:
+        return False
+    newest = log.transaction_version(QUERY)
+    if newest is not None:
+        return bool(newest != as_number(name_digest(plan.query)))
+    return newest_query(log) not in (None, plan.query)
 
 
 def _query(log: Log, query: str) -> QueryState | None:
@@ -138,7 +152,9 @@ def _writer_of(query: str, batch: int, *, is_whole: bool) -> int:
 
 
 def _has_all_offsets(log: Log, query: str, batch: int) -> bool:
-    return bool(log.transaction_version(AT) == _writer_of(query, batch, is_whole=True))
+    if log.transaction_version(AT) != _writer_of(query, batch, is_whole=True):
+        return False
+    return _RETENTION not in log.metadata().configuration  # Delta may have forgotten some of them
 
 
 def _topics_in(log: Log, query: str, topics: Iterable[str], *, is_ours: bool) -> dict[str, str]:
@@ -158,14 +174,16 @@ def newest_query(log: Log) -> str | None:
 
 def has_query(log: Log, *, is_begun: bool) -> bool:
     """Returns whether a query has added a micro-batch, or may have: earlier versions noted it only in commits, and
-    Delta removes old commits. ``is_begun``: whether the table was begun as one of ours."""
+    Delta removes old commits. ``is_begun``: whether the table was begun as one of ours; otherwise its files say so."""
     if log.transaction_version(QUERY) is not None:
         return True
     commits = log.history()
     texts = [str(one[TEXT]).split() for one in commits if TEXT in one]
     if any(len(words) > 1 and not words[1].startswith(REPLAY) for words in texts):
         return True
-    return is_begun and log.transaction_version(RUN) is None and not _is_whole(commits)
+    if log.transaction_version(RUN) is not None or _is_whole(commits):
+        return False
+    return is_begun or any(_BATCH.match(uri.rpartition("/")[2]) for uri in log.file_uris())
 
 
 def has_records(log: Log) -> bool:

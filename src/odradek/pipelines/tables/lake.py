@@ -55,7 +55,7 @@ from odradek.pipelines.filesystems import LocalLocation, Location
 from odradek.pipelines.tables.batch_rows import BatchRows, SparkRows
 from odradek.pipelines.tables.commit_driver import CommitDriver
 from odradek.pipelines.tables.manifests import Manifests
-from odradek.pipelines.tables.row_ends import parquet_dataset, row_ends
+from odradek.pipelines.tables.row_ends import parquet_row_ends
 from odradek.pipelines.tables.staging import Staging
 from odradek.text.json_depth import parse_json
 
@@ -148,7 +148,7 @@ class ParquetTable(CommitDriver):
         """Returns the offset after the last row of each of these partitions that has rows; None: of all partitions.
         Reads the table. Raises StorageError."""
         try:
-            return row_ends(parquet_dataset(self._table, self._partition_by), partitions)
+            return parquet_row_ends(self._table, self._partition_by, partitions)
         except OSError as error:
             raise StorageError(f"{self._table.uri} cannot be read: {error}") from error
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from odradek.core.errors import StorageError
 from odradek.pipelines.commit.state import REPLAY, Added, QueryState, TableState, of_text
@@ -30,7 +31,10 @@ class Manifests:
             query, batch = (stem, 0) if stem.startswith(REPLAY) else _query_and_number(stem)
             if batch >= newest.get(query, (-1, ""))[0]:
                 newest[query] = batch, name
-        return TableState(queries={query: self._query(batch, name) for query, (batch, name) in newest.items()})
+        found = {query: self._query(batch, name) for query, (batch, name) in newest.items()}
+        if sum(not query.startswith(REPLAY) for query in found) > 1:  # none of them may continue: which one is newest?
+            found = {query: one if query.startswith(REPLAY) else _of_unknown(one) for query, one in found.items()}
+        return TableState(queries=found)
 
     def unfinished(self, staging: Location) -> Iterator[tuple[str, Sequence[Sequence[str]]]]:
         """Yields the staging folders and moves of micro-batches whose files are not all in the table."""
@@ -63,6 +67,10 @@ class Manifests:
         except (ValueError, KeyError, TypeError) as error:
             raise StorageError(f"{self._folder.child(name).uri} is not a manifest of a micro-batch: {error}") from error
         return manifest
+
+
+def _of_unknown(one: QueryState) -> QueryState:
+    return replace(one, covers=None)
 
 
 def _query_and_number(stem: str) -> tuple[str, int]:

@@ -6,26 +6,46 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from odradek.core.ids import TopicPartition
+from odradek.pipelines.filesystems import HadoopLocation
 from odradek.pipelines.tables.table_folders import folder_of
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
+    from pyspark.sql import DataFrame
 
     from odradek.pipelines.filesystems import Location
 
 
-def parquet_dataset(location: Location, partition_by: Sequence[str]) -> ds.Dataset | None:
-    """Returns the rows of a Parquet table; None if it has no file. Columns of ``partition_by`` are strings: the topic
-    ``007`` is no number."""
+_COLUMNS = "topic STRING, partition INT, offset BIGINT"
+
+
+def parquet_row_ends(
+    location: Location, partition_by: Sequence[str], partitions: Collection[TopicPartition] | None = None
+) -> dict[TopicPartition, int]:
+    """Returns what ``row_ends`` returns, of a Parquet table. Spark reads a table at a URI. The columns of
+    ``partition_by`` are strings: the topic ``007`` is no number. Raises OSError, StorageError."""
     import pyarrow as pa
     import pyarrow.dataset as ds
 
+    files = location.data_files()
+    if not files:
+        return {}
+    if isinstance(location, HadoopLocation):
+        return _row_ends_by_spark(location.rows(_COLUMNS), partitions)
     folder = folder_of(location)
-    names = [folder.path(file.name) for file in location.data_files()]
-    if not names:
-        return None
     folders = ds.partitioning(pa.schema([(name, pa.string()) for name in partition_by]), flavor="hive")
-    return ds.dataset(names, format="parquet", filesystem=folder.filesystem, partitioning=folders)
+    names = [folder.path(file.name) for file in files]
+    return row_ends(ds.dataset(names, format="parquet", filesystem=folder.filesystem, partitioning=folders), partitions)
+
+
+def _row_ends_by_spark(rows: DataFrame, partitions: Collection[TopicPartition] | None) -> dict[TopicPartition, int]:
+    from pyspark.sql import functions as f
+
+    if partitions is not None:
+        rows = rows.where(f.col("topic").isin(sorted({tp.topic for tp in partitions})))
+    last = rows.groupBy("topic", "partition").agg(f.max("offset").alias("last"))
+    found = {TopicPartition(row.topic, row.partition): row.last + 1 for row in last.collect()}
+    return {tp: end for tp, end in sorted(found.items()) if partitions is None or tp in partitions}
 
 
 def row_ends(
