@@ -13,10 +13,11 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 UV := $(BIN)/uv pip install --quiet
 INSTALL := --python $(BIN)/python -c constraints.txt -e '.[test]'
 ARCHIVE := build/spark.jsa
+BYTECODE := build/bytecode
 # Tests start hundreds of Python processes. Without bytecode each of them compiles all modules that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test run-tests check check-here kernels bytecode test-long test-lowest test-newest test-pyspark package bench oracle clean
+.PHONY: setup demo test run-tests check check-here kernels test-long test-lowest test-newest test-pyspark package bench oracle clean
 .PHONY: docs test-times
 
 setup: $(STAMP)
@@ -53,21 +54,22 @@ $(ARCHIVE): $(STAMP) | kernels
 kernels: setup
 	@PYTHONPATH=tests $(BIN)/python -m support.caches kernels
 
-# The bytecode of the tests, once, so that not each process that runs tests compiles it. If the collection of the tests
-# fails, the test run that follows reports the error.
-bytecode: kernels
+# The bytecode of the tests, once, so that not each process that runs tests compiles all of it. Later runs compile only
+# changed files. If the collection of the tests fails, the test run that follows reports the error.
+$(BYTECODE): $(STAMP) | kernels
 	@$(BIN)/python -m pytest -m "not slow" --collect-only -qq >/dev/null || true
+	@mkdir -p $(@D) && touch $@
 
 # Tests begin when the archive and the bytecode are there. The checks run beside all of that.
 test: setup
 	@PYTHONPATH=tests $(BIN)/python -m support.caches space
 	$(MAKE) -j3 check-here run-tests
 
-run-tests: bytecode $(ARCHIVE)
+run-tests: $(BYTECODE) $(ARCHIVE)
 	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # The CPU seconds of each test file with all of its processes, the longest first (Linux). `make test-times JOBS=2`.
-test-times: bytecode $(ARCHIVE)
+test-times: $(BYTECODE) $(ARCHIVE)
 	@mkdir -p build && rm -f build/cpu-times
 	PYTHONPATH=tests ODRADEK_CPU_TIMES=build/cpu-times $(BIN)/python -m pytest -p support.cpu_times -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder -q; code=$$?; PYTHONPATH=tests $(BIN)/python -m support.cpu_times build/cpu-times; exit $$code
 

@@ -32,7 +32,8 @@ from odradek.storage.files import OsFiles
 from odradek.storage.log import Log
 from odradek.testing.cluster import BrokerProcess
 
-pytestmark = pytest.mark.usefixtures("plain_broker")
+PLAIN = pytest.mark.usefixtures("plain_broker")
+"""For tests of the process itself; in the others a broker may be a fork."""
 SERVE = [sys.executable, "-m", "odradek.broker"]
 ON_APACHE = bool(os.environ.get("ODRADEK_TEST_ORACLE"))
 """Whether the tests run with Apache Kafka, which begins a leader epoch at every start."""
@@ -81,6 +82,7 @@ def test_another_node_id_on_a_directory_is_refused(tmp_path: Path) -> None:
     assert "version=1" in properties
 
 
+@PLAIN
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_stop_the_broker_cleanly(tmp_path: Path, number: int) -> None:
     running = BrokerProcess(tmp_path).start()
@@ -126,6 +128,7 @@ def test_a_clean_stop_is_marked_after_the_catalogue_is_closed(
     OsFiles().lock(tmp_path / ".lock").release()
 
 
+@PLAIN
 def test_a_waiting_fetch_does_not_delay_the_stop(tmp_path: Path, topic: str) -> None:
     running = BrokerProcess(tmp_path).start()
     with Wire(running.bootstrap) as wire:
@@ -230,6 +233,7 @@ def alive(pid: int) -> bool:
         return False
 
 
+@PLAIN
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_topics_settings_and_ids_survive_a_restart(own_broker: Callable[..., RunningBroker], how: str) -> None:
     running = own_broker()
@@ -483,6 +487,7 @@ def test_kill_9_under_load_loses_no_acknowledged_record(own_broker: Callable[...
     assert sorted(found) == list(range(end)), "the offsets have no gap"
 
 
+@PLAIN
 def test_a_new_broker_has_little_memory_and_no_numeric_libraries(tmp_path: Path) -> None:
     running = BrokerProcess(tmp_path).start()
     assert running.pid is not None

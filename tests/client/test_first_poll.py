@@ -63,6 +63,7 @@ def filled(broker: RunningBroker, topic: str) -> str:
     return topic
 
 
+@pytest.mark.slow
 def test_polls_return_records_while_another_process_compiles(
     broker: RunningBroker, filled: str, tmp_path: Path
 ) -> None:

@@ -17,27 +17,12 @@ from odradek.core.errors import ConfigError
 from odradek.demo.checks import count_with_spark
 from odradek.pipelines.tables.lake import Lake, check_spark_sees
 
-NAMES = [
-    "a b",
-    "ü",
-    "mit%41",
-    "100%",
-    "a#b",
-    "a:b",
-    "a[b]c",
-    "a{b,c}",
-    "a*b",
-    "a?b",
-    "a\\b",
-    "a'b\"c",
-    "日本😀",
-    "a&b=c",
-    "[a]:",
-    "a:{b}",
-]
+# `make test` has each kind of character once: space, escape, colon, glob, letter.
+NAMES = ["a b", "mit%41", "a:b", "a{b,c}", "a*b", "日本😀"]
+MORE_NAMES = ["ü", "100%", "a#b", "a[b]c", "a?b", "a\\b", "a'b\"c", "a&b=c", "[a]:", "a:{b}"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *(pytest.param(name, marks=pytest.mark.slow) for name in MORE_NAMES)])
 def test_spark_writes_and_reads_in_a_directory_with_a_special_name(spark: Any, tmp_path: Path, name: str) -> None:
     for sibling in ("a", "b", "abc", "a:b"):  # a glob would match these files, or fail at the colon
         pq.write_table(pa.table({"partition": [0]}), tmp_path / f"{sibling}.parquet")

@@ -109,6 +109,7 @@ def test_a_rewind_by_a_number_repeats_so_many_of_each_partition(demo: Callable[.
     assert all(row[5] == "0" for row in said.lag_rows())
 
 
+@pytest.mark.slow
 def test_a_rewind_to_a_time_reads_the_records_since_then_again(
     demo: Callable[..., Output], data_dir: Path, between: list[datetime]
 ) -> None:
@@ -118,6 +119,7 @@ def test_a_rewind_to_a_time_reads_the_records_since_then_again(
     assert read_table(data_dir)[:2] == (EVENTS + 2 * MORE + 600, EVENTS + MORE)
 
 
+@pytest.mark.slow
 def test_a_rewind_to_the_end_reads_nothing(demo: Callable[..., Output], data_dir: Path) -> None:
     said = demo("--rewind", "latest")
     assert said.code == 0, said
@@ -125,6 +127,7 @@ def test_a_rewind_to_the_end_reads_nothing(demo: Callable[..., Output], data_dir
     assert read_table(data_dir)[:2] == (EVENTS + 2 * MORE + 600, EVENTS + MORE)
 
 
+@pytest.mark.slow
 def test_a_rewind_to_the_start_reads_everything_again(demo: Callable[..., Output], data_dir: Path) -> None:
     said = demo("--rewind", "earliest")
     assert said.code == 0, said

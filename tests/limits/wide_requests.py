@@ -110,6 +110,7 @@ def most_in_a_step(api_key: int, where: str, directory: Path, strange: int = 0) 
     """The largest numbers of one step for the widest request of an API, when the request is served a second time.
     ``strange``: the width of a request whose texts in the array are all new ones."""
     gc.collect()
+    gc.freeze()  # the loaded modules stay: the next collections need not visit their objects
     gc.disable()  # a collection would free the objects of many steps in one step
     try:
         return asyncio.run(_serve(api_key, where, directory, strange))

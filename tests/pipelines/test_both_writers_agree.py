@@ -103,13 +103,15 @@ def test_random_records_of_any_kind_are_equal_for_both_writers(
         )
         for writer in WRITERS
     }
-    ours, theirs = (spark.read.parquet(str(tmp_path / writer)) for writer in WRITERS)
-    assert ours.schema == theirs.schema
+    read_by_spark = [spark.read.parquet(str(tmp_path / writer)).schema for writer in WRITERS]
+    assert read_by_spark[0] == read_by_spark[1]
     assert folders(tmp_path / "workers") == folders(tmp_path / "spark")
-    assert parquet(tmp_path / "workers").schema.equals(parquet(tmp_path / "spark").schema)
-    assert ours.exceptAll(theirs).count() == theirs.exceptAll(ours).count() == 0
+    order = [("partition", "ascending"), ("offset", "ascending")]
+    ours, theirs = (parquet(tmp_path / writer).sort_by(order) for writer in WRITERS)
+    assert ours.schema.equals(theirs.schema)
+    assert ours.equals(theirs)
     assert len({(one.rows, one.bad) for one in done.values()}) == 1
-    assert record_ids(parquet(tmp_path / "workers")) == expected(admin, topic)
+    assert record_ids(ours) == expected(admin, topic)
 
 
 @pytest.fixture
@@ -191,7 +193,7 @@ def partition_values(output: Path) -> set[str]:
 
 def test_random_tables_are_equal_for_both_writers(spark: Any, bootstrap: str, tmp_path: Path) -> None:
     """JSON and Avro, Parquet and Delta, folders by columns of any type."""
-    check_by_chance(spark, bootstrap, tmp_path, [5, 6, 7], 60)
+    check_by_chance(spark, bootstrap, tmp_path, [6, 7], 60)
 
 
 @pytest.mark.slow
@@ -249,7 +251,7 @@ def test_a_hundred_small_partitions_make_one_file_and_micro_batches_are_limited(
     assert one.batches == len(list((tmp_path / "one").glob("*.parquet"))) == 1
 
 
-@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+@pytest.mark.parametrize("table_format", ["parquet", pytest.param("delta", marks=pytest.mark.slow)])
 def test_each_micro_batch_becomes_one_file_if_requested(
     table_format: str, spark: Any, admin: Admin, bootstrap: str, group: str, tmp_path: Path
 ) -> None:

@@ -16,7 +16,6 @@ from odradek.core.ids import TopicPartition
 from odradek.pipelines import Ingested, ingest
 from odradek.pipelines.commit.state import Added
 from odradek.pipelines.ingestion import job as ingest_job
-from odradek.pipelines.options import WRITERS
 from odradek.pipelines.queries import QueryFailed
 
 CONTINUE_AFTER_LOSS = {"failOnDataLoss": "false"}
@@ -64,7 +63,7 @@ def runs(spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_p
     return Runs(spark, admin, bootstrap, topic, group, tmp_path / "t")
 
 
-@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("writer", ["workers", pytest.param("spark", marks=pytest.mark.slow)])
 def test_records_removed_between_two_micro_batches_are_reported_or_skipped(
     writer: str, runs: Runs, admin: Admin
 ) -> None:
@@ -90,7 +89,8 @@ def test_records_removed_between_two_micro_batches_are_reported_or_skipped(
 
 
 @pytest.mark.parametrize(
-    ("writer", "table_format"), [("workers", "parquet"), ("spark", "parquet"), ("workers", "delta")]
+    ("writer", "table_format"),
+    [("spark", "parquet"), ("workers", "delta"), pytest.param("workers", "parquet", marks=pytest.mark.slow)],
 )
 def test_records_removed_after_their_micro_batch_was_planned_are_reported_or_skipped(
     writer: str, table_format: str, runs: Runs, admin: Admin, monkeypatch: pytest.MonkeyPatch
@@ -114,7 +114,7 @@ def test_records_removed_after_their_micro_batch_was_planned_are_reported_or_ski
     assert committed(admin, runs.group) == ends(admin, runs.topic)
 
 
-@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("writer", ["workers", pytest.param("spark", marks=pytest.mark.slow)])
 def test_a_micro_batch_whose_records_are_all_removed_is_skipped(
     writer: str, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -168,7 +168,7 @@ class Listener:
         self.groups.append(group)
 
 
-@pytest.mark.parametrize("writer", ["workers", "spark"])
+@pytest.mark.parametrize("writer", ["workers", pytest.param("spark", marks=pytest.mark.slow)])
 def test_a_run_reports_its_progress_and_result(
     writer: str, spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
@@ -217,7 +217,7 @@ def _send(bootstrap: str, topic: str, partition: int, key: str, headers: list[tu
     assert producer.flush(30) == 0
 
 
-@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+@pytest.mark.parametrize("table_format", [pytest.param("parquet", marks=pytest.mark.slow), "delta"])
 def test_a_table_at_a_uri_holds_each_record_once(
     table_format: str, spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
@@ -243,6 +243,7 @@ def test_a_table_at_a_uri_holds_each_record_once(
     assert [path.name for path in tmp_path.iterdir()] == ["far"]
 
 
+@pytest.mark.slow
 def test_a_table_in_a_hadoop_file_system_is_written_by_spark(
     spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
@@ -391,7 +392,7 @@ def test_invalid_columns_are_reported_before_the_query(
         ingest(bootstrap, value_format="json", schema="no such type", **given | {"output": tmp_path / "u"})
 
 
-@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+@pytest.mark.parametrize("table_format", [pytest.param("parquet", marks=pytest.mark.slow), "delta"])
 def test_a_first_run_with_a_mistake_begins_no_table(
     table_format: str, spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:

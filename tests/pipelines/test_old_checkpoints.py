@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from ingest_runs import committed, delta, ends, expected, parquet, record_ids
 from support.brokers import unique
+from support.forks import odradek_command
 from support.publish import create_topic, numbers, publish
 
 from odradek.client.admin import Admin
@@ -124,7 +124,7 @@ def test_older_notes_of_a_parquet_table_neither_lose_nor_repeat_rows(
     assert committed(admin, group) == {TopicPartition(topic, 0): 30}
 
 
-@pytest.mark.parametrize("more", [0, 5])
+@pytest.mark.parametrize("more", [pytest.param(0, marks=pytest.mark.slow), 5])
 def test_older_notes_are_named_before_the_checkpoint(
     spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path, more: int
 ) -> None:
@@ -164,7 +164,7 @@ def test_a_table_that_lacks_its_newest_file_goes_on_after_an_adoption(
     assert record_ids(parquet(output)) == Counter((topic, 0, offset) for offset in range(20, 25))
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta"])
+@pytest.mark.parametrize("kind", ["parquet", pytest.param("delta", marks=pytest.mark.slow)])
 def test_a_new_topic_of_the_same_name_is_read_from_its_start(
     kind: str, spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
@@ -299,7 +299,7 @@ def _rename_topic_in_notes(output: Path, kind: str, checkpoint: Path) -> None:
     commit.write_text("\n".join(map(json.dumps, lines)) + "\n")
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta"])
+@pytest.mark.parametrize("kind", [pytest.param("parquet", marks=pytest.mark.slow), "delta"])
 def test_a_table_that_has_read_nothing_yet_is_adopted_at_its_notes(
     kind: str, spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
@@ -336,8 +336,8 @@ def test_the_command_shows_what_it_does_first(
     spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     output = tmp_path / "t"
-    line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "adopt", "-b", bootstrap]
-    line += ["--group", group, "--output", str(output)]
+    line = [*odradek_command(), "pipeline", "adopt", "-b", bootstrap, "--group", group]
+    line += ["--output", str(output)]
 
     def odradek(*more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([*line, *more], capture_output=True, text=True, timeout=120, check=False)

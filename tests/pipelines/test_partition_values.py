@@ -83,16 +83,15 @@ def in_duckdb(table: Path) -> list[dict[str, Any]]:
     return found
 
 
-# `make test` has each format and each writer once.
-EACH_ONCE = [
-    ("parquet", "workers"),
-    ("delta", "spark"),
-    pytest.param("parquet", "spark", marks=pytest.mark.slow),
-    pytest.param("delta", "workers", marks=pytest.mark.slow),
-]
-
-
-@pytest.mark.parametrize(("table_format", "writer"), EACH_ONCE)
+@pytest.mark.parametrize(
+    ("table_format", "writer"),
+    [
+        ("parquet", "workers"),
+        pytest.param("delta", "spark", marks=pytest.mark.slow),
+        pytest.param("parquet", "spark", marks=pytest.mark.slow),
+        pytest.param("delta", "workers", marks=pytest.mark.slow),
+    ],
+)
 def test_values_that_cannot_name_folders_are_kept_with_an_error(
     table_format: str, writer: str, bootstrap: str, spark: Any, admin: Admin, tmp_path: Path
 ) -> None:
@@ -134,7 +133,7 @@ def test_values_that_cannot_name_folders_are_kept_with_an_error(
     assert first in str(error.value)
 
 
-@pytest.mark.parametrize("writer", ["workers", "spark"])
+@pytest.mark.parametrize("writer", [pytest.param("workers", marks=pytest.mark.slow), "spark"])
 def test_a_key_that_cannot_name_a_folder(writer: str, bootstrap: str, spark: Any, tmp_path: Path) -> None:
     """A table of raw values has no column for an error, so one line names the record. Other tables keep the key."""
     topic = unique("keys")

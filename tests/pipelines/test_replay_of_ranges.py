@@ -236,7 +236,7 @@ def _made_again(admin: Admin, bootstrap: str, topic: str, count: int) -> None:
     publish(bootstrap, topic, [b"new"] * count, partition=0)
 
 
-@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+@pytest.mark.parametrize("table_format", [pytest.param("parquet", marks=pytest.mark.slow), "delta"])
 def test_another_topic_of_the_same_name_is_another_replay(
     table_format: str, spark: Any, admin: Admin, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
@@ -273,7 +273,7 @@ def test_a_replay_from_before_topic_ids_counts_as_done(
     assert (again.rows, again.already, again.by_names) == (25, False, False)
 
 
-@pytest.mark.parametrize("into", ["workers", "spark", "topic"])
+@pytest.mark.parametrize("into", ["workers", pytest.param("spark", marks=pytest.mark.slow), "topic"])
 def test_a_topic_recreated_before_it_is_read_is_refused(
     into: str, spark: Any, admin: Admin, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
@@ -305,7 +305,7 @@ AVRO = {"value_format": "avro", "schema": json.dumps(NEW)}
             {"value_format": "json", "schema": "id bigint", "flat": True},
             1,
         ),
-        (BARE, AVRO | {"keep_raw": True}, 0),
+        pytest.param(BARE, AVRO | {"keep_raw": True}, 0, marks=pytest.mark.slow),
         (FRAMED, AVRO | {"framing": "confluent", "writer_schemas": {3: json.dumps(OLD)}, "files_per_batch": 1}, 1),
     ],
     ids=["raw", "json", "avro", "confluent"],

@@ -240,7 +240,8 @@ class Pauses:
 
 
 @KINDS
-@pytest.mark.parametrize("before", [True, False])
+# A pause after an operation is nearly always a pause before the next one.
+@pytest.mark.parametrize("before", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_run_that_is_paused_at_any_operation_neither_adds_rows_twice_nor_removes_any(
     kind: str, before: bool, tmp_path: Path
 ) -> None:

@@ -51,7 +51,12 @@ def far_topic(admin: Admin, bootstrap: str, form: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("form", "writer"), [("json", "workers"), ("avro", "spark"), pytest.param("json", "spark", marks=pytest.mark.slow)]
+    ("form", "writer"),
+    [
+        ("json", "workers"),
+        pytest.param("avro", "spark", marks=pytest.mark.slow),
+        pytest.param("json", "spark", marks=pytest.mark.slow),
+    ],
 )
 def test_a_table_keeps_the_record_with_an_error(
     form: str, writer: str, bootstrap: str, spark: Any, admin: Admin, tmp_path: Path

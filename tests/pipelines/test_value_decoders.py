@@ -153,7 +153,7 @@ def compare(spark: Any, count: int) -> None:
 
 
 def test_json_is_read_as_by_spark(spark: Any) -> None:
-    compare(spark, 400)
+    compare(spark, 200)
 
 
 @pytest.mark.slow

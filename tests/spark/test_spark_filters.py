@@ -63,7 +63,7 @@ def loaded(spark: Any, bootstrap: str, topic: str, **options: str) -> Any:
 
 
 @pytest.mark.usefixtures("pushing")
-@pytest.mark.parametrize("pushes", ["true", "false"])
+@pytest.mark.parametrize("pushes", ["true", pytest.param("false", marks=pytest.mark.slow)])
 def test_pushed_filters_do_not_change_the_rows(spark: Any, bootstrap: str, filled: str, pushes: str) -> None:
     for condition, expected, tasks in CONDITIONS:
         wanted = loaded(spark, bootstrap, filled, pushFilters=pushes).where(condition)

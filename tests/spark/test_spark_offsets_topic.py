@@ -128,6 +128,7 @@ def few_groups(own_broker: Callable[..., RunningBroker]) -> Iterator[tuple[str, 
         yield running.bootstrap, admin
 
 
+@pytest.mark.slow
 def test_the_analysis_on_spark_equals_that_on_one_machine(spark: Any, few_groups: tuple[str, Admin]) -> None:
     """Workers and this machine compute the same findings, expiry and tables for each of two groups."""
     bootstrap, admin = few_groups
@@ -161,6 +162,7 @@ def of_group(frame: Any, group: str) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.slow
 def test_the_analysis_of_one_group_on_spark_has_only_this_group(spark: Any, admin: Admin, bootstrap: str) -> None:
     _, group = committed(admin, bootstrap)
     frames = analyse_on_spark(spark, bootstrap, group=group)

@@ -59,6 +59,7 @@ def test_a_limit_applies_to_each_micro_batch(filled: StreamingRun) -> None:
     assert filled.committed() == {0: 30, 1: 10}
 
 
+@pytest.mark.slow
 def test_limits_of_bytes_and_offsets_apply_together(filled: StreamingRun) -> None:
     publish(filled.bootstrap, filled.topic, [b"x" * 5000] * 10, batch_num_messages=1)
     batches = filled.run(maxOffsetsPerTrigger="39", maxBytesPerTrigger="30k")
@@ -90,6 +91,7 @@ def test_the_first_run_without_a_commit_follows_auto_offset_reset(filled: Stream
     assert filled.rows(**none) == span(0, 30, 33), "the checkpoint has precedence over the fallback now"
 
 
+@pytest.mark.slow
 def test_resets_while_the_query_is_stopped_are_followed_once(filled: StreamingRun) -> None:
     filled.rows()
     for _ in range(2):  # the same reset twice rewinds twice
@@ -193,6 +195,7 @@ def test_a_kill_after_the_work_repeats_the_micro_batch_with_the_same_range(fille
     assert filled.committed() == {0: 32, 1: 10}
 
 
+@pytest.mark.slow
 def test_a_kill_in_the_first_micro_batch_repeats_it_although_latest_has_moved(filled: StreamingRun) -> None:
     filled.reset({0: 12})
     assert filled.rows() == span(0, 12, 30) + span(1, 0, 10)
@@ -314,6 +317,7 @@ def test_a_recreated_topic_is_data_loss(strict: StreamingRun) -> None:
     assert strict.committed() == {0: 35, 1: 0}
 
 
+@pytest.mark.slow
 def test_few_records_wait_for_more_until_the_delay_is_over(filled: StreamingRun) -> None:
     batches: list[tuple[float, int]] = []
 

@@ -103,6 +103,7 @@ def test_rows_are_in_the_topic_once_after_the_driver_ended_before_and_after_the_
     check_group(stream)
 
 
+@pytest.mark.slow
 def test_rows_are_written_without_pandas(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +216,7 @@ def test_rows_of_another_source_are_in_the_topic_once(
     assert stream.admin.list_group_offsets(f"odradek-{query_id(stream)}")[place].offset == 2
 
 
+@pytest.mark.slow
 def test_a_new_writer_for_each_micro_batch_writes_each_row_once(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
 ) -> None:
@@ -225,7 +227,7 @@ def test_a_new_writer_for_each_micro_batch_writes_each_row_once(
     assert values(bootstrap, target) == filled
 
 
-@pytest.mark.parametrize("first_batch", [1, 100])
+@pytest.mark.parametrize("first_batch", [pytest.param(1, marks=pytest.mark.slow), 100])
 def test_a_first_batch_option_of_another_checkpoint_skips_no_row(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str], first_batch: int
 ) -> None:
@@ -255,6 +257,7 @@ def test_a_driver_whose_transactional_id_is_fenced_names_both_causes(
     assert list(_outputs._runs) == [query_id(stream)], "ended queries are forgotten"
 
 
+@pytest.mark.slow
 def test_a_first_micro_batch_whose_number_may_have_expired_is_refused(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
 ) -> None:
@@ -298,7 +301,7 @@ def test_a_first_micro_batch_whose_number_was_deleted_is_refused(
     check_group(stream)
 
 
-@pytest.mark.parametrize("commit_offsets", ["transaction", "false"])
+@pytest.mark.parametrize("commit_offsets", ["transaction", pytest.param("false", marks=pytest.mark.slow)])
 def test_a_checkpoint_that_has_lost_its_last_micro_batches_is_refused(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str], commit_offsets: str
 ) -> None:
@@ -321,6 +324,7 @@ def forget_plan(stream: StreamingRun, batch: int) -> None:
         (stream.checkpoint / "offsets" / name).unlink(missing_ok=True)
 
 
+@pytest.mark.slow
 def test_the_deletion_of_the_source_s_group_repeats_and_skips_no_row(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
 ) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -16,8 +17,11 @@ BUILD = TESTS.parent / "build"
 SPARK, KAFKA = BUILD / "spark.jsa", BUILD / "kafka.jsa"
 # Each Java process of the tests lives for seconds: the second compiler takes more time than its code saves.
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-# One compiler thread and fewer garbage collections: a start of Spark takes a tenth less CPU time.
-_OF_SPARK = ("-XX:CICompilerCount=1", "-XX:NewSize=192m")
+# One compiler thread and fewer garbage collections: a start of Spark takes a tenth less CPU time. Hadoop starts `chmod`
+# for each file that it writes to a local disk, and Java by default starts another program first, which starts `chmod`.
+_OF_SPARK = ["-XX:CICompilerCount=1", "-XX:NewSize=192m"]
+if sys.platform == "linux":
+    _OF_SPARK.append("-Djdk.lang.Process.launchMechanism=VFORK")
 
 
 def _options(archive: Path) -> list[str]:

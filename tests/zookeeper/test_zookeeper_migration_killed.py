@@ -90,8 +90,15 @@ def kill_after(child: subprocess.Popen[bytes], seconds: float, *, planned: bool)
     child.communicate()
 
 
-@pytest.mark.parametrize("to", ["kafka", "zookeeper"])
-@pytest.mark.parametrize("moments", [2, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("to", "moments"),
+    [
+        ("kafka", 2),
+        pytest.param("zookeeper", 2, marks=pytest.mark.slow),
+        pytest.param("kafka", 50, marks=pytest.mark.slow),
+        pytest.param("zookeeper", 50, marks=pytest.mark.slow),
+    ],
+)
 def test_a_killed_migration_is_completed_by_the_next(
     tool: Tool, store: OffsetStore, admin: Admin, filled: str, tmp_path: Path, to: str, moments: int,
     record_property: Callable[[str, object], None],

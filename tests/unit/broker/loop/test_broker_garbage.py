@@ -23,8 +23,7 @@ class Node:
 @pytest.fixture(autouse=True)
 def restored_collector() -> Iterator[None]:
     threshold, enabled = gc.get_threshold(), gc.isenabled()
-    yield
-    gc.unfreeze()
+    yield  # what a test has frozen stays so: after `gc.unfreeze` each collection would visit all collected tests
     gc.set_threshold(*threshold)
     gc.enable() if enabled else gc.disable()
 
