@@ -31,7 +31,7 @@ def run_pytest(folder: Path, *arguments: str, code: int = 0) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("form", ["ini", "fixture"])
+@pytest.mark.parametrize("form", ["ini", pytest.param("fixture", marks=pytest.mark.slow)])
 def test_the_test_passes_with_both_forms_of_settings(form: str, tmp_path: Path) -> None:
     """The fixture that replaces a container starts a broker, too."""
     (tmp_path / "test_orders.py").write_text(TEST + ASSERTIONS)

@@ -138,7 +138,7 @@ def test_folders_of_times_are_in_utc_for_any_session_time_zone(
     given: dict[str, Any] = {"value_format": "json", "schema": "id int, day date", "flat": True, "spark": spark}
     given |= {"topics": topic, "partition_by": ["timestamp", "day"]}
     wanted = ["1970-01-01 00%3A00%3A01.5", "2023-11-14 22%3A13%3A20.123", "2024-03-31 01%3A00%3A00"]
-    for table_format, writer in (("parquet", "workers"), ("parquet", "spark"), ("delta", "spark")):
+    for table_format, writer in (("parquet", "workers"), ("delta", "spark")):
         output = tmp_path / f"{table_format}-{writer}"
         ingest(bootstrap, group=unique("g"), output=output, writer=writer, table_format=table_format, **given)
         assert sorted(folders(output)) == [f"timestamp={at}/day=2024-03-10" for at in wanted], output.name
@@ -209,7 +209,7 @@ def test_a_table_is_continued_with_either_writer(
 ) -> None:
     topic, output = unique("writers"), tmp_path / "t"
     create_topic(bootstrap, topic, 2)
-    for number, writer in enumerate(["spark", "workers", "workers", "spark", "workers"]):
+    for number, writer in enumerate(["spark", "workers", "workers", "spark"]):
         publish(bootstrap, topic, [b"%d" % number] * 50, partition=number % 2)
         given: dict[str, Any] = {"topics": topic, "output": output, "table_format": table_format, "writer": writer}
         done = ingest(bootstrap, **given, group=group, partition_by=["partition"], spark=spark)
@@ -218,12 +218,12 @@ def test_a_table_is_continued_with_either_writer(
     assert record_ids(found) == expected(admin, topic)
     assert committed(admin, group) == ends(admin, topic) == checkpoint_end(output / "_odradek" / "checkpoint")
     # A replay is identified by its ranges, for either writer.
-    for writer, already in (("workers", False), ("spark", True), ("workers", True)):
+    for writer, already in (("workers", False), ("spark", True)):
         again = replay(
             bootstrap, topics=topic, output=output, table_format=table_format, writer=writer,
             partition_by=["partition"], spark=spark,
         )  # fmt: skip
-        assert (again.rows, again.already) == (250, already)
+        assert (again.rows, again.already) == (200, already)
 
 
 def test_a_hundred_small_partitions_make_one_file_and_micro_batches_are_limited(
@@ -273,6 +273,7 @@ def test_each_micro_batch_becomes_one_file_if_requested(
     assert record_ids(read(tmp_path / "p")) == expected(admin, topic)
 
 
+@pytest.mark.slow
 def test_a_few_large_records_are_split_by_their_bytes(spark: Any, admin: Admin, bootstrap: str, tmp_path: Path) -> None:
     """A task reads about --task-size bytes, independent of the number of offsets. Small records share one task."""
     large, few, small = unique("large"), unique("few"), unique("small")

@@ -220,6 +220,7 @@ def test_a_checkpoint_without_a_part_names_what_helps(tmp_path: Path) -> None:
         planned_batch(LocalLocation(tmp_path), 0)
 
 
+@pytest.mark.slow
 def test_a_table_whose_next_records_were_deleted_is_adopted_at_the_log_start(
     spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
@@ -236,7 +237,7 @@ def test_a_table_whose_next_records_were_deleted_is_adopted_at_the_log_start(
     assert committed(admin, group) == {tp: 40}
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta"])
+@pytest.mark.parametrize("kind", [pytest.param("parquet", marks=pytest.mark.slow), "delta"])
 def test_a_table_and_a_checkpoint_of_an_earlier_version_go_on(
     kind: str, spark: Any, admin: Admin, bootstrap: str, group: str, tmp_path: Path
 ) -> None:
@@ -315,6 +316,7 @@ def test_a_table_that_has_read_nothing_yet_is_adopted_at_its_notes(
     assert ingest(bootstrap, topics=topic, table_format=kind, **given).rows == 5
 
 
+@pytest.mark.slow
 def test_rows_that_a_user_has_removed_do_not_come_back_after_an_adoption(
     spark: Any, admin: Admin, bootstrap: str, group: str, tmp_path: Path
 ) -> None:

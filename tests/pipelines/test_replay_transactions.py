@@ -138,6 +138,7 @@ def test_replays_that_could_lose_or_duplicate_a_record_are_refused(
         run_replay(mine, no_spark)
 
 
+@pytest.mark.slow
 def test_a_replay_whose_progress_has_expired_is_refused_if_the_target_has_its_records(
     spark: Any, bootstrap: str, admin: Admin, source: str, target: str
 ) -> None:

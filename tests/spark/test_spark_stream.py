@@ -111,6 +111,7 @@ def test_resets_while_the_query_is_stopped_are_followed_once(filled: StreamingRu
     )
 
 
+@pytest.mark.slow
 def test_commits_after_a_kill_are_distinguished_from_a_reset(filled: StreamingRun) -> None:
     filled.rows()
     first, second = filled.partitions()
@@ -205,6 +206,7 @@ def test_a_kill_in_the_first_micro_batch_repeats_it_although_latest_has_moved(fi
     assert filled.run()[0] == span(0, 12, 30) + span(1, 0, 10)
 
 
+@pytest.mark.slow
 def test_ignore_keeps_the_position_of_the_checkpoint_and_fail_reports_the_reset(filled: StreamingRun) -> None:
     filled.rows()
     filled.reset({0: 20})
@@ -216,6 +218,7 @@ def test_ignore_keeps_the_position_of_the_checkpoint_and_fail_reports_the_reset(
     assert filled.committed()[0] == 30, "overwritten"
 
 
+@pytest.mark.slow
 @pytest.mark.claim(69, part=True)
 @pytest.mark.behaviour(4, part=True)
 def test_live_members_of_the_group_stop_no_query(filled: StreamingRun, caplog: pytest.LogCaptureFixture) -> None:

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
 import setuptools
 from pyspark.pipelines.graph_element_registry import graph_element_registration_context
 from pyspark.sql.datasource import DataSource
@@ -19,6 +20,7 @@ from odradek.spark.registration import register
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+@pytest.mark.slow
 def test_batch_reads_streams_and_writes_work_without_register_and_a_later_register_is_harmless(
     stream: StreamingRun, bootstrap: str
 ) -> None:

@@ -188,6 +188,7 @@ def test_a_second_write_in_a_micro_batch_that_would_lose_rows_or_show_offsets_to
     assert values(bootstrap, other) == []
 
 
+@pytest.mark.slow
 def test_rows_of_another_source_are_in_the_topic_once(
     spark: Any, bootstrap: str, stream: StreamingRun, target: str, tmp_path: Path
 ) -> None:
