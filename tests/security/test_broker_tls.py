@@ -38,6 +38,7 @@ class Setup:
             for name in ("broker", "client"):
                 authority.issue(name)
         self.authority.issue("second")
+        self.authority.issue("third", ["localhost"])
         self.store = directory / "store.pem"
         shutil.copy(self.authority.directory / "broker.pem", self.store)
         self._ports = dict(zip(LISTENERS, reserve_ports(len(LISTENERS)), strict=True))
@@ -54,6 +55,7 @@ class Setup:
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.authority.pem),
             "listener.name.tls.ssl.keystore.location": str(self.store),
+            "listener.name.tls.ssl.allow.dn.changes": "true",
             "listener.name.mutual.ssl.client.auth": "required",
             "listener.name.mutual.ssl.principal.mapping.rules": "RULE:^.*CN=(.*?)$/$1/U",
             "listener.name.asked.ssl.client.auth": "requested",
@@ -241,6 +243,10 @@ def test_a_changed_file_holds_for_new_connections_and_a_broken_one_does_not(
         replace(setup.store, b"-----BEGIN CERTIFICATE-----\nbroken\n-----END CERTIFICATE-----\n")
         wait_for(lambda: "keeps its former certificates" in caplog.text, 5)
         assert serial(setup) == first
+        replace(setup.store, (setup.authority.directory / "third.pem").read_bytes())
+        wait_for(lambda: "lacks alternative names of the former one" in caplog.text, 5)
+        assert serial(setup) == first
+        assert "set listener.name.tls.ssl.allow.san.changes=true" in caplog.text
         replace(setup.store, (setup.authority.directory / "second.pem").read_bytes())
         wait_for(lambda: serial(setup) != first, 5)
         before.sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff")
@@ -275,7 +281,15 @@ def test_a_client_may_change_the_certificates_of_a_listener(setup: Setup) -> Non
     assert code == 42
     assert "ssl.keystore.location" in text
     assert "missing.pem: No such file" in text
-    assert alter(str(setup.authority.directory / "second.pem")) == (0, "")
+    code, text = alter(str(setup.authority.directory / "second.pem"))
+    assert code == 42
+    assert "the subject of the certificate changes from 'O=Tests,CN=broker' to 'O=Tests,CN=second'" in text
+    assert "ssl.allow.dn.changes=true" in text
+    renewed = shutil.copy(setup.authority.directory / "broker.pem", setup.directory / "former.pem")
+    setup.authority.issue("broker", ["localhost", "127.0.0.1", "kafka.test"])
+    replace(setup.directory / "renewed.pem", (setup.authority.directory / "broker.pem").read_bytes())
+    shutil.copy(renewed, setup.authority.directory / "broker.pem")
+    assert alter(str(setup.directory / "renewed.pem")) == (0, "")
     wait_for(lambda: serial(setup, "ASKED") != first, 5)
 
 
@@ -350,7 +364,8 @@ def test_handshakes_that_do_not_end_are_closed_and_counted(
         ({"ssl.keystore.type": "JKS", "ssl.keystore.location": "CA/jks"}, "keytool -importkeystore -srckeystore jks"),
         ({"listeners": "SASL_SSL://127.0.0.1:0", "ssl.client.auth": "required",
           "sasl.enabled.mechanisms": "SCRAM-SHA-256"}, "the listeners with TLS have SASL, too"),
-        ({"listeners": "PLAINTEXT://127.0.0.1:0"}, "no listener has TLS, so it would protect nothing"),
+        ({"listeners": "PLAINTEXT://127.0.0.1:0", "ssl.client.auth": "required"},
+         "no listener has TLS, so it would protect nothing"),
         ({"ssl.engine.factory.class": "x"}, "this broker has no such part of TLS"),
     ],
 )  # fmt: skip

@@ -163,6 +163,26 @@ def test_no_other_request_is_read_between_handshake_and_login() -> None:
         assert login.state is LoginState.FAILED
 
 
+def test_a_request_between_handshake_and_login_gets_illegal_sasl_state() -> None:
+    """As in Kafka, where the API's reply has an error code for the whole request."""
+    asked = {"topics": [], "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+    for frame, version in (
+        (api_versions(), 3), (handshake("PLAIN"), 1), (request(10, 0, {"key": "g"}), 0), (request(3, 13, asked), 13),
+        (request(22, 4, {"transactional_id": None, "transaction_timeout": 1}), 4),
+    ):  # fmt: skip
+        login = states()
+        login.receive(handshake("PLAIN"))
+        answer = login.receive(frame)
+        api_key = int.from_bytes(frame[:2], "big")
+        assert read(answer, api_key, version).error_code == 34
+        assert answer.failure
+    for frame in (request(3, 0, {"topics": []}), b"\x7f\xff\0\0" + bytes(20), b"\0\x03\0\x63" + bytes(20), b"\0"):
+        login = states()
+        login.receive(handshake("PLAIN"))
+        answer = login.receive(frame)
+        assert (answer.reply, bool(answer.failure)) == (b"", True)
+
+
 def test_versions_that_do_not_exist_are_refused() -> None:
     assert states().receive(handshake("PLAIN")[:2] + b"\0\x05" + handshake("PLAIN")[4:]).failure
     login = states()

@@ -17,7 +17,8 @@ _KEYWORDS = {
 }  # fmt: skip
 """The attributes that RFC 2253 names. Java prints the others by number, with their bytes."""
 _STRINGS = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1C, 0x1E})
-_SEQUENCE, _SET, _OID, _VERSION = 0x30, 0x31, 0x06, 0xA0
+_SEQUENCE, _SET, _OID, _VERSION, _OCTETS, _EXTENSIONS = 0x30, 0x31, 0x06, 0xA0, 0x04, 0xA3
+_ALTERNATIVES = "2.5.29.17"
 _SUBJECT = 4
 """The fields of a certificate before its subject, without the version: number, algorithm, issuer, validity."""
 _ESCAPED = frozenset(',=+<>#;"\\')
@@ -41,6 +42,21 @@ def subject_name(certificate: bytes) -> str:
     except (StopIteration, IndexError) as error:
         raise UnreadableName("the certificate is malformed") from error
     return ",".join(reversed(names))
+
+
+def alternative_names(certificate: bytes) -> frozenset[bytes]:
+    """Returns the alternative names of a certificate in DER, each with its tag. Raises UnreadableName."""
+    try:
+        fields = _parts(next(_parts(next(_parts(certificate)).content)).content)
+        extensions = next((one for one in fields if one.tag == _EXTENSIONS), None)
+        for extension in () if extensions is None else _parts(next(_parts(extensions.content)).content):
+            number, *rest = _parts(extension.content)
+            if number.tag == _OID and _oid(number.content) == _ALTERNATIVES:
+                value = next(one for one in rest if one.tag == _OCTETS)
+                return frozenset(one.whole for one in _parts(next(_parts(value.content)).content))
+    except (StopIteration, IndexError, ValueError) as error:
+        raise UnreadableName("the certificate is malformed") from error
+    return frozenset()
 
 
 class _DerElement(NamedTuple):

@@ -163,6 +163,14 @@ def _load_key(context: ssl.SSLContext, store: Store) -> None:
         raise ConfigError(f"{_where(store)}: the private key cannot be read: {_reason(error)}{remedy}") from error
 
 
+def own_certificate(store: Store) -> bytes:
+    """Returns the certificate of the private key of a store, in DER. Raises ConfigError."""
+    certificates = _entries(store).certificates
+    if not certificates:
+        raise ConfigError(f"{_where(store)}: it has no certificate")
+    return ssl.PEM_cert_to_DER_cert(certificates[0])
+
+
 @contextmanager
 def _private_file(data: bytes) -> Iterator[str]:
     """Yields the name of a file with this content, which no other user can read and which does not stay."""

@@ -338,7 +338,7 @@ class Router:
                 reply = schemas.encode(head.api_key, head.version, Kind.RESPONSE, reply)
             except Exception as error:
                 log.exception("%s v%d: the reply could not be packed", schemas.api_name(head.api_key), head.version)
-                reply = _refusal(head, ErrorCode.unknown_server_error, "")
+                reply = refusal_reply(head, ErrorCode.unknown_server_error, "")
                 if reply is None:
                     raise Hangup(f"the reply could not be packed: {error}") from error
         if len(reply) >= LONG_REPLY_BYTES:
@@ -352,7 +352,7 @@ class Router:
         else:
             log.error("%s v%d failed", schemas.api_name(head.api_key), head.version, exc_info=error)
             code, text = ErrorCode.unknown_server_error, "The server experienced an unexpected error."
-        packed = _refusal(head, code, text)
+        packed = refusal_reply(head, code, text)
         if packed is None:
             raise Hangup(
                 f"a reply to {schemas.api_name(head.api_key)} v{head.version} cannot carry the error {code.name}"
@@ -444,7 +444,7 @@ def _release(connection: Client, task: Task[Any], value: Any, reply: Deferred[Re
         reply.resolve(value)
 
 
-def _refusal(head: RequestHead, code: ErrorCode, text: str) -> bytes | None:
+def refusal_reply(head: RequestHead, code: ErrorCode, text: str) -> bytes | None:
     """Packs a reply that only contains an error, or returns ``None`` if the version has no top-level error code."""
     message: dict[str, Any] = {}
     response = schemas.message_type(head.api_key, head.version, Kind.RESPONSE)

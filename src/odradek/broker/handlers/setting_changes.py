@@ -227,7 +227,7 @@ def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes) -> Non
         if any(key.startswith("listener.name.") for key in changes):
             from odradek.broker.settings.listener_tls import check_stores
 
-            check_stores(after, changes)
+            check_stores(after, changes, config)
     except ConfigError as error:
         raise KafkaError(ErrorCode.invalid_request, str(error)) from None
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
+from odradek.broker.front_end.router import refusal_reply
 from odradek.broker.handlers.k18_api_versions import has_valid_names
 from odradek.core.errors import ErrorCode
 from odradek.security.sasl_server import LoggedIn, LoginFailed, LoginRefused, Mechanism
@@ -152,9 +153,18 @@ class SaslStates:
         return LoginAnswer(_reply(head, reply))
 
     def _unexpected(self, head: RequestHead) -> LoginAnswer:
+        """Refuses a request of another API, as in Kafka with an error of this API. Its body is not read, so an error
+        that would be in rows for the request's topics or groups is not sent."""
         name = schemas.api_name(head.api_key)
-        text = f"Unexpected Kafka request of type {name} during SASL authentication."
-        return self._failed(text)
+        text = f"Unexpected Kafka request of type {name.upper()} during SASL authentication."
+        try:
+            body = refusal_reply(head, ErrorCode.illegal_sasl_state, text)
+            start = reply_head(head.api_key, head.version, head.correlation_id)
+        except (ValueError, LookupError, ImportError):  # there is no such API or version
+            body = None
+        if body is None:
+            return self._failed(text)
+        return self._failed(text, (len(start) + len(body)).to_bytes(4, "big") + start + body)
 
     def _authenticate_bare(self, frame: bytes) -> LoginAnswer:
         try:

@@ -49,8 +49,6 @@ sasl.oauthbearer.scope | string | -
 sasl.oauthbearer.token.endpoint.url | string | -
 security.inter.broker.protocol | string | PLAINTEXT | in PLAINTEXT,SSL,SASL_PLAINTEXT,SASL_SSL
 security.providers | string | -
-ssl.allow.dn.changes | boolean | false
-ssl.allow.san.changes | boolean | false
 ssl.endpoint.identification.algorithm | string | https
 ssl.engine.factory.class | class | -
 ssl.keymanager.algorithm | string | SunX509

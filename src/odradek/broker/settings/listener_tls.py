@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from odradek.broker.settings.listeners import LayeredSettings, ListenerSettings, secured
 from odradek.broker.settings.prefixes import scope_of
 from odradek.core.errors import ConfigError
-from odradek.security.names import MappingRules
+from odradek.security.names import MappingRules, UnreadableName, alternative_names, subject_name
 from odradek.security.secret import Secret
-from odradek.security.stores import VERSIONS, ServerTls, Store, server_context
+from odradek.security.stores import VERSIONS, ServerTls, Store, own_certificate, server_context
 
 
 def server_tls(settings: ListenerSettings) -> ServerTls:
@@ -35,15 +36,54 @@ def server_tls(settings: ListenerSettings) -> ServerTls:
     return ServerTls(trust, key, versions or tuple(VERSIONS), settings.value("ssl.cipher.suites"), auth)
 
 
-def check_stores(config: LayeredSettings, changed: Iterable[str]) -> None:
-    """Reads the key stores of the listeners whose settings of TLS change. Raises ConfigError if they cannot be used."""
+class CertificateNames(NamedTuple):
+    """The names of a listener's certificate, as Kafka compares them when the certificate changes."""
+
+    subject: str
+    alternatives: frozenset[bytes]
+
+    @classmethod
+    def of(cls, tls: ServerTls) -> CertificateNames:
+        """Reads them from the key store. Raises ConfigError."""
+        certificate = own_certificate(tls.key)
+        try:
+            return cls(subject_name(certificate), alternative_names(certificate))
+        except UnreadableName as error:
+            raise ConfigError(f"{tls.key.name}: {error}") from None
+
+    def check_change(self, new: CertificateNames, settings: ListenerSettings) -> None:
+        """Raises ConfigError if a listener that has these names may not get the new ones."""
+        name = "ssl.allow.dn.changes"
+        if new.subject.lower() != self.subject.lower() and not settings.value(name):
+            raise ConfigError(
+                f"the subject of the certificate changes from {self.subject!r} to {new.subject!r}; set "
+                f"{settings.full_name(name)}=true to allow it"
+            )
+        name = "ssl.allow.san.changes"
+        if not new.alternatives >= self.alternatives and not settings.value(name):
+            raise ConfigError(
+                "the new certificate lacks alternative names of the former one, so clients that use them could not "
+                f"connect; set {settings.full_name(name)}=true to allow it"
+            )
+
+
+def check_stores(config: LayeredSettings, changed: Iterable[str], before: LayeredSettings) -> None:
+    """Reads the key stores of the listeners whose settings of TLS change. Raises ConfigError if they cannot be used.
+
+    ``before``: the settings without the change."""
     scopes = [scope for name in changed if (scope := scope_of(name)) is not None and scope.base.startswith("ssl.")]
     names = {scope.listener for scope in scopes}
     if not names:
         return
+    former = {settings.name: settings for settings in secured(before)}
     for settings in secured(config):
         if settings.name in names:
-            server_context(server_tls(settings))
+            tls = server_tls(settings)
+            server_context(tls)
+            if (old := former.get(settings.name)) is not None:
+                old_tls = server_tls(old)
+                if old_tls.key != tls.key:
+                    CertificateNames.of(old_tls).check_change(CertificateNames.of(tls), settings)
 
 
 def client_auth(settings: ListenerSettings) -> str:

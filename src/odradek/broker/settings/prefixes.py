@@ -8,9 +8,10 @@ import re
 from typing import NamedTuple
 
 _OF_TLS = """
-    ssl.cipher.suites ssl.client.auth ssl.enabled.protocols ssl.key.password ssl.keystore.certificate.chain
-    ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type ssl.principal.mapping.rules
-    ssl.protocol ssl.truststore.certificates ssl.truststore.location ssl.truststore.password ssl.truststore.type
+    ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites ssl.client.auth ssl.enabled.protocols
+    ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
+    ssl.keystore.type ssl.principal.mapping.rules ssl.protocol ssl.truststore.certificates
+    ssl.truststore.location ssl.truststore.password ssl.truststore.type
     """
 _OF_OAUTH = """
     sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer

@@ -38,9 +38,8 @@ PROTECTIONS = (
         "this broker has no such part of TLS",
         _WITHOUT,
         """
-        security.providers ssl.allow.dn.changes ssl.allow.san.changes ssl.endpoint.identification.algorithm
-        ssl.engine.factory.class ssl.keymanager.algorithm ssl.provider ssl.secure.random.implementation
-        ssl.trustmanager.algorithm
+        security.providers ssl.endpoint.identification.algorithm ssl.engine.factory.class
+        ssl.keymanager.algorithm ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
         """,
     ),
     Protection(

@@ -43,6 +43,8 @@ sasl.oauthbearer.sub.claim.name | string | sub | | Claim of a token with the nam
 sasl.server.callback.handler.class | class | - | | Kafka's class that checks tokens; with the prefixes of a listener \
 and of oauthbearer.
 sasl.server.max.receive.size | int | 524288 | 1.. | Longest request in bytes before the end of a login.
+ssl.allow.dn.changes | boolean | false | | Whether a new certificate of a listener may have another subject.
+ssl.allow.san.changes | boolean | false | | Whether a new certificate may lack alternative names of the former one.
 ssl.cipher.suites | list |  |  | Cipher suites of TLS 1.2, by Java's names; empty: those of OpenSSL.
 ssl.client.auth | string | none | in required,requested,none | Whether clients need a certificate.
 ssl.enabled.protocols | list | TLSv1.2,TLSv1.3 |  | Versions of TLS.

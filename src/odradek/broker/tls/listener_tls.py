@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odradek.broker.settings.listener_tls import server_tls
+from odradek.broker.settings.listener_tls import CertificateNames, server_tls
 from odradek.broker.settings.listeners import ListenerSettings
 from odradek.broker.tls.transport import Gate, TlsTransport
 from odradek.core.errors import ConfigError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.broker")
 
 _State = tuple[ServerTls, tuple[object, ...]]
+_Made = tuple[ssl.SSLContext, CertificateNames]
 
 
 class ListenerTls:
@@ -40,6 +41,7 @@ class ListenerTls:
         tls = server_tls(settings)
         self._state: _State = tls, _files(tls)
         self._context = server_context(tls)
+        self._names = CertificateNames.of(tls)
         self._refused: _State | None = None
         self._is_busy = False
         self._rules = MappingRules(settings.text("ssl.principal.mapping.rules") or "DEFAULT")
@@ -73,17 +75,24 @@ class ListenerTls:
         if self._is_busy or state in (self._state, self._refused):
             return
         self._is_busy = True
-        made: list[ssl.SSLContext] = []
-        self._in_thread(lambda: made.append(server_context(tls))).then(lambda error: self._apply(state, made, error))
+        made: list[_Made] = []
+        self._in_thread(lambda: made.append(self._make(tls))).then(lambda error: self._apply(state, made, error))
 
-    def _apply(self, state: _State, made: list[ssl.SSLContext], error: BaseException | None) -> None:
+    def _make(self, tls: ServerTls) -> _Made:
+        """Makes a new context. Raises ConfigError, also if the certificate's names may not change."""
+        names = CertificateNames.of(tls)
+        self._names.check_change(names, self._settings)
+        return server_context(tls), names
+
+    def _apply(self, state: _State, made: list[_Made], error: BaseException | None) -> None:
         self._is_busy = False
         if error is not None:
             self._refused = state
             log.error("the listener %s keeps its former certificates, the new ones cannot be used: %s",
                       self.listener, error)  # fmt: skip
             return
-        self._state, self._refused, self._context = state, None, made[0]
+        self._state, self._refused = state, None
+        self._context, self._names = made[0]
         self._rules = MappingRules(self._settings.text("ssl.principal.mapping.rules") or "DEFAULT")
         log.info("new connections of the listener %s use its changed certificates", self.listener)
 
