@@ -56,14 +56,14 @@ class Authority:
         self.p12 = directory / "ca.p12"
         self.p12.write_bytes(_trust_store([self.certificate]))
 
-    def issue(self, name: str, hosts: Sequence[str] = LOCAL, *, expired: bool = False) -> Path:
-        """Makes a certificate. Returns the PEM file with its key and itself."""
+    def issue(self, name: str, hosts: Sequence[str] = LOCAL, *, expired: bool = False, subject: str = "") -> Path:
+        """Makes a certificate. Returns the PEM file with its key and itself. ``subject``: by default ``name``."""
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.datetime.now(datetime.UTC)
         begin, end = (now - 3 * _DAY, now - _DAY) if expired else (now - _DAY, now + 30 * _DAY)
         certificate = (
             x509.CertificateBuilder()
-            .subject_name(_name(name))
+            .subject_name(_name(subject or name))
             .issuer_name(self._name)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
