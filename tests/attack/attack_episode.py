@@ -260,7 +260,8 @@ class AttackEpisode:
         found = self.look(table)
         check_complete(found, table.bounds, self.book, [topic.name for topic in table.topics])
         table.losses.check(found, self.book)
-        table.causes.clear()
+        # A run that adds nothing does not look for entries that the notes lack: the next one that adds may find them.
+        table.causes &= set() if end.result.get("batches") else {"notes"}
         table.more = []
         if table.group.is_shared:
             return

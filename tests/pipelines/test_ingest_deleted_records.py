@@ -3,6 +3,7 @@ is in the table. With ``failOnDataLoss=false`` the ingest skips them."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +66,9 @@ def runs(spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_p
 
 @pytest.mark.parametrize("writer", ["workers", pytest.param("spark", marks=pytest.mark.slow)])
 def test_records_removed_between_two_micro_batches_are_reported_or_skipped(
-    writer: str, runs: Runs, admin: Admin
+    writer: str, runs: Runs, admin: Admin, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Before, only Spark's log had the loss of a run that went on."""
     bounded = {"maxOffsetsPerTrigger": "9"}  # 8 of partition 0 and 1 of partition 1
 
     def lose(added: Added) -> None:
@@ -83,6 +85,7 @@ def test_records_removed_between_two_micro_batches_are_reported_or_skipped(
     assert record_ids(parquet(runs.output)) == ids_read
 
     done = runs.run(bounded | CONTINUE_AFTER_LOSS, writer=writer)
+    assert re.findall(rf"{gone}.* The query continues", caplog.text), "the user of the command sees it"
     assert done.rows == 15 + 4
     assert done.group.is_committed
     assert committed(admin, runs.group) == ends(admin, runs.topic)
@@ -93,7 +96,12 @@ def test_records_removed_between_two_micro_batches_are_reported_or_skipped(
     [("spark", "parquet"), ("workers", "delta"), pytest.param("workers", "parquet", marks=pytest.mark.slow)],
 )
 def test_records_removed_after_their_micro_batch_was_planned_are_reported_or_skipped(
-    writer: str, table_format: str, runs: Runs, admin: Admin, monkeypatch: pytest.MonkeyPatch
+    writer: str,
+    table_format: str,
+    runs: Runs,
+    admin: Admin,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     planned_batch = ingest_job.planned_batch
 
@@ -109,6 +117,7 @@ def test_records_removed_after_their_micro_batch_was_planned_are_reported_or_ski
             runs.run({}, **given)
         assert runs.is_empty()
     done = runs.run(CONTINUE_AFTER_LOSS, **given)
+    assert re.findall(f"{runs.topic}-0: offsets 0 to 24 are lost.* The query continues", caplog.text)
     assert (done.rows, done.batches) == (20, 1)
     runs.check(range(25, 40), range(5), table_format)
     assert committed(admin, runs.group) == ends(admin, runs.topic)

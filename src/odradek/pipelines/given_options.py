@@ -26,6 +26,7 @@ OF_A_QUERY: Mapping[str, str] = {
     "progressto": _SET_BY_US,
     "committedbytable": _SET_BY_US,
     "grouplook": _SET_BY_US,
+    "lossesto": _SET_BY_US,
     "topicids": _SET_BY_US,
 }
 """By the name of a source's option in lower case: the argument that already says the same."""

@@ -1,6 +1,6 @@
 """Data loss: messages about records that a query had to read and that no longer exist, with the cause.
 
-Pure, except for implementations of ``Causes`` and for the logs of ``note`` and ``warn``.
+Pure, except for implementations of ``Causes``, for the logs of ``note`` and ``warn``, and for the file of ``warn``.
 
 | observation                                               | cause                                                  |
 |-----------------------------------------------------------|--------------------------------------------------------|
@@ -18,14 +18,19 @@ Pure, except for implementations of ``Causes`` and for the logs of ``note`` and 
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Protocol
 
 from odradek.core.errors import CorruptRecord, OdradekError
 from odradek.core.ids import TopicPartition
 
 logger = logging.getLogger(__name__)
+OPTION = "lossesTo"
+"""The option of ``format("odradek")`` with the name of a file for ``warn``."""
 
 
 class DataLoss(OdradekError):
@@ -175,17 +180,35 @@ def note(what: str) -> None:
     logger.warning("%s", what)
 
 
-def fail_or_warn(lost: Collection[str], *, fail: bool, cause: Exception | None = None) -> None:
-    """Logs the losses, or raises DataLoss if there are any and ``fail`` is set."""
+def fail_or_warn(lost: Collection[str], *, fail: bool, cause: Exception | None = None, file: str | None = None) -> None:
+    """Logs the losses, or raises DataLoss if there are any and ``fail`` is set. ``file``: as for ``warn``."""
     if lost and fail:
         raise DataLoss(loss_message(lost)) from cause
-    warn(lost)
+    warn(lost, file)
 
 
-def warn(lost: Iterable[str]) -> None:
-    """Logs the losses of a query with ``failOnDataLoss=false``."""
+def warn(lost: Iterable[str], file: str | None = None) -> None:
+    """Logs the losses of a query with ``failOnDataLoss=false``.
+
+    The log of the planner and of the workers may be a file that nobody reads. So each loss is also a line of JSON in
+    ``file``, if this machine has it: the driver has made it, and tells its user (``pipelines.loss_notes``)."""
     for one in lost:
-        logger.warning("data may have been lost: %s. The query continues, because failOnDataLoss=false", one)
+        logger.warning(GOES_ON, one)
+        if file is not None:
+            with suppress(OSError):
+                _append(file, json.dumps(one) + "\n")
+
+
+def _append(file: str, line: str) -> None:
+    """Appends a line in one write, because several processes append."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND)
+    try:
+        os.write(descriptor, line.encode())
+    finally:
+        os.close(descriptor)
+
+
+GOES_ON = "data may have been lost: %s. The query continues, because failOnDataLoss=false"
 
 
 def loss_message(lost: Iterable[str]) -> str:

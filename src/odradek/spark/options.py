@@ -49,6 +49,7 @@ OTHERS = (
     "progressTo",  # for the pipelines: see progress.py
     COMMITTED_BY_TABLE,  # for the pipelines: the source only reads the group's offsets, to follow resets
     "groupLook",  # for the pipelines: see group_look.py
+    "lossesTo",  # for the pipelines: see data_loss.py
     "topicIds",  # for the pipelines: the ids of the topics to read, so that a topic created again is not read
 )
 KNOWN = {name.lower(): name for name in (*SUBSCRIPTIONS, *STARTING, *ENDING, *OTHERS, *OPTIONS)}
@@ -149,6 +150,7 @@ class ReadOptions:
     fetch_offset_retry_interval_ms: int = 10
     progress_to: str | None = None
     group_look: str | None = None
+    losses_to: str | None = None
     topic_ids: Mapping[str, UUID] = field(default_factory=dict)
 
 
@@ -198,6 +200,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
         fetch_offset_retry_interval_ms=_or(_number(options, "fetchOffset.retryIntervalMs", 0), 10),
         progress_to=options.get("progressto"),
         group_look=options.get("grouplook"),
+        losses_to=options.get("lossesto"),
         topic_ids=_topic_ids(options.get("topicids")),
     )
 

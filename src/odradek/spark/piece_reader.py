@@ -103,7 +103,7 @@ def _read_piece(options: ReadOptions, piece: Piece, progress: PieceProgress) -> 
 
 
 def _fail_or_warn(options: ReadOptions, lost: str, error: OdradekError) -> None:
-    data_loss.fail_or_warn([lost], fail=options.fail_on_data_loss, cause=error)
+    data_loss.fail_or_warn([lost], fail=options.fail_on_data_loss, cause=error, file=options.losses_to)
 
 
 @functools.cache

@@ -243,7 +243,8 @@ def planned_ends(
     found = lookups.at_times(plan.wanted_times(options.ending, log))
     end = plan.ending_offsets(options.ending, log, found=found)
     begin = {tp: bounds.start for tp, bounds in log.items()} if begin is None else begin
-    data_loss.fail_or_warn(plan.losses_of_named(begin, end, log, lookups), fail=options.fail_on_data_loss)
+    lost = plan.losses_of_named(begin, end, log, lookups)
+    data_loss.fail_or_warn(lost, fail=options.fail_on_data_loss, file=options.losses_to)
     return {tp: min(end[tp], bounds.end) for tp, bounds in log.items()}
 
 
@@ -307,7 +308,7 @@ def _check_committed(
     lookups: Lookups, committed: Commits, log: Mapping[TopicPartition, LogRange], epoch_ends: Offsets
 ) -> None:
     lost = plan.losses_of_committed(committed, log, lookups, epoch_ends)
-    data_loss.fail_or_warn(lost, fail=lookups.options.fail_on_data_loss)
+    data_loss.fail_or_warn(lost, fail=lookups.options.fail_on_data_loss, file=lookups.options.losses_to)
 
 
 class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -389,7 +390,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                 }
                 break
             follow = False  # without an acknowledgement the query would follow the reset twice, so the reset waits
-        data_loss.warn(batch.lost)
+        data_loss.warn(batch.lost, self.options.losses_to)
         self._last_batch_s = time.monotonic()
         self._planned = batch.end.to_json()
         return self._planned

@@ -54,6 +54,7 @@ def test_a_second_subscription_is_refused(tmp_path: Path) -> None:
     refused(tmp_path, "option subscribe=b: an argument says the topics already", options={"subscribe": "b"})
     refused(tmp_path, "option progressTo=x: the pipeline sets it", options={"progressTo": "x"})
     refused(tmp_path, "option groupLook=x: the pipeline sets it", options={"groupLook": "x"})
+    refused(tmp_path, "option lossesTo=x: the pipeline sets it", options={"lossesTo": "x"})
     refused(tmp_path, "option committedByTable=true: the pipeline sets it", options={"committedByTable": "true"})
     with pytest.raises(ConfigError, match=r"option kafka\.group\.id=x: an argument says the group already"):
         Transform.of(

@@ -13,7 +13,7 @@ import dataclasses
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,11 +30,13 @@ from odradek.pipelines.checkpoint import (
 )
 from odradek.pipelines.commit.state import Added
 from odradek.pipelines.given_options import OF_A_QUERY, check_options, columns
+from odradek.pipelines.loss_notes import LossNotes
 from odradek.pipelines.options import IngestOptions, PipelineOptions, check_values, names, said_by_query
 from odradek.pipelines.queries import run_query, spark_failures
 from odradek.pipelines.sources import Source, TopicLag
 from odradek.pipelines.tables.run_progress import PartitionTime, PartitionTimes, Watch, sum_of
 from odradek.pipelines.tables.table import Table, Target, open_table
+from odradek.pipelines.tables.task_reports import TaskReport
 from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.record_values import Values, read_schema, read_writer_schemas
 from odradek.spark.options import parse_options, parse_size
@@ -165,13 +167,18 @@ def _run_query(
     seen: list[Added] = []
     times = PartitionTimes()
 
+    def on_reports(reports: Sequence[TaskReport]) -> None:
+        times.add(reports)
+        losses.tell(piece for report in reports for piece in report.lost)
+
     def add(batch: DataFrame, batch_id: int) -> None:
         planned = planned_batch(table.checkpoint, batch_id)
         plan = table.plan(planned, batch_id)
         if job.target.writer == "workers":
-            added = table.add_ranges(batch.sparkSession, options, planned, plan, times.add)
+            added = table.add_ranges(batch.sparkSession, options, planned, plan, on_reports)
         else:
             added = table.add(batch, plan)
+        losses.tell()
         seen.append(added)
         advance(added)
         if watch is not None:
@@ -180,8 +187,9 @@ def _run_query(
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(spark_failures("the Spark query stopped"))
+        losses = stack.enter_context(contextlib.closing(LossNotes()))
         task_options = {} if watch is None else stack.enter_context(progress_options(spark, watch.on_read))
-        source = _with_limits(job, task_options)
+        source = _with_limits(job, losses.options | task_options)
         options = parse_options(source.all_options(), streaming=True)
         group = stack.enter_context(contextlib.closing(table.group(options)))
         lag = stack.enter_context(contextlib.closing(TopicLag(options)))

@@ -23,6 +23,7 @@ from odradek.pipelines.commit.state import Added
 from odradek.pipelines.filesystems import LocalLocation, Location, is_uri, location_of
 from odradek.pipelines.given_options import OF_A_QUERY, check_local_folder, check_options
 from odradek.pipelines.ingestion.job import LIMIT, parse_trigger, start_spark
+from odradek.pipelines.loss_notes import LossNotes
 from odradek.pipelines.options import TransformOptions, check_values, names, said_by_query
 from odradek.pipelines.queries import run_query
 from odradek.pipelines.sources import Source, TopicLag, check_topics, with_short_timeouts
@@ -188,6 +189,7 @@ def _run_query(
 
     def add(batch: DataFrame, batch_id: int) -> None:
         write(batch, batch_id)
+        losses.tell()
         rows = write.last_rows
         seen.append(rows)
         advance(rows)
@@ -197,8 +199,10 @@ def _run_query(
 
     with contextlib.ExitStack() as stack:
         stack.callback(write.close)
+        losses = stack.enter_context(contextlib.closing(LossNotes()))
         task_options = {} if watch is None else stack.enter_context(progress_options(spark, watch.on_read))
-        source = dataclasses.replace(job.source, options=dict(job.source.options) | task_options)
+        options = dict(job.source.options) | losses.options | task_options
+        source = dataclasses.replace(job.source, options=options)
         lag = stack.enter_context(contextlib.closing(TopicLag(parse_options(source.all_options(), streaming=True))))
         trigger = None if job.trigger is None else parse_trigger(job.trigger)
         started = time.monotonic()
