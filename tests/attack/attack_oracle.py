@@ -34,10 +34,9 @@ class Bounds:
     """The replays that have begun, and whether they are done."""
 
     def excuse(self, records: Iterable[SentRecord]) -> None:
-        """These records may be missing, unless they are there now: they were deleted, or are skipped on purpose."""
+        """These records may come no more: they were deleted, or are skipped on purpose. Those that are there now stay."""
         for record in records:
-            if not self.seen[record.id]:
-                self.least[record.id] = 0
+            self.least[record.id] = min(self.least.get(record.id, 1), self.seen[record.id])
 
     def repeat(self, records: Iterable[SentRecord]) -> None:
         """These records are added once more on purpose."""

@@ -18,19 +18,16 @@ Pure, except for implementations of ``Causes``, for the logs of ``note`` and ``w
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from typing import Protocol
 
 from odradek.core.errors import CorruptRecord, OdradekError
 from odradek.core.ids import TopicPartition
+from odradek.spark import loss_file
 
 logger = logging.getLogger(__name__)
-OPTION = "lossesTo"
-"""The option of ``format("odradek")`` with the name of a file for ``warn``."""
+GOES_ON = "data may have been lost: %s. The query continues, because failOnDataLoss=false"
 
 
 class DataLoss(OdradekError):
@@ -188,27 +185,11 @@ def fail_or_warn(lost: Collection[str], *, fail: bool, cause: Exception | None =
 
 
 def warn(lost: Iterable[str], file: str | None = None) -> None:
-    """Logs the losses of a query with ``failOnDataLoss=false``.
-
-    The log of the planner and of the workers may be a file that nobody reads. So each loss is also a line of JSON in
-    ``file``, if this machine has it: the driver has made it, and tells its user (``pipelines.loss_notes``)."""
+    """Logs the losses of a query with ``failOnDataLoss=false``. ``file``: where they are noted, too (``loss_file``)."""
     for one in lost:
         logger.warning(GOES_ON, one)
         if file is not None:
-            with suppress(OSError):
-                _append(file, json.dumps(one) + "\n")
-
-
-def _append(file: str, line: str) -> None:
-    """Appends a line in one write, because several processes append."""
-    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND)
-    try:
-        os.write(descriptor, line.encode())
-    finally:
-        os.close(descriptor)
-
-
-GOES_ON = "data may have been lost: %s. The query continues, because failOnDataLoss=false"
+            loss_file.append(file, one)
 
 
 def loss_message(lost: Iterable[str]) -> str:

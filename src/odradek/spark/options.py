@@ -49,7 +49,7 @@ OTHERS = (
     "progressTo",  # for the pipelines: see progress.py
     COMMITTED_BY_TABLE,  # for the pipelines: the source only reads the group's offsets, to follow resets
     "groupLook",  # for the pipelines: see group_look.py
-    "lossesTo",  # for the pipelines: see data_loss.py
+    "lossesTo",  # for the pipelines: see loss_file.py
     "topicIds",  # for the pipelines: the ids of the topics to read, so that a topic created again is not read
 )
 KNOWN = {name.lower(): name for name in (*SUBSCRIPTIONS, *STARTING, *ENDING, *OTHERS, *OPTIONS)}

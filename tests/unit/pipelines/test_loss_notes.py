@@ -1,4 +1,4 @@
-"""Losses that a run goes on after are told once, whoever has seen them."""
+"""Losses that a run goes on after are logged once, by whichever process they were found."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from odradek.spark.offset_ranges import Range
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def test_each_loss_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_loss_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     notes = LossNotes()
     (file,) = notes.options.values()
     data_loss.warn([f"{FIRST}: offsets 3 to 5 are lost (its log starts at 6)"], file)
-    notes.tell()
+    notes.show([Range(FIRST, 3, 6), Range(SECOND, 1, 2)])
     data_loss.warn([f"{FIRST}: offsets 3 to 5 are lost (its log starts at 6)"], file)
-    notes.tell([Range(FIRST, 3, 6), Range(SECOND, 1, 2)])
+    notes.show()
     data_loss.warn(["\n t-2: a name with a line feed"], file)
     notes.close()
     data_loss.warn([f"{FIRST}: of a worker that outlives the run"], file)
-    told = [record for record in caplog.records if record.name == "odradek.pipelines"]
-    assert [record.getMessage().partition(". The query")[0] for record in told] == [
+    logged = [record for record in caplog.records if record.name == "odradek.pipelines"]
+    assert [record.getMessage().partition(". The query")[0] for record in logged] == [
         "data may have been lost: t-0: offsets 3 to 5 are lost (its log starts at 6)",
         "data may have been lost: t-1: offsets 1 to 1 are lost",
         "data may have been lost: \n t-2: a name with a line feed",

@@ -169,7 +169,7 @@ def _run_query(
 
     def on_reports(reports: Sequence[TaskReport]) -> None:
         times.add(reports)
-        losses.tell(piece for report in reports for piece in report.lost)
+        losses.show(piece for report in reports for piece in report.lost)
 
     def add(batch: DataFrame, batch_id: int) -> None:
         planned = planned_batch(table.checkpoint, batch_id)
@@ -178,7 +178,7 @@ def _run_query(
             added = table.add_ranges(batch.sparkSession, options, planned, plan, on_reports)
         else:
             added = table.add(batch, plan)
-        losses.tell()
+        losses.show()
         seen.append(added)
         advance(added)
         if watch is not None:

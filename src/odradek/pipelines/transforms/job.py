@@ -189,7 +189,7 @@ def _run_query(
 
     def add(batch: DataFrame, batch_id: int) -> None:
         write(batch, batch_id)
-        losses.tell()
+        losses.show()
         rows = write.last_rows
         seen.append(rows)
         advance(rows)
