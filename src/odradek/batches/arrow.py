@@ -24,10 +24,9 @@ from odradek.batches.decode import (
     POS,
     PRODUCER,
     TO,
-    Bytes,
-    Int64s,
 )
 from odradek.batches.header import CONTROL_BIT, Buffer, read_header
+from odradek.batches.kernel_arrays import Bytes, Int64s
 from odradek.batches.record_columns import HEADERS, KEYS, TYPES, VALUES, RecordColumns
 from odradek.batches.row_sets import RowBatch, RowBatches
 from odradek.core.errors import CorruptRecord

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from odradek.batches import kernel_loader
 from odradek.batches.arrow_columns import RECORD_BATCH_BYTES, record_batch
+from odradek.batches.kernel_arrays import Bytes, Int32s
 from odradek.batches.row_sets import RowBatch, RowBatches, RowSet, fits_a_column
 from odradek.batches.rows import Row
 
@@ -146,6 +147,6 @@ def _ends(parts: list[Any]) -> Any:
     return np.array(list(accumulate(map(len, parts), initial=0)), np.int32)
 
 
-_NO_BYTES: Any = np.empty(0, np.uint8)
-_NO_TYPES: Any = np.empty(0, np.int32)
+_NO_BYTES: Bytes = np.empty(0, np.uint8)
+_NO_TYPES: Int32s = np.empty(0, np.int32)
 _NO_BLOBS = _RowBlobs([])

@@ -10,12 +10,9 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from odradek.batches.kernel_arrays import Bytes
 from odradek.core import refcount
-
-Bytes = npt.NDArray[np.uint8]
-
 
 _spare: deque[tuple[Bytes, int]] = deque()
 """Full blocks of all threads, each with the position of its first large page. The thread that pops a block owns it, so

@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,13 +35,12 @@ from odradek.batches.header import (
     PRODUCER_OFFSET,
     Buffer,
 )
+from odradek.batches.kernel_arrays import Bytes, Int64s, Long
 from odradek.batches.kernel_cache import kernel
 from odradek.core.crc import crc32c
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 
-Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
-Bytes = npt.NDArray[np.uint8]
 
 # The columns of the table of `scan`, which has one row for each batch.
 POS, END, BASE, LAST_DELTA, EPOCH, CRC, ATTRIBUTES, BASE_TIME, MAX_TIME, PRODUCER, COUNT, FROM, TO = range(13)
@@ -77,23 +75,24 @@ _TABLE = types.int64[:, ::1]
 
 
 @kernel(types.int64(_RO, _I64))
-def _int16(buffer: Any, at: int) -> Any:
+def _int16(buffer: Bytes, at: int) -> Long:
     return (np.int64(np.int8(buffer[at])) << 8) | np.int64(buffer[at + 1])
 
 
 @kernel(types.int64(_RO, _I64))
-def _int32(buffer: Any, at: int) -> Any:
+def _int32(buffer: Bytes, at: int) -> Long:
     high = np.int64(np.int8(buffer[at])) << 24
     return high | np.int64(buffer[at + 1]) << 16 | np.int64(buffer[at + 2]) << 8 | np.int64(buffer[at + 3])
 
 
 @kernel(types.int64(_RO, _I64))
-def _int64(buffer: Any, at: int) -> Any:
-    return (_int32(buffer, at) << 32) | (_int32(buffer, at + 4) & 0xFFFFFFFF)
+def _int64(buffer: Bytes, at: int) -> Long:
+    value: Long = (_int32(buffer, at) << 32) | (_int32(buffer, at + 4) & 0xFFFFFFFF)
+    return value
 
 
 @kernel(types.UniTuple(types.int64, 3)(_RO), nogil=False)
-def _count_batches(buffer: Any) -> Any:
+def _count_batches(buffer: Bytes) -> tuple[Long, Long, Long]:
     """Returns (status, whole batches, position after them). The last batch of a fetch may be cut off."""
     size = np.int64(len(buffer))
     at = np.int64(0)
@@ -112,7 +111,7 @@ def _count_batches(buffer: Any) -> Any:
 
 
 @kernel(types.UniTuple(types.int64, 3)(_RO, _TABLE), nogil=False)
-def _read_batches(buffer: Any, table: Any) -> Any:
+def _read_batches(buffer: Bytes, table: Int64s) -> tuple[Long, Long, Long]:
     """Fills the table. Returns (first invalid batch or -1, 1 if offsets ascend else 0, bitwise or of attributes)."""
     at = np.int64(0)
     before = np.int64(-1)
@@ -145,7 +144,7 @@ def _read_batches(buffer: Any, table: Any) -> Any:
 
 
 @kernel(types.UniTuple(types.int64, 3)(_TABLE), nogil=False)
-def _stated_sizes(table: Any) -> Any:
+def _stated_sizes(table: Int64s) -> tuple[Long, Long, Long]:
     """Returns (first batch with an impossible record count or -1, records, bytes of records)."""
     count = np.int64(0)
     size = np.int64(0)

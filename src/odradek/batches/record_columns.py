@@ -39,10 +39,8 @@ from odradek.batches.decode import (
     MAX_TIME,
     OK,
     TO,
-    Bytes,
-    Int32s,
-    Int64s,
 )
+from odradek.batches.kernel_arrays import Bytes, Int32s, Int64s, Long, Word
 from odradek.batches.kernel_cache import kernel
 from odradek.batches.varint_kernels import read_varint
 from odradek.core.errors import CorruptRecord
@@ -56,7 +54,7 @@ _PLAIN = 9
 
 
 @kernel(types.UniTuple(types.int64, 3)(_RO, _I64, _I64))
-def _field(buffer: Any, at: int, end: int) -> Any:
+def _field(buffer: Bytes, at: int, end: int) -> tuple[Long, Long, Long]:
     """Returns (start, length, position after) of a key or value; start -1 for null, position -1 if it is malformed."""
     length, at = read_varint(buffer, at, end, 5)
     if at < 0 or length < -1 or length > end - at:
@@ -67,7 +65,7 @@ def _field(buffer: Any, at: int, end: int) -> Any:
 
 
 @kernel(types.UniTuple(types.int64, 4)(_RO, _I64, _I64))
-def _measure_headers(buffer: Any, at: int, end: int) -> Any:
+def _measure_headers(buffer: Bytes, at: int, end: int) -> tuple[Long, Long, Long, Long]:
     """Returns (headers, bytes of names, bytes of values, position after); position -1 if they are malformed."""
     count, at = read_varint(buffer, at, end, 5)
     if at < 0 or count < 0 or 2 * count > end - at:
@@ -105,7 +103,7 @@ def _copy_stride(context: Any, out: Any, target: Any, buffer: Any, start: Any) -
 
 
 @kernel(types.void(_U8S, _I64, _RO, _I64, _I64))
-def _copy_bytes(out: Any, target: int, buffer: Any, start: int, size: int) -> None:
+def _copy_bytes(out: Bytes, target: int, buffer: Bytes, start: int, size: int) -> None:
     to, of, count = np.uint64(target), np.uint64(start), np.uint64(size)
     if start + size + STRIDE <= len(buffer) and target + size + STRIDE <= len(out):
         done = np.uint64(0)
@@ -118,7 +116,7 @@ def _copy_bytes(out: Any, target: int, buffer: Any, start: int, size: int) -> No
 
 
 @kernel(types.UniTuple(types.int64, 3)(_RO, types.uint64))
-def _short(buffer: Any, pos: int) -> Any:
+def _short(buffer: Bytes, pos: Word) -> tuple[Long, Long, Long]:
     """Returns (zigzag-encoded number, position after it, last byte read) for a number of one or two bytes.
 
     The number has more than two bytes if the last byte is 128 or more.
@@ -131,7 +129,7 @@ def _short(buffer: Any, pos: int) -> Any:
 
 
 @kernel(types.UniTuple(types.int64, 7)(_RO, _I64, _I64, _I64))
-def _plain(buffer: Any, at: Any, end: int, last_delta: int) -> Any:
+def _plain(buffer: Bytes, at: Long, end: int, last_delta: int) -> tuple[Long, ...]:
     """Returns (position after, ms, offset delta, key's start, key's size, value's start, value's size) of a record.
 
     The position is -1 for a record that ``_walk`` has to read in the general way: one with headers, with long numbers,
@@ -178,11 +176,11 @@ def _plain(buffer: Any, at: Any, end: int, last_delta: int) -> Any:
     )
 )
 def _walk(  # noqa: PLR0917  kernels take flat arrays
-    buffer: Any, table: Any, first_offset: int, end_offset: int, row: int, kept: int,
-    offsets: Any, times: Any, time_types: Any,
-    keys: Any, key_ends: Any, key_is_there: Any, values: Any, value_ends: Any, value_is_there: Any,
-    headers_at: Any, headers_ends: Any,
-) -> Any:  # fmt: skip
+    buffer: Bytes, table: Int64s, first_offset: int, end_offset: int, row: int, kept: int,
+    offsets: Int64s, times: Int64s, time_types: Int32s,
+    keys: Bytes, key_ends: Int32s, key_is_there: Bytes, values: Bytes, value_ends: Int32s, value_is_there: Bytes,
+    headers_at: Int64s, headers_ends: Int32s,
+) -> tuple[Long, ...]:  # fmt: skip
     """Reads the records of all batches of ``table`` into the arrays, from row number ``row`` on.
 
     Returns (status, malformed batch or -1, rows so far, null keys, null values, bytes of header names and of values).
@@ -254,9 +252,9 @@ def _walk(  # noqa: PLR0917  kernels take flat arrays
 
 @kernel(types.UniTuple(types.int64, 2)(_RO, _I64, _I64, _I64S, _I64, _I64, _I32S, _U8S, _I32S, _U8S, _U8S))
 def _copy_headers(  # noqa: PLR0917  kernels take flat arrays
-    buffer: Any, first: int, last: int, at: Any, header: int, end: int,
-    name_ends: Any, names: Any, value_ends: Any, values: Any, value_is_null: Any,
-) -> Any:  # fmt: skip
+    buffer: Bytes, first: int, last: int, at: Int64s, header: int, end: int,
+    name_ends: Int32s, names: Bytes, value_ends: Int32s, values: Bytes, value_is_null: Bytes,
+) -> tuple[Long, Long]:  # fmt: skip
     """Copies the headers of the rows from ``first`` to ``last`` (exclusive), the first one as header number ``header``.
 
     Returns (number of the next header, 0).

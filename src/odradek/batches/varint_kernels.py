@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import types
 
 from odradek.batches.decode import _I64, _RO, _U8S
+from odradek.batches.kernel_arrays import Bytes, Long, Word
 from odradek.batches.kernel_cache import kernel
 
 _PAIR = types.UniTuple(types.int64, 2)
 
 
 @kernel(_PAIR(_RO, _I64, _I64))
-def read_uvarint(buffer: Any, at: int, end: int) -> Any:
+def read_uvarint(buffer: Bytes, at: int, end: int) -> tuple[Long, Long]:
     """Returns an unsigned varint and the position after it; position -1 if it is cut off or longer than 5 bytes."""
-    result: Any = np.int64(0)
+    result: Long = np.int64(0)
     for i in range(5):
         if at + i >= end:
             return np.int64(0), np.int64(-1)
@@ -28,7 +27,7 @@ def read_uvarint(buffer: Any, at: int, end: int) -> Any:
 
 
 @kernel(_PAIR(_RO, _I64, _I64, _I64))
-def read_varint(buffer: Any, at: int, end: int, longest: int) -> Any:
+def read_varint(buffer: Bytes, at: int, end: int, longest: int) -> tuple[Long, Long]:
     """Returns a zigzag varint and the position after it; position -1 if it is cut off or longer than ``longest``
     bytes."""
     if at >= end:
@@ -48,7 +47,7 @@ def read_varint(buffer: Any, at: int, end: int, longest: int) -> Any:
 
 
 @kernel(_I64(_I64))
-def varint_size(value: int) -> Any:
+def varint_size(value: int) -> Long:
     """Returns the size of a number as a zigzag varint."""
     rest = np.uint64((value << 1) ^ (value >> 63))
     size = np.int64(1)
@@ -59,7 +58,7 @@ def varint_size(value: int) -> Any:
 
 
 @kernel(types.uint64(_U8S, types.uint64, _I64))
-def write_varint(out: Any, at: Any, value: int) -> Any:
+def write_varint(out: Bytes, at: Word, value: int) -> Word:
     """Writes a zigzag varint and returns the position after it. Unsigned positions need no check for negative ones."""
     rest = np.uint64((value << 1) ^ (value >> 63))
     while rest > np.uint64(0x7F):

@@ -10,16 +10,14 @@ markers.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from odradek.batches.arrow import BatchSpans
-
-Int64s = npt.NDArray[np.int64]
+    from odradek.batches.kernel_arrays import Int64s
+from odradek.batches.arrow import BatchSpans
 
 SCHEMA = pa.schema(
     [
@@ -148,4 +146,4 @@ class PartitionCoverage:
         )
 
 
-_NONE: Any = np.empty(0, np.int64)
+_NONE: Int64s = np.empty(0, np.int64)

@@ -16,6 +16,7 @@ from numba import types
 
 from odradek.batches.columns import MAX_MS, NO_MICROS
 from odradek.batches.decode import _I32S, _I64S, _RO, _U8S, _int16, _int32, _int64
+from odradek.batches.kernel_arrays import Bytes, Int16s, Int32s, Int64s, Long, Word
 from odradek.batches.kernel_cache import kernel
 from odradek.batches.varint_kernels import read_uvarint
 
@@ -28,7 +29,7 @@ _PAIR = types.UniTuple(types.int64, 2)
 
 
 @kernel(_PAIR(_RO, _I64, _I64))
-def _text(buffer: Any, at: int, end: int) -> Any:
+def _text(buffer: Bytes, at: int, end: int) -> tuple[Long, Long]:
     """Returns the size and start of a text with an int16 length; start -1 if the text is null or exceeds ``end``."""
     if at + 2 > end:
         return np.int64(0), np.int64(-1)
@@ -39,9 +40,9 @@ def _text(buffer: Any, at: int, end: int) -> Any:
 
 
 @kernel(_I64(_RO, _I64, _I64))
-def _topic_id(buffer: Any, at: int, end: int) -> Any:
+def _topic_id(buffer: Bytes, at: int, end: int) -> Long:
     """Returns the position of the topic id in the tagged fields: -1 without one, -2 for malformed bytes."""
-    found: Any = np.int64(-1)
+    found: Long = np.int64(-1)
     count, at = read_uvarint(buffer, at, end)
     if at < 0:
         return np.int64(-2)
@@ -61,7 +62,7 @@ def _topic_id(buffer: Any, at: int, end: int) -> Any:
 
 
 @kernel(_I64(_I64))
-def _micros(ms: int) -> Any:
+def _micros(ms: int) -> Long:
     """Returns microseconds; NO_MICROS for a time that does not fit."""
     return ms * 1000 if -MAX_MS <= ms <= MAX_MS else NO_MICROS
 
@@ -76,12 +77,12 @@ _ADDRESS = types.uint64
 
 
 @kernel(types.uint64(_RO, _ADDRESS))
-def _be16(buffer: Any, at: Any) -> Any:
+def _be16(buffer: Bytes, at: Word) -> Word:
     return (_U64(buffer[at]) << _U64(8)) | _U64(buffer[at + _U64(1)])
 
 
 @kernel(types.uint64(_RO, _ADDRESS))
-def _be32(buffer: Any, at: Any) -> Any:
+def _be32(buffer: Bytes, at: Word) -> Word:
     return (
         (_U64(buffer[at]) << _U64(24))
         | (_U64(buffer[at + _U64(1)]) << _U64(16))
@@ -91,7 +92,7 @@ def _be32(buffer: Any, at: Any) -> Any:
 
 
 @kernel(types.uint64(_RO, _ADDRESS))
-def _be64(buffer: Any, at: Any) -> Any:
+def _be64(buffer: Bytes, at: Word) -> Word:
     return (
         (_U64(buffer[at]) << _U64(56))
         | (_U64(buffer[at + _U64(1)]) << _U64(48))
@@ -105,21 +106,22 @@ def _be64(buffer: Any, at: Any) -> Any:
 
 
 @kernel(types.uint64(_RO, _ADDRESS, types.int64, types.int64))
-def _tags(values: Any, at: Any, version: int, size: int) -> Any:
+def _tags(values: Bytes, at: Word, version: int, size: int) -> Word:
     """Returns the bytes before the topic id as one number: the count of tags, the tag, its size. 0 below version 4."""
     if version != 4:
         return _U64(0)
     if size < 3:
         return _U64(values[at])
-    return (_be16(values, at) << _U64(8)) | _U64(values[at + _U64(2)])
+    tags: Word = (_be16(values, at) << _U64(8)) | _U64(values[at + _U64(2)])
+    return tags
 
 
 @kernel(_I64(_RO, _I64, _I64, _I64, _I64, _I64S, _I32S, _I64S, _I32S, _I32S, _I16S, _I64S, _I64S, _I64S))
 def _value(  # noqa: PLR0917  kernels take flat arrays
-    values: Any, at: int, end: int, key_type: int, row: int,
-    offsets: Any, epochs: Any, metadata_at: Any, metadata_sizes: Any, partitions: Any, versions: Any,
-    commit_us: Any, expire_us: Any, topic_id_at: Any,
-) -> Any:  # fmt: skip
+    values: Bytes, at: int, end: int, key_type: int, row: int,
+    offsets: Int64s, epochs: Int32s, metadata_at: Int64s, metadata_sizes: Int32s, partitions: Int32s, versions: Int16s,
+    commit_us: Int64s, expire_us: Int64s, topic_id_at: Int64s,
+) -> Long:  # fmt: skip
     """Parses one commit's value; returns whether it matches to the last byte and its times fit into columns."""
     if end - at < 10:
         return np.int64(0)
@@ -175,10 +177,11 @@ def _value(  # noqa: PLR0917  kernels take flat arrays
     )
 )  # fmt: skip
 def _row(  # noqa: PLR0917
-    keys: Any, at: int, end: int, has_key: int, values: Any, start: int, stop: int, has_value: int, row: int,
-    status: Any, key_types: Any, versions: Any,
-    group_at: Any, group_sizes: Any, topic_at: Any, topic_sizes: Any, metadata_at: Any, metadata_sizes: Any,
-    partitions: Any, offsets: Any, epochs: Any, commit_us: Any, expire_us: Any, topic_id_at: Any,
+    keys: Bytes, at: int, end: int, has_key: int, values: Bytes, start: int, stop: int, has_value: int, row: int,
+    status: Bytes, key_types: Int16s, versions: Int16s,
+    group_at: Int64s, group_sizes: Int32s, topic_at: Int64s, topic_sizes: Int32s,
+    metadata_at: Int64s, metadata_sizes: Int32s,
+    partitions: Int32s, offsets: Int64s, epochs: Int32s, commit_us: Int64s, expire_us: Int64s, topic_id_at: Int64s,
 ) -> None:  # fmt: skip
     """Parses one record of any kind."""
     status[row] = RARE
@@ -216,11 +219,12 @@ def _row(  # noqa: PLR0917
     )
 )  # fmt: skip
 def _parse(  # noqa: PLR0917
-    keys: Any, key_ends: Any, has_key: Any, values: Any, value_ends: Any, has_value: Any,
-    status: Any, key_types: Any, versions: Any,
-    group_at: Any, group_sizes: Any, topic_at: Any, topic_sizes: Any, metadata_at: Any, metadata_sizes: Any,
-    partitions: Any, offsets: Any, epochs: Any, commit_us: Any, expire_us: Any, topic_id_at: Any,
-) -> Any:  # fmt: skip
+    keys: Bytes, key_ends: Int32s, has_key: Bytes, values: Bytes, value_ends: Int32s, has_value: Bytes,
+    status: Bytes, key_types: Int16s, versions: Int16s,
+    group_at: Int64s, group_sizes: Int32s, topic_at: Int64s, topic_sizes: Int32s,
+    metadata_at: Int64s, metadata_sizes: Int32s,
+    partitions: Int32s, offsets: Int64s, epochs: Int32s, commit_us: Int64s, expire_us: Int64s, topic_id_at: Int64s,
+) -> Long:  # fmt: skip
     """Fills the arrays; returns the number of rows that are not commits."""
     mixed = np.int64(0)
     has_layout = np.int64(0)  # whether the previous commit's layout is known: key type 1, value version 3 or 4
@@ -285,9 +289,10 @@ def _parse(  # noqa: PLR0917
 
 @kernel(types.void(_RO, _RO, _U8S, _U8S, _I64S, _I32S, _I64S, _I32S, _I64S, _I32S))
 def _find_not_ascii(  # noqa: PLR0917
-    keys: Any, values: Any, status: Any, foreign: Any,
-    group_at: Any, group_sizes: Any, topic_at: Any, topic_sizes: Any, metadata_at: Any, metadata_sizes: Any,
-) -> Any:  # fmt: skip
+    keys: Bytes, values: Bytes, status: Bytes, foreign: Bytes,
+    group_at: Int64s, group_sizes: Int32s, topic_at: Int64s, topic_sizes: Int32s,
+    metadata_at: Int64s, metadata_sizes: Int32s,
+) -> None:  # fmt: skip
     for row in range(len(status)):
         bits = np.uint8(0)
         if status[row] != RARE:
@@ -301,7 +306,7 @@ def _find_not_ascii(  # noqa: PLR0917
 
 
 @kernel(types.int64(_I32S, _I32S))
-def _add_up(sizes: Any, ends: Any) -> Any:
+def _add_up(sizes: Int32s, ends: Int32s) -> Long:
     total = np.int64(0)
     ends[0] = 0
     for i in range(len(sizes)):
@@ -359,7 +364,7 @@ class ParsedRecords:
 
 
 @kernel(types.void(_RO, _I64S, _I32S, _U8S))
-def _copy(buffer: Any, at: Any, ends: Any, out: Any) -> None:
+def _copy(buffer: Bytes, at: Int64s, ends: Int32s, out: Bytes) -> None:
     # Unsigned positions need no check for negative values, so the inner loop is vectorised: 10 times as fast.
     for i in range(len(at)):
         start, target = np.uint64(at[i]), np.uint64(ends[i])

@@ -7,11 +7,10 @@ has a row in ``wide``, with 64 bits for each number. Both layouts hold the same 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import types
 
+from odradek.batches.kernel_arrays import Bools, Bytes, Int32s, Int64s, Long
 from odradek.batches.kernel_cache import kernel
 
 LOWEST, HIGHEST = -(1 << 31), (1 << 31) - 1
@@ -30,15 +29,24 @@ _BOOLS = types.boolean[::1]
 
 
 @kernel(_BOOL(_I64, _I64))
-def _fits(value: int, base: int) -> Any:
+def _fits(value: int, base: int) -> bool:
     difference = value - base
     return LOWEST <= difference <= HIGHEST
 
 
 @kernel(_I64(_PLACES, _WIDE, _BASES, _RINGS, _I32S, _I64, _I64, _I64, _I64, _I64))
 def _make_room(  # noqa: PLR0917  kernels take flat arrays
-    places: Any, wide: Any, bases: Any, rings: Any, wide_row: Any, key: int, offset: int, time: int, lag: int, free: int
-) -> Any:
+    places: Int32s,
+    wide: Int64s,
+    bases: Int64s,
+    rings: Bytes,
+    wide_row: Int32s,
+    key: int,
+    offset: int,
+    time: int,
+    lag: int,
+    free: int,
+) -> Long:
     """Makes the window of ``key`` hold these values. Returns the first free row of ``wide``, or FREE - 1 if none is
     left."""
     if wide_row[key] >= 0:
@@ -72,18 +80,20 @@ def _make_room(  # noqa: PLR0917  kernels take flat arrays
 
 @kernel(_I64(_PLACES, _WIDE, _BASES, _RINGS, _I32S, _I64, _I64))
 def _newest_time(  # noqa: PLR0917  kernels take flat arrays
-    places: Any, wide: Any, bases: Any, rings: Any, wide_row: Any, key: int, at: int
-) -> Any:
-    return wide[wide_row[key], at, 1] if wide_row[key] >= 0 else bases[key, 1] + places[key, at, 1]
+    places: Int32s, wide: Int64s, bases: Int64s, rings: Bytes, wide_row: Int32s, key: int, at: int
+) -> Long:
+    time: Long = wide[wide_row[key], at, 1] if wide_row[key] >= 0 else bases[key, 1] + places[key, at, 1]
+    return time
 
 
 @kernel(types.UniTuple(_I64, 2)(
     _PLACES, _WIDE, _BASES, _RINGS, _I32S, _I32S, _I64, _I64, _I64S, _I64S, _I64S, _I64S, _I32S, _BOOLS, _I64
 ))  # fmt: skip
 def store(  # noqa: PLR0917  kernels take flat arrays
-    places: Any, wide: Any, bases: Any, rings: Any, wide_row: Any, topic_ids: Any, min_distance: int, free: Any,
-    keys: Any, offsets: Any, times: Any, lags: Any, ids: Any, is_deleted: Any, first: int,
-) -> Any:  # fmt: skip
+    places: Int32s, wide: Int64s, bases: Int64s, rings: Bytes, wide_row: Int32s,
+    topic_ids: Int32s, min_distance: int, free: Long,
+    keys: Int64s, offsets: Int64s, times: Int64s, lags: Int64s, ids: Int32s, is_deleted: Bools, first: int,
+) -> tuple[Long, Long]:  # fmt: skip
     """Stores the commits from index ``first`` on. Returns the index after the last stored one, and the first free row.
 
     The index is lower than the number of commits if ``wide`` has no free row. A deletion empties the window, and so
@@ -135,7 +145,15 @@ def store(  # noqa: PLR0917  kernels take flat arrays
 @kernel(types.void(_PLACES, _WIDE, _BASES, _RINGS, _I32S, _I64S, types.int64[:, ::1], types.int64[:, ::1],
                    types.int64[:, ::1]))  # fmt: skip
 def gather(  # noqa: PLR0917  kernels take flat arrays
-    places: Any, wide: Any, bases: Any, rings: Any, wide_row: Any, keys: Any, offsets: Any, times: Any, lags: Any
+    places: Int32s,
+    wide: Int64s,
+    bases: Int64s,
+    rings: Bytes,
+    wide_row: Int32s,
+    keys: Int64s,
+    offsets: Int64s,
+    times: Int64s,
+    lags: Int64s,
 ) -> None:
     """Copies the windows of ``keys`` to rows, oldest commit first.
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import types
 
+from odradek.batches.kernel_arrays import Int32s, Int64s, Long
 from odradek.batches.kernel_cache import kernel
 
 EMPTY = -1
@@ -17,14 +16,14 @@ _I32S = types.int32[::1]
 
 
 @kernel(_I64(_I64, _I64))
-def _home(code: int, mask: int) -> Any:
+def _home(code: int, mask: int) -> Long:
     """Returns the first place of a code: the high bits of a product spread similar codes."""
     mixed = np.uint64(code) * np.uint64(0x9E3779B97F4A7C15)
     return np.int64((mixed >> np.uint64(24)) & np.uint64(mask))
 
 
 @kernel(types.void(_I64S, _I32S, _I64S, _I32S))
-def find(codes: Any, slots: Any, wanted: Any, found: Any) -> None:
+def find(codes: Int64s, slots: Int32s, wanted: Int64s, found: Int32s) -> None:
     """Puts the slot of each code into ``found``; EMPTY without one."""
     mask = len(codes) - 1
     for i in range(len(wanted)):
@@ -36,8 +35,15 @@ def find(codes: Any, slots: Any, wanted: Any, found: Any) -> None:
 
 @kernel(types.UniTuple(_I64, 2)(_I64S, _I32S, _I64S, _I32S, _I64S, _I32S, _I64, _I64))
 def find_or_add(  # noqa: PLR0917  kernels take flat arrays
-    codes: Any, slots: Any, wanted: Any, found: Any, code_of: Any, free: Any, free_count: Any, size: Any
-) -> Any:
+    codes: Int64s,
+    slots: Int32s,
+    wanted: Int64s,
+    found: Int32s,
+    code_of: Int64s,
+    free: Int32s,
+    free_count: Long,
+    size: Long,
+) -> tuple[Long, Long]:
     """Puts the slot of each code into ``found``. A new code gets a free slot, or else the slot ``size``.
 
     Returns the number of free slots and the size. The table must have places for all codes.
@@ -50,7 +56,7 @@ def find_or_add(  # noqa: PLR0917  kernels take flat arrays
         if slots[at] == EMPTY:
             if free_count > 0:
                 free_count -= 1
-                slot = np.int64(free[free_count])
+                slot: Long = np.int64(free[free_count])
             else:
                 slot = size
                 size += 1
@@ -60,7 +66,7 @@ def find_or_add(  # noqa: PLR0917  kernels take flat arrays
 
 
 @kernel(types.void(_I64S, _I32S, _I64S))
-def remove(codes: Any, slots: Any, wanted: Any) -> None:
+def remove(codes: Int64s, slots: Int32s, wanted: Int64s) -> None:
     """Removes codes. Later codes move up, so that no search stops at the empty place."""
     mask = len(codes) - 1
     for i in range(len(wanted)):

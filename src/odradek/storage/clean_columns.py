@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Generator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,13 +31,12 @@ from odradek.batches.decode import (
     POS,
     PRODUCER,
     TO,
-    Bytes,
-    Int64s,
     as_bytes,
     check_crcs,
     scan,
 )
 from odradek.batches.header import CONTROL_BIT, TRANSACTIONAL_BIT, Buffer, read_header
+from odradek.batches.kernel_arrays import Bytes, Int64s, Long, Uint64s, Word
 from odradek.batches.kernel_cache import kernel
 from odradek.batches.varint_kernels import read_varint, varint_size, write_varint
 from odradek.core.errors import CorruptRecord
@@ -68,7 +66,7 @@ _LOAD_FACTOR = 0.75
 
 
 @kernel(_U64(_RO, _I64, _I64))
-def _word(data: Any, at: int, size: int) -> Any:
+def _word(data: Bytes, at: int, size: int) -> Word:
     """Returns up to 8 bytes as a little-endian number."""
     word = np.uint64(0)
     for i in range(size):
@@ -77,7 +75,7 @@ def _word(data: Any, at: int, size: int) -> Any:
 
 
 @kernel(types.UniTuple(_U64, 4)(_U64, _U64, _U64, _U64))
-def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
+def _round(v0: Word, v1: Word, v2: Word, v3: Word) -> tuple[Word, Word, Word, Word]:
     v0 += v1
     v1 = (v1 << np.uint64(13)) | (v1 >> np.uint64(51))
     v1 ^= v0
@@ -96,7 +94,7 @@ def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
 
 
 @kernel(types.UniTuple(_U64, 2)(_RO, _I64, _I64, _U64, _U64))
-def siphash(data: Any, at: int, size: int, k0: int, k1: int) -> Any:
+def siphash(data: Bytes, at: int, size: int, k0: Word, k1: Word) -> tuple[Word, Word]:
     """Returns the 128-bit SipHash-2-4 of ``size`` bytes from ``at`` as two numbers."""
     v0 = np.uint64(k0) ^ np.uint64(0x736F6D6570736575)
     v1 = np.uint64(k1) ^ np.uint64(0x646F72616E646F6D) ^ np.uint64(0xEE)
@@ -125,7 +123,7 @@ def siphash(data: Any, at: int, size: int, k0: int, k1: int) -> Any:
 
 
 @kernel(_I64(_U64S, _U64, _U64))
-def _find(slots: Any, first: int, second: int) -> Any:
+def _find(slots: Uint64s, first: Word, second: Word) -> Long:
     """Returns the slot of a key in the table, or the free slot for it. At least one slot is always free."""
     places = np.uint64(len(slots) // 3)
     place = np.uint64(first) % places
@@ -139,7 +137,7 @@ def _find(slots: Any, first: int, second: int) -> Any:
 
 
 @kernel(types.UniTuple(_I64, 9)(_RO, _I64, _I64, _I64))
-def _record(buffer: Any, start: int, batch_end: int, last_delta: int) -> Any:
+def _record(buffer: Bytes, start: int, batch_end: int, last_delta: int) -> tuple[Long, ...]:
     """Returns (end, body, time at, time end, time delta, offset delta, key at, key size, value size).
 
     ``end`` is -1 for a malformed record.
@@ -168,8 +166,9 @@ def _record(buffer: Any, start: int, batch_end: int, last_delta: int) -> Any:
 
 @kernel(types.UniTuple(_I64, 3)(_RO, _TABLE, _U8S, _I64, _U64S, _I64, _I64, _U64, _U64))
 def _map(  # noqa: PLR0917  kernels take flat arrays
-    buffer: Any, table: Any, skipped: Any, first_dirty: int, slots: Any, used: int, max_keys: int, k0: int, k1: int,
-) -> Any:  # fmt: skip
+    buffer: Bytes, table: Int64s, skipped: Bytes, first_dirty: int,
+    slots: Uint64s, used: int, max_keys: int, k0: Word, k1: Word,
+) -> tuple[Long, Long, Long]:  # fmt: skip
     """Adds the keys to the map. Returns (status, batch at which it stopped or -1, number of keys in the map)."""
     for i in range(len(table)):
         if skipped[i]:
@@ -197,7 +196,7 @@ def _map(  # noqa: PLR0917  kernels take flat arrays
 
 
 @kernel(_I64(_RO, _I64, _I64, _U8S, _I64))
-def _copy_bytes(buffer: Any, start: int, end: int, out: Any, at: int) -> Any:
+def _copy_bytes(buffer: Bytes, start: int, end: int, out: Bytes, at: int) -> Long:
     source, target = np.uint64(start), np.uint64(at)
     for i in range(np.uint64(end - start)):
         out[target + i] = buffer[source + i]
@@ -206,9 +205,9 @@ def _copy_bytes(buffer: Any, start: int, end: int, out: Any, at: int) -> Any:
 
 @kernel(types.UniTuple(_I64, 4)(_RO, _TABLE, _I64, _I64, _I64, _U64S, _U64, _U64, _I64, _U8S))
 def _choose(  # noqa: PLR0917
-    buffer: Any, table: Any, i: int, task: int, mapped_offset: int, slots: Any, k0: int, k1: int,
-    drops_tombstones: int, keep: Any,
-) -> Any:  # fmt: skip
+    buffer: Bytes, table: Int64s, i: int, task: int, mapped_offset: int, slots: Uint64s, k0: Word, k1: Word,
+    drops_tombstones: int, keep: Bytes,
+) -> tuple[Long, Long, Long, Long]:  # fmt: skip
     """Marks the remaining records in ``keep``. Returns (status, their number, tombstones, time delta of the first)."""
     at, end = table[i, FROM], table[i, TO]
     kept = np.int64(0)
@@ -236,7 +235,9 @@ def _choose(  # noqa: PLR0917
 
 
 @kernel(types.UniTuple(_I64, 2)(_RO, _TABLE, _I64, _I64, _U8S, _U8S, _I64))
-def _rewrite(buffer: Any, table: Any, i: int, base_ms: int, keep: Any, out: Any, to: Any) -> Any:  # noqa: PLR0917
+def _rewrite(  # noqa: PLR0917
+    buffer: Bytes, table: Int64s, i: int, base_ms: int, keep: Bytes, out: Bytes, to: Long
+) -> tuple[Long, Long]:
     """Writes the remaining records with time deltas from ``base_ms``. Returns (end in ``out``, largest timestamp)."""
     append_time = (table[i, ATTRIBUTES] >> 3) & 1
     newest = table[i, MAX_TIME] if append_time else np.int64(-1)
@@ -261,9 +262,9 @@ def _rewrite(buffer: Any, table: Any, i: int, base_ms: int, keep: Any, out: Any,
 
 @kernel(types.UniTuple(_I64, 2)(_RO, _TABLE, _U8S, _U8S, _I64, _I64, _I64, _U64S, _U64, _U64, _U8S, _U8S, _TABLE))
 def _filter(  # noqa: PLR0917
-    buffer: Any, table: Any, tasks: Any, flags: Any, now_ms: int, horizon_ms: int, mapped_offset: int,
-    slots: Any, k0: int, k1: int, keep: Any, out: Any, results: Any,
-) -> Any:  # fmt: skip
+    buffer: Bytes, table: Int64s, tasks: Bytes, flags: Bytes, now_ms: int, horizon_ms: int, mapped_offset: int,
+    slots: Uint64s, k0: Word, k1: Word, keep: Bytes, out: Bytes, results: Int64s,
+) -> tuple[Long, Long]:  # fmt: skip
     """Filters all batches. Returns (status, malformed batch or -1). ``flags`` are those of ``_tasks``."""
     to = np.int64(0)
     for i in range(len(table)):

@@ -8,18 +8,16 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from numba import types
 
 from odradek.batches.columns import WRITE_COLUMNS
 from odradek.batches.decode import _I64, _I64S, _RO, _U8S
 from odradek.batches.header import HEADER_BYTES
+from odradek.batches.kernel_arrays import Bytes, Int64s, Long
 from odradek.batches.kernel_cache import kernel
 from odradek.batches.varint_kernels import varint_size, write_varint
 
-Int64s = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 # An estimate of the bytes of a record's lengths, deltas and attributes, to fill sticky partitions.
 _OVERHEAD_BYTES = 16
 # A type in kernel signatures, which accepts writable arrays, too. Without an explicit signature numba would compile a
@@ -47,7 +45,7 @@ class PackedColumns(NamedTuple):
 
 
 @kernel(types.int64[::1](_NUMBERS, _RO, _RO, _NUMBERS, _I64))
-def _partitions(keys: Any, valid: Any, data: Any, given: Any, count: int) -> Any:
+def _partitions(keys: Int64s, valid: Bytes, data: Bytes, given: Int64s, count: int) -> Int64s:
     """Returns each row's partition: the given one; without one, murmur2(key) modulo ``count``; -1 without both."""
     m = np.uint32(0x5BD1E995)
     out = np.empty(len(given), np.int64)
@@ -99,9 +97,10 @@ def _put_bytes(out: Any, at: Any, begin: int, end: int, data: Any) -> Any:
     )
 )  # fmt: skip
 def _measure(  # noqa: PLR0917
-    rows: Any, first: int, limit: int, times: Any, key_ends: Any, has_key: Any, value_ends: Any, has_value: Any,
-    head_ends: Any, name_ends: Any, content_ends: Any, has_content: Any, sizes: Any,
-) -> Any:  # fmt: skip
+    rows: Int64s, first: int, limit: int, times: Int64s,
+    key_ends: Int64s, has_key: Bytes, value_ends: Int64s, has_value: Bytes,
+    head_ends: Int64s, name_ends: Int64s, content_ends: Int64s, has_content: Bytes, sizes: Int64s,
+) -> tuple[Long, Long, Long]:  # fmt: skip
     """Fills ``sizes`` with the sizes of records from row ``first`` on, up to ``limit`` bytes, but at least one.
 
     Returns the total, the row after the last one, and the latest timestamp."""
@@ -137,9 +136,9 @@ def _measure(  # noqa: PLR0917
     )
 )  # fmt: skip
 def _write(  # noqa: PLR0917
-    rows: Any, first: int, stop: int, times: Any, key_ends: Any, has_key: Any, keys: Any,
-    value_ends: Any, has_value: Any, values: Any, head_ends: Any, name_ends: Any, names: Any,
-    content_ends: Any, has_content: Any, contents: Any, sizes: Any, out: Any,
+    rows: Int64s, first: int, stop: int, times: Int64s, key_ends: Int64s, has_key: Bytes, keys: Bytes,
+    value_ends: Int64s, has_value: Bytes, values: Bytes, head_ends: Int64s, name_ends: Int64s, names: Bytes,
+    content_ends: Int64s, has_content: Bytes, contents: Bytes, sizes: Int64s, out: Bytes,
 ) -> None:  # fmt: skip
     """Writes the records of rows ``first`` to ``stop``."""
     base = times[rows[first]]

@@ -6,11 +6,10 @@ kernel refuses, one by one. ``json_columns.py`` explains nodes, domains, slots a
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import types
 
+from odradek.batches.kernel_arrays import Bytes, Int32s, Int64s, Long
 from odradek.batches.kernel_cache import kernel
 from odradek.pipelines.values.json_columns import (
     _I64S,
@@ -47,7 +46,7 @@ MAX_KEYS = 32
 
 
 @kernel(types.UniTuple(_I64, 3)(_BYTES, _I64, _I64))
-def _long(data: Any, at: int, end: int) -> Any:
+def _long(data: Bytes, at: int, end: int) -> tuple[Long, Long, Long]:
     """Returns a number, the position after it, and whether it is valid."""
     value = np.uint64(0)
     shift = np.uint64(0)
@@ -64,14 +63,14 @@ def _long(data: Any, at: int, end: int) -> Any:
 
 
 @kernel(_PAIR(_BYTES, _I64, _I64))
-def _span(data: Any, at: int, end: int) -> Any:
+def _span(data: Bytes, at: int, end: int) -> tuple[Long, Long]:
     """Returns the start and the length of bytes with a length prefix; the length is -1 if they are incomplete."""
     size, at, found = _long(data, at, end)
     return at, size if found and 0 <= size <= end - at else -1
 
 
 @kernel(types.boolean(_BYTES, _I64, _I64))
-def _is_text(data: Any, at: int, end: int) -> Any:
+def _is_text(data: Bytes, at: int, end: int) -> bool:
     while at < end:
         if data[at] < 0x80:
             at += 1
@@ -83,7 +82,7 @@ def _is_text(data: Any, at: int, end: int) -> Any:
 
 
 @kernel(types.UniTuple(_I64, 4)(_INTS, _I64, _BYTES, _I64, _I64))
-def _leaf(nodes: Any, node: int, data: Any, at: int, end: int) -> Any:
+def _leaf(nodes: Int64s, node: int, data: Bytes, at: int, end: int) -> tuple[Long, Long, Long, Long]:
     """Reads a leaf at ``at``. Returns the position after the leaf (-1: refused), its slot, its length and its state."""
     kind, low, high = nodes[node + KIND], nodes[node + LOW], nodes[node + HIGH]
     if kind in (INT, LONG, ENUM):
@@ -123,7 +122,7 @@ def _leaf(nodes: Any, node: int, data: Any, at: int, end: int) -> Any:
 
 
 @kernel(types.boolean(_BYTES, _INTS, _INTS, _I64, _I64))
-def _is_among(data: Any, slots: Any, lengths: Any, begin: int, at: int) -> Any:
+def _is_among(data: Bytes, slots: Int64s, lengths: Int64s, begin: int, at: int) -> bool:
     """Returns whether the key at ``at`` equals one of the keys from ``begin`` on."""
     for other in range(begin, at):
         if lengths[other] == lengths[at]:
@@ -136,7 +135,7 @@ def _is_among(data: Any, slots: Any, lengths: Any, begin: int, at: int) -> Any:
 
 
 @kernel(types.UniTuple(_I64, 3)(_BYTES, _I64, _I64))
-def _block(data: Any, at: int, end: int) -> Any:
+def _block(data: Bytes, at: int, end: int) -> tuple[Long, Long, Long]:
     """Returns the number of elements in a block, the position of the first element, and whether the number is valid."""
     count, at, found = _long(data, at, end)
     if found and count < 0:
@@ -147,8 +146,8 @@ def _block(data: Any, at: int, end: int) -> Any:
 
 @kernel(_I64(_BYTES, _I64, _I64, _I64, _I64, _INTS, _INTS, _BYTES))
 def _key(  # noqa: PLR0917  kernels take flat arrays
-    data: Any, at: int, end: int, first: int, place: int, slots: Any, lengths: Any, states: Any
-) -> Any:
+    data: Bytes, at: int, end: int, first: int, place: int, slots: Int64s, lengths: Int64s, states: Bytes
+) -> Long:
     """Reads a key of a map into ``place``. The map's keys begin at ``first``.
 
     Returns the position after the key, or -1 if the key is refused."""
@@ -161,7 +160,7 @@ def _key(  # noqa: PLR0917  kernels take flat arrays
 
 @kernel(types.void(_INTS, _I64, _I64, _I64, _I64, _I64, _I64))
 def _push(  # noqa: PLR0917  kernels take flat arrays
-    stack: Any, at: int, node: int, index: int, following: int, left: int, begun: int
+    stack: Int64s, at: int, node: int, index: int, following: int, left: int, begun: int
 ) -> None:
     stack[at], stack[at + 1], stack[at + 2] = node, index, following
     stack[at + 3], stack[at + 4] = left, begun
@@ -169,9 +168,9 @@ def _push(  # noqa: PLR0917  kernels take flat arrays
 
 @kernel(_I64(_INTS, _BYTES, _I64, _I64, _I64, _INTS, _INTS, _INTS, _INTS, _BYTES, _INTS))
 def _read_one(  # noqa: PLR0917  kernels take flat arrays
-    nodes: Any, data: Any, at: int, end: int, row: int, counts: Any, capacities: Any,
-    slots: Any, lengths: Any, states: Any, stack: Any,
-) -> Any:  # fmt: skip
+    nodes: Int64s, data: Bytes, at: int, end: int, row: int, counts: Int64s, capacities: Int64s,
+    slots: Int64s, lengths: Int64s, states: Bytes, stack: Int64s,
+) -> Long:  # fmt: skip
     """Reads one value. Returns DONE, -1 if the value is refused, or FULL if a domain is full."""
     depth = 0
     node, index, following, left, begun = -1, row, 0, 0, 0  # the open node; -1 at the start
@@ -238,9 +237,9 @@ def _read_one(  # noqa: PLR0917  kernels take flat arrays
 
 @kernel(_I64(_I64S, _U8S, _RO, _OFFSETS, _U8S, _I64S, _I64S, _I64S, _I64S, _U8S, _I64S, _U8S))
 def read_columns(  # noqa: PLR0917  kernels take flat arrays
-    node_table: Any, names: Any, data: Any, offsets: Any, marks: Any, counts: Any, capacities: Any,
-    slots: Any, lengths: Any, states: Any, stack: Any, skipped: Any,
-) -> Any:  # fmt: skip
+    node_table: Int64s, names: Bytes, data: Bytes, offsets: Int32s, marks: Bytes, counts: Int64s, capacities: Int64s,
+    slots: Int64s, lengths: Int64s, states: Bytes, stack: Int64s, skipped: Bytes,
+) -> Long:  # fmt: skip
     """Does the same as ``json_columns.read_columns`` for Avro values.
 
     Before each value is a header as long as ``skipped``. If the header is not empty, its first byte must be 0.
@@ -260,7 +259,7 @@ def read_columns(  # noqa: PLR0917  kernels take flat arrays
             )  # fmt: skip
         if outcome == DONE:
             continue
-        full = _refuse(nodes, outcome, row, before, counts, capacities, marks, lengths, states)
+        full: Long = _refuse(nodes, outcome, row, before, counts, capacities, marks, lengths, states)
         if full:
             return full
     return DONE

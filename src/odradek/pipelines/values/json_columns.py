@@ -18,6 +18,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
+from odradek.batches.kernel_arrays import Bytes, Int32s, Int64s, Long, Word
 from odradek.batches.kernel_cache import kernel
 from odradek.pipelines.values.json_scan import (
     _BACKSLASH,
@@ -90,12 +91,12 @@ def _pointer(context: Any, array: Any) -> Any:
 
 @kernel(_I64(_INTS, _BYTES, _I64, _BYTES, _I64, _I64))
 def _find(  # noqa: PLR0917  kernels take flat arrays
-    nodes: Any, names: Any, node: int, data: Any, at: int, size: int
-) -> Any:
+    nodes: Int64s, names: Bytes, node: int, data: Bytes, at: int, size: int
+) -> Long:
     """Returns the field with this name, or -1. Most texts have their fields in the same order, so the search begins
     after the last found field. NEXT of the last field is the first field."""
     first = nodes[node + HINT]
-    child = first
+    child: Long = first
     while child >= 0:
         if nodes[child + NAME_SIZE] == size:
             name = nodes[child + NAME]
@@ -112,7 +113,7 @@ def _find(  # noqa: PLR0917  kernels take flat arrays
 
 
 @kernel(_PAIR(_U64, _I64, _I64, _I64))
-def _integer(digits: Any, flags: int, low: int, high: int) -> Any:
+def _integer(digits: Word, flags: int, low: int, high: int) -> tuple[Long, Long]:
     """Returns an integer, and whether it is between the two limits."""
     if flags & _WITH_FRACTION:
         return 0, 0
@@ -124,7 +125,7 @@ def _integer(digits: Any, flags: int, low: int, high: int) -> Any:
 
 
 @kernel(_PAIR(_U64, _I64, _I64))
-def _unscaled(digits: Any, power: int, precision: int) -> Any:
+def _unscaled(digits: Word, power: int, precision: int) -> tuple[Long, Long]:
     """Returns digits * 10^power, and whether it is an integer of at most 18 digits that fits the precision."""
     if digits == np.uint64(0):
         return 0, 1
@@ -141,14 +142,14 @@ def _unscaled(digits: Any, power: int, precision: int) -> Any:
 
 
 @kernel(types.boolean(_I64))
-def _is_sure_as_float(bits: int) -> Any:
+def _is_sure_as_float(bits: int) -> bool:
     """Returns True only if a double, rounded to a float, surely gives the same float as the decimal digits."""
     exponent = bits >> 52
     return bits == 0 or (1023 - 126 <= exponent < 1023 + 127 and bits & 0x1FFFFFFF != 0x10000000)
 
 
 @kernel(types.UniTuple(_I64, 4)(_INTS, _I64, _BYTES, _I64, _I64))
-def _scalar(nodes: Any, node: int, data: Any, at: int, end: int) -> Any:
+def _scalar(nodes: Int64s, node: int, data: Bytes, at: int, end: int) -> tuple[Long, Long, Long, Long]:
     """Reads a value of the node's kind, or null, at ``at``. Returns the position after it (-1: refused), its slot, its
     length and its state."""
     kind = nodes[node + KIND]
@@ -194,7 +195,7 @@ def _scalar(nodes: Any, node: int, data: Any, at: int, end: int) -> Any:
 
 @kernel(types.void(_INTS, _I64, _I64, _I64, _BYTES, _INTS))
 def _erase(  # noqa: PLR0917  kernels take flat arrays
-    nodes: Any, domain: int, begin: int, end: int, states: Any, lengths: Any
+    nodes: Int64s, domain: int, begin: int, end: int, states: Bytes, lengths: Int64s
 ) -> None:
     for number in range(nodes[COUNT]):
         node = number * NODE_FIELDS
@@ -206,7 +207,7 @@ def _erase(  # noqa: PLR0917  kernels take flat arrays
 
 
 @kernel(_PAIR(_BYTES, _I64, _I64, _I64, _I64))
-def _to_next(data: Any, at: int, end: int, closing: int, is_fresh: int) -> Any:
+def _to_next(data: Bytes, at: int, end: int, closing: int, is_fresh: int) -> tuple[Long, Long]:
     """Returns (start of the next element, 0), or (position of ``closing``, 1); the position -1 if neither follows."""
     at = _past_blanks(data, at, end)
     if at >= end:
@@ -222,7 +223,7 @@ def _to_next(data: Any, at: int, end: int, closing: int, is_fresh: int) -> Any:
 
 
 @kernel(types.UniTuple(_I64, 4)(_BYTES, _I64, _I64))
-def _name(data: Any, at: int, end: int) -> Any:
+def _name(data: Bytes, at: int, end: int) -> tuple[Long, Long, Long, Long]:
     """Returns the start of the value after a name (-1: none), the name's start and size, and whether the name has
     escapes."""
     if data[at] != _QUOTE:
@@ -241,9 +242,9 @@ def _name(data: Any, at: int, end: int) -> Any:
 
 @kernel(_I64(_INTS, _BYTES, _BYTES, _I64, _I64, _I64, _INTS, _INTS, _INTS, _INTS, _BYTES, _INTS, _BYTES))
 def _read_one(  # noqa: PLR0917  kernels take flat arrays
-    nodes: Any, names: Any, data: Any, at: int, end: int, row: int, counts: Any, capacities: Any,
-    slots: Any, lengths: Any, states: Any, stack: Any, skipped: Any,
-) -> Any:  # fmt: skip
+    nodes: Int64s, names: Bytes, data: Bytes, at: int, end: int, row: int, counts: Int64s, capacities: Int64s,
+    slots: Int64s, lengths: Int64s, states: Bytes, stack: Int64s, skipped: Bytes,
+) -> Long:  # fmt: skip
     """Reads one text. Returns DONE, -1 if the text is refused, or FULL if a domain is full."""
     at = _past_blanks(data, at, end)
     if at >= end or data[at] != _OPEN:
@@ -305,8 +306,16 @@ def _read_one(  # noqa: PLR0917  kernels take flat arrays
 
 @kernel(_I64(_INTS, _I64, _I64, _I64S, _I64S, _I64S, _U8S, _I64S, _U8S))
 def _refuse(  # noqa: PLR0917  kernels take flat arrays
-    nodes: Any, outcome: int, row: int, before: Any, counts: Any, capacities: Any, marks: Any, lengths: Any, states: Any
-) -> Any:
+    nodes: Int64s,
+    outcome: int,
+    row: int,
+    before: Int64s,
+    counts: Int64s,
+    capacities: Int64s,
+    marks: Bytes,
+    lengths: Int64s,
+    states: Bytes,
+) -> Long:
     """Erases and marks a row. If the cause is a full domain, returns that domain instead, without a change."""
     if outcome == FULL:
         for domain in range(1, len(counts)):
@@ -323,9 +332,9 @@ def _refuse(  # noqa: PLR0917  kernels take flat arrays
 
 @kernel(_I64(_I64S, _U8S, _RO, _OFFSETS, _U8S, _I64S, _I64S, _I64S, _I64S, _U8S, _I64S, _U8S))
 def read_columns(  # noqa: PLR0917  kernels take flat arrays
-    node_table: Any, names: Any, data: Any, offsets: Any, marks: Any, counts: Any, capacities: Any,
-    slots: Any, lengths: Any, states: Any, stack: Any, skipped: Any,
-) -> Any:  # fmt: skip
+    node_table: Int64s, names: Bytes, data: Bytes, offsets: Int32s, marks: Bytes, counts: Int64s, capacities: Int64s,
+    slots: Int64s, lengths: Int64s, states: Bytes, stack: Int64s, skipped: Bytes,
+) -> Long:  # fmt: skip
     """Reads the texts between successive ``offsets`` in ``data``. ``marks``: texts with 1 are null and are skipped;
     refused texts get 2. Returns DONE, or the number (from 1) of a full domain."""
     nodes = _pointer(node_table)
@@ -341,14 +350,14 @@ def read_columns(  # noqa: PLR0917  kernels take flat arrays
         )  # fmt: skip
         if outcome == DONE:
             continue
-        full = _refuse(nodes, outcome, row, before, counts, capacities, marks, lengths, states)
+        full: Long = _refuse(nodes, outcome, row, before, counts, capacities, marks, lengths, states)
         if full:
             return full
     return DONE
 
 
 @kernel(types.void(_RO, _OFFSETS, _U8S, _U8S))
-def check_texts(texts: Any, offsets: Any, marks: Any, skipped: Any) -> None:
+def check_texts(texts: Bytes, offsets: Int32s, marks: Bytes, skipped: Bytes) -> None:
     """Does the work of ``read_columns`` without a schema: marks texts that are not one JSON value."""
     data = _pointer(texts)
     for row in range(len(offsets) - 1):
@@ -361,7 +370,7 @@ def check_texts(texts: Any, offsets: Any, marks: Any, skipped: Any) -> None:
 
 
 @kernel(_I64(_BYTES, _I64, _I64, _BYTES, _I64))
-def _unescape(data: Any, at: int, end: int, out: Any, to: int) -> Any:
+def _unescape(data: Bytes, at: int, end: int, out: Bytes, to: int) -> Long:
     """Copies a valid string and decodes its escapes. Returns the position after it in ``out``."""
     while at < end:
         c = data[at]
@@ -415,8 +424,8 @@ def _unescape(data: Any, at: int, end: int, out: Any, to: int) -> Any:
 
 @kernel(_I64(_RO, _I64S, _I64S, _U8S, _I32S, _U8S))
 def gather(  # noqa: PLR0917  kernels take flat arrays
-    data: Any, starts: Any, sizes: Any, states: Any, offsets: Any, out: Any
-) -> Any:
+    data: Bytes, starts: Int64s, sizes: Int64s, states: Bytes, offsets: Int32s, out: Bytes
+) -> Long:
     """Concatenates strings in Arrow's layout. ``out`` has room for all sizes. Returns the used size."""
     to = 0
     for i in range(len(starts)):

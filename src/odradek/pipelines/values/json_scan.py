@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
+from odradek.batches.kernel_arrays import Bytes, Long, Word
 from odradek.batches.kernel_cache import kernel
 
 MAX_SKIPPED_DEPTH = 256
@@ -59,18 +60,18 @@ _PAIR = types.UniTuple(types.int64, 2)
 
 
 @kernel(_I64(_BYTES, _I64, _I64))
-def _past_blanks(data: Any, at: int, end: int) -> Any:
+def _past_blanks(data: Bytes, at: int, end: int) -> Long:
     while at < end and (data[at] == 32 or data[at] == 10 or data[at] == 13 or data[at] == 9):
         at += 1
     return at
 
 
 @kernel(_I64(_BYTES, _I64, _I64))
-def _hex4(data: Any, at: int, end: int) -> Any:
+def _hex4(data: Bytes, at: int, end: int) -> Long:
     """Returns the number in four hexadecimal digits; -1 if they are not hexadecimal."""
     if at + 4 > end:
         return -1
-    value: Any = 0
+    value: Long = 0
     for i in range(at, at + 4):
         c = np.int64(data[i])
         if 48 <= c <= 57:
@@ -86,7 +87,7 @@ def _hex4(data: Any, at: int, end: int) -> Any:
 
 
 @kernel(_I64(_BYTES, _I64, _I64))
-def _past_escape(data: Any, at: int, end: int) -> Any:
+def _past_escape(data: Bytes, at: int, end: int) -> Long:
     """Returns the position after the escape at ``at``; -1 if it is invalid or half of a surrogate pair."""
     if at + 1 >= end:
         return -1
@@ -106,7 +107,7 @@ def _past_escape(data: Any, at: int, end: int) -> Any:
 
 
 @kernel(_I64(_BYTES, _I64, _I64))
-def _past_character(data: Any, at: int, end: int) -> Any:
+def _past_character(data: Bytes, at: int, end: int) -> Long:
     """Returns the position after a character of several bytes; -1 if it is not UTF-8."""
     c = np.int64(data[at])
     low, high = 0x80, 0xBF
@@ -137,7 +138,7 @@ def _past_character(data: Any, at: int, end: int) -> Any:
 
 
 @kernel(_PAIR(_BYTES, _I64, _I64))
-def _past_string(data: Any, at: int, end: int) -> Any:
+def _past_string(data: Bytes, at: int, end: int) -> tuple[Long, Long]:
     """Begins after the opening quote. Returns the position after the closing quote (-1: invalid), and whether the
     string has escapes."""
     escaped = 0
@@ -165,7 +166,7 @@ _NEGATIVE, _WITH_FRACTION, _LONG = 1, 2, 4
 
 
 @kernel(types.Tuple((_I64, _U64, _I64, _I64))(_BYTES, _I64, _I64))
-def _number(data: Any, at: int, end: int) -> Any:
+def _number(data: Bytes, at: int, end: int) -> tuple[Long, Word, Long, Long]:
     """Returns the position after a number (-1: invalid), its digits as a number, its power of ten, and flags."""
     flags = 0
     digits = np.uint64(0)
@@ -175,7 +176,7 @@ def _number(data: Any, at: int, end: int) -> Any:
         at += 1
     first = at
     count = 0
-    power = 0
+    power: Long = 0
     while at < end and 48 <= data[at] <= 57:
         digits = digits * np.uint64(10) + np.uint64(data[at] - 48)
         at += 1
@@ -203,7 +204,7 @@ def _number(data: Any, at: int, end: int) -> Any:
             is_below = data[at] == _MINUS
             at += 1
         from_here = at
-        exponent: Any = 0
+        exponent: Long = 0
         while at < end and 48 <= data[at] <= 57:
             if exponent < 100_000:
                 exponent = exponent * 10 + np.int64(data[at] - 48)
@@ -217,7 +218,7 @@ def _number(data: Any, at: int, end: int) -> Any:
 
 
 @kernel(types.UniTuple(_U64, 2)(_U64, _U64))
-def _product(a: Any, b: Any) -> Any:
+def _product(a: Word, b: Word) -> tuple[Word, Word]:
     """Returns the high and the low half of a product."""
     low_mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     a_low, a_high, b_low, b_high = a & low_mask, a >> half, b & low_mask, b >> half
@@ -228,7 +229,7 @@ def _product(a: Any, b: Any) -> Any:
 
 
 @kernel(_I64(_U64, _I64))
-def _double_bits(digits: Any, power: int) -> Any:
+def _double_bits(digits: Word, power: int) -> Long:
     """Returns the bits of the double nearest to digits * 10^power, by Eisel and Lemire's algorithm. Returns -1 if that
     is uncertain, or if the number is too large or subnormal."""
     one = np.uint64(1)
@@ -267,8 +268,8 @@ def _double_bits(digits: Any, power: int) -> Any:
 
 
 @kernel(_I64(_BYTES, _I64, _I64))
-def _digits(data: Any, at: int, count: int) -> Any:
-    value: Any = 0
+def _digits(data: Bytes, at: int, count: int) -> Long:
+    value: Long = 0
     for i in range(at, at + count):
         c = np.int64(data[i]) - 48
         if c < 0 or c > 9:
@@ -281,7 +282,7 @@ _NO_DATE = -(1 << 40)
 
 
 @kernel(_I64(_BYTES, _I64))
-def _date(data: Any, at: int) -> Any:
+def _date(data: Bytes, at: int) -> Long:
     """Returns the days since 1970 of ``2024-05-31``. Returns ``_NO_DATE`` if the ten bytes at ``at`` are no date."""
     year, month, day = _digits(data, at, 4), _digits(data, at + 5, 2), _digits(data, at + 8, 2)
     if year < 0 or month < 1 or month > 12 or day < 1 or data[at + 4] != _MINUS or data[at + 7] != _MINUS:
@@ -294,7 +295,8 @@ def _date(data: Any, at: int) -> Any:
     era = shifted // 400
     of_era = shifted - era * 400
     of_year = (153 * (month + (9 if month <= 2 else -3)) + 2) // 5 + day - 1
-    return era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
+    days: Long = era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
+    return days
 
 
 _NO_TIME = -(1 << 63) + 1
@@ -302,7 +304,7 @@ _MICROS_A_DAY = 86_400_000_000
 
 
 @kernel(_I64(_BYTES, _I64, _I64, _I64))
-def _timestamp(data: Any, at: int, size: int, zone: int) -> Any:
+def _timestamp(data: Bytes, at: int, size: int, zone: int) -> Long:
     """Returns the microseconds since 1970 of a text such as ``2024-05-31T12:00:00.5Z``, or ``_NO_TIME``. ``zone``: 0 if
     the text must have no zone, 1 if it must have one, 2 if a missing zone means UTC."""
     if size < 19 or size > 32 or (data[at + 10] != 84 and data[at + 10] != 32):  # T
@@ -315,7 +317,7 @@ def _timestamp(data: Any, at: int, size: int, zone: int) -> Any:
         return _NO_TIME
     end = at + size
     at += 19
-    micros: Any = 0
+    micros: Long = 0
     if at < end and data[at] == _POINT:
         at += 1
         unit = 100_000
@@ -343,11 +345,12 @@ def _timestamp(data: Any, at: int, size: int, zone: int) -> Any:
     else:
         return _NO_TIME
     seconds = hour * 3600 + minute * 60 + second - ahead * 60
-    return days * _MICROS_A_DAY + seconds * 1_000_000 + micros
+    time: Long = days * _MICROS_A_DAY + seconds * 1_000_000 + micros
+    return time
 
 
 @kernel(_I64(_BYTES, _I64, _I64))
-def _past_word(data: Any, at: int, end: int) -> Any:
+def _past_word(data: Bytes, at: int, end: int) -> Long:
     """Returns the position after ``true``, ``false`` or ``null``; -1 if there is no such literal."""
     if at + 4 <= end:
         a, b, c, d = data[at], data[at + 1], data[at + 2], data[at + 3]
@@ -361,7 +364,7 @@ def _past_word(data: Any, at: int, end: int) -> Any:
 
 
 @kernel(_I64(_BYTES, _I64, _I64))
-def _past_name(data: Any, at: int, end: int) -> Any:
+def _past_name(data: Bytes, at: int, end: int) -> Long:
     """Returns the position after a name, its colon and blanks; -1 if there is no name or it is too long."""
     if at >= end or data[at] != _QUOTE:
         return -1
@@ -372,11 +375,12 @@ def _past_name(data: Any, at: int, end: int) -> Any:
     at = _past_blanks(data, at, end)
     if at >= end or data[at] != _COLON:
         return -1
-    return _past_blanks(data, at + 1, end)
+    following: Long = _past_blanks(data, at + 1, end)
+    return following
 
 
 @kernel(_I64(_BYTES, _I64, _I64, _BYTES))
-def _past_value(data: Any, at: int, end: int, stack: Any) -> Any:
+def _past_value(data: Bytes, at: int, end: int, stack: Bytes) -> Long:
     """Returns the position after any JSON value at ``at``; -1 if it is invalid or nested too deep."""
     depth = 0
     while True:
