@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 from support.jvm import KafkaTools
+from support.node_settings import BROKER_ONLY, CLUSTER, CONTRADICTIONS, CONTROLLER_ONLY, FORMS, KAFKAS_PROPERTIES
 from support.voters import make_voter
 
 from odradek.batches.header import scan
@@ -148,3 +149,24 @@ def test_kafkas_tool_shows_our_quorum(tmp_path: Path, kafka_tools: KafkaTools) -
         lines = {name: value.strip() for name, _, value in (line.partition(":") for line in done.stdout.splitlines())}
         assert (lines["LeaderId"], lines["LeaderEpoch"], lines["MaxFollowerLag"]) == ("1", "7", "0")
         assert int(lines["HighWatermark"]) >= 1
+
+
+# --- settings of nodes ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_kafka_refuses_and_accepts_the_same_settings(kafka_tools: KafkaTools) -> None:
+    """Of the settings that this release refuses, Kafka accepts those of a cluster that it would start."""
+
+    def answer(texts: dict[str, str]) -> str:
+        properties = "".join(f"{name}={text}\n" for name, text in texts.items())
+        done = kafka_tools.run("NodeSettings", stdin=properties)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    for texts in (CLUSTER, BROKER_ONLY, CONTROLLER_ONLY, KAFKAS_PROPERTIES):
+        assert answer(texts) == "accepted"
+    for texts, line in CONTRADICTIONS:
+        assert answer(texts) != "accepted", line
+    for texts, line in FORMS:
+        assert answer(KAFKAS_PROPERTIES | texts) != "accepted", line

@@ -32,6 +32,8 @@ _OF_LISTENERS = (
     "listener", "advertised.listeners", "sasl.", "ssl.", "inter.broker.listener.name", "security.inter.broker.protocol",
 )  # fmt: skip
 """The beginnings of the names of settings that ``listeners`` checks."""
+_OF_ROLES = ("process.roles", "controller.quorum.voters", "controller.quorum.bootstrap.servers")
+"""The settings with which ``roles`` has something to check."""
 MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 
 
@@ -123,6 +125,7 @@ class BrokerConfig:
                 raise ConfigError(f"{name} must be set by --data-dir, not by --config")
         self._apply()
         self._check_together()
+        self._check_roles()
         self.check_listeners()
 
     @classmethod
@@ -213,6 +216,13 @@ class BrokerConfig:
         policy = self.group_consumer_migration_policy
         if policy.lower() not in MIGRATION_POLICIES:
             raise ConfigError(f"group.consumer.migration.policy must be one of {MIGRATION_POLICIES}, not {policy!r}")
+
+    def _check_roles(self) -> None:
+        """Raises ConfigError for the node of a cluster."""
+        if any(name in self.texts for name in _OF_ROLES):
+            from odradek.broker.settings import roles
+
+            roles.check(roles.read(self.texts, self.node_id if self.is_set("node.id") else None))
 
     def check_listeners(self) -> None:
         """Raises ConfigError for listeners that cannot work, and for settings that would protect nothing."""

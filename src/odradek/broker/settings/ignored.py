@@ -147,10 +147,8 @@ remote.log.storage.system.enable | boolean | false
     "One broker is its own controller: there is no quorum, registration or failover.": """
 broker.heartbeat.interval.ms | int | 2000
 broker.session.timeout.ms | int | 9000
-controller.listener.names | list | -
 controller.quorum.append.linger.ms | int | 25 | 0..
 controller.quorum.auto.join.enable | boolean | false
-controller.quorum.bootstrap.servers | list |
 controller.quorum.election.backoff.max.ms | int | 1000 | 0..
 controller.quorum.election.timeout.ms | int | 1000 | 0..
 controller.quorum.fetch.max.bytes | int | 1048576 | 1..
@@ -158,11 +156,15 @@ controller.quorum.fetch.snapshot.max.bytes | int | 1048576 | 1..
 controller.quorum.fetch.timeout.ms | int | 2000 | 0..
 controller.quorum.request.timeout.ms | int | 2000 | 0..
 controller.quorum.retry.backoff.ms | int | 20 | 0..
-controller.quorum.voters | list |
 controller.socket.timeout.ms | int | 30000
 initial.broker.registration.timeout.ms | int | 60000
 metadata.log.dir | string | -
 metadata.max.idle.interval.ms | int | 500 | 0..
+""",
+    "One process is broker and controller. A start with the settings of a cluster is refused.": """
+controller.listener.names | list | -
+controller.quorum.bootstrap.servers | list |
+controller.quorum.voters | list |
 process.roles | list | - | list broker,controller
 """,
     "Capped at the number of replicas, as in Kafka 4.3, so one broker always meets it.": """
