@@ -1,24 +1,34 @@
-"""Damaged handshakes: TLS records, SASL frames and messages of SCRAM, PLAIN. No login, no exception, one line."""
+"""Damaged handshakes: TLS records, SASL frames, messages of SCRAM and PLAIN, tokens. No login, no exception, a line."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import hmac
 import logging
 import random
 import ssl
+import time
 from collections import deque
 from functools import cache
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from security.test_sasl_states import SHA_256, api_versions, authenticate, handshake, states
 from support.certificates import Authority
+from support.issuer import AUDIENCE, ISSUER, Issuer, packed, packed_json
 
 from odradek.broker.tls.transport import TlsTransport
+from odradek.security.key_sets import read_key_set
 from odradek.security.principal import ANONYMOUS, Principal
 from odradek.security.scram import ScramClient
 from odradek.security.secret import Secret
 from odradek.security.stores import ServerTls, Store, server_context
+from odradek.security.web_tokens import ALGORITHMS, TokenRefused, TokenRules, check
+
+LOGINS, TOKENS, HANDSHAKES = 600_000, 300_000, 100_000
+"""The damaged logins, tokens and handshakes of the long suite."""
 
 
 def damaged(rng: random.Random, data: bytes) -> bytes:
@@ -89,7 +99,79 @@ def test_damaged_logins_log_no_user_in() -> None:
 
 @pytest.mark.slow
 def test_many_damaged_logins_log_no_user_in() -> None:
-    attack_logins(2, 100_000)
+    attack_logins(2, LOGINS)
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------------
+
+RULES = TokenRules(ISSUER, (AUDIENCE,))
+
+
+class Forger:
+    """Makes tokens that are not valid, and damages valid ones."""
+
+    def __init__(self, issuer: Issuer, stranger: Issuer) -> None:
+        self.keys = read_key_set(issuer.key_set.read_bytes())
+        self._issuer = issuer
+        self._valid = [issuer.token("alice", name, lifetime_s=86_400) for name in ALGORITHMS]
+        self._claims = packed_json(issuer.claims())
+        public = issuer.rsa_key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        self._bad = [
+            stranger.token(header={"kid": "k1"}), issuer.token(header={"kid": "foreign"}),
+            issuer.token(lifetime_s=-900), issuer.token(aud="other"), issuer.token(iss="other"), stranger.token(header={"jwk": stranger.rows()[0]}),
+            f"{packed_json({'alg': 'none'})}.{self._claims}.", f"{packed_json({'alg': 'none'})}.{self._claims}.AA",
+            self._by_secret("HS256", public), self._by_secret("RS256", public), self._by_secret("HS512", b""),
+        ]  # fmt: skip
+
+    def _by_secret(self, algorithm: str, secret: bytes) -> str:
+        signed = f"{packed_json({'alg': algorithm, 'kid': 'k1'})}.{self._claims}"
+        return f"{signed}.{packed(hmac.digest(secret, signed.encode(), 'sha256'))}"
+
+    def token(self, rng: random.Random) -> str:
+        """A token that must not be accepted, except for one whose signed part is that of a valid one."""
+        kind = rng.randrange(5)
+        if kind == 0:
+            return rng.choice(self._bad)
+        token = rng.choice(self._valid if kind < 4 else self._bad)
+        parts = token.split(".")
+        at = rng.randrange(3)
+        if rng.random() < 0.5:  # the decoded section
+            raw = base64.urlsafe_b64decode(parts[at] + "=" * (-len(parts[at]) % 4))
+            parts[at] = packed(damaged(rng, raw))
+        else:
+            parts[at] = damaged(rng, parts[at].encode()).decode("latin-1")
+        return ".".join(parts)
+
+    def is_accepted(self, token: str) -> bool:
+        """Returns whether a token is valid though its signed part is not that of a valid token."""
+        try:
+            check(token, self.keys, RULES, int(time.time() * 1000))
+        except TokenRefused:
+            return False
+        return token.strip().rpartition(".")[0] not in {one.rpartition(".")[0] for one in self._valid}
+
+
+def attack_tokens(forger: Forger, seed: int, count: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(count):
+        token = forger.token(rng)
+        assert not forger.is_accepted(token), token
+
+
+@pytest.fixture(scope="module")
+def forger(tmp_path_factory: pytest.TempPathFactory) -> Forger:
+    folder = tmp_path_factory.mktemp("forger")
+    (folder / "other").mkdir()
+    return Forger(Issuer(folder), Issuer(folder / "other", "k2"))
+
+
+def test_forged_tokens_are_refused(forger: Forger) -> None:
+    attack_tokens(forger, 1, 1000)
+
+
+@pytest.mark.slow
+def test_many_forged_tokens_are_refused(forger: Forger) -> None:
+    attack_tokens(forger, 2, TOKENS)
 
 
 # --- TLS --------------------------------------------------------------------------------------------------------------
@@ -255,7 +337,7 @@ def test_damaged_handshakes_are_one_line_each(authority: Authority, caplog: pyte
 
 @pytest.mark.slow
 def test_many_damaged_handshakes_are_one_line_each(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
-    assert attack_tls(authority, 2, 30_000, caplog) < 3000
+    assert attack_tls(authority, 2, HANDSHAKES, caplog) < HANDSHAKES / 10
 
 
 def test_a_whole_handshake_opens_the_connection(authority: Authority) -> None:
