@@ -118,7 +118,8 @@ class Forger:
         public = issuer.rsa_key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
         self._bad = [
             stranger.token(header={"kid": "k1"}), issuer.token(header={"kid": "foreign"}),
-            issuer.token(lifetime_s=-900), issuer.token(aud="other"), issuer.token(iss="other"), stranger.token(header={"jwk": stranger.rows()[0]}),
+            stranger.token(header={"jwk": stranger.rows()[0]}),
+            issuer.token(lifetime_s=-900), issuer.token(aud="other"), issuer.token(iss="other"),
             f"{packed_json({'alg': 'none'})}.{self._claims}.", f"{packed_json({'alg': 'none'})}.{self._claims}.AA",
             self._by_secret("HS256", public), self._by_secret("RS256", public), self._by_secret("HS512", b""),
         ]  # fmt: skip

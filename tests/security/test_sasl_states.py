@@ -183,6 +183,22 @@ def test_a_request_between_handshake_and_login_gets_illegal_sasl_state() -> None
         assert (answer.reply, bool(answer.failure)) == (b"", True)
 
 
+def test_any_request_between_handshake_and_login_is_refused() -> None:
+    """Of each API and version, served or not."""
+    answered = set()
+    for api_key in range(100):
+        for version in range(20):
+            login = states()
+            login.receive(handshake("PLAIN"))
+            answer = login.receive(api_key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\7\xff\xff\0")
+            assert answer.failure
+            if answer.reply and api_key != 36:
+                answered.add(api_key)
+                assert int.from_bytes(answer.reply[:4], "big") == len(answer.reply) - 4
+                assert b"\0\x22" in answer.reply
+    assert {10, 18, 22, 38, 39, 40, 41, 68} <= answered
+
+
 def test_versions_that_do_not_exist_are_refused() -> None:
     assert states().receive(handshake("PLAIN")[:2] + b"\0\x05" + handshake("PLAIN")[4:]).failure
     login = states()

@@ -460,5 +460,6 @@ def refusal_reply(head: RequestHead, code: ErrorCode, text: str) -> bytes | None
 
 
 _EMPTY: dict[str | None, Any] = {
-    "string": "", "int8": 0, "int16": -1, "int32": -1, "int64": -1, "bool": False, "uuid": None,
+    "string": "", "bytes": b"", "int8": 0, "int16": -1, "int32": -1, "int64": -1, "bool": False, "uuid": None,
+    "datetime_i64": -1, "timedelta_i32": 0, "timedelta_i64": 0,
 }  # fmt: skip

@@ -11,6 +11,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from odradek.broker.front_end.router import refusal_reply
+from odradek.broker.handlers import served_versions
 from odradek.broker.handlers.k18_api_versions import has_valid_names
 from odradek.core.errors import ErrorCode
 from odradek.security.sasl_server import LoggedIn, LoginFailed, LoginRefused, Mechanism
@@ -157,13 +158,12 @@ class SaslStates:
         that would be in rows for the request's topics or groups is not sent."""
         name = schemas.api_name(head.api_key)
         text = f"Unexpected Kafka request of type {name.upper()} during SASL authentication."
-        try:
-            body = refusal_reply(head, ErrorCode.illegal_sasl_state, text)
-            start = reply_head(head.api_key, head.version, head.correlation_id)
-        except (ValueError, LookupError, ImportError):  # there is no such API or version
-            body = None
+        oldest, newest = served_versions().get(head.api_key, (0, -1))
+        is_served = oldest <= head.version <= newest
+        body = refusal_reply(head, ErrorCode.illegal_sasl_state, text) if is_served else None
         if body is None:
             return self._failed(text)
+        start = reply_head(head.api_key, head.version, head.correlation_id)
         return self._failed(text, (len(start) + len(body)).to_bytes(4, "big") + start + body)
 
     def _authenticate_bare(self, frame: bytes) -> LoginAnswer:
