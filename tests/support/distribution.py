@@ -27,16 +27,17 @@ LAST = ("cli", "interop", "client", "broker")
 # The files of the first folders that take the most CPU time, longest first: at the end, when the processes meet, only
 # small files are left.
 LONG = (
-    "test_both_writers_agree", "test_two_drivers", "test_ingest_each_record_once", "test_ingest_kill",
-    "test_value_decoders", "test_replay_of_ranges", "test_ingest_deleted_records", "test_transactional_writer",
-    "test_spark_commits", "test_spark_stream", "test_spark_kill", "test_spark_offsets_topic", "test_spark_sink",
+    "test_both_writers_agree", "test_two_drivers", "test_old_checkpoints", "test_ingest_each_record_once",
+    "test_history_cli", "test_partition_values", "test_ingest_kill", "test_value_decoders", "test_replay_of_ranges",
+    "test_transactional_writer", "test_spark_stream", "test_spark_commits", "test_spark_kill", "test_spark_page",
+    "test_spark_sink",
 )  # fmt: skip
 
 # The files of other folders that take the most time. They come last, where the other processes begin.
 LONG_ELSEWHERE = (
-    "test_zookeeper_commands", "test_secrets", "test_offsets_page", "test_kernel_cache", "test_apis_differential",
-    "test_idle_year", "test_simulation", "test_groups_differential", "test_transactions_differential",
-    "test_hostile_workload",
+    "test_zookeeper_commands", "test_offsets_page", "test_kernel_cache", "test_apis_differential", "test_idle_year",
+    "test_simulation", "test_broker_simulation", "test_cleaned_dump", "test_mixed_group", "test_groups_differential",
+    "test_transactions_differential", "test_hostile_workload", "test_wide_requests",
 )  # fmt: skip
 
 
