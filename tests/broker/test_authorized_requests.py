@@ -286,6 +286,21 @@ def test_everyone_means_every_user(admin: Wire, alice: Wire) -> None:
         forbid(admin, "*", topic)
 
 
+def test_an_acl_whose_principal_has_no_kind_is_refused(admin: Wire) -> None:
+    """The code and the text are those of Apache Kafka 4.3."""
+    row = {
+        "resource_type": Resource.TOPIC, "resource_name": "t", "resource_pattern_type": 3, "host": "*",
+        "operation": WRITE, "permission_type": Permission.ALLOW,
+    }  # fmt: skip
+    for principal in ("alice", ""):
+        (result,) = admin.call(30, 3, {"creations": [row | {"principal": principal}]}).results
+        assert result.error_code is ErrorCode.invalid_request
+        assert result.error_message == (
+            f"Could not parse principal from `{principal}` (no colon is present separating the principal type from the "
+            "principal name)"
+        )
+
+
 def test_a_fetch_of_a_replica_needs_the_permission_of_a_broker(admin: Wire, alice: Wire, allow: Allow) -> None:
     topic = unique("topic")
     create(admin, topic)

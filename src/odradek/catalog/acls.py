@@ -87,6 +87,11 @@ def check_new(acl: Acl) -> None:
         fault = f"Invalid operation {_shown(Operation, acl.operation)}"
     elif acl.permission not in (Permission.DENY, Permission.ALLOW):
         fault = f"Invalid permissionType {_shown(Permission, acl.permission)}"
+    elif ":" not in acl.principal:
+        fault = (
+            f"Could not parse principal from `{acl.principal}` (no colon is present separating the principal type from "
+            "the principal name)"
+        )
     else:
         return
     raise KafkaError(ErrorCode.invalid_request, fault)
