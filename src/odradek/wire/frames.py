@@ -162,7 +162,7 @@ def frame(*chunks: bytes) -> bytes:
 
 
 def encode_request(
-    api_key: int, version: int, correlation_id: int, client_id: str | None, message: Mapping[str, Any] | bytes
+    api_key: int, version: int, correlation_id: int, client_id: str | None, message: Mapping[str, object] | bytes
 ) -> bytes:
     """Returns a whole request with its length prefix. ``message`` is a mapping or packed bytes."""
     name = b"" if client_id is None else client_id.encode()

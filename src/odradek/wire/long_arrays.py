@@ -15,7 +15,7 @@ from typing import overload
 BLOCK = 32
 """The number of elements that are read together."""
 
-ReadElement = Callable[[object, int], tuple[object, int]]
+ReadElement = Callable[[bytes | memoryview, int], tuple[object, int]]
 """Returns an element and the position after it."""
 
 
@@ -24,7 +24,7 @@ class LongArray(Sequence[object]):
 
     __slots__ = ("_count", "_data", "_read", "_starts", "_wide")
 
-    def __init__(self, data: object, read: ReadElement) -> None:
+    def __init__(self, data: bytes | memoryview, read: ReadElement) -> None:
         self._data = data
         self._read = read
         self._count = 0

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import Field, fields, replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import odradek.core.kio_import  # noqa: F401  # isort: skip  (before kio)
 from kio.serial import entity_reader
@@ -29,6 +29,7 @@ from odradek.wire.request_limits import (
     MOST_NAMES,
     SHORT_ARRAYS,
     CountingWalk,
+    Data,
     ImpossibleCount,
     array_start,
     fields_walk,
@@ -40,14 +41,17 @@ from odradek.wire.request_limits import (
     without_unknown_tags,
 )
 
+if TYPE_CHECKING:
+    from kio.static.protocol import Entity
+
 Counting = Generator[None, None, int]
 """Returns the position after the counted part."""
-Reading = Generator[None, None, tuple[Any, int]]
+Reading = Generator[None, None, tuple[object, int]]
 """Returns a value and the position after it."""
-Kept = list[list[Any]]
+Kept = list[list[object]]
 """The elements of each long array."""
-_CountInSteps = Callable[[Any, int, int, list[int]], Counting]
-_ReadInSteps = Callable[[Any, int, int, list[int], Kept], Reading]
+_CountInSteps = Callable[[Data, int, int, list[int]], Counting]
+_ReadInSteps = Callable[[Data, int, int, list[int], Kept], Reading]
 
 STRUCTURES_PER_STEP = 16
 COUNTED_PER_STEP = 200
@@ -56,12 +60,12 @@ FEW_ELEMENTS = 64
 BYTES_PER_STEP = 256 << 10
 
 
-def read_in_steps(entity: Any, data: bytes | memoryview, at: int, kept: Kept) -> Reading:
+def read_in_steps(entity: type[Entity], data: bytes | memoryview, at: int, kept: Kept) -> Reading:
     """Reads one message of a kio class. Raises the errors of the checks and of kio."""
     return _structure_in_steps(entity, is_strict(entity))(data, at, len(data), [most_elements(entity)] * 2, kept)
 
 
-def count_in_steps(entity: Any, data: bytes | memoryview, at: int) -> Counting:
+def count_in_steps(entity: type[Entity], data: bytes | memoryview, at: int) -> Counting:
     """Counts the elements and tagged fields of a message without reading them. Raises the errors of the checks.
 
     Raises ImpossibleCount as soon as it finds an array of ``SHORT_ARRAYS`` with too many elements.
@@ -79,23 +83,23 @@ class _Array(NamedTuple):
     ``read_again`` reads a structure from checked bytes and returns the position after it; None for strings."""
 
     name: str
-    start: Callable[[Any, int, int, list[int]], tuple[int, int]]
+    start: Callable[[Data, int, int, list[int]], tuple[int, int]]
     empty: bytes
     walk: CountingWalk
-    read: Callable[[Any, int], Any]
+    read: Callable[[Data, int], Any]
     read_in_steps: _ReadInSteps | None
-    inner: Any
+    inner: type[Entity] | None
     read_again: ReadElement | None = None
 
 
 @cache
-def _structure_in_steps(entity: Any, strict: bool) -> _ReadInSteps:
+def _structure_in_steps(entity: type[Entity], strict: bool) -> _ReadInSteps:
     """Returns a reader that reads the arrays in steps, and then the rest of the structure with empty arrays at once."""
     parts, read_rest = _parts_of(entity, strict), _known(entity)
 
-    def read(data: Any, at: int, end: int, left: list[int], kept: Kept) -> Reading:
-        rest: list[Any] = []
-        arrays: dict[str, tuple[Any, ...]] = {}
+    def read(data: Data, at: int, end: int, left: list[int], kept: Kept) -> Reading:
+        rest: list[Data] = []
+        arrays: dict[str, object] = {}
         begin = at
         for part in parts:
             if not isinstance(part, _Array):
@@ -115,10 +119,10 @@ def _structure_in_steps(entity: Any, strict: bool) -> _ReadInSteps:
 
 
 @cache
-def _counted_in_steps(entity: Any, strict: bool) -> _CountInSteps:
+def _counted_in_steps(entity: type[Entity], strict: bool) -> _CountInSteps:
     parts = _parts_of(entity, strict)
 
-    def count(data: Any, at: int, end: int, left: list[int]) -> Counting:
+    def count(data: Data, at: int, end: int, left: list[int]) -> Counting:
         for part in parts:
             if not isinstance(part, _Array):
                 at = part(data, at, end, left)
@@ -148,12 +152,12 @@ def _counted_in_steps(entity: Any, strict: bool) -> _CountInSteps:
     return count
 
 
-def _elements(array: _Array, count: int, at: int, source: tuple[Any, int, list[int], Kept]) -> Reading:
+def _elements(array: _Array, count: int, at: int, source: tuple[Data, int, list[int], Kept]) -> Reading:
     if array.read_again is not None and count > FEW_ELEMENTS:
         return (yield from _long_array(array, array.read_again, count, at, source))
     data, end, left, kept = source
     walk, read, read_in_steps = array.walk, array.read, array.read_in_steps
-    values: list[Any] = []
+    values: list[object] = []
     if count > FEW_ELEMENTS:
         kept.append(values)
     paused_at = at
@@ -184,7 +188,7 @@ def _elements(array: _Array, count: int, at: int, source: tuple[Any, int, list[i
 
 
 def _long_array(
-    array: _Array, read: ReadElement, count: int, at: int, source: tuple[Any, int, list[int], Kept]
+    array: _Array, read: ReadElement, count: int, at: int, source: tuple[Data, int, list[int], Kept]
 ) -> Reading:
     """Reads each element once, so that all errors of the request are found, and keeps its position.
 
@@ -219,14 +223,14 @@ def _long_array(
 
 
 @cache
-def _parts_of(entity: Any, strict: bool) -> list[_Array | CountingWalk]:
+def _parts_of(entity: type[Entity], strict: bool) -> list[_Array | CountingWalk]:
     """Returns the parts of a structure in order.
 
     A part is an array of structures or strings, or the check of the lengths in the fields before or after an array.
     """
     flexible = bool(entity.__flexible__)
     parts: list[_Array | CountingWalk] = []
-    others: list[Field[Any]] = []
+    others: list[Field[object]] = []
     for field in fields(entity):
         if get_field_tag(field) is not None:
             continue
@@ -239,7 +243,7 @@ def _parts_of(entity: Any, strict: bool) -> list[_Array | CountingWalk]:
     return parts
 
 
-def _array(field: Field[Any], flexible: bool, strict: bool) -> _Array:
+def _array(field: Field[object], flexible: bool, strict: bool) -> _Array:
     start, empty = array_start(field, flexible), b"\1" if flexible else bytes(4)
     if "kafka_type" in field.metadata:
         walk = string_walk(field, flexible, strict)
@@ -252,27 +256,27 @@ def _array(field: Field[Any], flexible: bool, strict: bool) -> _Array:
     return _Array(field.name, start, empty, walk, _known(inner), in_steps, last, _known_and_end(inner))
 
 
-def _read_compact(data: Any, at: int) -> str:
+def _read_compact(data: Data, at: int) -> str:
     return read_compact_string(data, at)[0]
 
 
-def _read_legacy(data: Any, at: int) -> str:
+def _read_legacy(data: Data, at: int) -> str:
     return read_legacy_string(data, at)[0]
 
 
 @cache
-def _known(entity: Any) -> Callable[[Any, int], Any]:
+def _known(entity: type[Entity]) -> Callable[[Data, int], Any]:
     """Returns a reader of a structure with checked lengths. It ignores tagged fields that the class does not have."""
     read_structure = _known_and_end(entity)
     return lambda data, at: read_structure(data, at)[0]
 
 
 @cache
-def _known_and_end(entity: Any) -> ReadElement:
+def _known_and_end(entity: type[Entity]) -> ReadElement:
     """Returns a reader like that of ``_known``. It also returns the position after the structure."""
     read_structure = entity_reader(entity)
 
-    def read(data: Any, at: int) -> tuple[Any, int]:
+    def read(data: Data, at: int) -> tuple[Any, int]:
         try:
             element, size = read_structure(data, at)
         except KeyError:

@@ -27,7 +27,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import Field, fields
 from functools import cache
-from typing import Any, NamedTuple, get_origin
+from typing import TYPE_CHECKING, Any, NamedTuple, get_origin
 
 import odradek.core.kio_import  # noqa: F401  # isort: skip  (before kio)
 from kio.serial._introspect import classify_field, get_field_tag, is_optional
@@ -36,8 +36,12 @@ from kio.static.constants import EntityType
 from odradek.core.ids import MAX_STRING_BYTES
 from odradek.core.varints import read_uvarint, uvarint
 
-Walk = Callable[[Any, int, int], int]
-CountingWalk = Callable[[Any, int, int, list[int]], int]
+if TYPE_CHECKING:
+    from kio.static.protocol import Entity
+
+Data = bytes | memoryview
+Walk = Callable[[Data, int, int], int]
+CountingWalk = Callable[[Data, int, int, list[int]], int]
 
 MAX_ELEMENTS = 250_000
 """The largest number of elements and tagged fields in one request: 25 times the number of partitions that one request
@@ -92,7 +96,7 @@ class _Mode(NamedTuple):
 
 
 @cache
-def length_check(entity: Any) -> CountingWalk | None:
+def length_check(entity: type[Entity]) -> CountingWalk | None:
     """Returns ``check(data, start, end, left)`` of a kio message class, or ``None`` if there is nothing to check.
 
     ``left`` has the largest number of elements twice, ``most_elements`` or less. The check subtracts the elements of
@@ -109,7 +113,7 @@ def length_check(entity: Any) -> CountingWalk | None:
     if not strict:
         return walk
 
-    def check(data: Any, at: int, end: int, left: list[int]) -> int:
+    def check(data: Data, at: int, end: int, left: list[int]) -> int:
         stopped_at = walk(data, at, end, left)
         if stopped_at != _GO_ON:
             return stopped_at
@@ -120,7 +124,7 @@ def length_check(entity: Any) -> CountingWalk | None:
 
 
 @cache
-def whole_walk(entity: Any) -> Walk:
+def whole_walk(entity: type[Entity]) -> Walk:
     """Returns a walk to the end of a message, with the checks of ``length_check``.
 
     The walk returns the position after the message.
@@ -130,7 +134,7 @@ def whole_walk(entity: Any) -> Walk:
 
 
 def without_unknown_tags(
-    entity: Any, data: bytes | memoryview, at: int, most: int = sys.maxsize
+    entity: type[Entity], data: bytes | memoryview, at: int, most: int = sys.maxsize
 ) -> tuple[bytes, int] | None:
     """Returns a message without the tagged fields that its class does not have, and its end in ``data``.
 
@@ -148,7 +152,7 @@ def without_unknown_tags(
     return b"".join(kept), end
 
 
-def structure_walk(entity: Any, strict: bool) -> CountingWalk:
+def structure_walk(entity: type[Entity], strict: bool) -> CountingWalk:
     """Returns a walk over one structure of a message.
 
     The walk subtracts the number of tagged fields and of array elements from ``left[0]``. The element of an array with
@@ -157,7 +161,7 @@ def structure_walk(entity: Any, strict: bool) -> CountingWalk:
     return _compiled_once(entity, _Mode(strict))
 
 
-def fields_walk(entity: Any, plain: Sequence[Field[Any]], strict: bool, *, and_tags: bool) -> CountingWalk:
+def fields_walk(entity: type[Entity], plain: Sequence[Field[object]], strict: bool, *, and_tags: bool) -> CountingWalk:
     """Returns a walk over some consecutive fields of a structure, with ``and_tags`` also over its tagged fields."""
     code = _Code()
     for field in plain:
@@ -167,19 +171,19 @@ def fields_walk(entity: Any, plain: Sequence[Field[Any]], strict: bool, *, and_t
     return code.function()
 
 
-def string_walk(field: Field[Any], flexible: bool, strict: bool) -> CountingWalk:
+def string_walk(field: Field[object], flexible: bool, strict: bool) -> CountingWalk:
     """Returns a walk over an element of an array of strings."""
     return _walk_of_text(field, flexible, _Mode(strict))
 
 
-def array_start(field: Field[Any], flexible: bool) -> Callable[[Any, int, int, list[int]], tuple[int, int]]:
+def array_start(field: Field[object], flexible: bool) -> Callable[[Data, int, int, list[int]], tuple[int, int]]:
     """Returns a function that reads and checks an array's length.
 
     It returns the number of elements (−1 for null) and the position of the first element.
     """
     code = _Code()
     _read_count(code, field, flexible)
-    start: Callable[[Any, int, int, list[int]], tuple[int, int]] = code.defined("return n, at")
+    start: Callable[[Data, int, int, list[int]], tuple[int, int]] = code.defined("return n, at")
     return start
 
 
@@ -202,12 +206,12 @@ _GO_ON = -1
 """The result of a walk up to the last array if the rest of the message must be checked, too."""
 
 
-def most_elements(entity: Any) -> int:
+def most_elements(entity: type[Entity]) -> int:
     """Returns the largest number of elements and tagged fields that a message may have."""
     return MAX_ELEMENTS if entity.__type__ is EntityType.request else MAX_REPLY_ELEMENTS
 
 
-def is_strict(entity: Any) -> bool:
+def is_strict(entity: type[Entity]) -> bool:
     """Returns whether the lengths of a message's strings are compared with ``MAX_STRING_BYTES``."""
     return entity.__type__ is EntityType.request and bool(entity.__flexible__)
 
@@ -226,43 +230,43 @@ def _refuse(name: str, count: int, left: int) -> None:
     raise ValueError(f"{name} declares {count} elements in {left} bytes")
 
 
-def _kafka_type(field: Field[Any]) -> str | None:
+def _kafka_type(field: Field[object]) -> str | None:
     found = field.metadata.get("kafka_type")
     return None if found is None else str(found)
 
 
 @cache
-def _has_arrays(entity: Any) -> bool:
+def _has_arrays(entity: type[Entity]) -> bool:
     return any(_bears_arrays(field) for field in fields(entity))
 
 
-def _bears_arrays(field: Field[Any]) -> bool:
+def _bears_arrays(field: Field[object]) -> bool:
     kind = classify_field(field)
     return kind.is_array or (_kafka_type(field) is None and _has_arrays(kind.type_))
 
 
 @cache
-def _is_plain(entity: Any) -> bool:
+def _is_plain(entity: type[Entity]) -> bool:
     """Returns whether a structure has no strings and no tagged fields."""
     return all(_is_plain_field(field) for field in fields(entity))
 
 
-def _is_plain_field(field: Field[Any]) -> bool:
+def _is_plain_field(field: Field[object]) -> bool:
     if get_field_tag(field) is not None:
         return False
     kafka_type = _kafka_type(field)
     return kafka_type != "string" if kafka_type is not None else _is_plain(classify_field(field).type_)
 
 
-def _is_nullable(field: Field[Any]) -> bool:
+def _is_nullable(field: Field[object]) -> bool:
     return get_origin(field.type) is not tuple and is_optional(field)
 
 
-def _least_bytes(field: Field[Any], flexible: bool) -> int:
+def _least_bytes(field: Field[object], flexible: bool) -> int:
     """Returns the smallest size of one element of the field."""
     kafka_type = _kafka_type(field)
     if kafka_type is None:
-        entity: Any = classify_field(field).type_
+        entity: type[Entity] = classify_field(field).type_
         least = sum(
             1 if classify_field(each).is_array or _is_nullable(each) else _least_bytes(each, entity.__flexible__)
             for each in fields(entity)
@@ -277,7 +281,7 @@ class _Code:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.names: dict[str, Any] = {"uvarint": read_uvarint, "int16": _INT16, "int32": _INT32}
+        self.names: dict[str, object] = {"uvarint": read_uvarint, "int16": _INT16, "int32": _INT32}
         self.names |= {"refuse": _refuse, "too_many": too_many, "too_long": _too_long}
         self._pending = 0
 
@@ -290,7 +294,7 @@ class _Code:
             self._pending = 0
         self.lines += lines
 
-    def bind(self, value: Any) -> str:
+    def bind(self, value: object) -> str:
         name = f"f{len(self.names)}"
         self.names[name] = value
         return name
@@ -331,11 +335,11 @@ class _Code:
 
 
 @cache
-def _compiled_once(entity: Any, mode: _Mode) -> CountingWalk:
+def _compiled_once(entity: type[Entity], mode: _Mode) -> CountingWalk:
     return _compiled(entity, mode)
 
 
-def _compiled(entity: Any, mode: _Mode) -> CountingWalk:
+def _compiled(entity: type[Entity], mode: _Mode) -> CountingWalk:
     code, flexible = _Code(), bool(entity.__flexible__)
     plain = [field for field in fields(entity) if get_field_tag(field) is None]
     tagged = [field for field in fields(entity) if get_field_tag(field) is not None]
@@ -355,7 +359,7 @@ def _compiled(entity: Any, mode: _Mode) -> CountingWalk:
     return code.function()
 
 
-def _walk_tagged(code: _Code, entity: Any, mode: _Mode) -> None:
+def _walk_tagged(code: _Code, entity: type[Entity], mode: _Mode) -> None:
     if not entity.__flexible__:
         return
     tagged = [(int(tag), field) for field in fields(entity) if (tag := get_field_tag(field)) is not None]
@@ -364,7 +368,7 @@ def _walk_tagged(code: _Code, entity: Any, mode: _Mode) -> None:
     code.add("if d[at]:", f"    at = {over_tags}(d, at, end, {code.bind(walks)}, left)", "else:", "    at += 1")
 
 
-def _walk_field(code: _Code, field: Field[Any], flexible: bool, mode: _Mode, *, tagged: bool = False) -> None:
+def _walk_field(code: _Code, field: Field[object], flexible: bool, mode: _Mode, *, tagged: bool = False) -> None:
     kind, kafka_type = classify_field(field), _kafka_type(field)
     if kind.is_array:
         _read_count(code, field, flexible)
@@ -383,7 +387,7 @@ def _walk_field(code: _Code, field: Field[Any], flexible: bool, mode: _Mode, *, 
         code.skip_text(field.name, flexible, kafka_type == "string", mode)
 
 
-def _read_count(code: _Code, field: Field[Any], flexible: bool) -> None:
+def _read_count(code: _Code, field: Field[object], flexible: bool) -> None:
     code.read_length(flexible, 4)
     least = _least_bytes(field, flexible)
     refuse = f"refuse({field.name!r}, n, end - at)"
@@ -392,7 +396,7 @@ def _read_count(code: _Code, field: Field[Any], flexible: bool) -> None:
     code.add("if n > 1:", "    left[0] -= n", "    if left[0] < 0: too_many(left[1])")
 
 
-def _walk_elements(code: _Code, field: Field[Any], flexible: bool, mode: _Mode) -> None:
+def _walk_elements(code: _Code, field: Field[object], flexible: bool, mode: _Mode) -> None:
     kind, kafka_type = classify_field(field), _kafka_type(field)
     whole = mode._replace(until_last=False, rest_is_plain=True)
     if mode.until_last and (kafka_type is not None or not _has_arrays(kind.type_)):
@@ -414,19 +418,19 @@ def _walk_elements(code: _Code, field: Field[Any], flexible: bool, mode: _Mode) 
         code.add(f"for _ in range(n): at = {code.bind(element)}(d, at, end, left)")
 
 
-def _walk_of_text(field: Field[Any], flexible: bool, mode: _Mode) -> CountingWalk:
+def _walk_of_text(field: Field[object], flexible: bool, mode: _Mode) -> CountingWalk:
     code = _Code()
     code.skip_text(f"an element of {field.name}", flexible, _kafka_type(field) == "string", mode)
     return code.function()
 
 
-def _walk_of_tag(field: Field[Any], mode: _Mode) -> CountingWalk:
+def _walk_of_tag(field: Field[object], mode: _Mode) -> CountingWalk:
     code = _Code()
     _walk_field(code, field, True, mode, tagged=True)
     return code.function()
 
 
-def _count_of_tags(data: Any, at: int, end: int, left: list[int]) -> tuple[int, int]:
+def _count_of_tags(data: Data, at: int, end: int, left: list[int]) -> tuple[int, int]:
     count, at = read_uvarint(data, at)
     if count > MAX_TAGGED_FIELDS:
         raise ValueError(f"it has {count:,} tagged fields in one structure; the limit is {MAX_TAGGED_FIELDS:,}")
@@ -436,7 +440,7 @@ def _count_of_tags(data: Any, at: int, end: int, left: list[int]) -> tuple[int, 
     return count, at
 
 
-def _walk_tags(data: Any, at: int, end: int, walks: dict[int, CountingWalk], left: list[int]) -> int:
+def _walk_tags(data: Data, at: int, end: int, walks: dict[int, CountingWalk], left: list[int]) -> int:
     """Walks over tagged fields, and into the known ones, because kio does not check their declared sizes."""
     count, at = _count_of_tags(data, at, end, left)
     for _ in range(count):
@@ -451,7 +455,7 @@ def _walk_tags(data: Any, at: int, end: int, walks: dict[int, CountingWalk], lef
     return at
 
 
-def _strip_tags(data: Any, at: int, end: int, walks: dict[int, CountingWalk], stripped: _Stripped) -> int:
+def _strip_tags(data: Data, at: int, end: int, walks: dict[int, CountingWalk], stripped: _Stripped) -> int:
     """Does the same as ``_walk_tags``, and adds the unknown fields to ``stripped.cuts``."""
     begin = at
     count, at = _count_of_tags(data, at, end, stripped)

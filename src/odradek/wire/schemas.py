@@ -8,12 +8,12 @@ Durations and times are integers in milliseconds; kio's own writer needs timedel
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import MISSING, Field, fields
 from datetime import timedelta
 from enum import IntEnum
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 import odradek.core.kio_import  # noqa: F401  # isort: skip  (before kio)
@@ -29,12 +29,16 @@ from odradek.wire.api_keys import API_VERSIONS
 from odradek.wire.elements import Elements, Pack, in_pieces
 from odradek.wire.request_limits import (
     ELEMENTS_AT_ONCE,
+    Data,
     ImpossibleCount,
     TooManyElements,
     length_check,
     most_elements,
     without_unknown_tags,
 )
+
+if TYPE_CHECKING:
+    from kio.static.protocol import Entity
 
 Writer = Callable[[list[bytes], Any], None]
 _MISSING = object()
@@ -86,7 +90,7 @@ def api_name(api_key: int) -> str:
     return str(api_key_map.get(api_key, f"api_{api_key}"))
 
 
-_ReadMessage = Callable[[Any, int, list[int]], tuple[Any, int]]
+_ReadMessage = Callable[[Data, int, list[int]], tuple[object, int]]
 
 
 @cache
@@ -98,7 +102,7 @@ def _reader(api_key: int, version: int, kind: Kind) -> tuple[_ReadMessage, int]:
     entity = message_type(api_key, version, kind)
     read, check = entity_reader(entity), length_check(entity)
 
-    def check_and_read(data: Any, offset: int, left: list[int]) -> tuple[Any, int]:
+    def check_and_read(data: Data, offset: int, left: list[int]) -> tuple[Any, int]:
         if check is not None:
             check(data, offset, len(data), left)
         try:
@@ -147,7 +151,7 @@ def decode_in_steps(
     data: bytes | memoryview,
     offset: int = 0,
     *,
-    kept: list[list[Any]] | None = None,
+    kept: list[list[object]] | None = None,
 ) -> Generator[None, None, Any]:
     """Reads a long message in steps of a few elements and returns it. Raises the errors of ``decode``.
 
@@ -186,14 +190,14 @@ def milliseconds(value: timedelta | int) -> int:
     return (value.days * 86_400_000) + value.seconds * 1000 + value.microseconds // 1000
 
 
-def encode(api_key: int, version: int, kind: Kind, message: Mapping[str, Any]) -> bytes:
+def encode(api_key: int, version: int, kind: Kind, message: Mapping[str, object]) -> bytes:
     """Packs a message. Raises KeyError with a field's name if the field is missing and has no default."""
     out: list[bytes] = []
     _entity_writer(message_type(api_key, version, kind))(out, message)
     return b"".join(out)
 
 
-def encode_pieces(api_key: int, version: int, kind: Kind, message: Mapping[str, Any]) -> list[bytes]:
+def encode_pieces(api_key: int, version: int, kind: Kind, message: Mapping[str, object]) -> list[bytes]:
     """Packs a message that can be long. Returns consecutive pieces: long values as they are, short ones joined."""
     out: list[bytes] = []
     _entity_writer(message_type(api_key, version, kind))(out, message)
@@ -227,7 +231,7 @@ def element_packer(api_key: int, version: int, kind: Kind, *path: str) -> Pack:
 def _fixed(code: str) -> Writer:
     pack = struct.Struct(code).pack
 
-    def write(out: list[bytes], value: Any) -> None:
+    def write(out: list[bytes], value: object) -> None:
         out.append(pack(value))
 
     return write
@@ -263,7 +267,7 @@ def _legacy_text(length_code: str) -> Writer:
 
 
 def _nullable(write: Writer, null: bytes) -> Writer:
-    def write_nullable(out: list[bytes], value: Any) -> None:
+    def write_nullable(out: list[bytes], value: object) -> None:
         if value is None:
             out.append(null)
         else:
@@ -308,23 +312,23 @@ def _cut(write: Writer) -> Writer:
 
 
 def _array(item: Writer, flexible: bool) -> Writer:
-    def write_compact(out: list[bytes], value: Any) -> None:
+    def write_compact(out: list[bytes], value: Collection[object] | Elements | None) -> None:
         if value is None:
             out.append(b"\0")
             return
         out.append(uvarint(len(value) + 1))
-        if type(value) is Elements:
+        if isinstance(value, Elements):
             out += value.chunks()
             return
         for element in value:
             item(out, element)
 
-    def write_legacy(out: list[bytes], value: Any) -> None:
+    def write_legacy(out: list[bytes], value: Collection[object] | Elements | None) -> None:
         if value is None:
             out.append(b"\xff\xff\xff\xff")
             return
         out.append(len(value).to_bytes(4, "big"))
-        if type(value) is Elements:
+        if isinstance(value, Elements):
             out += value.chunks()
             return
         for element in value:
@@ -333,7 +337,7 @@ def _array(item: Writer, flexible: bool) -> Writer:
     return write_compact if flexible else write_legacy
 
 
-def _field_writer(field: Field[Any], flexible: bool, *, tagged: bool, is_client_id: bool) -> Writer:
+def _field_writer(field: Field[object], flexible: bool, *, tagged: bool, is_client_id: bool) -> Writer:
     kind = classify_field(field)
     optional = not tagged and is_optional(field)
     kafka_type = field.metadata.get("kafka_type")
@@ -348,7 +352,7 @@ def _field_writer(field: Field[Any], flexible: bool, *, tagged: bool, is_client_
 
 
 def _nullable_entity(write: Writer) -> Writer:
-    def write_nullable(out: list[bytes], value: Any) -> None:
+    def write_nullable(out: list[bytes], value: object) -> None:
         out.append(b"\xff" if value is None else b"\x01")
         if value is not None:
             write(out, value)
@@ -356,7 +360,7 @@ def _nullable_entity(write: Writer) -> Writer:
     return write_nullable
 
 
-def _default(field: Field[Any]) -> Any:
+def _default(field: Field[object]) -> object:
     """Returns the value for an absent key; ``_MISSING`` if the key is required."""
     if field.metadata.get("kafka_type") in ("timedelta_i32", "timedelta_i64") and field.name == "throttle_time":
         return 0
@@ -386,8 +390,8 @@ class _Plain(NamedTuple):
 
     name: str
     write: Writer
-    default: Any
-    inner: Any
+    default: object
+    inner: type[Entity] | None
     item: Writer | None
 
 
@@ -395,7 +399,7 @@ Tagged = tuple[int, str, Writer, bytes | None]
 
 
 @cache
-def _fields_of(entity: Any) -> tuple[list[_Plain], list[Tagged]]:
+def _fields_of(entity: type[Entity]) -> tuple[list[_Plain], list[Tagged]]:
     flexible = bool(entity.__flexible__)
     header = entity.__name__ == "RequestHeader"
     plain: list[_Plain] = []
@@ -420,7 +424,7 @@ def _fields_of(entity: Any) -> tuple[list[_Plain], list[Tagged]]:
 
 
 @cache
-def _entity_writer(entity: Any) -> Writer:
+def _entity_writer(entity: type[Entity]) -> Writer:
     flexible = bool(entity.__flexible__)
     fields_without_tag, tagged = _fields_of(entity)
     plain = [(field.name, field.write, field.default) for field in fields_without_tag]
@@ -438,7 +442,7 @@ def _entity_writer(entity: Any) -> Writer:
     return write_entity
 
 
-def _packed_default(write: Writer, default: Any) -> bytes | None:
+def _packed_default(write: Writer, default: object) -> bytes | None:
     """Returns a default as bytes, or None without a default. As in Kafka, a tagged field with this value is omitted."""
     if default is _MISSING or default is None:
         return None
@@ -447,7 +451,7 @@ def _packed_default(write: Writer, default: Any) -> bytes | None:
     return b"".join(packed)
 
 
-def _write_tags(out: list[bytes], tagged: list[Tagged], values: Mapping[str, Any]) -> None:
+def _write_tags(out: list[bytes], tagged: list[Tagged], values: Mapping[str, object]) -> None:
     present: list[tuple[int, bytes]] = []
     for tag, name, write, default in tagged:
         value = values.get(name)
@@ -488,13 +492,13 @@ _Arrays = tuple[tuple[str, Any], ...]
 
 
 @cache
-def _arrays_of(entity: Any) -> _Arrays:
+def _arrays_of(entity: type[Entity]) -> _Arrays:
     """Returns the names of a structure's arrays of structures, each with ``_arrays_of`` the class of its elements."""
     return tuple((field.name, _arrays_of(field.inner)) for field in _fields_of(entity)[0] if field.inner is not None)
 
 
 @cache
-def _values_of(entity: Any) -> tuple[str, ...]:
+def _values_of(entity: type[Entity]) -> tuple[str, ...]:
     """Returns the names of a structure's arrays of numbers or texts."""
     return tuple(field.name for field in _fields_of(entity)[0] if field.item is not None)
 
@@ -517,7 +521,7 @@ def _left(arrays: _Arrays, message: Any, left: int) -> int:
 
 
 def encode_in_steps(
-    api_key: int, version: int, kind: Kind, message: Mapping[str, Any], grow: Callable[[int], None]
+    api_key: int, version: int, kind: Kind, message: Mapping[str, object], grow: Callable[[int], None]
 ) -> Generator[None, None, list[bytes]]:
     """Does the same as ``encode_pieces`` in steps of one structure.
 
@@ -534,7 +538,7 @@ def encode_in_steps(
     return in_pieces(out)
 
 
-def _written_in_steps(entity: Any, out: list[bytes], message: Any) -> Generator[None, None, None]:
+def _written_in_steps(entity: type[Entity], out: list[bytes], message: Any) -> Generator[None, None, None]:
     values = message if type(message) is dict else _as_mapping(message)
     plain, tagged = _fields_of(entity)
     flexible = bool(entity.__flexible__)
@@ -552,6 +556,7 @@ def _written_in_steps(entity: Any, out: list[bytes], message: Any) -> Generator[
                 if not number % LONG_MESSAGE:
                     yield
             continue
+        assert inner is not None  # an array has elements of one or the other kind
         write_element = _entity_writer(inner)
         for element in value:
             if _arrays_of(inner):
@@ -564,6 +569,6 @@ def _written_in_steps(entity: Any, out: list[bytes], message: Any) -> Generator[
 
 
 @cache
-def field_names(entity: Any) -> frozenset[str]:
+def field_names(entity: type[Entity]) -> frozenset[str]:
     """Returns the field names of one version of a structure."""
     return frozenset(field.name for field in fields(entity))

@@ -32,7 +32,7 @@ _UNKNOWN_VALUES: Mapping[str | None, Any] = {
 }  # fmt: skip
 
 
-def refusal(api_key: int, version: int, request: Any, code: ErrorCode, text: str = "") -> dict[str, Any] | None:
+def refusal(api_key: int, version: int, request: Any, code: ErrorCode, text: str = "") -> dict[str, object] | None:
     """Returns a reply with ``code`` for the request or each of its items; None if the reply has no field for an error.
 
     ``request`` is a decoded message or any object with its fields.
@@ -65,9 +65,9 @@ def _inner(field: Any) -> Any:
     return classify_field(field).type_
 
 
-def _row(entity: Any, asked: Any, code: ErrorCode, text: str, *, takes_code: bool = True) -> dict[str, Any]:
+def _row(entity: Any, asked: Any, code: ErrorCode, text: str, *, takes_code: bool = True) -> dict[str, object]:
     """Returns one structure of the reply. ``asked`` is the matching structure, name or number of the request."""
-    row: dict[str, Any] = {}
+    row: dict[str, object] = {}
     takes_code = takes_code and _has_own_code(entity)
     for field in fields(entity):
         inner, is_array = _inner(field), classify_field(field).is_array
@@ -86,7 +86,7 @@ def _row(entity: Any, asked: Any, code: ErrorCode, text: str, *, takes_code: boo
     return row
 
 
-def _rows(entity: Any, asked: Iterable[Any], code: ErrorCode, text: str) -> list[dict[str, Any]]:
+def _rows(entity: Any, asked: Iterable[Any], code: ErrorCode, text: str) -> list[dict[str, object]]:
     return [_row(entity, each, code, text) for each in asked]
 
 

@@ -446,7 +446,7 @@ def _release(connection: Client, task: Task[Any], value: Any, reply: Deferred[Re
 
 def refusal_reply(head: RequestHead, code: ErrorCode, text: str) -> bytes | None:
     """Packs a reply that only contains an error, or returns ``None`` if the version has no top-level error code."""
-    message: dict[str, Any] = {}
+    message: dict[str, object] = {}
     response = schemas.message_type(head.api_key, head.version, Kind.RESPONSE)
     names = schemas.field_names(response)
     if "error_code" not in names:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from odradek.wire.chunks import Chunk
     from odradek.wire.frames import RequestHead
 
-Reply = Mapping[str, Any] | bytes | list["Chunk"] | None
+Reply = Mapping[str, object] | bytes | list["Chunk"] | None
 Handle = Callable[[Any, "Context", Any], "Reply | Deferred[Reply] | Steps[Reply]"]
 
 

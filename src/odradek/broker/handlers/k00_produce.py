@@ -19,7 +19,7 @@ closes the connection; the client gets no other sign.
 from __future__ import annotations
 
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.limits.quotas import PRODUCER_BYTE_RATE
 from odradek.broker.limits.reply_memory import Hangup
@@ -56,12 +56,13 @@ ADMIN_CLIENT_ID = "__admin_client"
 KNOWS_ZSTD, KNOWS_TRANSACTION_ABORTABLE, ADDS_PARTITIONS, HAS_TOPIC_IDS = 7, 11, 12, 13
 """The first version of each."""
 _NO_ID = bytes(16)
-_Reply = list[Chunk] | Deferred[Any] | None
+_Packed = bytes | list[Chunk] | None
+_Reply = list[Chunk] | Deferred[_Packed] | None
 
 
 def handle(
     broker: BrokerServices, context: Context, message: ProduceRequest
-) -> bytes | Deferred[Any] | Steps[_Reply] | None:
+) -> bytes | Deferred[_Packed] | Steps[_Reply] | None:
     call = _DecodedProduce(broker, context, message)
     appends = ProduceAppends(broker, call)
     rest = appends.begin()
@@ -79,7 +80,7 @@ def _in_steps(
     yield from steps
     if appends.awaited is None:
         return (yield from _reply_in_steps(broker, context, call, appends))
-    promise: Deferred[Any] = Deferred()
+    promise: Deferred[_Packed] = Deferred()
     appends.replication(context.connection).then(
         lambda _: broker.scheduler.start(_reply_in_steps(broker, context, call, appends)).then(promise.resolve)
     )

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 from uuid import UUID
 
 from odradek.broker.limits.quotas import CONSUMER_BYTE_RATE
@@ -81,7 +81,7 @@ MANY_FROM_BYTES = 2048
 
 def handle(
     broker: BrokerServices, context: Context, message: FetchRequest
-) -> list[Chunk] | Deferred[list[Chunk]] | Steps[list[Chunk]]:
+) -> list[Chunk] | Deferred[list[Chunk]] | Steps[list[Chunk] | Deferred[list[Chunk]]]:
     version = context.version
     if context.request_bytes > MANY_FROM_BYTES and _is_long(version, message):
         return _handle_in_steps(broker, context, message)
@@ -106,7 +106,9 @@ def handle(
     return fetch.begin() if len(session.wanted) <= AT_ONCE else fetch.begin_in_steps()
 
 
-def _handle_in_steps(broker: BrokerServices, context: Context, message: FetchRequest) -> Steps[Any]:
+def _handle_in_steps(
+    broker: BrokerServices, context: Context, message: FetchRequest
+) -> Steps[list[Chunk] | Deferred[list[Chunk]]]:
     """Serves a request that lists many partitions."""
     version = context.version
     # Of several entries for one partition the last counts, as in Kafka.
@@ -199,7 +201,7 @@ class _Fetch:
             return self._reply()
         return self._park(self._complete)
 
-    def begin_in_steps(self) -> Steps[Any]:
+    def begin_in_steps(self) -> Steps[list[Chunk] | Deferred[list[Chunk]]]:
         yield from self._read_in_steps()
         if not self._must_wait():
             return (yield from self._reply_in_steps())

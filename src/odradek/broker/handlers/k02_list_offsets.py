@@ -19,7 +19,7 @@ A special timestamp in an older version gets UNSUPPORTED_VERSION, and so does an
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import check
 from odradek.broker.handlers.long_replies import elements, reply
@@ -55,7 +55,7 @@ Parts = dict[int, "ListOffsetsPartition | None"]
 
 def handle(
     broker: BrokerServices, context: Context, message: ListOffsetsRequest
-) -> dict[str, Any] | Steps[list[Chunk]]:
+) -> dict[str, object] | Steps[list[Chunk]]:
     topics = message.topics
     if len(topics) > AT_ONCE or sum([len(topic.partitions) for topic in topics]) > AT_ONCE or _names_times(message):
         return _in_steps(broker, context, message)
@@ -124,7 +124,7 @@ def _partition_row(
     context: Context,
     message: ListOffsetsRequest,
     item: tuple[str, int, ListOffsetsPartition | None],
-) -> dict[str, Any] | Steps[dict[str, Any]]:
+) -> dict[str, object] | Steps[dict[str, object]]:
     name, index, part = item
     committed = context.version >= 2 and message.isolation_level == 1
     try:
@@ -137,14 +137,14 @@ def _partition_row(
     return _entry(index, ErrorCode.none, result) if isinstance(result, tuple) else _search_entry(index, result)
 
 
-def _search_entry(index: int, search: Steps[_Result]) -> Steps[dict[str, Any]]:
+def _search_entry(index: int, search: Steps[_Result]) -> Steps[dict[str, object]]:
     try:
         return _entry(index, ErrorCode.none, (yield from search))
     except KafkaError as error:
         return _entry(index, error.code)
 
 
-def _entry(index: int, code: ErrorCode, result: _Result = (-1, -1, -1)) -> dict[str, Any]:
+def _entry(index: int, code: ErrorCode, result: _Result = (-1, -1, -1)) -> dict[str, object]:
     offset, timestamp, epoch = result
     return {
         "partition_index": index,

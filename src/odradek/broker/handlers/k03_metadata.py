@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.broker.handlers.authorization import is_allowed, is_allowed_for_cluster
@@ -53,7 +53,9 @@ TopicKey = tuple[str | None, UUID | None]
 """A topic by its name or its id."""
 
 
-def handle(broker: BrokerServices, context: Context, message: MetadataRequest) -> dict[str, Any] | Steps[list[Chunk]]:
+def handle(
+    broker: BrokerServices, context: Context, message: MetadataRequest
+) -> dict[str, object] | Steps[dict[str, object] | list[Chunk]]:
     by_id = context.version >= 10
     asked = message.topics
     if asked is not None and len(asked) > TOPICS_AT_ONCE:
@@ -81,7 +83,7 @@ def handle(broker: BrokerServices, context: Context, message: MetadataRequest) -
 
 def _reply_to_many(
     broker: BrokerServices, context: Context, message: MetadataRequest, asked: Iterable[MetadataRequestTopic]
-) -> Steps[Any]:
+) -> Steps[dict[str, object] | list[Chunk]]:
     """Serves a request for more than ``TOPICS_AT_ONCE`` topics."""
     by_id = context.version >= 10
     wanted: dict[TopicKey, None] = {}
@@ -201,8 +203,8 @@ def cluster_operations(broker: BrokerServices, context: Context) -> int:
 
 
 def metadata_reply(
-    broker: BrokerServices, context: Context, message: MetadataRequest, topics: list[dict[str, Any]] | Elements
-) -> dict[str, Any]:
+    broker: BrokerServices, context: Context, message: MetadataRequest, topics: list[dict[str, object]] | Elements
+) -> dict[str, object]:
     """Returns a reply with these topics."""
     host, port = broker.advertised_address(context)
     asked_cluster = 8 <= context.version <= 10 and message.include_cluster_authorized_operations
@@ -245,7 +247,7 @@ def _create(broker: BrokerServices, context: Context, wanted: Collection[TopicKe
 
 def _unknown_topic_row(
     name: str | None, topic_id: UUID | None, refused: Mapping[str, ErrorCode], operations: int
-) -> dict[str, Any]:
+) -> dict[str, object]:
     if topic_id is not None or name is None:
         return _error_row(None, topic_id, ErrorCode.unknown_topic_id)
     code = refused.get(name, ErrorCode.unknown_topic_or_partition)
@@ -258,11 +260,11 @@ def _unknown_topic_row(
     return _error_row(name, None, code) | {"topic_authorized_operations": operations}
 
 
-def _error_rows(asked: Iterable[MetadataRequestTopic], code: ErrorCode) -> list[dict[str, Any]]:
+def _error_rows(asked: Iterable[MetadataRequestTopic], code: ErrorCode) -> list[dict[str, object]]:
     return [_error_row(topic.name or "", topic.topic_id, code) for topic in asked]
 
 
-def _error_reply(topics: list[dict[str, Any]] | Elements, code: ErrorCode) -> dict[str, Any]:
+def _error_reply(topics: list[dict[str, object]] | Elements, code: ErrorCode) -> dict[str, object]:
     """Returns the reply to an invalid request: an error for each topic and no brokers.
 
     Versions 10 and 11 have the field for a topic's id, but a topic id or a null name is valid only from version 12.
@@ -277,11 +279,11 @@ def _error_reply(topics: list[dict[str, Any]] | Elements, code: ErrorCode) -> di
     }
 
 
-def _error_row(name: str | None, topic_id: UUID | None, code: ErrorCode) -> dict[str, Any]:
+def _error_row(name: str | None, topic_id: UUID | None, code: ErrorCode) -> dict[str, object]:
     return {"error_code": code, "name": name, "topic_id": topic_id, "is_internal": False, "partitions": []}
 
 
-def _topic_row(topic: Topic, operations: int, partitions: Elements | None = None) -> dict[str, Any]:
+def _topic_row(topic: Topic, operations: int, partitions: Elements | None = None) -> dict[str, object]:
     """Returns the row of a topic. ``partitions``: the rows of its partitions, if they are packed already."""
     return {
         "error_code": ErrorCode.none,
@@ -293,7 +295,7 @@ def _topic_row(topic: Topic, operations: int, partitions: Elements | None = None
     }
 
 
-def _partition_rows(partitions: Iterable[PartitionRegistration]) -> list[dict[str, Any]]:
+def _partition_rows(partitions: Iterable[PartitionRegistration]) -> list[dict[str, object]]:
     return [
         {
             "error_code": ErrorCode.none,

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 from uuid import UUID
 
 from odradek.broker.handlers.authorization import is_allowed
@@ -71,7 +71,7 @@ _MEMO_BYTES_PER_ROW = 64
 _NO_ID = UUID(int=0)
 _UNSTABLE = int(ErrorCode.unstable_offset_commit.value)
 
-Fields = dict[str, Any]
+Fields = dict[str, object]
 
 
 RequestedTopic = tuple[str, UUID | None, Sequence[int]]

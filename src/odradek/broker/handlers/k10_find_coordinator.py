@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import is_allowed, is_allowed_for_cluster, refusal
 from odradek.broker.handlers.long_replies import elements, reply
@@ -22,7 +22,7 @@ from odradek.core.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from kio.schema.find_coordinator.v6 import request as v6
 
-    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.handlers.api import BrokerServices, Context, Reply
     from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
@@ -37,7 +37,9 @@ _RESOURCES = {GROUP: Resource.GROUP, TRANSACTION: Resource.TRANSACTIONAL_ID}
 _ASKED_AT_ONCE = 100
 
 
-def handle(broker: BrokerServices, context: Context, message: FindCoordinatorRequest) -> dict[str, Any] | Steps[Any]:
+def handle(
+    broker: BrokerServices, context: Context, message: FindCoordinatorRequest
+) -> dict[str, object] | Steps[Reply]:
     key_type = message.key_type if context.version >= 1 else GROUP
     coordinator = broker.coordinators.of_key_type(key_type)
     if coordinator is not None and not coordinator.has_topic and _asks_for_one(broker, context, message, key_type):
@@ -65,7 +67,7 @@ def _refusal(broker: BrokerServices, context: Context, key_type: int, key: str) 
 
 def _reply_after_creation(
     broker: BrokerServices, context: Context, message: FindCoordinatorRequest, key_type: int, topic: str
-) -> Steps[Any]:
+) -> Steps[Reply]:
     yield from value_of(broker.controller.ensure_internal_topic(topic, context))
     if context.version >= 4:
         return (yield from _find_all(broker, context, key_type, message.coordinator_keys))
@@ -80,7 +82,7 @@ def _find_all(broker: BrokerServices, context: Context, key_type: int, keys: Ite
     return reply(context, {"coordinators": coordinators})
 
 
-def _find(broker: BrokerServices, context: Context, key_type: int, key: str) -> dict[str, Any]:
+def _find(broker: BrokerServices, context: Context, key_type: int, key: str) -> dict[str, object]:
     if broker.authorizer is not None and (refused := _refusal(broker, context, key_type, key)) is not None:
         return _error_row(key, refused.code, "" if context.version >= 4 else refused.message)
     coordinator = broker.coordinators.of_key_type(key_type)
@@ -93,5 +95,5 @@ def _find(broker: BrokerServices, context: Context, key_type: int, key: str) -> 
     return row | {"error_code": ErrorCode.none, "error_message": "" if context.version >= 4 else "NONE"}
 
 
-def _error_row(key: str, error: ErrorCode, message: str) -> dict[str, Any]:
+def _error_row(key: str, error: ErrorCode, message: str) -> dict[str, object]:
     return {"key": key, "node_id": -1, "host": "", "port": -1, "error_code": error, "error_message": message}

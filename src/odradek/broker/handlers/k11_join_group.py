@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.k68_consumer_group_heartbeat import fresh_uuid, short_id
@@ -35,7 +35,7 @@ MAX_PROTOCOLS = 1000
 """The most protocols of one member. Kafka has no limit; its clients send their assignors, at most five."""
 
 
-def handle(broker: BrokerServices, context: Context, message: JoinGroupRequest) -> Deferred[dict[str, Any]]:
+def handle(broker: BrokerServices, context: Context, message: JoinGroupRequest) -> Deferred[dict[str, object]]:
     version = context.version
     session_timeout_ms = milliseconds(message.session_timeout)
     protocols = message.protocols[:MAX_PROTOCOLS]
@@ -73,7 +73,7 @@ def handle(broker: BrokerServices, context: Context, message: JoinGroupRequest) 
     return deferred.map(lambda reply: _pack(version, reply))
 
 
-def _pack(version: int, reply: JoinGroupReply) -> dict[str, Any]:
+def _pack(version: int, reply: JoinGroupReply) -> dict[str, object]:
     name = reply.protocol_name
     return {
         "error_code": reply.error,

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import check
 from odradek.core.acl import Operation, Resource
@@ -23,7 +23,7 @@ VERSIONS = (0, 4)
 IS_FREQUENT = True
 
 
-def handle(broker: BrokerServices, context: Context, message: HeartbeatRequest) -> Deferred[dict[str, Any]]:
+def handle(broker: BrokerServices, context: Context, message: HeartbeatRequest) -> Deferred[dict[str, object]]:
     check(broker, context, Operation.READ, Resource.GROUP, message.group_id)
     request = Heartbeat(
         message.group_id,

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import check
 from odradek.broker.handlers.long_replies import elements, reply
@@ -36,7 +36,7 @@ AT_ONCE = 100
 
 def handle(
     broker: BrokerServices, context: Context, message: LeaveGroupRequest
-) -> Deferred[dict[str, Any]] | Steps[list[Chunk]]:
+) -> Deferred[dict[str, object]] | Steps[list[Chunk]]:
     version = context.version
     check(broker, context, Operation.READ, Resource.GROUP, message.group_id)
     if version >= 3:
@@ -66,12 +66,12 @@ def _in_steps(broker: BrokerServices, context: Context, message: LeaveGroupReque
     return reply(context, {"error_code": ErrorCode.none, "members": members})
 
 
-def _pack(version: int, group_reply: LeaveGroupReply) -> dict[str, Any]:
+def _pack(version: int, group_reply: LeaveGroupReply) -> dict[str, object]:
     error = group_reply.error
     if version < 3 and error is ErrorCode.none:
         error = next((code for _, code in group_reply.members), ErrorCode.none)
     return {"error_code": error, "members": [_row(*row) for row in group_reply.members]}
 
 
-def _row(member: LeavingMember, code: ErrorCode) -> dict[str, Any]:
+def _row(member: LeavingMember, code: ErrorCode) -> dict[str, object]:
     return {"member_id": member.member_id, "group_instance_id": member.group_instance_id, "error_code": code}

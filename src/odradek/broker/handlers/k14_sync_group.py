@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import check
 from odradek.broker.loop.long_lists import dict_in_steps
@@ -32,7 +32,7 @@ AT_ONCE = 500
 
 def handle(
     broker: BrokerServices, context: Context, message: SyncGroupRequest
-) -> dict[str, Any] | Deferred[dict[str, Any]] | Steps[Deferred[dict[str, Any]]]:
+) -> dict[str, object] | Deferred[dict[str, object]] | Steps[Deferred[dict[str, object]]]:
     version = context.version
     if version >= 5 and (message.protocol_type is None or message.protocol_name is None):
         return _pack(SyncGroupReply(ErrorCode.inconsistent_group_protocol))
@@ -45,7 +45,7 @@ def handle(
 
 def _in_steps(
     broker: BrokerServices, version: int, message: SyncGroupRequest, read: Steps[dict[str, bytes]]
-) -> Steps[Deferred[dict[str, Any]]]:
+) -> Steps[Deferred[dict[str, object]]]:
     assignments = yield from read
     promise = _submit(broker, version, message, assignments)
     promise.then(lambda _: broker.leftovers.add(assignments))
@@ -54,7 +54,7 @@ def _in_steps(
 
 def _submit(
     broker: BrokerServices, version: int, message: SyncGroupRequest, assignments: dict[str, bytes]
-) -> Deferred[dict[str, Any]]:
+) -> Deferred[dict[str, object]]:
     request = SyncGroup(
         message.group_id,
         message.member_id,
@@ -67,7 +67,7 @@ def _submit(
     return broker.groups.submit(broker.groups.partition_of(message.group_id), request).map(_pack)
 
 
-def _pack(reply: SyncGroupReply) -> dict[str, Any]:
+def _pack(reply: SyncGroupReply) -> dict[str, object]:
     return {
         "error_code": reply.error,
         "protocol_type": reply.protocol_type,

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.long_replies import Known, each_once, elements, reply
@@ -28,7 +28,7 @@ VERSIONS = (0, 6)
 #: Bits of READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS: without an authorizer all are allowed.
 ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 OPERATIONS_NOT_ASKED = -(1 << 31)
-_REFUSED = {
+_REFUSED: dict[str, object] = {
     "error_code": ErrorCode.group_authorization_failed,
     "error_message": None,
     "group_state": "",
@@ -43,7 +43,7 @@ def handle(broker: BrokerServices, context: Context, message: DescribeGroupsRequ
     asked = context.version >= 3 and message.include_authorized_operations
     groups = elements(context, "groups")
 
-    def describe(group_id: str) -> Steps[dict[str, Any]]:
+    def describe(group_id: str) -> Steps[dict[str, object]]:
         if not is_allowed(broker, context, Operation.DESCRIBE, Resource.GROUP, group_id):
             return _REFUSED | {"group_id": group_id}
         group = yield broker.groups.submit(broker.groups.partition_of(group_id), DescribeGroup(group_id))
@@ -67,7 +67,7 @@ def group_operations(broker: BrokerServices, context: Context, group_id: str) ->
     return ALL_GROUP_OPERATIONS if authorizer is None else authorizer.operations(context, Resource.GROUP, group_id)
 
 
-def _pack(context: Context, operations: int, error: ErrorCode, group: DescribedGroup) -> Steps[dict[str, Any]]:
+def _pack(context: Context, operations: int, error: ErrorCode, group: DescribedGroup) -> Steps[dict[str, object]]:
     members = elements(context, "groups", "members")
     for member in group.members:
         members.add(

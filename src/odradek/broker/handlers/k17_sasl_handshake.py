@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.core.errors import ErrorCode
 
@@ -14,5 +14,5 @@ if TYPE_CHECKING:
 VERSIONS = (0, 1)
 
 
-def handle(broker: BrokerServices, context: Context, message: SaslHandshakeRequest) -> dict[str, Any]:
+def handle(broker: BrokerServices, context: Context, message: SaslHandshakeRequest) -> dict[str, object]:
     return {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": ()}

@@ -11,7 +11,7 @@ repeat the request in an older version.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from odradek.broker.limits.quotas import REQUEST_PERCENTAGE
@@ -46,7 +46,7 @@ def _row(api: ServedApi) -> dict[str, int]:
     return {"api_key": api.key, "min_version": api.advertised_oldest, "max_version": api.newest}
 
 
-def handle(broker: BrokerServices, context: Context, message: ApiVersionsRequest | None) -> dict[str, Any] | bytes:
+def handle(broker: BrokerServices, context: Context, message: ApiVersionsRequest | None) -> dict[str, object] | bytes:
     apis = broker.apis
     if message is None:
         return {"error_code": ErrorCode.unsupported_version, "api_keys": [_row(apis[API_KEY])]}
@@ -63,7 +63,7 @@ def handle(broker: BrokerServices, context: Context, message: ApiVersionsRequest
     return known[1]
 
 
-def _reply(broker: BrokerServices, version: int) -> dict[str, Any]:
+def _reply(broker: BrokerServices, version: int) -> dict[str, object]:
     lowest_level = 0 if version >= 4 else 1
     return {
         "error_code": ErrorCode.none,

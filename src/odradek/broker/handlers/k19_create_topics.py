@@ -11,7 +11,7 @@ The reply follows when the topics exist. If the whole request is refused, each o
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import is_allowed, is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import elements, reply, rows_of_topics, shared_elements
@@ -156,7 +156,7 @@ def _created(
     context: Context,
     request: CreateTopic,
     described: dict[frozenset[tuple[str, str]], Elements | tuple[()]],
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Returns the row of a created topic. ``described`` caches the packed settings of topics with equal settings."""
     head = {"name": request.name, "topic_id": request.topic_id, "error_code": ErrorCode.none, "error_message": None}
     if not is_allowed(broker, context, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, request.name, logs_denial=False):
@@ -223,7 +223,7 @@ def _assignments(topic: CreatableTopic) -> Steps[dict[int, tuple[int, ...]]]:
     return assigned
 
 
-def _failed(name: str, error: KafkaError) -> dict[str, Any]:
+def _failed(name: str, error: KafkaError) -> dict[str, object]:
     return {
         "name": name,
         "topic_id": None,

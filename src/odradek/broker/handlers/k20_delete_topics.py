@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
 from odradek.broker.handlers.authorization import check, is_allowed, is_allowed_for_cluster
@@ -161,7 +161,7 @@ def _find(broker: BrokerServices, key: Key, times: int, asker: Context | None) -
     return topic
 
 
-def _row(key: Key, error: KafkaError | None) -> dict[str, Any]:
+def _row(key: Key, error: KafkaError | None) -> dict[str, object]:
     name, topic_id = key
     return {
         "name": name,

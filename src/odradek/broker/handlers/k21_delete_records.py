@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.long_replies import elements, reply
@@ -55,11 +55,11 @@ def handle(broker: BrokerServices, context: Context, message: DeleteRecordsReque
     return reply(context, {"topics": topics})
 
 
-def _denied(index: int) -> dict[str, Any]:
+def _denied(index: int) -> dict[str, object]:
     return {"partition_index": index, "low_watermark": -1, "error_code": ErrorCode.topic_authorization_failed}
 
 
-def _delete(broker: BrokerServices, topic: str, index: int, offset: int) -> dict[str, Any]:
+def _delete(broker: BrokerServices, topic: str, index: int, offset: int) -> dict[str, object]:
     code, low_watermark = ErrorCode.none, -1
     partition = broker.partition(topic, index)
     try:

@@ -10,7 +10,7 @@ Version 6 (two-phase commit) is unstable in Apache Kafka 4.3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
 from odradek.broker.handlers.authorization import check, is_allowed_for_cluster, refusal
@@ -30,7 +30,7 @@ VERSIONS = (0, 5)
 IS_FREQUENT = True
 
 
-def handle(broker: BrokerServices, context: Context, message: InitProducerIdRequest) -> Steps[dict[str, Any]]:
+def handle(broker: BrokerServices, context: Context, message: InitProducerIdRequest) -> Steps[dict[str, object]]:
     _check(broker, context, message.transactional_id)
     known = (message.producer_id, message.producer_epoch) if context.version >= 3 else (-1, -1)
     if message.transactional_id == "" or known.count(-1) == 1:  # only one of id and epoch
@@ -71,5 +71,5 @@ def _initialize(broker: BrokerServices, message: InitProducerIdRequest, known: t
     return producer_reply
 
 
-def _row(error: ErrorCode = ErrorCode.none, producer_id: int = -1, epoch: int = -1) -> dict[str, Any]:
+def _row(error: ErrorCode = ErrorCode.none, producer_id: int = -1, epoch: int = -1) -> dict[str, object]:
     return {"error_code": error, "producer_id": producer_id, "producer_epoch": epoch}

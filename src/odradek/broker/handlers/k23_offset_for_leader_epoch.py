@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import check, is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import reply, rows_of_partitions
@@ -33,7 +33,9 @@ def handle(broker: BrokerServices, context: Context, message: OffsetForLeaderEpo
     return reply(context, {"topics": topics})
 
 
-def _row(broker: BrokerServices, client: Context | None, topic: str, part: OffsetForLeaderPartition) -> dict[str, Any]:
+def _row(
+    broker: BrokerServices, client: Context | None, topic: str, part: OffsetForLeaderPartition
+) -> dict[str, object]:
     """Returns the row of a partition. ``client``: a client that is no broker; it needs a permission."""
     code, epoch, end_offset = ErrorCode.none, -1, -1
     partition = broker.partition(topic, part.partition)

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
 from odradek.broker.handlers.authorization import check
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 VERSIONS = (0, 4)
 
 
-def handle(broker: BrokerServices, context: Context, message: AddOffsetsToTxnRequest) -> Steps[dict[str, Any]]:
+def handle(broker: BrokerServices, context: Context, message: AddOffsetsToTxnRequest) -> Steps[dict[str, object]]:
     from odradek.transactions.messages import AddPartitions
 
     check(broker, context, Operation.WRITE, Resource.TRANSACTIONAL_ID, message.transactional_id)

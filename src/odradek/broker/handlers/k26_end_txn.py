@@ -11,7 +11,7 @@ marker.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
 from odradek.broker.handlers.authorization import check
@@ -29,7 +29,7 @@ VERSIONS = (0, 5)
 _EPOCH_PER_TRANSACTION = 5
 
 
-def handle(broker: BrokerServices, context: Context, message: EndTxnRequest) -> Steps[dict[str, Any]]:
+def handle(broker: BrokerServices, context: Context, message: EndTxnRequest) -> Steps[dict[str, object]]:
     from odradek.transactions.messages import EndTransaction
 
     check(broker, context, Operation.WRITE, Resource.TRANSACTIONAL_ID, message.transactional_id)

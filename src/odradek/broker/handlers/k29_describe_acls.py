@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.long_replies import elements, reply
@@ -51,7 +51,7 @@ def filter_of(row: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
 
 def handle(
     broker: BrokerServices, context: Context, message: DescribeAclsRequest
-) -> dict[str, Any] | Steps[list[Chunk]]:
+) -> dict[str, object] | Steps[list[Chunk]]:
     chosen = filter_of(message)
     check_cluster(broker, context, Operation.DESCRIBE)
     if broker.authorizer is None:
@@ -78,7 +78,7 @@ def _describe(broker: BrokerServices, context: Context, chosen: AclFilter) -> St
     return reply(context, {"error_code": ErrorCode.none, "error_message": "", "resources": resources})
 
 
-def _entry(acl: Acl) -> dict[str, Any]:
+def _entry(acl: Acl) -> dict[str, object]:
     return {
         "principal": acl.principal,
         "host": acl.host,

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.k29_describe_acls import NO_AUTHORIZER, check_known, filter_of
@@ -62,7 +62,7 @@ def handle(broker: BrokerServices, context: Context, message: DeleteAclsRequest)
 
 def _delete_one(
     broker: BrokerServices, context: Context, row: DeleteAclsFilter, gone: dict[TopicId, None]
-) -> Steps[dict[str, Any]]:
+) -> Steps[dict[str, object]]:
     """Returns a filter's row of the reply, and adds the ids of its ACLs to ``gone``.
 
     Raises KafkaError (INVALID_REQUEST) for more ACLs than one request may delete.
@@ -86,7 +86,7 @@ def _delete_one(
     return _row(None, matching)
 
 
-def _row(error: KafkaError | None, matching: Elements | tuple[()] = ()) -> dict[str, Any]:
+def _row(error: KafkaError | None, matching: Elements | tuple[()] = ()) -> dict[str, object]:
     return {
         "error_code": ErrorCode.none if error is None else error.code,
         "error_message": None if error is None else error.message,
@@ -94,7 +94,7 @@ def _row(error: KafkaError | None, matching: Elements | tuple[()] = ()) -> dict[
     }
 
 
-def _matching(acl: Acl) -> dict[str, Any]:
+def _matching(acl: Acl) -> dict[str, object]:
     return {
         "error_code": ErrorCode.none,
         "error_message": None,

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.long_replies import each_once, elements, reply, shared_elements
 from odradek.broker.handlers.setting_changes import check_allowed, check_resource
@@ -52,7 +52,7 @@ class _Descriptions:
         # Most of thousands of topics have the same settings. Topics with equal settings share their packed rows.
         self._shared: dict[tuple[object, ...], Elements] = {}
 
-    def of(self, resource: DescribeConfigsResource) -> Steps[dict[str, Any]]:
+    def of(self, resource: DescribeConfigsResource) -> Steps[dict[str, object]]:
         code, text, configs = ErrorCode.none, "", None
         try:
             configs = yield from self._configs(
@@ -128,7 +128,7 @@ def _broker_rows(broker: BrokerServices, name: str, names: tuple[str, ...] | Non
     return describe_broker(broker.config, names, options)
 
 
-def _packed(row: ConfigRow, synonyms: bool, documented: bool) -> dict[str, Any]:
+def _packed(row: ConfigRow, synonyms: bool, documented: bool) -> dict[str, object]:
     hidden = row.key.sensitive
     return {
         "name": row.key.name,

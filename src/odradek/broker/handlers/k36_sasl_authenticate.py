@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.core.errors import ErrorCode
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 VERSIONS = (0, 2)
 
 
-def handle(broker: BrokerServices, context: Context, message: SaslAuthenticateRequest) -> dict[str, Any]:
+def handle(broker: BrokerServices, context: Context, message: SaslAuthenticateRequest) -> dict[str, object]:
     return {
         "error_code": ErrorCode.illegal_sasl_state,
         "error_message": "This listener has no SASL: clients need no login.",

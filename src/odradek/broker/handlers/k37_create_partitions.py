@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.long_replies import elements, reply, rows_of_topics
@@ -94,7 +94,7 @@ def _create(
     return None
 
 
-def _row(name: str, error: KafkaError | None) -> dict[str, Any]:
+def _row(name: str, error: KafkaError | None) -> dict[str, object]:
     return {
         "name": name,
         "error_code": error.code if error is not None else ErrorCode.none,

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.loop.scheduler import value_of
@@ -32,7 +32,7 @@ _BY_THE_BROKER = (
 )
 
 
-def handle(broker: BrokerServices, context: Context, message: CreateDelegationTokenRequest) -> Steps[dict[str, Any]]:
+def handle(broker: BrokerServices, context: Context, message: CreateDelegationTokenRequest) -> Steps[dict[str, object]]:
     owner = requester = context.principal
     if context.version >= 3 and message.owner_principal_name:
         owner = Principal(message.owner_principal_type or "", message.owner_principal_name)
@@ -57,7 +57,7 @@ def handle(broker: BrokerServices, context: Context, message: CreateDelegationTo
 
 def _create(
     broker: BrokerServices, context: Context, message: CreateDelegationTokenRequest, owner: Principal
-) -> Steps[dict[str, Any]]:
+) -> Steps[dict[str, object]]:
     """Returns the fields of the new token. Raises KafkaError."""
     check_requester(context)
     requester = str(context.principal)

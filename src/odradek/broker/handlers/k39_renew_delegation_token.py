@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.k38_create_delegation_token import NEVER, check_requester
 from odradek.broker.loop.scheduler import value_of
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 VERSIONS = (1, 2)
 
 
-def handle(broker: BrokerServices, context: Context, message: RenewDelegationTokenRequest) -> Steps[dict[str, Any]]:
+def handle(broker: BrokerServices, context: Context, message: RenewDelegationTokenRequest) -> Steps[dict[str, object]]:
     def renewed(times: TokenTimes, token: DelegationToken, renewer: str, now_ms: int) -> DelegationToken:
         return times.renewed(token, renewer, now_ms, milliseconds(message.renew_period))
 
     return change_end(broker, context, bytes(message.hmac), renewed)
 
 
-def change_end(broker: BrokerServices, context: Context, secret: bytes, new_end: NewEnd) -> Steps[dict[str, Any]]:
+def change_end(broker: BrokerServices, context: Context, secret: bytes, new_end: NewEnd) -> Steps[dict[str, object]]:
     """Gives the token with the secret another end, and returns the reply."""
     try:
         check_requester(context)

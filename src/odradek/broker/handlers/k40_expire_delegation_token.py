@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.k39_renew_delegation_token import change_end
 from odradek.catalog.tokens import TokenTimes, ended
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 VERSIONS = (1, 2)
 
 
-def handle(broker: BrokerServices, context: Context, message: ExpireDelegationTokenRequest) -> Steps[dict[str, Any]]:
+def handle(broker: BrokerServices, context: Context, message: ExpireDelegationTokenRequest) -> Steps[dict[str, object]]:
     def other_end(_: TokenTimes, token: DelegationToken, renewer: str, now_ms: int) -> DelegationToken | None:
         return ended(token, renewer, now_ms, milliseconds(message.expiry_time_period))
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.k38_create_delegation_token import check_requester
@@ -29,7 +29,7 @@ VERSIONS = (1, 3)
 
 def handle(
     broker: BrokerServices, context: Context, message: DescribeDelegationTokenRequest
-) -> dict[str, Any] | Steps[list[Chunk]]:
+) -> dict[str, object] | Steps[list[Chunk]]:
     try:
         check_requester(context)
     except KafkaError as error:
@@ -69,7 +69,7 @@ def _is_shown(broker: BrokerServices, context: Context, token: DelegationToken, 
     )
 
 
-def _row(token: DelegationToken, secret: bytes) -> dict[str, Any]:
+def _row(token: DelegationToken, secret: bytes) -> dict[str, object]:
     (owner_kind, _, owner), (kind, _, requester) = token.owner.partition(":"), token.requester.partition(":")
     renewers = [name.partition(":")[::2] for name in token.renewers]
     return {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import reply, rows_of_partitions
@@ -28,7 +28,7 @@ _KINDS = (0, 1)  # preferred, unclean
 
 def handle(broker: BrokerServices, context: Context, message: ElectLeadersRequest) -> Steps[list[Chunk]]:
     whole = ErrorCode.none
-    row: Callable[[str, int], dict[str, Any]] = partial(_row, broker)
+    row: Callable[[str, int], dict[str, object]] = partial(_row, broker)
     if not is_allowed_for_cluster(broker, context, Operation.ALTER):
         whole, row = ErrorCode.cluster_authorization_failed, _refused
     elif context.version >= 1 and message.election_type not in _KINDS:
@@ -42,12 +42,12 @@ def handle(broker: BrokerServices, context: Context, message: ElectLeadersReques
     return reply(context, {"error_code": whole, "replica_election_results": topics})
 
 
-def _refused(name: str, index: int) -> dict[str, Any]:
+def _refused(name: str, index: int) -> dict[str, object]:
     code, text = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
     return {"partition_id": index, "error_code": code, "error_message": text}
 
 
-def _row(broker: BrokerServices, name: str, index: int) -> dict[str, Any]:
+def _row(broker: BrokerServices, name: str, index: int) -> dict[str, object]:
     topic = broker.catalog.topic(name)
     if topic is None:
         code, text = ErrorCode.unknown_topic_or_partition, f"No such topic as {name}"

@@ -8,7 +8,7 @@ The current assignment changes nothing. Every other assignment gets Kafka's erro
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import reply, rows_of_partitions
@@ -51,7 +51,7 @@ def _refused(context: Context, message: AlterPartitionReassignmentsRequest) -> S
     """Returns the reply to a client that may not alter the cluster. Each partition has the error, too."""
     error = {"error_code": ErrorCode.cluster_authorization_failed, "error_message": "Cluster authorization failed."}
 
-    def row(name: str, part: ReassignablePartition) -> dict[str, Any]:
+    def row(name: str, part: ReassignablePartition) -> dict[str, object]:
         return {"partition_index": part.partition_index} | error
 
     asked = ((topic.name, topic.partitions) for topic in message.topics)
@@ -59,7 +59,7 @@ def _refused(context: Context, message: AlterPartitionReassignmentsRequest) -> S
     return reply(context, {"allow_replication_factor_change": True, "responses": topics} | error)
 
 
-def _row(broker: BrokerServices, name: str, part: ReassignablePartition) -> dict[str, Any]:
+def _row(broker: BrokerServices, name: str, part: ReassignablePartition) -> dict[str, object]:
     code, text = ErrorCode.none, None
     try:
         _check(broker, name, part.partition_index, part.replicas)

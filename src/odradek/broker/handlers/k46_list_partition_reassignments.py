@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import reply, rows_of_partitions
@@ -21,7 +21,7 @@ VERSIONS = (0, 0)
 
 def handle(
     broker: BrokerServices, context: Context, message: ListPartitionReassignmentsRequest
-) -> dict[str, Any] | Steps[list[Chunk]]:
+) -> dict[str, object] | Steps[list[Chunk]]:
     if not is_allowed_for_cluster(broker, context, Operation.DESCRIBE):
         return _refused(context, message)
     return {"error_code": ErrorCode.none, "error_message": None, "topics": []}
@@ -30,7 +30,7 @@ def handle(
 def _refused(context: Context, message: ListPartitionReassignmentsRequest) -> Steps[list[Chunk]]:
     """Returns the reply to a client that may not describe the cluster. As in Kafka, it repeats the request's rows."""
 
-    def row(name: str, index: int) -> dict[str, Any]:
+    def row(name: str, index: int) -> dict[str, object]:
         return {"partition_index": index, "replicas": (), "adding_replicas": (), "removing_replicas": ()}
 
     asked = ((topic.name, topic.partition_indexes) for topic in message.topics or ())

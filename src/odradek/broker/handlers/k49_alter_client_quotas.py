@@ -11,7 +11,7 @@ import ipaddress
 import math
 import re
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.long_replies import elements, reply
@@ -101,7 +101,7 @@ def _alter(
     return None
 
 
-def _row(entity: Entity, error: KafkaError | None) -> dict[str, Any]:
+def _row(entity: Entity, error: KafkaError | None) -> dict[str, object]:
     return {
         "error_code": error.code if error is not None else ErrorCode.none,
         "error_message": (error.message or None) if error is not None else None,

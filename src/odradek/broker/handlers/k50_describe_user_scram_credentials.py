@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import elements, reply
@@ -46,7 +46,7 @@ def _refused(context: Context, message: DescribeUserScramCredentialsRequest) -> 
     return reply(context, error | {"results": results})
 
 
-def _described(broker: BrokerServices, user: str, times: int) -> dict[str, Any]:
+def _described(broker: BrokerServices, user: str, times: int) -> dict[str, object]:
     if times > 1:
         text = "The request has this user more than once."
         return {"error_code": ErrorCode.duplicate_resource, "error_message": text, "credential_infos": ()}

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.long_replies import elements, reply
@@ -29,7 +29,7 @@ LISTENER = "PLAINTEXT"
 
 def handle(
     broker: BrokerServices, context: Context, message: DescribeQuorumRequest
-) -> dict[str, Any] | Steps[list[Chunk]]:
+) -> dict[str, object] | Steps[list[Chunk]]:
     check_cluster(broker, context, Operation.DESCRIBE)
     each = ((topic.topic_name, part.partition_index) for topic in message.topics for part in topic.partitions)
     asked = list(islice(each, 2))
@@ -76,7 +76,7 @@ def _all_unknown(context: Context, message: DescribeQuorumRequest) -> Steps[list
     return reply(context, {"error_code": ErrorCode.none, "error_message": "", "topics": topics, "nodes": ()})
 
 
-def _unknown(index: int) -> dict[str, Any]:
+def _unknown(index: int) -> dict[str, object]:
     return {
         "partition_index": index,
         "error_code": ErrorCode.unknown_topic_or_partition,

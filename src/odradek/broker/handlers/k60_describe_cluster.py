@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.k03_metadata import NOT_ASKED, cluster_operations
 from odradek.core.errors import ErrorCode
@@ -21,7 +21,7 @@ _BROKERS = 1
 _CONTROLLERS = 2
 
 
-def handle(broker: BrokerServices, context: Context, message: DescribeClusterRequest) -> dict[str, Any]:
+def handle(broker: BrokerServices, context: Context, message: DescribeClusterRequest) -> dict[str, object]:
     asked = message.endpoint_type if context.version >= 1 else _BROKERS
     if asked != _BROKERS:
         code, text = ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {asked}"

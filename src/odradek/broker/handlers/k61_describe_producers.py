@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import check
 from odradek.broker.handlers.long_replies import Known, each_once, elements, reply
@@ -35,7 +35,7 @@ def handle(broker: BrokerServices, context: Context, message: DescribeProducersR
     return reply(context, {"topics": topics})
 
 
-def _describe(broker: BrokerServices, context: Context, name: str, index: int) -> Steps[dict[str, Any]]:
+def _describe(broker: BrokerServices, context: Context, name: str, index: int) -> Steps[dict[str, object]]:
     code, text = ErrorCode.none, None
     producers = elements(context, "topics", "partitions", "active_producers")
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import check_cluster
 from odradek.core.acl import Operation
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 VERSIONS = (0, 0)
 
 
-def handle(broker: BrokerServices, context: Context, message: UnregisterBrokerRequest) -> dict[str, Any]:
+def handle(broker: BrokerServices, context: Context, message: UnregisterBrokerRequest) -> dict[str, object]:
     check_cluster(broker, context, Operation.ALTER)
     if message.broker_id != broker.node_id:
         text = f"No broker with the id {message.broker_id} is registered."

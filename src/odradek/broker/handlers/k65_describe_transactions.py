@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
 from odradek.broker.handlers.authorization import is_allowed
@@ -40,7 +40,7 @@ def handle(broker: BrokerServices, context: Context, message: DescribeTransactio
     return reply(context, {"transaction_states": states})
 
 
-def _describe(broker: BrokerServices, context: Context, transactional_id: str) -> Steps[dict[str, Any]]:
+def _describe(broker: BrokerServices, context: Context, transactional_id: str) -> Steps[dict[str, object]]:
     from odradek.transactions.messages import DescribeTransaction
     from odradek.transactions.transitions import PREPARED
 

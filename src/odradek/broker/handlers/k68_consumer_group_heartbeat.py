@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from types import GeneratorType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.broker.handlers.authorization import is_allowed
@@ -27,7 +26,11 @@ if TYPE_CHECKING:
 
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.loop.scheduler import Steps
+    from odradek.wire.chunks import Chunk
     from odradek.wire.elements import Elements
+
+    _Reply = dict[str, object] | list[Chunk]
+    _Later = dict[str, object] | Deferred[_Reply]
 
 VERSIONS = (0, 1)
 IS_FREQUENT = True
@@ -51,7 +54,7 @@ def short_id(uuid: UUID) -> str:
 
 def handle(
     broker: BrokerServices, context: Context, message: ConsumerGroupHeartbeatRequest
-) -> dict[str, Any] | Deferred[Any] | Steps[Any]:
+) -> dict[str, object] | Deferred[_Reply] | Steps[_Later]:
     if GROUP not in broker.catalog.features():
         return _packed(ConsumerHeartbeatReply(ErrorCode.unsupported_version))
     if not is_allowed(broker, context, Operation.READ, Resource.GROUP, message.group_id):
@@ -61,19 +64,19 @@ def handle(
     return _handle_allowed(broker, context, message)
 
 
-def _handle_named(broker: BrokerServices, context: Context, message: ConsumerGroupHeartbeatRequest) -> Steps[Any]:
+def _handle_named(broker: BrokerServices, context: Context, message: ConsumerGroupHeartbeatRequest) -> Steps[_Later]:
     """Serves a member that names its topics, if it may describe all of them."""
     for name in message.subscribed_topic_names or ():
         if not is_allowed(broker, context, Operation.DESCRIBE, Resource.TOPIC, name):
             return _packed(ConsumerHeartbeatReply(ErrorCode.topic_authorization_failed))
         yield None
     reply = _handle_allowed(broker, context, message)
-    return (yield from reply) if isinstance(reply, GeneratorType) else reply
+    return (yield from reply) if isinstance(reply, Generator) else reply
 
 
 def _handle_allowed(
     broker: BrokerServices, context: Context, message: ConsumerGroupHeartbeatRequest
-) -> dict[str, Any] | Deferred[Any] | Steps[Any]:
+) -> dict[str, object] | Deferred[_Reply] | Steps[_Later]:
     rows = message.topic_partitions
     if rows is not None and (len(rows) > AT_ONCE or sum([len(row.partitions) for row in rows]) > AT_ONCE):
         return _handle_in_steps(broker, context, message, rows)
@@ -86,7 +89,7 @@ def _handle_in_steps(
     context: Context,
     message: ConsumerGroupHeartbeatRequest,
     rows: Iterable[TopicPartitions],
-) -> Steps[Deferred[Any]]:
+) -> Steps[_Later]:
     """Serves a member that owns many partitions."""
     owned: dict[bytes, set[int]] = {}
     for topic_id, partitions in _listed(rows):
@@ -105,7 +108,7 @@ def _submit(
     context: Context,
     message: ConsumerGroupHeartbeatRequest,
     owned: Mapping[bytes, Collection[int]] | None,
-) -> Deferred[Any]:
+) -> Deferred[_Reply]:
     request = ConsumerHeartbeat(
         message.group_id,
         message.member_id,
@@ -123,7 +126,7 @@ def _submit(
         names_itself=context.version >= 1,
         may_describe=_describer(broker, context),
     )
-    packed: Deferred[Any] = Deferred()
+    packed: Deferred[_Reply] = Deferred()
 
     def pack(reply: ConsumerHeartbeatReply) -> None:
         if reply.assignment is None or len(reply.assignment) <= AT_ONCE:
@@ -142,8 +145,8 @@ def _describer(broker: BrokerServices, context: Context) -> Callable[[str], bool
     return lambda name: is_allowed(broker, context, Operation.DESCRIBE, Resource.TOPIC, name, logs_denial=False)
 
 
-def _packed(reply: ConsumerHeartbeatReply, topics: Elements | None = None) -> dict[str, Any]:
-    assignment: dict[str, Any] | None = None
+def _packed(reply: ConsumerHeartbeatReply, topics: Elements | None = None) -> dict[str, object]:
+    assignment: dict[str, object] | None = None
     if reply.assignment is not None:
         assignment = {
             "topic_partitions": [
@@ -163,7 +166,7 @@ def _packed(reply: ConsumerHeartbeatReply, topics: Elements | None = None) -> di
     }
 
 
-def _packed_in_steps(context: Context, reply: ConsumerHeartbeatReply) -> Steps[Any]:
+def _packed_in_steps(context: Context, reply: ConsumerHeartbeatReply) -> Steps[list[Chunk]]:
     """Packs the reply to a member whose assignment has many topics."""
     topics = elements(context, "assignment", "topic_partitions")
     for topic_id, partitions in (reply.assignment or {}).items():

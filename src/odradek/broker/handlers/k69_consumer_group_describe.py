@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.broker.handlers.authorization import is_allowed
@@ -34,7 +34,7 @@ CLASSIC, CONSUMER = 0, 1
 _SHORT = MAX_STRING_BYTES // 8
 """The error message of a group id with at most this number of characters fits into a string."""
 _HIDDEN = "The group has described topic(s) that the client is not authorized to describe."
-Fields = dict[str, Any]
+Fields = dict[str, object]
 
 
 def handle(broker: BrokerServices, context: Context, message: ConsumerGroupDescribeRequest) -> Steps[list[Chunk]]:

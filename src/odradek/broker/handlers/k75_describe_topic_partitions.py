@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.k03_metadata import ALL_TOPIC_OPERATIONS
@@ -91,11 +91,11 @@ def _all_failed(context: Context, message: DescribeTopicPartitionsRequest, code:
     return reply(context, {"topics": topics, "next_cursor": None})
 
 
-def _failed(name: str, code: ErrorCode) -> dict[str, Any]:
+def _failed(name: str, code: ErrorCode) -> dict[str, object]:
     return {"error_code": code, "name": name, "topic_id": None, "is_internal": False, "partitions": []}
 
 
-def _unknown(name: str) -> dict[str, Any]:
+def _unknown(name: str) -> dict[str, object]:
     code = ErrorCode.unknown_topic_or_partition
     try:
         check_topic_name(name)
@@ -104,7 +104,7 @@ def _unknown(name: str) -> dict[str, Any]:
     return _failed(name, code)
 
 
-def _described(topic: Topic, page: list[PartitionRegistration]) -> dict[str, Any]:
+def _described(topic: Topic, page: list[PartitionRegistration]) -> dict[str, object]:
     return {
         "error_code": ErrorCode.none,
         "name": topic.name,

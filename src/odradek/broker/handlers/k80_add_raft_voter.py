@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.k55_describe_quorum import LISTENER
@@ -37,7 +37,7 @@ def check_voters_change(broker: BrokerServices) -> None:
         raise KafkaError(ErrorCode.unsupported_version, f"Voters cannot change while {KRAFT} is 0.")
 
 
-def handle(broker: BrokerServices, context: Context, message: AddRaftVoterRequest) -> dict[str, Any]:
+def handle(broker: BrokerServices, context: Context, message: AddRaftVoterRequest) -> dict[str, object]:
     try:
         check_cluster(broker, context, Operation.ALTER)
         check_voter(broker, message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.k80_add_raft_voter import check_voter, check_voters_change
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 VERSIONS = (0, 0)
 
 
-def handle(broker: BrokerServices, context: Context, message: RemoveRaftVoterRequest) -> dict[str, Any]:
+def handle(broker: BrokerServices, context: Context, message: RemoveRaftVoterRequest) -> dict[str, object]:
     try:
         check_cluster(broker, context, Operation.ALTER)
         check_voter(broker, message)

@@ -8,7 +8,7 @@ long.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from odradek.broker.loop.long_lists import count_in_steps
 from odradek.core.errors import ErrorCode, KafkaError
@@ -55,7 +55,7 @@ def shared_elements(context: Context, *path: str) -> Elements:
     return Elements(schemas.element_packer(context.api_key, context.version, Kind.RESPONSE, *path))
 
 
-def reply(context: Context, message: Mapping[str, Any]) -> list[Chunk]:
+def reply(context: Context, message: Mapping[str, object]) -> list[Chunk]:
     """Packs a whole reply."""
     pieces = schemas.encode_pieces(context.api_key, context.version, Kind.RESPONSE, message)
     return cast("list[Chunk]", pieces)
@@ -66,7 +66,7 @@ def rows_of_topics(
     array: str,
     topics: Sequence[CreatableTopic | CreatePartitionsTopic],
     make: Callable[[Mapping[str, int]], Steps[Elements]],
-    refused: Callable[[str, KafkaError], Mapping[str, Any]],
+    refused: Callable[[str, KafkaError], Mapping[str, object]],
 ) -> Steps[Elements]:
     """Makes the rows of a reply about topics: one for each name, or one for each topic if all topics are refused.
 
@@ -94,7 +94,7 @@ def rows_of_partitions(
     context: Context,
     array: str,
     asked: Iterable[tuple[str, Iterable[T]]],
-    make: Callable[[str, T], Mapping[str, Any]],
+    make: Callable[[str, T], Mapping[str, object]],
     *,
     name: str = "name",
     partitions: str = "partitions",
@@ -118,7 +118,7 @@ def each_once(
     out: Elements,
     asked: Iterable[T],
     key: Callable[[T], Hashable],
-    describe: Callable[[T], Steps[Mapping[str, Any]]],
+    describe: Callable[[T], Steps[Mapping[str, object]]],
     known: Known | None = None,
 ) -> Steps[None]:
     """Appends an element for each item of ``asked``. A repeated item gets the same packed element again.

@@ -103,7 +103,7 @@ def alter_resources(
 def _row(
     resource: alter_configs.AlterConfigsResource | incremental_alter_configs.AlterConfigsResource,
     refused: KafkaError | None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     return {
         "error_code": refused.code if refused is not None else ErrorCode.none,
         "error_message": (refused.message or None) if refused is not None else None,
