@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
-from typing import Any
 
 from odradek.wire import schemas
 from odradek.wire.api_keys import OFFSET_COMMIT, OFFSET_FETCH, PRODUCE
-from odradek.wire.chunks import joined
+from odradek.wire.chunks import Chunk, joined
 from odradek.wire.produce_fetch_replies import produced_end
 from odradek.wire.schemas import Kind
 
+Packed = Mapping[str, object] | bytes | list[Chunk]
 
-def with_throttle_time(api_key: int, version: int, reply: Any, throttle_ms: int) -> Any:
+
+def with_throttle_time(api_key: int, version: int, reply: Packed, throttle_ms: int) -> Packed:
     """Returns the reply with its throttle time.
 
     ``reply`` is a mapping, a list of packed pieces, or the bytes of a hand-written encoder. A packed reply is returned

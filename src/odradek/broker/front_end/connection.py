@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from odradek.broker.limits.quotas import Quotas
     from odradek.broker.limits.reply_memory import ReplyMemory
     from odradek.broker.limits.request_memory import RequestMemory
-    from odradek.broker.loop.scheduler import Scheduler, Task
+    from odradek.broker.loop.scheduler import Scheduler
     from odradek.broker.settings.config import BrokerConfig
     from odradek.broker.settings.listener import Listener
 
@@ -175,7 +175,7 @@ class Connection(asyncio.Protocol):
         self._share_ends_s = 0.0
         self._share_bytes = 0
         self._waiting_bytes = 0
-        self._task: Task[Any] | None = None
+        self._task: Abandonable | None = None
         self._has_long_reply = False
         self._closing = False
         self._is_lost = False
@@ -362,12 +362,12 @@ class Connection(asyncio.Protocol):
             and self.parked_partitions < MAX_PARKED_PARTITIONS
         )
 
-    def pause_for(self, task: Task[Any]) -> None:
+    def pause_for(self, task: Abandonable) -> None:
         """Serves no later request until ``release``, because ``task`` needs several shares for its request."""
         self._task = task
         self.parked.add(task)
 
-    def release(self, task: Task[Any]) -> None:
+    def release(self, task: Abandonable) -> None:
         if self._task is task:  # a middleware may have started another task instead
             self._task = None
         self.parked.discard(task)

@@ -6,16 +6,16 @@ The files of ``handlers`` define the advertised APIs. An API without a handler d
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import MISSING, fields
 from functools import partial
 from importlib import import_module
 from time import perf_counter
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard, TypeVar, cast
 
 from odradek.broker.handlers import HandlerFile, handler_files
-from odradek.broker.handlers.api import Context, Handle, Reply
+from odradek.broker.handlers.api import Context, Handle, Later, Reply
 from odradek.broker.handlers.middleware import CountTime, Middleware, Serve, chain, time_counter
 from odradek.broker.limits.reply_memory import MAX_REPLY_BYTES, Hangup
 from odradek.broker.limits.request_elements import FEW_ELEMENTS
@@ -31,10 +31,12 @@ from odradek.wire.schemas import Kind
 from odradek.wire.throttle_time import with_throttle_time
 
 if TYPE_CHECKING:
-    from odradek.broker.handlers.api import BrokerServices, Client, ServedApi
+    from odradek.broker.handlers.api import Abandonable, BrokerServices, Client, ServedApi
     from odradek.broker.limits.request_elements import Share
 
 T = TypeVar("T")
+Outcome: TypeAlias = "Reply | Exception"
+"""What a promise of a reply holds at its end."""
 log = logging.getLogger("odradek.broker")
 
 LONG_REPLY_BYTES = 256 << 10
@@ -70,7 +72,7 @@ class Api:
     def of(cls, file: HandlerFile) -> Api:
         """Returns the API of a handler file. ``load`` or the first request imports the file."""
 
-        def first(broker: Any, context: Context, message: Any) -> Reply | Deferred[Reply] | Steps[Reply]:
+        def first(broker: BrokerServices, context: Context, message: object) -> Later | Steps[Later]:
             api.load()
             return api.handle(broker, context, message)
 
@@ -96,7 +98,7 @@ class Router:
     def __init__(self, broker: BrokerServices, apis: Mapping[int, Api]) -> None:
         self._broker = broker
         self.apis = apis
-        self._messages: dict[bytes, Any] = {}
+        self._messages: dict[bytes, object] = {}
         self._middlewares: tuple[Middleware, ...] = ()
         self.has_middleware = False
         self.serve: Serve = self._call
@@ -159,14 +161,14 @@ class Router:
         except Exception as error:
             reply = self._reply_to(head, error)
         if isinstance(reply, Deferred):
-            if reply.resolved and not _is_long(context, reply.value):
+            if reply.resolved and not _is_long(reply.value, context):
                 return self._pack(head, context, reply.value)
             packed: Deferred[list[Chunk] | None] = Deferred()
             reply.then(lambda value: self._keep_promise(head, context, value, packed))
             return packed
         return self._pack(head, context, reply)
 
-    def _decode(self, api: Api, head: RequestHead, frame: bytes) -> tuple[Any, int]:
+    def _decode(self, api: Api, head: RequestHead, frame: bytes) -> tuple[object, int]:
         """Returns the message of a frame and the number of its elements. Raises ValueError.
 
         Instead of the message, it returns ``_LONG`` if the request has to be parsed in steps. The number is 0 for a
@@ -189,14 +191,14 @@ class Router:
             self._keep(key, message)
         return message, count if size > SMALL_BYTES else 0
 
-    def _keep(self, key: bytes, message: Any) -> None:
+    def _keep(self, key: bytes, message: object) -> None:
         if sum(map(len, self._messages)) + len(key) > KEPT_BYTES_AT_MOST:
             self._messages.clear()
         self._messages[key] = message
 
-    def _serve_in_steps(self, api: Api, context: Context, head: RequestHead, frame: bytes) -> Steps[Any]:
+    def _serve_in_steps(self, api: Api, context: Context, head: RequestHead, frame: bytes) -> Steps[Later]:
         """Serves a long request. Raises the errors of the handler."""
-        elements: list[list[Any]] = []
+        elements: list[list[object]] = []
         share: Share | None = None
         memory, size = self._broker.request_memory, len(frame)
         memory.begin(size)
@@ -215,8 +217,8 @@ class Router:
             self._broker.leftovers.add(*elements, then=None if share is None else share.release)
 
     def _serve_with(
-        self, api: Api, context: Context, head: RequestHead, frame: bytes, elements: list[list[Any]]
-    ) -> Steps[Any]:
+        self, api: Api, context: Context, head: RequestHead, frame: bytes, elements: list[list[object]]
+    ) -> Steps[Later]:
         """Serves a long request. ``elements`` gets the message's lists, which are to be freed in steps."""
         decode = schemas.decode_in_steps
         message = yield from _hanging_up(
@@ -227,11 +229,10 @@ class Router:
         if self._is_wrapped:
             return self.serve(api, context, message)
         reply = api.handle(self._broker, context, message)
-        if isinstance(reply, GeneratorType):
-            reply = yield from reply
-        return (yield from _packed_if_long(context, reply))
+        served = (yield from reply) if isinstance(reply, Generator) else reply
+        return (yield from _packed_if_long(context, served))
 
-    def _call(self, api: ServedApi, context: Context, message: Any) -> Reply | Deferred[Reply]:
+    def _call(self, api: ServedApi, context: Context, message: object) -> Reply | Deferred[Reply]:
         """Serves a request by its handler. Raises the errors of the handler.
 
         A handler that returns a generator gets its first share at once. If work is left, this method returns a promise
@@ -248,11 +249,11 @@ class Router:
             return reply
         if isinstance(reply, GeneratorType):
             return self._run(_with_reply_packed(context, reply), context)
-        if _is_long(context, reply):
+        if _is_long(reply, context):
             return self._run(_packed_if_long(context, reply), context)
-        return cast("Reply | Deferred[Reply]", reply)
+        return cast("Later", reply)
 
-    def _run(self, steps: Steps[Any], context: Context) -> Reply | Deferred[Reply]:
+    def _run(self, steps: Steps[Later], context: Context) -> Reply | Deferred[Reply]:
         scheduler, connection, count_time = self._broker.scheduler, context.connection, self._count_time
         if context.elements > FEW_ELEMENTS:
             steps = _counted(self._broker.request_elements.take(context.elements), steps)
@@ -270,29 +271,29 @@ class Router:
             if has_more:
                 scheduler.add(task)
             return reply
-        value = task.promise.value
+        value: Later | Exception = task.promise.value
         if isinstance(value, Exception):
             try:
                 raise value
             finally:
                 del value, task  # otherwise the exception and this frame are a reference cycle with the request
-        return cast("Reply | Deferred[Reply]", value)
+        return value
 
     def _keep_promise(
-        self, head: RequestHead, context: Context, value: Any, packed: Deferred[list[Chunk] | None]
+        self, head: RequestHead, context: Context, value: Outcome, packed: Deferred[list[Chunk] | None]
     ) -> None:
         """Packs the reply of a resolved promise. A long one is packed in shares while the connection serves requests.
 
         A connection may have several such replies in progress, but it counts the bytes of only one. So each of them has
         its own limit, ``MAX_REPLY_BYTES``, while it is packed. ``_pack`` then adds its bytes to the connection's count.
         """
-        if not _is_long(context, value):
+        if not _is_long(value, context):
             packed.resolve(self._pack_later(head, context, value))
             return
         parked = context.connection.parked
         task = Task(self._broker.scheduler, _packed_bounded(context, value))
 
-        def keep(reply: Any) -> None:
+        def keep(reply: Outcome) -> None:
             parked.discard(task)
             packed.resolve(self._pack_later(head, context, reply))
 
@@ -300,7 +301,7 @@ class Router:
         task.promise.then(keep)
         self._broker.scheduler.add(task)
 
-    def _pack_later(self, head: RequestHead, context: Context, reply: Any) -> list[Chunk] | None:
+    def _pack_later(self, head: RequestHead, context: Context, reply: Outcome) -> list[Chunk] | None:
         try:
             return self._pack(head, context, reply)
         except Hangup as reason:
@@ -311,7 +312,7 @@ class Router:
             log.exception("%s v%d: the reply could not be made", schemas.api_name(head.api_key), head.version)
             return None
 
-    def _pack(self, head: RequestHead, context: Context, reply: Any) -> list[Chunk]:
+    def _pack(self, head: RequestHead, context: Context, reply: Outcome) -> list[Chunk]:
         """Packs a reply, or the reply for an exception. Raises Hangup if the version has no reply for it."""
         if type(reply) is bytes and not context.throttle_ms and len(reply) < LONG_REPLY_BYTES:
             start = reply_head(head.api_key, head.version, head.correlation_id)
@@ -367,18 +368,18 @@ class _KeptShare:
         self.abandon = share.release
 
 
-def _keep_until_reply(connection: Client, share: Share, reply: Deferred[Any]) -> None:
+def _keep_until_reply(connection: Client, share: Share, reply: Deferred[T]) -> None:
     kept = _KeptShare(share)
     connection.parked.add(kept)
 
-    def release(_: Any) -> None:
+    def release(_: object) -> None:
         connection.parked.discard(kept)
         share.release()
 
     reply.then(release)
 
 
-def _counted(share: Share, steps: Steps[Any]) -> Steps[Any]:
+def _counted(share: Share, steps: Steps[T]) -> Steps[T]:
     try:
         return (yield from steps)
     finally:
@@ -405,19 +406,18 @@ def _request_key(head: RequestHead, frame: bytes) -> bytes:
     return b""
 
 
-def _is_long(context: Context, reply: Any) -> bool:
+def _is_long(reply: object, context: Context) -> TypeGuard[dict[str, object]]:
     return type(reply) is dict and schemas.is_long(context.api_key, context.version, Kind.RESPONSE, reply)
 
 
-def _packed_if_long(context: Context, reply: Any) -> Steps[Any]:
-    if not _is_long(context, reply):
-        return reply
-    return (
-        yield from schemas.encode_in_steps(context.api_key, context.version, Kind.RESPONSE, reply, context.grow_reply)
-    )
+def _packed_if_long(context: Context, reply: Reply | Deferred[Reply]) -> Steps[Later]:
+    if _is_long(reply, context):
+        key, version = context.api_key, context.version
+        return [*(yield from schemas.encode_in_steps(key, version, Kind.RESPONSE, reply, context.grow_reply))]
+    return reply
 
 
-def _packed_bounded(context: Context, reply: Any) -> Steps[Any]:
+def _packed_bounded(context: Context, reply: Mapping[str, object]) -> Steps[list[Chunk]]:
     """Packs a long reply. Its bytes do not count as the connection's. Raises Hangup above ``MAX_REPLY_BYTES``."""
     size = 0
 
@@ -427,14 +427,14 @@ def _packed_bounded(context: Context, reply: Any) -> Steps[Any]:
         if size > MAX_REPLY_BYTES:
             raise Hangup(f"the reply is longer than {MAX_REPLY_BYTES:,} bytes")
 
-    return (yield from schemas.encode_in_steps(context.api_key, context.version, Kind.RESPONSE, reply, grow))
+    return [*(yield from schemas.encode_in_steps(context.api_key, context.version, Kind.RESPONSE, reply, grow))]
 
 
-def _with_reply_packed(context: Context, steps: Steps[Any]) -> Steps[Any]:
+def _with_reply_packed(context: Context, steps: Steps[Later]) -> Steps[Later]:
     return (yield from _packed_if_long(context, (yield from steps)))
 
 
-def _release(connection: Client, task: Task[Any], value: Any, reply: Deferred[Reply]) -> None:
+def _release(connection: Client, task: Abandonable, value: Reply | Deferred[Reply], reply: Deferred[Reply]) -> None:
     """Releases the connection after the end of a task. The task's value is the reply, or the promise of the reply."""
     connection.release(task)
     if isinstance(value, Deferred):
@@ -459,7 +459,7 @@ def refusal_reply(head: RequestHead, code: ErrorCode, text: str) -> bytes | None
     return schemas.encode(head.api_key, head.version, Kind.RESPONSE, message)
 
 
-_EMPTY: dict[str | None, Any] = {
+_EMPTY: dict[str | None, object] = {
     "string": "", "bytes": b"", "int8": 0, "int16": -1, "int32": -1, "int64": -1, "bool": False, "uuid": None,
     "datetime_i64": -1, "timedelta_i32": 0, "timedelta_i64": 0,
 }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from odradek.wire import schemas
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from odradek.broker.limits.request_elements import RequestElements
     from odradek.broker.limits.request_memory import RequestMemory
     from odradek.broker.loop.leftovers import Leftovers
-    from odradek.broker.loop.scheduler import Scheduler, Steps, Task
+    from odradek.broker.loop.scheduler import Scheduler, Steps
     from odradek.broker.loop.workers import Workers
     from odradek.broker.metadata.authorizer import Authorizer
     from odradek.broker.metadata.controller import Controller
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from odradek.wire.frames import RequestHead
 
 Reply = Mapping[str, object] | bytes | list["Chunk"] | None
-Handle = Callable[[Any, "Context", Any], "Reply | Deferred[Reply] | Steps[Reply]"]
+Later: TypeAlias = "Reply | Deferred[Reply]"
+"""A reply, or the promise of one."""
+Handle = Callable[["BrokerServices", "Context", Any], "Later | Steps[Later]"]
 
 
 class Context:
@@ -137,10 +139,10 @@ if TYPE_CHECKING:
         def count_reply(self, size: int) -> None:
             """Counts the bytes of a finished reply. Raises Hangup if there is no memory for it."""
 
-        def pause_for(self, task: Task[Any]) -> None:
+        def pause_for(self, task: Abandonable) -> None:
             """Serves no later request until ``release``, because ``task`` needs several shares for its request."""
 
-        def release(self, task: Task[Any]) -> None: ...
+        def release(self, task: Abandonable) -> None: ...
 
         def serve_waiting(self) -> None:
             """Serves the waiting requests."""

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from odradek.broker.handlers.api import Context, Reply, ServedApi
     from odradek.core.deferred import Deferred
 
-Serve = Callable[["ServedApi", "Context", Any], "Reply | Deferred[Reply]"]
+Serve = Callable[["ServedApi", "Context", object], "Reply | Deferred[Reply]"]
 CountTime = Callable[["Context", float], None]
 
 
 class Middleware:
     """The base class of middlewares. The router calls only the methods that a subclass overrides."""
 
-    def serve(self, api: ServedApi, context: Context, message: Any, following: Serve) -> Reply | Deferred[Reply]:
+    def serve(self, api: ServedApi, context: Context, message: object, following: Serve) -> Reply | Deferred[Reply]:
         """Serves a request. ``following`` is the next middleware or the handler. Raises the errors of the handler."""
         return following(api, context, message)
 
