@@ -27,6 +27,7 @@ from odradek.security.scram import salted_password
 from odradek.security.secret import Secret
 from odradek.testing.ports import reserve_ports
 from odradek.testing.thread import BrokerThread
+from odradek.wire import frames
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -180,6 +181,32 @@ def test_a_password_of_scram_is_no_token_and_a_token_is_no_user(tmp_path: Path) 
         with Wire(broker.address) as wire:
             assert "invalid credentials" in str(log_in_by_token(wire, made.token_id, b"xx", "SCRAM-SHA-256"))
         assert isinstance(broker.session_ms(made, "SCRAM-SHA-256"), int)
+    finally:
+        broker.stop()
+
+
+def test_a_wide_request_of_a_user_keeps_no_one_waiting(tmp_path: Path) -> None:
+    """100,000 owners, and 100,000 renewers: the requests of another client go on meanwhile."""
+    broker = BrokerWithTokens(tmp_path)
+    try:
+        made = broker.create()
+        rows = [{"principal_type": "User", "principal_name": f"u{number}"} for number in range(100_000)]
+        rows[-1]["principal_name"] = "alice"
+        with broker.log_in() as wide, broker.log_in("bob") as other:
+            wide.send(41, 3, {"owners": rows})
+            wide.send(38, 1, {"renewers": rows, "max_lifetime": -1})
+            longest_s = 0.0
+            while not wide.has_reply(0):
+                begin_s = time.monotonic()
+                assert other.call(3, 0, {"topics": []}).brokers
+                longest_s = max(longest_s, time.monotonic() - begin_s)
+            described = frames.decode_reply(41, 3, wide.receive_frame())[1]
+            assert [row.token_id for row in described.tokens] == [made.token_id]
+            assert wide.receive_frame()[4:6] == int(ErrorCode.policy_violation).to_bytes(2, "big")
+            assert longest_s < 5
+        with broker.log_in() as gone:
+            gone.send(41, 3, {"owners": rows})
+        assert broker.ids() == [made.token_id]
     finally:
         broker.stop()
 

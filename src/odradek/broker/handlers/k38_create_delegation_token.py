@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.loop.scheduler import value_of
+from odradek.catalog.tokens import MAX_RENEWERS, PutToken
 from odradek.core.acl import Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.security.principal import USER, Principal, may_use_tokens
@@ -63,22 +64,22 @@ def _create(
     requester = str(context.principal)
     if str(owner) != requester and not is_allowed(broker, context, Operation.CREATE_TOKENS, Resource.USER, str(owner)):
         raise KafkaError(ErrorCode.delegation_token_authorization_failed)
+    tokens = broker.tokens
+    if tokens is not None and len(message.renewers) > MAX_RENEWERS:
+        raise KafkaError(ErrorCode.policy_violation)
     renewers: list[str] = []
     for row in message.renewers:
         if row.principal_type != USER:
             raise KafkaError(ErrorCode.invalid_principal_type)
-        renewers.append(f"{row.principal_type}:{row.principal_name}")
+        if tokens is not None:
+            renewers.append(f"{row.principal_type}:{row.principal_name}")
         yield None
-    tokens = broker.tokens
     if tokens is None:
         raise KafkaError(ErrorCode.delegation_token_auth_disabled)
 
     from odradek.broker.metadata_log.mark import encode_id
-    from odradek.catalog.tokens import MAX_RENEWERS, PutToken
     from odradek.core.delegation_token import DelegationToken
 
-    if len(renewers) > MAX_RENEWERS:
-        raise KafkaError(ErrorCode.policy_violation)
     now_ms = broker.now_ms()
     last_ms, end_ms = tokens.times.of_new(now_ms, milliseconds(message.max_lifetime))
     token_id = encode_id(broker.new_uuid())

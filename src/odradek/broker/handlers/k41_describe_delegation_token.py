@@ -43,19 +43,20 @@ def handle(
 def _describe(
     broker: BrokerServices, context: Context, message: DescribeDelegationTokenRequest, tokens: DelegationTokens
 ) -> Steps[list[Chunk]]:
-    owners: set[str] | None = None
-    if message.owners is not None:
-        owners = set()
-        for row in message.owners:
+    owners: set[str] | None = None if message.owners is None else set()
+    try:
+        for row in message.owners or ():
+            assert owners is not None
             owners.add(f"{row.principal_type}:{row.principal_name}")
             yield None
-    results = elements(context, "tokens")
-    for token in tuple(broker.catalog.tokens().values()) if owners is None or owners else ():
-        if _is_shown(broker, context, token, owners):
-            results.add(_row(token, tokens.secret(token.id)))
-        yield None
-    if owners is not None:
-        broker.leftovers.add(owners)
+        results = elements(context, "tokens")
+        for token in tuple(broker.catalog.tokens().values()) if owners is None or owners else ():
+            if _is_shown(broker, context, token, owners):
+                results.add(_row(token, tokens.secret(token.id)))
+            yield None
+    finally:  # the client may disconnect meanwhile
+        if owners is not None:
+            broker.leftovers.add(owners)
     return reply(context, {"error_code": ErrorCode.none, "tokens": results})
 
 

@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Mapping
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from odradek.broker.loop.scheduler import Steps, value_of
@@ -113,10 +112,13 @@ class DelegationTokens:
 
     def _remove(self, controller: Controller, now_ms: int) -> Steps[None]:
         def remove(change: Change) -> Steps[None]:
-            ended = (one for one in tuple(self._tokens.values()) if one.is_expired(now_ms))
-            for token in islice(ended, MAX_CHANGE_RECORDS):
-                log.info("the delegation token %s of %r has ended", token.id, token.owner)
-                yield from change.add(RemoveToken(token.id))
+            pace = Pace()
+            for token in tuple(self._tokens.values()):
+                if token.is_expired(now_ms) and len(change.records) < MAX_CHANGE_RECORDS:
+                    log.info("the delegation token %s of %r has ended", token.id, token.owner)
+                    yield from change.add(RemoveToken(token.id))
+                if pace.spend():
+                    yield None
 
         try:
             yield from value_of(controller.write(remove))
