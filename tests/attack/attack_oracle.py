@@ -34,7 +34,7 @@ class Bounds:
     """The replays that have begun, and whether they are done."""
 
     def excuse(self, records: Iterable[SentRecord]) -> None:
-        """These records may come no more: they were deleted, or are skipped on purpose. Those that are there now stay."""
+        """These records may come no more: they were deleted, or are skipped on purpose. Those that are there stay."""
         for record in records:
             self.least[record.id] = min(self.least.get(record.id, 1), self.seen[record.id])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import shutil
@@ -330,7 +331,7 @@ def put_back(episode: AttackEpisode, rng: random.Random) -> None:
             shutil.copytree(path, now / name, symlinks=True)
     bounds = table.bounds.copy()
     replace_content(folders, copy.content)
-    _is_attacked(table, copy.part, copy.bounds)
+    _is_attacked(episode, table, copy.part, copy.bounds)
     table.note_undo(lambda: _undo(table, folders, now, bounds, copy.part))
     episode.say(f"the old {copy.part} of {table.name} is put back")
 
@@ -352,13 +353,16 @@ def _undo(table: AttackedTable, folders: dict[str, Path], content: Path, bounds:
     table.group.forget()
 
 
-def _is_attacked(table: AttackedTable, part: str, bounds: object) -> None:
+def _is_attacked(episode: AttackEpisode, table: AttackedTable, part: str, bounds: object) -> None:
     """Notes what a part of the past means for the table: its rows, and its replays, are those of then."""
     table.causes.add("state" if part == "state" and table.checkpoint is not None else part)
     table.causes.add("notes" if part == "state" else part)
     table.group.forget()
     if part in ("table", "delta-log"):
         table.losses.forget()
+        for name, begun in episode.begun.items():  # what a stopped run has published is gone
+            if begun.target is table:
+                episode.begun[name] = dataclasses.replace(begun, ids=frozenset(), replay="")
         present = table.bounds
         table.bounds = bounds.copy()  # type: ignore[attr-defined]
         table.bounds.least |= {one: 0 for one, least in present.least.items() if least == 0}

@@ -221,6 +221,31 @@ def test_a_checkpoint_without_a_part_names_what_helps(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_checkpoint_with_a_later_commit_than_its_offsets_is_refused_and_adopted(
+    spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    """A driver is paused at its end, an old copy of table and checkpoint is put back, and the driver goes on: it notes
+    its last micro-batch as done. Before, every later run failed, with the advice to run the command again."""
+    output = tmp_path / "t"
+    given = {"group": group, "topics": topic, "output": output, "spark": spark}
+    assert ingest(bootstrap, **given).rows == 20
+    shutil.copytree(output, tmp_path / "copy")
+    publish(bootstrap, topic, numbers(10))
+    assert ingest(bootstrap, **given).rows == 10
+    done = (output / "_odradek" / "checkpoint" / "commits" / "1").read_bytes()
+    shutil.rmtree(output)
+    shutil.copytree(tmp_path / "copy", output)
+    (output / "_odradek" / "checkpoint" / "commits" / "1").write_bytes(done)
+    for _ in range(2):
+        with pytest.raises(
+            StorageError, match=r"has micro-batch 1 as done, and its newest offsets are those of .* 0: "
+        ):
+            ingest(bootstrap, **given)
+    assert adopt(bootstrap, group=group, output=output, execute=True).is_done
+    assert ingest(bootstrap, **given).rows == 10
+    assert record_ids(parquet(output)) == {(topic, 0, offset): 1 for offset in range(30)}
+
+
 def test_a_table_whose_next_records_were_deleted_is_adopted_at_the_log_start(
     spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:

@@ -21,7 +21,15 @@ from odradek.pipelines.checkpoint import (
     plan_of,
     planned_batch,
 )
-from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, TableRefused, held_batch, unfinished
+from odradek.pipelines.commit.state import (
+    REMEDY,
+    Added,
+    BatchPlan,
+    QueryState,
+    TableRefused,
+    held_batch,
+    unfinished,
+)
 from odradek.pipelines.filesystems import LocalLocation, Location, is_uri, location_of, remove_unfinished
 from odradek.pipelines.given_options import check_local_folder
 from odradek.pipelines.options import PipelineOptions
@@ -179,10 +187,18 @@ class Table:
         """Raises ConfigError if the checkpoint belongs to another table, and TableRefused if the checkpoint and the
         table do not agree on the newest micro-batch."""
         check_checkpoint(self.checkpoint, self.location, self._id, has_batches=self._has_batches)
+        # In this order, and before the table: another run may go on meanwhile.
+        done = newest_done(self.checkpoint)
         newest = newest_number(self.checkpoint)
         if newest is None:
             return
-        is_done = newest_done(self.checkpoint) == newest  # before the table: another run may publish meanwhile
+        if done is not None and done > newest:  # Spark would repeat the micro-batch, and then fail, in every run
+            raise TableRefused(
+                f"{self.checkpoint.uri} has micro-batch {done} as done, and its newest offsets are those of "
+                f"micro-batch {newest}: a part of it was lost, or an older copy was put back while a run was "
+                f"writing. {REMEDY}"
+            )
+        is_done = done == newest
         plan = self.plan(planned_batch(self.checkpoint, newest), newest)
         try:
             held = held_batch(self._writer.state(plan), plan, self.location.uri)
