@@ -4,7 +4,8 @@ does.
 A line is a JSON object: ``command``, the words after ``odradek``; ``locks``, whether another run of the table may stop
 the command (without them, every other run looks dead, as after 90 seconds of silence on another machine); ``halt``,
 where the process sends itself a signal: ``operation`` of the commit machine, ``when`` (before or after it), ``nth`` and
-``signal`` (STOP or KILL). The reply is a JSON object: ``code``, ``out`` and ``err``. A halt is said by ``halted``.
+``signal`` (STOP or KILL). The reply is a JSON object: ``code``, ``out`` and ``err``. A halt is said by ``halted`` and
+its ``signal``.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ def halt_at(operation: Any, when: str) -> None:
     halt["nth"] -= 1
     if halt["nth"] > 0:
         return
-    chosen = signal.Signals[f"SIG{halt['signal']}"]
+    chosen = halt["signal"]
     halt.clear()
-    reply({"halted": name})
-    os.kill(os.getpid(), chosen)
+    reply({"halted": name, "signal": chosen})
+    os.kill(os.getpid(), signal.Signals[f"SIG{chosen}"])
 
 
 def halt_at_operations(kind: Any) -> None:

@@ -127,9 +127,8 @@ class AttackedDriver:
             return self._ended()
         found = json.loads(line)
         if "halted" in found:
-            assert self._process is not None
-            time.sleep(0.05)  # the signal follows the line
-            if self._process.poll() is None and _state(self._process.pid) == "T":
+            if self._is_stopped_by(found["signal"]):
+                assert self._process is not None
                 self._stopped = [self._process.pid]
                 return None
             return self.end(timeout_s)
@@ -137,6 +136,15 @@ class AttackedDriver:
         if found["code"] in (129, 143):
             self.kill()
         return CommandEnd(found["code"], found["out"], found["err"])
+
+    def _is_stopped_by(self, signal_name: str) -> bool:
+        """Waits for the signal that the process sends itself after its line; returns whether it is stopped then."""
+        assert self._process is not None
+        while self._process.poll() is None and signal_name == "STOP":
+            if _state(self._process.pid) == "T":
+                return True
+            time.sleep(0.02)
+        return False
 
     def _ended(self) -> CommandEnd:
         assert self._process is not None
