@@ -80,6 +80,8 @@ def test_an_option_names_the_delimiter() -> None:
         ("csv", "id;x\n1;2\n".encode("utf-16"), "it is UTF-16: save it as UTF-8, for example with `iconv -f UTF-16 "
                                                 "-t UTF-8`"),
         ("json", "{}\n".encode("utf-16"), "it is UTF-16: save it as UTF-8"),
+        ("csv", "id;x\n1;2\n3;\xe4\n".encode("latin-1"), "line 3: a cell is not UTF-8: save the file as UTF-8, for "
+                                                         "example with `iconv -t UTF-8`"),
         ("json", b'{"value":"a","value":"b"}', "line 1: 'value' stands twice in one object: leave one of them out"),
         ("json", b'{"key":"a"}\n{"topic":1,"topic":2}', "line 2: 'topic' stands twice"),
         ("json", b'{"headers":{"h":1,"h":2}}', "line 1: 'h' stands twice"),

@@ -127,6 +127,7 @@ def test_the_log_start_counts_after_a_deletion(bootstrap: str, filled: str, admi
         ({"start": 1, "start_group": "g"}, ValueError, "start and start_group are both set"),
         ({"end": {9: 1}}, UnknownTopic, "has no partition 9"),
         ({"columns": ["key", "velue"]}, ValueError, "unknown column 'velue'"),
+        ({"columns": "value"}, TypeError, "columns: expected a list of names, not 'value'"),
     ],
 )  # fmt: skip
 def test_an_invalid_bound_is_named(

@@ -80,7 +80,7 @@ def test_settings_may_add_to_the_security() -> None:
 
 
 def test_an_unknown_protocol_is_refused() -> None:
-    with pytest.raises(ConfigError, match="security: expected SSL, SASL_PLAINTEXT, SASL_SSL, not 'TLS'"):
+    with pytest.raises(ConfigError, match="security: expected SSL, SASL_PLAINTEXT or SASL_SSL, not 'TLS'"):
         odradek.Broker(security="TLS")
 
 

@@ -323,6 +323,12 @@ def test_bytes_that_are_no_handshake_close_the_connection_with_one_line(
     assert all(record.exc_info is None for record in caplog.records)
 
 
+def test_a_client_without_tls_gets_the_alert_by_which_it_knows_the_listener(setup: Setup) -> None:
+    named = "is a listener with TLS: set security.protocol to SSL or SASL_SSL"
+    with pytest.raises(BrokerUnreachable, match=named):
+        topics({"bootstrap.servers": setup.address("TLS")})
+
+
 def test_handshakes_that_do_not_end_are_closed_and_counted(
     setup: Setup, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -202,6 +204,20 @@ def test_a_partition_added_while_the_query_runs_is_read_from_its_start(query: Pl
     assert second[name] == {"0": 10, "1": 3}
     assert second["$odradek"]["from"] == {name: {"1": 0}}
     assert query.read(first, second) == [(1, 0), (1, 1), (1, 2)]
+
+
+def test_a_start_beyond_the_end_of_the_log_is_named_as_such(query: Planner, caplog: pytest.LogCaptureFixture) -> None:
+    """It was never read, so nothing was truncated."""
+    beyond = {"startingOffsets": json.dumps({query.topic: {"0": 12}})}
+    message = "startingOffsets begins at 12, but its log ends at 10 (-1 begins at its end)"
+    query.reader = query.made(**beyond)
+    with pytest.raises(DataLoss, match=re.escape(f"{query.topic}-0: {message}")):
+        query.next({})
+    query.reader = query.made(**beyond, failOnDataLoss="false")
+    first = query.next({})
+    assert message in caplog.text
+    publish(query.bootstrap, query.topic, numbers(3))
+    assert query.read(first, query.next(first)) == span(10, 13)
 
 
 def test_a_reset_in_the_offset_log_is_repeated_unchanged(query: Planner) -> None:

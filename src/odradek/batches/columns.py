@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 """All columns except ``headers``, in the order of Spark's Kafka source."""
 
@@ -14,8 +16,10 @@ NO_MICROS = -(1 << 63)
 """In an array of microseconds: a time that does not fit. No time in milliseconds has this value."""
 
 
-def check_columns(columns: tuple[str, ...]) -> None:
-    """Raises ValueError for an unknown column."""
+def check_columns(columns: Sequence[str]) -> None:
+    """Raises ValueError for an unknown column, TypeError for one text in place of several names."""
+    if isinstance(columns, str):
+        raise TypeError(f"columns: expected a list of names, not {columns!r}")
     for name in columns:
         if name not in COLUMNS:
             raise ValueError(f"unknown column {name!r}: one of {', '.join(COLUMNS)}")

@@ -7,7 +7,6 @@ connection, and a name that looks like a typing error, are errors.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,10 +19,6 @@ from odradek.cli.terminal import CommandError, warning_lines
 from odradek.core.errors import ConfigError
 from odradek.text.properties_file import Property, read_properties_file
 
-_PROTECTING = ("ssl.", "sasl.", "security.", "enable.ssl.")
-_OF_BROKERS = frozenset({"ssl.client.auth", "sasl.enabled.mechanisms"})
-"""They protect a broker from its clients, and are in files that broker and clients share."""
-_LIKE_A_TYPO = 0.85
 _SHORT = 4
 """Shorter values occur in messages by chance, and are no secrets."""
 
@@ -53,23 +48,13 @@ def client_settings(
     """
     if path is None:
         return {}
-    chosen: dict[str, str] = {}
-    foreign = []
-    for name, value in read_properties(path).items():
-        key = name.replace(".", "_")
-        if name in named_elsewhere:
-            foreign.append(f"{name} ({named_elsewhere[name]} gives it)")
-        elif name in _OF_BROKERS:
-            foreign.append(name)
-        elif key in known or name.startswith(_PROTECTING):
-            chosen[name] = value
-        elif key not in _settings_of_other_clients():
-            if difflib.get_close_matches(key, [*known, "security_protocol"], 1, _LIKE_A_TYPO):
-                chosen[name] = value  # the client refuses it, and names the similar setting
-            else:
-                foreign.append(name)
-    if foreign:
-        _warn(f"--command-config {path}: not used here: {', '.join(sorted(foreign))}")
+    from odradek.client.settings_file import choose_settings
+
+    chosen, unused = choose_settings(
+        read_properties(path), known, others=_settings_of_other_clients(), named_elsewhere=named_elsewhere
+    )
+    if unused:
+        _warn(f"--command-config {path}: not used here: {', '.join(unused)}")
     return chosen
 
 

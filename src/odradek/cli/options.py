@@ -6,7 +6,6 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,7 +52,8 @@ def client_config(bootstrap: str, timeout_ms: int, command_config: Path | None =
     """Returns the settings of a command's client. The client fails at once if it can connect to no address.
 
     Raises ConfigError, CommandError."""
-    from odradek.client.config import SECURITY, ClientConfig
+    from odradek.client.config import ClientConfig
+    from odradek.client.settings_file import shared_settings
 
     check_bootstrap(bootstrap)
     settings: dict[str, Any] = {
@@ -62,7 +62,7 @@ def client_config(bootstrap: str, timeout_ms: int, command_config: Path | None =
         "bootstrap_timeout_ms": 0,
         "socket_connection_setup_timeout_ms": max(1, timeout_ms * 4 // 5),
     }
-    given = client_settings(command_config, {one.name for one in fields(ClientConfig)} - {SECURITY})
+    given = client_settings(command_config, shared_settings())
     with without_values(command_config):
         return ClientConfig.of(over(settings, given) | {"bootstrap_servers": bootstrap})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -188,9 +188,9 @@ def spark_client_options(command_config: CommandConfig) -> dict[str, str]:
     """Returns the settings of ``--command-config`` and a client id as options of Odradek's Spark formats.
 
     Raises CommandError."""
-    from odradek.client.config import SECURITY, ClientConfig
+    from odradek.client.settings_file import shared_settings
 
-    names = {one.name for one in fields(ClientConfig)} - {SECURITY}
+    names = shared_settings()
     given = client_settings(command_config, names, named_elsewhere={"group.id": "--group"})
     given.pop("bootstrap.servers", None)  # as in Kafka's tools, the command line overrides it
     return {"kafka.client.id": "odradek-pipeline"} | {f"kafka.{name}": value for name, value in given.items()}

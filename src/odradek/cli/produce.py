@@ -284,7 +284,10 @@ def _cells(names: list[str], rows: bytes, line: int, dialect: Dialect, *, is_ord
     except pa.ArrowInvalid as error:
         # pyarrow counts rows from the start of this part.
         message = re.sub(r"Row #(\d+)", lambda row: f"line {dialect.line_of(rows, int(row[1]) - 1, line)}", str(error))
-        if dialect.delimiter != "," and "columns, got" in message:
+        if "invalid UTF8" in message:
+            where = message[message.find("line ") :].partition(":")[0]
+            message = f"{where}: a cell is not UTF-8: save the file as UTF-8, for example with `iconv -t UTF-8`"
+        elif dialect.delimiter != "," and "columns, got" in message:
             message += f": cells end at {csv_rows.shown_delimiter(dialect.delimiter)}, unless --delimiter names another"
         raise ValueError(message) from error
     columns = {name: column.combine_chunks() for name, column in zip(names, table.columns, strict=True)}

@@ -1,4 +1,4 @@
-"""A client for Kafka clusters on listeners without TLS and SASL: its classes, results and errors.
+"""A client for Kafka clusters: its classes, results and errors.
 
 The import loads neither numba, pyarrow nor pyspark, and each class loads on first use: Spark starts a planner for each
 query, and a planner needs no producer.
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from odradek.client.producer.engine import BufferExhausted, DeliveryFailed, RecordMetadata
     from odradek.client.producer.errors import ProducerFenced, TransactionAbortable, TransactionFatal
     from odradek.client.reader import PartitionReader, read_range
+    from odradek.client.settings_file import connection_settings
     from odradek.core.errors import ConfigError, CorruptRecord, ErrorCode, KafkaError, OdradekError
     from odradek.core.ids import (
         EARLIEST,
@@ -115,6 +116,7 @@ __all__ = [
     "UnreleasedInstance",
     "UnsupportedVersion",
     "Wakeup",
+    "connection_settings",
     "read_range",
 ]
 
@@ -138,6 +140,7 @@ _NAMES = {
     "odradek.client.producer.errors": "ProducerFenced TransactionAbortable TransactionFatal",
     "odradek.batches.row_sets": "ColumnsMissing RowBatch TimeOutOfRange",
     "odradek.client.reader": "PartitionReader read_range",
+    "odradek.client.settings_file": "connection_settings",
     "odradek.core.errors": "ConfigError CorruptRecord ErrorCode KafkaError OdradekError",
     "odradek.core.ids": """
         ConsumerGroupMetadata EARLIEST LATEST MAX_TIMESTAMP OffsetAndMetadata ProducerIdentity TopicPartition

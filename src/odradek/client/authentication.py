@@ -71,6 +71,13 @@ def _state_of(store: Store | None) -> tuple[int, int, int] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
+def _secret_of(mechanism: str) -> str:
+    """Returns the settings that a refused login may have wrong."""
+    if mechanism == "OAUTHBEARER":
+        return "the token of sasl.oauthbearer.token.endpoint.url"
+    return "user and password (sasl.jaas.config, or sasl.username and sasl.password)"
+
+
 class _Exchange:
     """The requests of one login: SaslHandshake, then SaslAuthenticate until the mechanism is done."""
 
@@ -99,9 +106,8 @@ class _Exchange:
         reply = await self._ask(SASL_AUTHENTICATE, {"auth_bytes": data})
         if reply.error_code is not ErrorCode.none:
             text = f": {reply.error_message}" if reply.error_message else f": {reply.error_code.name}"
-            raise AuthenticationFailed(
-                f"{self._connection.address} refused the login by {self._mechanism}{text}", reply.error_code
-            )
+            refused = f"{self._connection.address} refused the login by {self._mechanism}{text.rstrip('.')}"
+            raise AuthenticationFailed(f"{refused}: check {_secret_of(self._mechanism)}", reply.error_code)
         lifetime_ms = schemas.milliseconds(getattr(reply, "session_lifetime", 0))
         self.lifetime_s = lifetime_ms / 1000 if lifetime_ms > 0 else None
         return bytes(reply.auth_bytes)

@@ -339,6 +339,7 @@ def read_range(
     ``settings`` are those of ``ClientConfig`` (``max_partition_fetch_bytes=…``). ``PartitionReader.read`` has further
     parameters, such as ``end_leader_epoch``.
     """
+    check_columns(columns)
     reader = PartitionReader(
         as_config(config, **settings), TopicPartition(*partition), tuple(columns), isolation_level, topic_id
     )

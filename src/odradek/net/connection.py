@@ -527,8 +527,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
 def _expected(context: ssl.SSLContext | None) -> str:
     if context is None:
-        return "is it a Kafka listener without TLS?"
-    return "is it a Kafka listener with TLS, and does it want a certificate of the client?"
+        return "if it is a listener with TLS, set security.protocol to SSL or SASL_SSL"
+    return (
+        "if it is a listener without TLS, set security.protocol to PLAINTEXT or SASL_PLAINTEXT; "
+        "if it wants a certificate of the client, set ssl.keystore.location"
+    )
 
 
 def _tls_failure(address: Address, error: ssl.SSLError) -> AuthenticationFailed:
@@ -545,13 +548,19 @@ def _tls_failure(address: Address, error: ssl.SSLError) -> AuthenticationFailed:
     else:
         words = (error.reason or str(error)).replace("_", " ").lower()
         if words in ("wrong version number", "record layer failure", "http request"):
-            text = f"{address} does not speak TLS: is it a listener with TLS?"
+            text = f"{address} is no listener with TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
         elif "alert" in words:
             alert = words.partition("alert ")[2] or words
-            text = f"{address} refused the TLS handshake: {alert}: it may ask for another certificate of the client"
+            text = f"{address} refused the TLS handshake: {alert}: {_certificate_remedy(alert)}"
         else:
             text = f"{address}: the TLS handshake failed: {words}"
     return AuthenticationFailed(text)
+
+
+def _certificate_remedy(alert: str) -> str:
+    if alert == "certificate required":
+        return "it wants a certificate of the client: set ssl.keystore.location"
+    return "it may ask for another certificate of the client than that of ssl.keystore.location"
 
 
 def _allocate(size: int) -> Any:

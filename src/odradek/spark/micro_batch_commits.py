@@ -74,6 +74,7 @@ class GroupCommits:
         self._changed = threading.Condition()
         self._runs: dict[str, _Run] = {}
         self._thread: threading.Thread | None = None
+        self.wrapper: Any = None  # the Java object by which Spark calls this listener
 
     def onQueryStarted(self, event: Any) -> None:
         try:
@@ -120,9 +121,15 @@ class GroupCommits:
                         lookups.close()
 
     def finish(self) -> None:
-        """Commits, at the end of the process, the micro-batches that Spark has not reported yet."""
+        """Commits, at the end of the process, the micro-batches that Spark has not reported yet.
+
+        Then removes the listener: an event after the end of Python's threads would be an error with a stack trace."""
         for run in list(self._runs.values()):
             _commit_run(run)
+        try:
+            self._manager.removeListener(self.wrapper)
+        except (Py4JError, OSError) as error:  # Java has ended, as after ``spark.stop()``
+            log.debug("cannot remove the listener of finished micro-batches: %s", error)
 
     class Java:
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
@@ -181,8 +188,8 @@ def _add_listener(spark: SparkSession) -> GroupCommits:
     # registration: so these threads still run during ``finish``.
     importlib.import_module("concurrent.futures.thread")
     threading._register_atexit(listener.finish)  # type: ignore[attr-defined]  # private, and there since Python 3.9
-    wrapper = gateway.jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper
-    spark.streams._jsqm.addListener(wrapper(listener))  # the last step that can fail: a retry adds no second listener
+    listener.wrapper = gateway.jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(listener)
+    spark.streams._jsqm.addListener(listener.wrapper)  # the last step that can fail: a retry adds no second listener
     return listener
 
 

@@ -310,7 +310,7 @@ def _position(options: Mapping[str, str], names: tuple[str, str, str], default: 
     """Returns the starting or ending position. If several of the three options are given, the first of them decides."""
     for_all, by_timestamp, by_offset = names
     if for_all.lower() in options:
-        return Position(Start.TIMESTAMP, timestamp_ms=_number(options, for_all, 0))
+        return Position(Start.TIMESTAMP, timestamp_ms=_number(options, for_all, 0, " (milliseconds since 1970)"))
     if by_timestamp.lower() in options:
         stamps = _per_partition(by_timestamp, options[by_timestamp.lower()], '{"topicA":{"0":1000}}', 0)
         return Position(Start.TIMESTAMP, timestamps_ms=stamps)
@@ -429,12 +429,12 @@ def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
     return _one_of(name, options.get(name.lower(), str(default)), ("true", "false")) == "true"
 
 
-def _number(options: Mapping[str, str], name: str, smallest: int = 1) -> int | None:
+def _number(options: Mapping[str, str], name: str, smallest: int = 1, unit: str = "") -> int | None:
     text = options.get(name.lower())
     if text is None:
         return None
     if not re.fullmatch(r"[0-9]{1,18}", text.strip()) or int(text) < smallest:
-        raise ConfigError(f"{name}: expected a whole number of at least {smallest}, not {text!r}")
+        raise ConfigError(f"{name}: expected a whole number of at least {smallest}{unit}, not {text!r}")
     return int(text)
 
 

@@ -531,7 +531,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         """
         if done.is_initial:
             commits = _commits(self._lookups, log, committed)
-            return _starting_offsets(self._lookups, log, commits), commits
+            return self._in_the_log(_starting_offsets(self._lookups, log, commits), log), commits
         wanted = log.keys() if self._upto is None else self._upto.keys()
         fresh = {tp: bounds for tp, bounds in log.items() if tp not in done.positions and tp in wanted}
         if not fresh:
@@ -542,6 +542,18 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         epoch_ends = _epoch_ends_of(self._lookups, commits)
         _check_committed(self._lookups, commits, fresh, epoch_ends)
         return plan.starting_offsets(self.options.starting, fresh, committed=commits, epoch_ends=epoch_ends), commits
+
+    def _in_the_log(self, begin: Offsets, log: Mapping[TopicPartition, LogRange]) -> dict[TopicPartition, int]:
+        """Returns the start offsets. Of offsets in ``startingOffsets`` that a log does not have yet, its end."""
+        beyond: list[str] = []
+        if self.options.starting.kind is Start.OFFSETS:
+            beyond = [
+                f"{tp}: startingOffsets begins at {begin[tp]}, but its log ends at {bounds.end} (-1 begins at its end)"
+                for tp, bounds in sorted(log.items())
+                if begin[tp] > bounds.end
+            ]
+        data_loss.fail_or_warn(beyond, fail=self.options.fail_on_data_loss)
+        return {tp: min(offset, log[tp].end) for tp, offset in begin.items()} if beyond else dict(begin)
 
     def _should_wait(
         self, done: SourceOffset, batch: plan.MicroBatch, log: dict[TopicPartition, LogRange], limit: ReadLimit

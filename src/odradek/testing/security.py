@@ -34,7 +34,7 @@ def make_security(protocol: str, directory: Path, host: str) -> BrokerSecurity:
     Raises ConfigError for another protocol than SSL, SASL_PLAINTEXT and SASL_SSL, or without the package cryptography.
     """
     if protocol not in PROTOCOLS or protocol == PLAINTEXT:
-        raise ConfigError(f"security: expected {', '.join(PROTOCOLS[1:])}, not {protocol!r}")
+        raise ConfigError(f"security: expected {', '.join(PROTOCOLS[1:-1])} or {PROTOCOLS[-1]}, not {protocol!r}")
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     broker = {"security.inter.broker.protocol": protocol}
     client = {"security.protocol": protocol}

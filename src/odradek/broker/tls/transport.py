@@ -28,6 +28,12 @@ _WRITE_BYTES = 256 << 10
 """Bytes that are encrypted at once: encryption of more would keep others waiting."""
 
 
+_HANDSHAKE = 22
+"""The first byte of every client that speaks TLS."""
+_NO_TLS = b"\x15\x03\x03\x00\x02\x02\x0a"
+"""The alert unexpected_message, by which a client without TLS knows the listener. Java sends it, OpenSSL does not."""
+
+
 class Gate(Protocol):
     """The part of a broker that admits connections, before their handshake."""
 
@@ -76,6 +82,7 @@ class TlsTransport(asyncio.Protocol):
         self._host = ""
         self._is_queued = self._is_counted = self._is_closing = self._is_lost = False
         self._accepted_s = 0.0
+        self._first_byte: int | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     # --- the protocol of the socket -----------------------------------------------------------------------------
@@ -111,6 +118,8 @@ class TlsTransport(asyncio.Protocol):
         if self._is_closing:
             return
         self._incoming.write(data)
+        if self._first_byte is None:
+            self._first_byte = data[0]
         if self._connection is not None:
             self._read()
         elif not self._is_queued:
@@ -184,6 +193,8 @@ class TlsTransport(asyncio.Protocol):
         )  # fmt: skip
         self._is_closing = True
         self._send()
+        if self._first_byte not in (None, _HANDSHAKE):
+            self._raw.write(_NO_TLS)
         self._raw.close()
 
     def _expire(self) -> None:

@@ -65,14 +65,15 @@ def read_table(
     read. Bounds outside of a log become its start or its end.
 
     ``settings`` are those of ``ClientConfig``. The whole table is in memory. Raises UnknownTopic, GroupIdNotFound,
-    ValueError for an invalid bound or column, ColumnsMissing without the packages of the extra ``arrow``, and the
-    errors of ``Admin``.
+    ValueError or TypeError for an invalid bound or column, ColumnsMissing without the packages of the extra ``arrow``,
+    and the errors of ``Admin``.
 
     >>> odradek.read_table("flights", "127.0.0.1:9092", start=-5).num_rows      # doctest: +SKIP
     5
     """
     as_name(topic, "topic")
-    check_columns(tuple(columns))
+    check_columns(columns)
+    columns = tuple(columns)
     level = isolation(isolation_level)
     bounds = {"start": _given("start", start, "earliest", start_group), "end": _given("end", end, "latest", end_group)}
     with needs_columns("read_table()"):
@@ -84,12 +85,11 @@ def read_table(
 
     def read(tp: TopicPartition) -> list[pa.RecordBatch]:
         first, last = ranges[tp]
-        chosen = tuple(columns)
-        return list(read_range(config, tp, first, last, columns=chosen, isolation_level=isolation_level))
+        return list(read_range(config, tp, first, last, columns=columns, isolation_level=isolation_level))
 
     with ThreadPoolExecutor(_READERS) as pool:
         batches = [batch for found in pool.map(read, ranges) for batch in found]
-    return pa.Table.from_batches(batches, None if batches else schema(tuple(columns)))
+    return pa.Table.from_batches(batches, None if batches else schema(columns))
 
 
 class _CommittedOffsets(str):
