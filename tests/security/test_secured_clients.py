@@ -285,6 +285,11 @@ def test_sessions_that_end_are_renewed_without_a_lost_or_repeated_record(listene
 # --- other clients ----------------------------------------------------------------------------------------------------
 
 
+def said(stderr: str) -> list[str]:
+    """The lines of a command, except that it waits: a login on a busy machine may take more than a second."""
+    return [line for line in stderr.splitlines() if "no answer yet; waiting" not in line]
+
+
 def test_the_command_line_takes_a_properties_file(listeners: Listeners, authority: Authority, tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text(
@@ -306,13 +311,13 @@ def test_the_command_line_takes_a_properties_file(listeners: Listeners, authorit
             str(file),
         ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        assert (done.returncode, done.stderr) == (0, "")
+        assert (done.returncode, said(done.stderr)) == (0, [])
         assert "seen" in done.stdout
         file.write_text(file.read_text().replace(SECRET, SECRET + "x"))
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode != 0
-        assert len(done.stderr.splitlines()) == 1
-        assert "refused the login by SCRAM-SHA-512" in done.stderr
+        (line,) = said(done.stderr)
+        assert "refused the login by SCRAM-SHA-512" in line
         assert SECRET not in done.stdout + done.stderr
 
 
