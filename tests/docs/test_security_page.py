@@ -26,13 +26,13 @@ ADDRESS = "localhost:9094"
 @pytest.fixture(scope="module")
 def listener(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredListener]:
     users = Users("alice", "alice-secret")
+    (file,) = re.findall(r"```properties\n(.*?)```", TEXT, re.DOTALL)
     with secured_listener(tmp_path_factory.mktemp("authority"), "orders", users=users) as listener:
+        (listener.folder / "client.properties").write_text(file)
         yield listener
 
 
 def test_the_file_serves_the_commands(listener: SecuredListener) -> None:
-    (file,) = re.findall(r"```properties\n(.*?)```", TEXT, re.DOTALL)
-    (listener.folder / "client.properties").write_text(file)
     commands = [line for block in re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
     assert len(commands) == 2
     for line in commands:

@@ -125,8 +125,9 @@ def test_a_process_that_ends_with_its_query_has_committed(filled: StreamingRun, 
     arguments = ["auto", filled.bootstrap, filled.topic, filled.group, str(filled.checkpoint)]
     command = [sys.executable, str(child), "once", *arguments]
     own = os.environ | {"SPARK_FORKS": spark_python}
-    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=240, env=own).stdout
-    assert '"ended": true' in said
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=240, env=own)
+    assert '"ended": true' in done.stdout
+    assert "threw an exception" not in done.stderr, "Spark calls no listener after the end"
     assert filled.committed() == {0: 30}
 
 
