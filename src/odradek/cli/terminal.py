@@ -73,10 +73,12 @@ def error_line(message: str) -> None:
 
 
 def with_remedy(error: OdradekError) -> str:
-    """Returns an error's text, and for an invalid topic name of a broker without a reason what a name may have."""
+    """Returns an error's text with what it lacks: what a topic's name may have, or who grants a missing right."""
     text = re.sub(r"check bootstrap_servers$", "check -b", str(error))
     if isinstance(error, KafkaError) and error.code is ErrorCode.invalid_topic_exception and text.count(":") < 2:
         text += ": a name has only letters, digits, '.', '_' and '-'; a file is given with an option"
+    if "_AUTHORIZATION_FAILED" in text and "right" not in text:
+        text += ": the user of this connection has no right to it: an ACL of the cluster must grant it"
     return text
 
 

@@ -325,7 +325,10 @@ class ProducerEngine:
                 ceiling=4,
             )
             if reply.error_code is not ErrorCode.none:
-                raise error_for(reply.error_code, "the cluster returned no producer id")
+                reason = "the cluster returned no producer id"
+                if reply.error_code is ErrorCode.cluster_authorization_failed:
+                    reason = "the user may write to no topic of the cluster"
+                raise error_for(reply.error_code, reason)
             return int(reply.producer_id)
 
         return await self.cluster.retry("asking for a producer id", attempt, self._lookup_deadline())
