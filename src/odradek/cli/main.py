@@ -23,6 +23,7 @@ from odradek.core.extras import command_of, extra_of
 from odradek.text.log_lines import set_last_resort
 
 _ODD_NUMBER = re.compile(r"[+-]?\d+[._][\d._]*")
+_ODD = re.compile(rf"(?:{_ODD_NUMBER.pattern})?")
 """A whole number with a point or a line below; few command lines have one."""
 # The base class of all usage errors; typer keeps click's classes in a private module.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -308,9 +309,7 @@ def _end_of_command(given: list[str]) -> _End:
         prepare()
     try:
         command = typer.main.get_command(app)
-        if any(_ODD_NUMBER.fullmatch(word.rpartition("=")[2]) for word in given) and (
-            refused := _odd_number(command, given)
-        ):
+        if any(_ODD.fullmatch(word.rpartition("=")[2]) for word in given) and (refused := _odd_value(command, given)):
             return _End(refused, at_once=False)
         code = command.main(args=given, prog_name="odradek", standalone_mode=False)
         print(end="", flush=True)  # flushed here, where a closed pipe is handled
@@ -325,12 +324,13 @@ def _end_of_command(given: list[str]) -> _End:
     return _End(code, at_once=code == EXIT_INTERRUPTED)
 
 
-def _odd_number(command: object, given: Sequence[str]) -> int:
-    """Prints a line for a whole number that the parser would misread, and returns the exit code; 0 without one."""
+def _odd_value(command: object, given: Sequence[str]) -> int:
+    """Prints a line for a whole number or an empty path that the parser would misread, and returns the exit code; 0
+    without one."""
     from odradek.cli import terminal
-    from odradek.cli.usage_errors import odd_number
+    from odradek.cli.usage_errors import empty_path, odd_number
 
-    line = odd_number(command, given, _ODD_NUMBER)
+    line = odd_number(command, given, _ODD_NUMBER) or empty_path(command, given)
     if line:
         terminal.error_line(line)
     return terminal.EXIT_BAD_INPUT if line else 0
@@ -359,6 +359,9 @@ def _report(error: BaseException, given: Sequence[str]) -> int:
                 sys.stdout, where = None, "standard output: "
             terminal.error_line(f"{where}{error.strerror}")
             return terminal.EXIT_FAILED
+        case OSError(errno=errno.ENAMETOOLONG | errno.ELOOP | errno.EACCES) if error.filename:
+            terminal.error_line(f"{error.filename}: {error.strerror}")  # a path of the command line
+            return terminal.EXIT_BAD_INPUT
         case OdradekError():
             terminal.error_line(terminal.with_remedy(error))
             return terminal.exit_code_of(error)

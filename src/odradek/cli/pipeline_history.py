@@ -218,7 +218,8 @@ def _tables(directory: Path | None) -> Iterator[Writers]:
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CommandError(f"--output {directory}: {error.strerror}") from error
+            reason = "it is a file, not a folder" if isinstance(error, FileExistsError) else error.strerror
+            raise CommandError(f"--output {directory}: {reason}") from error
     writers = Writers(directory)
     try:
         yield writers

@@ -26,6 +26,8 @@ _WORDS = {
 
 def run_verify_command(line: VerifyLine) -> int:
     """Runs the command; returns the exit code. Raises OdradekError."""
+    if not line.table.strip():
+        raise CommandError("TABLE is empty: give a folder of Parquet files, or a Delta table")
     if line.group is not None and line.bootstrap_servers is None:
         raise CommandError("--group needs -b / --bootstrap-server: the commits of a group are in a cluster")
     with extra_in_errors("an audit of a table"):

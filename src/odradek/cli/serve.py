@@ -42,8 +42,7 @@ def serve(
         from odradek.broker.settings.config import BrokerConfig
 
         settings = BrokerConfig.parse(config, file)
-        if add_scram is not None and not os.access(add_scram, os.R_OK):  # before the directory is made
-            raise ValueError(f"--add-scram {add_scram}: no such file, or it may not be read")
+        _check_changes(directory, delete_config, add_scram)  # before the directory is made
         if address is None and not settings.texts.get("listeners"):
             raise ValueError("--listen HOST:PORT is missing, and no setting listeners has the addresses")
     except (OdradekError, ValueError) as error:
@@ -65,6 +64,22 @@ def serve(
     except OdradekError as error:
         return _refuse(error)
     return 0
+
+
+def _check_changes(directory: Path, delete_config: list[str], add_scram: Path | None) -> None:
+    """Raises ConfigError for users that cannot be read, and for unknown settings that no directory can have stored."""
+    if add_scram is not None:
+        from odradek.broker.logins import first_users
+
+        first_users.check(add_scram)
+    if delete_config and not (directory / "meta.properties").exists():
+        from odradek.broker.settings.keys import UnknownConfig, find_broker_key
+
+        for name in delete_config:
+            try:
+                find_broker_key(name)
+            except UnknownConfig as error:
+                raise ValueError(f"--delete-config: {error.with_hint()}") from None
 
 
 def parse_listen(listen: str) -> tuple[str, int]:

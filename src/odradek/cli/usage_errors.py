@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from typer import Context
@@ -64,24 +65,39 @@ def odd_number(command: Any, given: Sequence[str], odd: re.Pattern[str]) -> str:
     """Returns the error line of a whole number in the form ``odd``, such as ``1.000``; empty without one.
 
     typer's parser takes ``1.000`` for 1, where half of Europe writes a thousand."""
+    for option, value, path in _options_of_type(int, command, given):
+        if odd.fullmatch(value.strip().strip("'")):
+            return f"{option}{value}: expected a whole number (see {path} --help)"
+    return ""
+
+
+def empty_path(command: Any, given: Sequence[str]) -> str:
+    """Returns the error line of an option for a file or folder whose value is empty; empty without one.
+
+    The parser would take it for the current folder, where ``--data-dir "$DIR"`` of a script without DIR would write."""
+    for option, value, path in _options_of_type(Path, command, given):
+        if value == " ''":
+            return f"{option} is empty: give a path (see {path} --help)"
+    return ""
+
+
+def _options_of_type(kind: type, command: Any, given: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Yields the options of the command line whose values have this type: name, value as ``_option``, and the path of
+    the command."""
     path = ["odradek"]
     for word in given:
         if not hasattr(command, "get_command") or (found := command.get_command(Context(command), word)) is None:
             break
         command, path = found, [*path, word]
     for param in command.params:
-        if getattr(getattr(param, "type_descriptor", None), "annotation", None) is not int:
-            continue
-        option, value = _option(param.opts, given)
-        if odd.fullmatch(value.strip().strip("'")):
-            return f"{option}{value}: expected a whole number (see {' '.join(path)} --help)"
-    return ""
+        if getattr(getattr(param, "type_descriptor", None), "annotation", None) is kind:
+            yield *_option(param.opts, given), " ".join(path)
 
 
 def _option(names: Sequence[str], given: Sequence[str]) -> tuple[str, str]:
     """Returns the name of an option as the command line has it, and its value, quoted; without a value if the words do
-    not show it."""
-    for at, word in enumerate(given):
+    not show it. Of several values the last one counts."""
+    for at, word in reversed(list(enumerate(given))):
         name, equals, value = word.partition("=")
         if name in names:
             if equals:

@@ -13,6 +13,7 @@ from odradek.core.errors import ConfigError
 # be a line of a private key, so it is not shown.
 _NAME = re.compile(r"listener\.name(?:[._-][a-z0-9]+)+|[a-z][a-z0-9]*(?:[._][a-z0-9]+)*")
 _LONGEST_NAME = 100
+_LONGEST_TEXT = 1 << 20
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
@@ -31,10 +32,13 @@ def read_properties_file(path: Path, source: str) -> dict[str, Property]:
     Raises ConfigError. The message names the file, and the line if a line is invalid.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")  # editors write a byte-order mark
+        with path.open(encoding="utf-8-sig") as file:  # editors write a byte-order mark
+            text = file.read(_LONGEST_TEXT + 1)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not valid UTF-8"
         raise ConfigError(f"{source} {path}: {reason}") from error
+    if len(text) > _LONGEST_TEXT:  # such as /dev/zero, which has no end
+        raise ConfigError(f"{source} {path}: it has more than {_LONGEST_TEXT:,} characters: is it a properties file?")
     from odradek.text.look_alikes import odd_character  # with the names of Unicode, which only files need
 
     found: dict[str, Property] = {}

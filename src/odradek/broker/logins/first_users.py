@@ -36,11 +36,9 @@ def add(stored: StoredCatalog, path: Path) -> None:
     """Adds the users of the file that do not exist. A user that exists keeps its password. Raises ConfigError.
 
     The errors have the line's number, and no part of the line."""
-    for number, line in enumerate(_text(path).splitlines(), 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
+    for number, line in _lines(path):
         try:
-            request = _request(line.strip())
+            request = _request(line)
             present = stored.image.users().get(request.user, {})
             if request.mechanism in present:
                 log.warning(
@@ -51,6 +49,23 @@ def add(stored: StoredCatalog, path: Path) -> None:
                 stored.apply(request)
         except (ConfigError, KafkaError) as error:
             raise ConfigError(f"--add-scram {path}, line {number}: {error}") from None
+
+
+def check(path: Path) -> None:
+    """Raises ConfigError for a file that ``add`` would refuse. A pipe is left alone: it can be read only once."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        return
+    for number, line in _lines(path):
+        try:
+            _request(line)
+        except (ConfigError, KafkaError) as error:
+            raise ConfigError(f"--add-scram {path}, line {number}: {error}") from None
+
+
+def _lines(path: Path) -> list[tuple[int, str]]:
+    """Returns the lines that name a user, with their numbers. Raises ConfigError."""
+    numbered = [(number, line.strip()) for number, line in enumerate(_text(path).splitlines(), 1)]
+    return [(number, line) for number, line in numbered if line and not line.startswith("#")]
 
 
 def _text(path: Path) -> str:

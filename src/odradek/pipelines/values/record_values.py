@@ -70,8 +70,10 @@ class Values:
             AvroDecoder(self.schema, self.framing, self.writer_schemas)
         elif self.framing is not Framing.NONE or self.writer_schemas:
             raise ConfigError(f"framing and writer schemas are for value format avro, not {self.format}")
-        if self.format is ValueFormat.RAW and (self.schema is not None or self.keep_raw):
+        if self.format is ValueFormat.RAW and self.schema is not None:
             raise ConfigError("value format raw does not change bytes: a schema is for json and avro")
+        if self.format is ValueFormat.RAW and self.keep_raw:
+            raise ConfigError("value format raw has the bytes as the value: keep raw is for json and avro")
         if self.flat and (self.format is ValueFormat.RAW or self.schema is None):
             raise ConfigError("flat columns need fields: a schema, and value format json or avro")
         self.columns()
