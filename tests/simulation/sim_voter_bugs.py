@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from odradek.broker.metadata import voter
 from odradek.broker.metadata.quorum import LoneQuorum
 from odradek.broker.metadata.voter import Voter
 from odradek.broker.metadata_log import quorum_state
@@ -63,7 +61,5 @@ BUGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "quorum-state is not synced": _replacing(quorum_state, "write", _unsynced),
     "no LeaderChange begins the epoch": _replacing(MetadataLog, "begin_epoch", _without_a_record),
     "a restart goes on in the old epoch": _replacing(Voter, "_save", _old_epoch(Voter._save)),
-    "the mark of a clean stop stays": _replacing(
-        voter, "checkpoints", SimpleNamespace(read_clean_shutdown=lambda directory, files: False)
-    ),
+    "the mark of a clean stop stays": _replacing(MetadataLog, "_remove_clean_mark", lambda self: None),
 }

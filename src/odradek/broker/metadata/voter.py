@@ -32,11 +32,7 @@ class Voter:
         next call begins a later one."""
         if self.is_leading:
             return
-        data_dir = self._directory.parent
         try:
-            # A crash may cut the record off, which the mark of a clean stop would make a fault of the log.
-            if checkpoints.read_clean_shutdown(data_dir, self._files):
-                checkpoints.remove_clean_shutdown(data_dir, self._files)
             self._save(self.epoch + 1)
             self._log.begin_epoch(self.epoch, self._node_id, (self._node_id,))
         except OSError as error:

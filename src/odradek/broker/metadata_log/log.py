@@ -33,7 +33,7 @@ from odradek.catalog.records import (
 )
 from odradek.catalog.shard import CatalogShard
 from odradek.core.effects import SimpleRecord
-from odradek.core.errors import KafkaError, StorageError
+from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import METADATA_TOPIC
 from odradek.storage import checkpoints
 from odradek.storage.config import DAY_MS, HOUR_MS, LogConfig
@@ -90,6 +90,8 @@ class MetadataLog:
         self._mark = mark
         self._can_move_mark, self._has_failed_mark = True, False
         self._newest_topics: set[TopicId] | None = None
+        self._was_clean = False
+        """Whether the mark of a clean stop may still be there."""
         self.quorum_state: QuorumState | None = None
         """The file ``quorum-state`` at the start; None in the directory of a lone broker."""
         self._flushed_end = log.log_end_offset
@@ -137,6 +139,7 @@ class MetadataLog:
         )
         own = owner._replace(end_offset=log.log_end_offset)
         opened = cls(log, now_ms, files, config, mark=own)
+        opened._was_clean = clean
         opened._snapshots = [snapshot for snapshot in snapshots if snapshot.end_offset >= log.log_start_offset]
         opened._epoch, opened.quorum_state = epoch, state
         opened._new_bytes = records_of.size
@@ -325,10 +328,23 @@ class MetadataLog:
         self.note_synced()
 
     def _append(self, batch: bytes, epoch: int, now_ms: int) -> int:
+        if self._was_clean:
+            self._remove_clean_mark()
         info = self._log.append(batch, now_ms=now_ms, leader_epoch=epoch, origin="coordinator")
         self._new_bytes += len(batch)
         self._written_ms = now_ms
         return info.base_offset
+
+    def _remove_clean_mark(self) -> None:
+        """Removes the mark of a clean stop before the first record: beside the mark, a record that a crash cuts off
+        would be damage. Raises KafkaError."""
+        data_dir = self._log.path.parent
+        try:
+            if checkpoints.read_clean_shutdown(data_dir, self._files):
+                checkpoints.remove_clean_shutdown(data_dir, self._files)
+        except OSError as error:
+            raise KafkaError(ErrorCode.kafka_storage_error, f"{data_dir} cannot be written: {error}") from error
+        self._was_clean = False
 
     def sync(self) -> None:
         """Syncs the whole log. A thread may call it. Raises KafkaError."""

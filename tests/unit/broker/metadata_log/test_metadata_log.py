@@ -14,14 +14,16 @@ from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.catalog.shard import GROUP, AlterConfigs, CreatePartitions, CreateTopic, DeleteTopic
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.storage import checkpoints
 from odradek.storage.memory_files import Crash, MemoryFiles
 
-LOG = Path("/data") / DIRECTORY / "00000000000000000000.log"
+HOME = Path("/data")
+LOG = HOME / DIRECTORY / "00000000000000000000.log"
 
 
-def opened(files: MemoryFiles) -> StoredCatalog:
+def opened(files: MemoryFiles, *, clean: bool = False) -> StoredCatalog:
     return StoredCatalog.open(
-        Path("/data"), clean=False, node_id=1, directory_id=UUID(int=9), now_ms=lambda: 1_700_000_000_000, files=files
+        HOME, clean=clean, node_id=1, directory_id=UUID(int=9), now_ms=lambda: 1_700_000_000_000, files=files
     )
 
 
@@ -107,6 +109,22 @@ def test_after_a_crash_a_change_is_complete_or_absent() -> None:
             break
     assert size == 40
     assert found, "the last attempt kept all bytes"
+
+
+def test_a_change_that_a_crash_cuts_off_is_removed_after_a_clean_stop_too() -> None:
+    """A start may change the catalogue, e.g. for ``--delete-config``, before it begins the recovery of the logs."""
+    files = MemoryFiles()
+    catalog = opened(files)
+    create(catalog, 1)
+    catalog.close()
+    checkpoints.write_clean_shutdown(HOME, files)
+    catalog = opened(files, clean=True)
+    files.tear_after(30)
+    with pytest.raises(Crash):
+        create(catalog, 2)
+    files.crash()
+    again = opened(files, clean=checkpoints.read_clean_shutdown(HOME, files))
+    assert [topic.name for topic in again.image.topics()] == ["t1"]
 
 
 def test_a_change_too_large_for_one_batch_is_refused_completely() -> None:
