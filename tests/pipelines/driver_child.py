@@ -4,7 +4,8 @@ Usage: driver_child.py CONF, where CONF has Spark's settings as JSON. Another ru
 process: it has no lock and takes every other run for dead, as if the table had a URI and the other host's clock were
 wrong. The table has to be right even then.
 
-``job``: ``ingest`` (the default), ``replay``, ``transform``, or ``query``, a program with ``transactional_writer``.
+``job``: ``ingest`` (the default), ``adopt``, ``replay``, ``transform``, or ``query``, a program with
+``transactional_writer``.
 
 A line may have ``halt``: an operation of the commit machine, ``before`` or ``after`` it, and the signal that the
 process sends itself there: STOP or KILL. A line with ``files`` is not a run: Spark reads these Parquet files or folders
@@ -21,7 +22,7 @@ import sys
 from typing import Any
 
 from odradek.core.errors import OdradekError
-from odradek.pipelines import Replayed, ingest, replay, transform
+from odradek.pipelines import Replayed, adopt, ingest, replay, transform
 from odradek.pipelines.tables import delta, lake, runs
 from odradek.pipelines.tables import table as tables
 
@@ -77,7 +78,13 @@ def said_by(spark: Any, given: dict[str, Any]) -> dict[str, Any]:
 
 def _ingest(spark: Any, bootstrap_servers: str, **given: Any) -> dict[str, Any]:
     done = ingest(bootstrap_servers, spark=spark, **given)
-    return {"rows": done.rows, "committed": done.group.is_committed}
+    others = [] if done.start is None else list(done.start.outputs)
+    return {"rows": done.rows, "bad": done.bad, "committed": done.group.is_committed, "others": others}
+
+
+def _adopt(spark: Any, bootstrap_servers: str, **given: Any) -> dict[str, Any]:
+    done = adopt(bootstrap_servers, spark=spark, execute=True, **given)
+    return {"done": done.is_done, "offsets": sum(done.offsets.values())}
 
 
 def _replay(spark: Any, bootstrap_servers: str, **given: Any) -> dict[str, Any]:
@@ -113,7 +120,7 @@ def _query(spark: Any, bootstrap_servers: str, **given: str) -> dict[str, Any]:
     return {"rows": None}
 
 
-JOBS = {"ingest": _ingest, "replay": _replay, "transform": _transform, "query": _query}
+JOBS = {"ingest": _ingest, "adopt": _adopt, "replay": _replay, "transform": _transform, "query": _query}
 
 
 def main() -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -175,6 +177,54 @@ def test_each_row_is_in_the_table_once(
         rounds.halt(operation, when, "STOP")
     for operation, when in STEPS[:2]:
         rounds.halt(operation, when, "KILL")
+
+
+CELLS = [
+    *(("s3", *pair) for pair in itertools.product(["parquet", "delta"], ["workers", "spark"])),
+    ("dfs", "parquet", "spark"),
+    ("dfs", "delta", "spark"),
+    ("viewfs", "parquet", "spark"),
+]
+
+
+@pytest.mark.parametrize(("name", "table_format", "writer"), CELLS)
+def test_old_checkpoints_shared_groups_and_names_of_folders(
+    name: str, table_format: str, writer: str, request: pytest.FixtureRequest,
+    bootstrap: str, admin: Admin, tmp_path: Path,
+) -> None:  # fmt: skip
+    """The checkpoint is in a local folder, and the table in the store."""
+    rounds = Rounds(request.getfixturevalue(name), bootstrap, admin, table_format, writer)
+    driver, checkpoint = rounds.store.drivers[1], tmp_path / "checkpoint"
+    rounds.given |= {"value_format": "json", "schema": "k string", "flat": True, "partition_by": "k"}
+    given = {**rounds.given, "checkpoint": str(checkpoint)}
+
+    def ingested(*names: str) -> dict[str, Any]:
+        publish(bootstrap, rounds.topic, [json.dumps({"k": name}).encode() for name in names])
+        return driver.run(given)
+
+    said = ingested("a", "n" * 300, "__HIVE_DEFAULT_PARTITION__", "b/c=d")
+    assert (said["rows"], said["bad"], said["committed"]) == (4, 2, True), said
+    rounds.check()
+    shutil.copytree(checkpoint, tmp_path / "copy")
+    assert ingested("a", "b")["rows"] == 2
+    rounds.check()
+    shutil.rmtree(checkpoint)
+    shutil.copytree(tmp_path / "copy", checkpoint)
+    refused = ingested("c")
+    assert "`odradek pipeline adopt` shows how" in refused["error"]
+    assert "\n" not in refused["error"]
+    kept = {name: rounds.given[name] for name in ("bootstrap_servers", "group", "output")}
+    adopted = driver.run({"job": "adopt", **kept, "checkpoint": str(checkpoint)})
+    assert adopted == {"done": True, "offsets": 6}
+    assert ingested("d")["rows"] == 2
+    rounds.check()
+    other = driver.run({**rounds.given, "output": f"{rounds.given['output']}-other"})
+    assert other["others"] == [rounds.given["output"]]
+    below = f"{rounds.given['output']}/_odradek/table.json/t" if name != "s3" else "s3a://no-such-bucket/t"
+    failed = driver.run({**rounds.given, "output": below, "group": unique("g")})["error"]
+    assert "\n" not in failed
+    assert "Python Proxy" not in failed
+    print(failed, flush=True)
 
 
 def test_a_delta_table_on_hdfs_has_each_row_once(dfs: Store, bootstrap: str, admin: Admin) -> None:

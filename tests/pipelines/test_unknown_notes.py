@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -17,10 +18,12 @@ from table_rows import QUERY, TP, Rows, begun_table, delta_table, files, plan
 
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
+from odradek.pipelines.checkpoint import planned_batch
 from odradek.pipelines.commit.state import TableRefused, covers_of
 from odradek.pipelines.filesystems import HadoopLocation, LocalLocation
 from odradek.pipelines.tables import delta_state
 from odradek.pipelines.tables.row_ends import parquet_row_ends
+from odradek.spark.source_offset import SourceOffset
 
 OLD = time.time() - 3 * 86_400
 LATER = "f" * 16
@@ -137,3 +140,36 @@ def test_a_delta_table_that_forgets_actions_does_not_have_all_offsets(tmp_path: 
     assert delta_state._has_all_offsets(Log(tmp_path / "t"), QUERY, 0)
     Log(tmp_path / "t").alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 7 days"})
     assert not delta_state._has_all_offsets(Log(tmp_path / "t"), QUERY, 0)
+
+
+def test_an_error_of_hdfs_is_one_line() -> None:
+    """HDFS puts the stack trace of its server into the message."""
+    from py4j.protocol import Py4JJavaError
+
+    java = SimpleNamespace(toString=lambda: "AccessControlException: /t is not a directory\n\tat java.lang.Thread\n")
+    error = Py4JJavaError.__new__(Py4JJavaError)
+    error.java_exception = java
+    location = HadoopLocation.__new__(HadoopLocation)
+    location.uri = "hdfs://h/t"
+    with pytest.raises(StorageError) as failed, location._storage_errors("used"):
+        raise error
+    assert str(failed.value) == "hdfs://h/t cannot be used: AccessControlException: /t is not a directory"
+
+
+def write_plan(checkpoint: Path, batch: int, end: SourceOffset) -> None:
+    (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
+    (checkpoint / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{json.dumps(end.to_json())}")
+
+
+@pytest.mark.parametrize("name", ["positions", "absent"])
+def test_a_plan_that_ends_before_the_one_before_it_is_refused(name: str, tmp_path: Path) -> None:
+    """A run planned micro-batch 1 from memory, while another copy of the checkpoint was put back. Before, the table's
+    offset went back to 14, and the next micro-batch added six rows again."""
+    location = LocalLocation(tmp_path)
+    write_plan(tmp_path, 0, SourceOffset(positions={TP: 20}, origins={TP: 18}))
+    write_plan(tmp_path, 1, SourceOffset(**{name: {TP: 14}}))
+    says = "micro-batch 1 in .* ends at offset 14 of t-0, and the one before it at 20: a copy of the checkpoint was put"
+    with pytest.raises(TableRefused, match=says):
+        planned_batch(location, 1)
+    write_plan(tmp_path, 1, SourceOffset(positions={TP: 14}, origins={TP: 10}))
+    assert [item.size for item in planned_batch(location, 1).ranges] == [4], "a reset"

@@ -36,6 +36,7 @@ from sim_table_store import (
 from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit import operations as op
+from odradek.pipelines.commit import state
 from odradek.pipelines.commit.logs import FileLog, VersionLog
 from odradek.pipelines.commit.machine import TableRun
 from odradek.pipelines.commit.state import (
@@ -88,6 +89,11 @@ class Checkpoint:
     def plan(self, batch: int) -> SimPlan:
         planned, before = self.planned[batch], self.planned.get(batch - 1)
         known = {} if before is None else before.offsets
+        state.check_follows(known, planned.offsets, (), batch, "the checkpoint")
+        if before is not None:  # as in the files of a checkpoint, which have no starts
+            planned = planned._replace(start=before.end)
+            if planned.other is not None and OTHER in known:
+                planned = planned._replace(other=(known[OTHER], planned.other[1]))
         starts = {TP: planned.start} | ({} if planned.other is None else {OTHER: planned.other[0]})
         return SimPlan(
             self.query,
@@ -139,7 +145,7 @@ class TableScenario:
         self.reads_other = self.has_other
         self.forgets = random.random() < 0.2  # the checkpoint is of a version that does not note absent partitions
         self.now = self.started = self.numbers = 0
-        self.finished: list[PlannedBatch] = []
+        self.finished: list[SimPlan] = []
         self.ends: list[str] = []
         self.was_restored = False
         self.lowered: tuple[Driver, int] | None = None
@@ -211,7 +217,7 @@ class TableScenario:
                     return
             plan = seen.plan(batch)
             yield from run.add(plan)
-            self.finished.append(seen.planned[batch])
+            self.finished.append(plan)
             self.store.is_changed = True
             yield from run.commit_offsets(plan)
             self._check_repaired(driver)
@@ -381,7 +387,7 @@ class TableScenario:
         self.store.is_changed = False
         self.store.check()
         rows = set(self.store.visible())
-        for start, end in {piece for planned in self.finished for piece in planned.pieces}:
+        for start, end in {piece for plan in self.finished for piece in plan.pieces}:
             if missing := [row for row in range(start, end) if row not in rows]:
                 raise Broken(f"rows of a finished micro-batch are missing: {missing[:5]}")
 

@@ -350,7 +350,8 @@ class HadoopLocation:
         try:
             yield
         except Py4JJavaError as error:
-            raise StorageError(f"{self.uri} cannot be {action}: {error.java_exception.toString()}") from error
+            said = str(error.java_exception.toString()).strip().partition("\n")[0]  # HDFS adds its server's stack trace
+            raise StorageError(f"{self.uri} cannot be {action}: {said}") from error
         except PySparkException as error:  # PySpark's own class for some of Java's, such as IllegalArgumentException
             why = str(error).strip().partition("\n")[0]
             raise StorageError(f"{self.uri} cannot be {action}: {why}") from error

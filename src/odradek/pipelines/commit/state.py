@@ -6,7 +6,7 @@ A query's checkpoint and the table have to agree before a micro-batch is added o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -261,6 +261,26 @@ REMEDY = (
     "Nothing was added, and the group was not committed. Restore the checkpoint that belongs to the table, or let a "
     "new one begin at the table's offsets: `odradek pipeline adopt` shows how"
 )
+
+
+def check_follows(
+    before: Mapping[TopicPartition, int],
+    after: Mapping[TopicPartition, int],
+    moved: Collection[TopicPartition],
+    batch: int,
+    checkpoint: str,
+) -> None:
+    """Checks that a micro-batch in a checkpoint follows the one before it. ``before``, ``after``: the query's offsets.
+    ``moved``: the partitions that begin elsewhere, for example after a reset. Raises TableRefused.
+
+    A run plans from memory. If the folder was replaced by another copy meanwhile, the plan does not fit to it.
+    """
+    back = sorted(tp for tp, at in before.items() if tp not in moved and after.get(tp, at) < at)
+    if back:
+        raise TableRefused(
+            f"micro-batch {batch} in {checkpoint} ends at offset {after[back[0]]} of {back[0]}, and the one before it "
+            f"at {before[back[0]]}: a copy of the checkpoint was put back while a run used it. {REMEDY}"
+        )
 
 
 def unfinished(plan: BatchPlan, table: str) -> TableRefused:
