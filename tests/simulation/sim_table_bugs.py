@@ -198,7 +198,6 @@ BUGS: dict[str, Bug] = {
     "rows of an earlier version are not looked for": _replacing(
         machine, "unnoted_partitions", lambda found, plan: set()
     ),
-    "a micro-batch may end before the one before it": _replacing(state, "check_follows", lambda *given: None),
     "a query continues after another one": _replacing(TableState, "with_batch", _kept_queries),
     "a forgotten entry is created again": _replacing(FileLog, "_is_base_held", _steps(True)),
     "entries are forgotten in descending order": _replacing(FileLog, "forget", _descending),
