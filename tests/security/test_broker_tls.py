@@ -324,9 +324,11 @@ def test_bytes_that_are_no_handshake_close_the_connection_with_one_line(
 
 
 def test_a_client_without_tls_gets_the_alert_by_which_it_knows_the_listener(setup: Setup) -> None:
-    named = "is a listener with TLS: set security.protocol to SSL or SASL_SSL"
-    with pytest.raises(BrokerUnreachable, match=named):
-        topics({"bootstrap.servers": setup.address("TLS")})
+    address = setup.address("TLS")
+    with pytest.raises(BrokerUnreachable) as error:
+        topics({"bootstrap.servers": address})
+    named = f"{address} is a listener with TLS: set security.protocol to SSL or SASL_SSL"
+    assert str(error.value) == f"cannot reach {address}: {named}"
 
 
 def test_handshakes_that_do_not_end_are_closed_and_counted(

@@ -246,6 +246,8 @@ class Cluster:
                 task.cancel()
                 task.add_done_callback(_close_late)
         remedy = "is a broker running there? check bootstrap_servers"
+        if len(failures) == 1 and "set security.protocol" in failures[0]:  # something listens there
+            raise BrokerUnreachable(failures[0])
         if len(failures) == 1:
             raise BrokerUnreachable(f"{failures[0]}: {remedy}")
         reasons = ", ".join(failure.removeprefix("cannot reach ") for failure in failures)
