@@ -46,6 +46,7 @@ def catalogue_tests() -> list[str]:
 def test_all_tests_of_the_catalogue_pass(kind: str, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", "not slow"]
+    command += ["--basetemp", str(tmp_path / "run")]  # the runs of others remove what is in pytest's usual directory
     run = subprocess.run(
         [*command, *catalogue_tests()],
         check=False, capture_output=True, text=True, cwd=ROOT, timeout=3_600,
