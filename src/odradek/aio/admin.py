@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from odradek.client import offset_requests, topic_requests
 from odradek.client.admin import group_operations, topic_operations, transaction_operations
@@ -43,7 +43,7 @@ class Admin(AsyncCloseable):
 
     def __init__(
         self,
-        bootstrap_servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str,
+        bootstrap_servers: ClientConfig | Mapping[str, object] | Sequence[str] | str,
         **settings: Unpack[ClientSettings],
     ) -> None:
         self.config = as_config(bootstrap_servers, **settings)

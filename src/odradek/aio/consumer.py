@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from odradek.client.consumer.settings import ConsumerSettings
 
 
-async def _call(function: Callable[..., Any], *args: Any) -> Any:
+async def _call(function: Callable[..., object], *args: object) -> Any:
     """Calls a callback, which may be a coroutine function. Returns its result."""
     result = function(*args)
     return await result if inspect.isawaitable(result) else result
@@ -59,7 +59,7 @@ class Consumer:
 
     def __init__(
         self,
-        settings: Mapping[str, Any] | Sequence[str] | str | None = None,
+        settings: Mapping[str, object] | Sequence[str] | str | None = None,
         /,
         **more: Unpack[ConsumerSettings],
     ) -> None:

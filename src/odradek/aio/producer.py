@@ -46,7 +46,7 @@ class Producer(AsyncCloseable):
 
     def __init__(
         self,
-        bootstrap_servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str,
+        bootstrap_servers: ClientConfig | Mapping[str, object] | Sequence[str] | str,
         **settings: Unpack[ProducerSettings],
     ) -> None:
         self.producer_config, self.config = split_settings(bootstrap_servers, settings)

@@ -133,7 +133,7 @@ def _binary(blobs: FlatBlobs, rows: int) -> pa.Array:
     return pa.Array.from_buffers(ARROW_TYPES["value"], rows, buffers, blobs.nulls)
 
 
-def _fixed(name: str, numbers: Any, rows: int) -> pa.Array:
+def _fixed(name: str, numbers: object, rows: int) -> pa.Array:
     return pa.Array.from_buffers(ARROW_TYPES[name], rows, [None, pa.py_buffer(_cut(numbers, rows))], 0)
 
 

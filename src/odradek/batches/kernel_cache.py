@@ -81,7 +81,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
         self.lock = CompileLock(_hash(stored._index_path.encode())[:16])
         stored._source_stamp = (stored._source_stamp, _digest(function))
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
+    def load_overload(self, sig: object, target_context: object) -> Any:
         """Returns the kernel from the cache, or None, after which numba compiles the kernel.
 
         Before it returns None, it acquires the compile lock, unless another process holds the lock for this one. Raises
@@ -100,7 +100,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
         return found
 
 
-def kernel(signature: Any, *, nogil: bool = True) -> Callable[[Any], Any]:
+def kernel(signature: object, *, nogil: bool = True) -> Callable[[Any], Any]:
     """Does the same as ``numba.njit`` with one signature, cached on disk if possible.
 
     ``nogil=False`` is for kernels of a microsecond: after a release of the GIL, a thread can wait a hundred
@@ -175,7 +175,7 @@ def _names(code: CodeType) -> set[str]:
     return set(code.co_names).union(*inside)
 
 
-def _described(value: Any) -> Any:
+def _described(value: object) -> Any:
     """Returns an object whose ``repr`` changes with the value and is the same in each process."""
     function = _python_function(value)
     if function is not None:
@@ -188,7 +188,7 @@ def _described(value: Any) -> Any:
     return repr(value)
 
 
-def _python_function(value: Any) -> FunctionType | None:
+def _python_function(value: object) -> FunctionType | None:
     """Returns the Python function of a kernel or an intrinsic, a plain function as it is, and None for other values."""
     found = getattr(value, "py_func", None) or getattr(value, "_defn", None) or value
     return found if isinstance(found, FunctionType) else None

@@ -85,7 +85,7 @@ def _measure_headers(buffer: Bytes, at: int, end: int) -> tuple[Long, Long, Long
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # numba has no types
-def _copy_stride(context: Any, out: Any, target: Any, buffer: Any, start: Any) -> Any:
+def _copy_stride(context: object, out: object, target: object, buffer: object, start: object) -> Any:
     """Copies STRIDE bytes in one move. A numba loop over a few bytes takes three times as long."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -32,7 +32,7 @@ def of_fields(*shared: type) -> Callable[[Command], Command]:
         options = declared_options(kind)
 
         @functools.wraps(command)
-        def called(**given: Any) -> None:
+        def called(**given: object) -> None:
             chosen = {name: value for name, value in given.items() if value is not None}
             for name in chosen.keys() & options.keys():
                 chosen[name] = _value(flag(kind, name), options[name], chosen[name])
@@ -53,7 +53,7 @@ def flag(kind: type, name: str) -> str:
 def _parameters(kind: Any, shared: tuple[type, ...]) -> list[inspect.Parameter]:
     last = {field.name: number for number, field in enumerate(field for one in shared for field in _fields(one))}
 
-    def rank(field: Field[Any]) -> tuple[bool, int]:
+    def rank(field: Field[object]) -> tuple[bool, int]:
         return (False, -1) if field.default is MISSING else (True, last.get(field.name, -1))
 
     order = sorted(_fields(kind), key=rank)
@@ -102,11 +102,11 @@ def _value(flag: str, found: DeclaredOption, given: Any) -> Any:
     return {int(number): value for number, value in values.items()}
 
 
-def _members(of_type: Any) -> tuple[Any, ...]:
+def _members(of_type: object) -> tuple[Any, ...]:
     """Returns the types of a union, or the type itself."""
     return get_args(of_type) if get_origin(of_type) in (Union, UnionType) else (of_type,)
 
 
-def _mapping(of_type: Any) -> Any:
+def _mapping(of_type: object) -> Any:
     """Returns the mapping among the types of a union, or None."""
     return next((one for one in _members(of_type) if get_origin(one) is Mapping), None)

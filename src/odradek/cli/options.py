@@ -67,7 +67,7 @@ def client_config(bootstrap: str, timeout_ms: int, command_config: Path | None =
         return ClientConfig.of(over(settings, given) | {"bootstrap_servers": bootstrap})
 
 
-def over(defaults: dict[str, Any], given: dict[str, str]) -> dict[str, Any]:
+def over(defaults: dict[str, object], given: dict[str, str]) -> dict[str, Any]:
     """Returns a command's own settings with those of a file, which override them and keep their names with dots."""
     names = {name.replace(".", "_") for name in given} | {"bootstrap_servers"}
     kept = {name: value for name, value in defaults.items() if name not in names}

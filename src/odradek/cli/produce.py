@@ -381,7 +381,7 @@ def _lines(source: BinaryIO, form: str) -> Sized:
             yield from _parse_lines([rest], read, count)
 
 
-def _parse_lines(lines: list[bytes], read: Callable[[bytes], dict[str, Any] | None], before: int) -> Sized:
+def _parse_lines(lines: list[bytes], read: Callable[[bytes], dict[str, object] | None], before: int) -> Sized:
     """Yields the rows before the first invalid line; then raises ValueError with that line's number."""
     rows: list[dict[str, Any]] = []
     failure: ValueError | None = None
@@ -455,7 +455,7 @@ def _json(text: str, *, is_line: bool = False) -> Any:
         raise ValueError(f"not JSON ({reason})") from None
 
 
-def _time(value: Any, _literal: str) -> int | None:
+def _time(value: object, _literal: str) -> int | None:
     """Returns milliseconds, from a number or from ISO 8601 (default zone: UTC). None: the time of sending."""
     found = _milliseconds(value)
     if found is not None and not 0 <= found <= LAST_MS:
@@ -463,7 +463,7 @@ def _time(value: Any, _literal: str) -> int | None:
     return found
 
 
-def _milliseconds(value: Any) -> int | None:
+def _milliseconds(value: object) -> int | None:
     if isinstance(value, str):
         try:
             moment = datetime.fromisoformat(value)
@@ -498,7 +498,7 @@ def _headers(value: Any, literal: str) -> list[dict[str, Any]] | None:
     return [{"key": str(name).encode().decode(), "value": from_json(one, text)} for name, one, text in pairs]
 
 
-def _partition(value: Any, _literal: str) -> int | None:
+def _partition(value: object, _literal: str) -> int | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
         raise ValueError(f"partition {value!r} is not a number")
     return value

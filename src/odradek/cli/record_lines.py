@@ -12,7 +12,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from odradek.batches.row_sets import RowBatch
 from odradek.text.json_literals import refuse_repeated
@@ -123,7 +123,7 @@ def _fields_of_rows(rows: list[Row]) -> _Fields:
     return zip(keys, values, [row.offset for row in rows], times, headers, strict=True)
 
 
-def from_json(value: Any, literal: str) -> bytes | None:
+def from_json(value: object, literal: str) -> bytes | None:
     """Returns the bytes for a value in JSON: of ``{"base64": "…"}``, of a text in UTF-8, or of any other value as it
     stands in the input, ``literal``: numbers keep all digits. Returns None for null.
 

@@ -212,7 +212,7 @@ class _FileSink:
         self._parquet: Any = None
         self.count = 0
 
-    def use(self, writer: Any) -> None:
+    def use(self, writer: object) -> None:
         """Sets the writer of Parquet."""
         self._parquet = writer
 

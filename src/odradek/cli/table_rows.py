@@ -182,7 +182,7 @@ def _lists(name: str, column: pa.ListArray) -> Iterator[_Cell]:
         yield refused or f"[{','.join(map(str, found))}]"
 
 
-def _json(cell: Any) -> _Cell:
+def _json(cell: object) -> _Cell:
     if isinstance(cell, float):
         return _number(repr(cell))
     if cell is None or isinstance(cell, bool | int):

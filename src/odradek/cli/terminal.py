@@ -16,7 +16,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from odradek.cli.progress_lines import progress_lines
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError, StorageError
@@ -113,13 +113,13 @@ def warning_lines(*lines: str) -> None:
     print("\n".join(map(printable, lines)), file=sys.stderr, flush=True)
 
 
-def print_json(value: Any, indent: int | None = None, default: Callable[[Any], Any] | None = None) -> None:
+def print_json(value: object, indent: int | None = None, default: Callable[[object], object] | None = None) -> None:
     """Prints a value as JSON; control characters, also DEL, are JSON escapes."""
     with writing_out():
         print(json_line(value, indent, default), flush=True)
 
 
-def json_line(value: Any, indent: int | None = None, default: Callable[[Any], Any] | None = None) -> str:
+def json_line(value: object, indent: int | None = None, default: Callable[[object], object] | None = None) -> str:
     """Returns a value as JSON in which control characters, also DEL, are escapes."""
     return printable_json(json.dumps(value, indent=indent, default=default))
 

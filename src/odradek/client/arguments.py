@@ -25,7 +25,7 @@ def as_whole(number: Any) -> int | None:
         return None
 
 
-def as_partition(given: Any) -> TopicPartition:
+def as_partition(given: object) -> TopicPartition:
     """Returns a pair as a TopicPartition.
 
     Raises TypeError for anything but a name and a number, ValueError if the number is negative."""
@@ -39,7 +39,7 @@ def as_partition(given: Any) -> TopicPartition:
     return TopicPartition(topic, number)
 
 
-def as_partitions(given: Any) -> list[TopicPartition]:
+def as_partitions(given: object) -> list[TopicPartition]:
     """Returns the partitions as a list.
 
     Raises TypeError, ValueError like ``as_partition``, and TypeError for a single partition."""
@@ -48,14 +48,14 @@ def as_partitions(given: Any) -> list[TopicPartition]:
     return [as_partition(one) for one in given]
 
 
-def as_name(given: Any, what: str) -> str:
+def as_name(given: object, what: str) -> str:
     """Returns a name. Raises TypeError unless it is a str."""
     if not isinstance(given, str):
         raise TypeError(f"{what}: expected a name, not {given!r}")
     return given
 
 
-def as_names(given: Any, what: str) -> list[str]:
+def as_names(given: object, what: str) -> list[str]:
     """Returns the names as a list.
 
     Raises TypeError also for a single name: otherwise each of its letters would be taken for a name."""
@@ -64,7 +64,7 @@ def as_names(given: Any, what: str) -> list[str]:
     return [as_name(one, what) for one in given]
 
 
-def as_setting(value: Any) -> str:
+def as_setting(value: object) -> str:
     """Returns a setting's value as text, in the form that brokers use."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -92,7 +92,7 @@ def as_offset(given: Any, tp: TopicPartition) -> OffsetAndMetadata:
     return full if metadata is not None else full._replace(metadata="")
 
 
-def as_seek_target(given: Any, leader_epoch: int, tp: TopicPartition) -> OffsetAndMetadata:
+def as_seek_target(given: object, leader_epoch: int, tp: TopicPartition) -> OffsetAndMetadata:
     """Returns the target of a seek. ``leader_epoch`` applies unless ``given`` has a place for an epoch of its own.
 
     Raises TypeError, ValueError."""
@@ -102,7 +102,7 @@ def as_seek_target(given: Any, leader_epoch: int, tp: TopicPartition) -> OffsetA
     return as_offset(target._replace(leader_epoch=leader_epoch), tp)
 
 
-def as_offsets(given: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+def as_offsets(given: object) -> dict[TopicPartition, OffsetAndMetadata]:
     """Converts plain numbers to OffsetAndMetadata. Raises TypeError, ValueError."""
     if not isinstance(given, Mapping):
         raise TypeError(f"offsets: expected a mapping of partitions to offsets, not {given!r}")
@@ -113,7 +113,7 @@ def as_offsets(given: Any) -> dict[TopicPartition, OffsetAndMetadata]:
     return found
 
 
-def as_times(given: Any) -> dict[TopicPartition, int]:
+def as_times(given: object) -> dict[TopicPartition, int]:
     """Checks the times, in ms since 1970, of an offset lookup. Raises TypeError, ValueError."""
     if not isinstance(given, Mapping):
         raise TypeError(f"times: expected a mapping of partitions to ms since 1970, not {given!r}")
@@ -129,7 +129,7 @@ def as_times(given: Any) -> dict[TopicPartition, int]:
     return found
 
 
-def check_topics(given: Any) -> None:
+def check_topics(given: object) -> None:
     """Raises TypeError unless ``topics`` is None, names or a compiled pattern."""
     if given is not None and not isinstance(given, str | Iterable | re.Pattern):
         raise TypeError(f"topics: expected names, or a compiled pattern, not {given!r}")
@@ -154,7 +154,7 @@ def check_callbacks(**callbacks: object) -> None:
             raise TypeError(f"{name}: expected a function, not {callback!r}")
 
 
-def check_timeout(seconds: Any) -> float:
+def check_timeout(seconds: object) -> float:
     """Returns the timeout in seconds. Raises TypeError unless it is a number, ValueError if it is negative."""
     if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real):
         raise TypeError(f"timeout: expected seconds, not {seconds!r}")
@@ -163,7 +163,7 @@ def check_timeout(seconds: Any) -> float:
     return float(seconds)
 
 
-def as_timeout_ms(seconds: Any) -> int | None:
+def as_timeout_ms(seconds: object) -> int | None:
     """Converts seconds to milliseconds; None stays None. Raises TypeError, ValueError like ``check_timeout``."""
     return None if seconds is None else round(min(check_timeout(seconds), _LONG_S) * 1000)
 

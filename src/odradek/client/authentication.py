@@ -115,7 +115,7 @@ class _Exchange:
     def failed(self, reason: object) -> AuthenticationFailed:
         return AuthenticationFailed(f"{self._connection.address}: login by {self._mechanism}: {reason}")
 
-    async def _ask(self, api_key: int, message: dict[str, Any]) -> Any:
+    async def _ask(self, api_key: int, message: dict[str, object]) -> Any:
         connection = self._connection
         if not connection.supports(api_key):
             raise self.failed("the broker does not support SASL")

@@ -313,7 +313,7 @@ class Cluster:
         return reply.errors
 
     async def _metadata_from(
-        self, connection: BrokerConnection, request: Mapping[str, Any], asked: Iterable[str | UUID] | None
+        self, connection: BrokerConnection, request: Mapping[str, object], asked: Iterable[str | UUID] | None
     ) -> Metadata:
         wanted = None if asked is None else frozenset(asked)
         now_s = time.monotonic()

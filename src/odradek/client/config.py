@@ -169,7 +169,7 @@ class ClientConfig:
         return cls(**values)
 
 
-def take_security(settings: Mapping[str, Any]) -> tuple[ClientSecurity, dict[str, Any]]:
+def take_security(settings: Mapping[str, object]) -> tuple[ClientSecurity, dict[str, Any]]:
     """Splits settings into those of TLS and SASL and the others. Raises ConfigError.
 
     ``security`` may hold a ClientSecurity; then no other setting of security is allowed."""
@@ -207,7 +207,7 @@ def check_whole(name: str, value: object, least: int) -> None:
         raise ConfigError(f"{name}: expected a whole number of at least {least}, not {value!r}")
 
 
-def convert(name: str, kind: str, value: Any) -> Any:
+def convert(name: str, kind: str, value: object) -> Any:
     """Converts a setting's value, text or typed, to a str, bool or int (``kind``). Raises ConfigError."""
     if kind == "str":
         if not isinstance(value, str):
@@ -227,7 +227,7 @@ def convert(name: str, kind: str, value: Any) -> Any:
         raise ConfigError(f"{name}: expected a whole number, not {value!r}") from None
 
 
-def as_config(config: ClientConfig | Mapping[str, Any] | Sequence[str] | str, **settings: Any) -> ClientConfig:
+def as_config(config: ClientConfig | Mapping[str, object] | Sequence[str] | str, **settings: object) -> ClientConfig:
     """Makes a config from a config, from ``host:port[,host:port]``, from a list of addresses or from a mapping.
 
     ``settings`` replace values of a ClientConfig, and add to the other forms. Raises ConfigError."""

@@ -148,7 +148,7 @@ def effective(settings: Mapping[str, Any], known: Any) -> dict[str, Any]:
     }
 
 
-def asks_for_nothing(key: str, value: Any, *, is_plain: bool) -> bool:
+def asks_for_nothing(key: str, value: object, *, is_plain: bool) -> bool:
     """Returns whether a setting without a counterpart asks for nothing. ``is_plain``: see ``effective``."""
     text = _text(value)
     if key == _PROTOCOL:
@@ -176,5 +176,5 @@ def _is_measure(key: str, text: str) -> bool:
     return True
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return "" if value is None else ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value).strip()

@@ -7,7 +7,7 @@ import concurrent.futures
 import os
 import threading
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -36,12 +36,12 @@ def client_loop() -> asyncio.AbstractEventLoop:
         return _current[1]
 
 
-def start(work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+def start(work: Coroutine[object, object, T]) -> concurrent.futures.Future[T]:
     """Starts ``work`` on the loop and returns at once."""
     return asyncio.run_coroutine_threadsafe(work, client_loop())
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
+def run(work: Coroutine[object, object, T]) -> T:
     """Runs ``work`` on the loop and waits for its result. An interrupt of the caller cancels ``work``."""
     future = start(work)
     try:

@@ -83,7 +83,7 @@ async def _all_of(
     cluster: Cluster,
     calls: Iterable[Awaitable[None]],
     wanted: Iterable[TopicPartition],
-    found: Mapping[TopicPartition, Any],
+    found: Mapping[TopicPartition, object],
 ) -> None:
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     failures = [outcome for outcome in outcomes if outcome is not None]

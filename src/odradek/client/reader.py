@@ -332,7 +332,7 @@ def read_range(
     isolation_level: str = "read_uncommitted",
     topic_id: UUID | None = None,
     start_leader_epoch: int = NO_EPOCH,
-    **settings: Any,
+    **settings: object,
 ) -> Iterator[pa.RecordBatch]:
     """Yields RecordBatches with the records ``start <= offset < end`` of one partition.
 

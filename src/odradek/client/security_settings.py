@@ -45,7 +45,7 @@ WITH_EFFECT = frozenset({
 _LOGIN_EXTENSION = "extension_"
 
 
-def split_security(settings: Mapping[str, Any]) -> tuple[ClientSecurity, dict[str, Any]]:
+def split_security(settings: Mapping[str, object]) -> tuple[ClientSecurity, dict[str, Any]]:
     """Splits settings, by names with dots or underscores, into those of security and the others. Raises ConfigError.
 
     Without ``security.protocol``, or with PLAINTEXT, all settings are others."""
@@ -71,7 +71,7 @@ def split_security(settings: Mapping[str, Any]) -> tuple[ClientSecurity, dict[st
 class _Given:
     """The security settings of a client, by names with underscores, and the other settings."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Mapping[str, object]) -> None:
         self.others: dict[str, Any] = {}
         self._values: dict[str, str] = {}
         self._names: dict[str, str] = {}
@@ -139,7 +139,7 @@ class _Given:
                 raise ConfigError(f"{self._names[key]} {known}")
 
 
-def _as_text(name: str, value: Any) -> str:
+def _as_text(name: str, value: object) -> str:
     if isinstance(value, Secret):
         return value.reveal()
     if isinstance(value, bool):

@@ -424,7 +424,7 @@ def format_json(key: bytes | None, value: bytes | None, types: tuple[int, ...] =
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 
-def _as_json(value: Any) -> Any:
+def _as_json(value: object) -> Any:
     if isinstance(value, dict):
         return {_camel(name): _as_json(item) for name, item in value.items() if not _is_omitted(name, item)}
     if isinstance(value, list):
@@ -436,7 +436,7 @@ def _as_json(value: Any) -> Any:
     return value
 
 
-def _is_omitted(name: str, value: Any) -> bool:
+def _is_omitted(name: str, value: object) -> bool:
     """Returns whether Kafka's JSON omits a field: the only tagged field of these types, if the record does not have
     it."""
     return name == "topic_id" and bool(value == NO_UUID)

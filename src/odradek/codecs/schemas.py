@@ -293,7 +293,7 @@ def _fixed(code: str) -> tuple[Read, Write]:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         return packer.unpack_from(data, at)[0], at + size
 
-    def write(out: list[bytes], value: Any) -> None:
+    def write(out: list[bytes], value: object) -> None:
         out.append(packer.pack(value))
 
     return read, write
@@ -395,7 +395,7 @@ def _array(item: tuple[Read, Write], flexible: bool, nullable: bool) -> tuple[Re
             values.append(value)
         return values, at
 
-    def write(out: list[bytes], value: list[Any] | PackedArray | None) -> None:
+    def write(out: list[bytes], value: list[object] | PackedArray | None) -> None:
         if type(value) is PackedArray:
             out.append(value)
             return
@@ -414,7 +414,7 @@ def _nullable_structure(item: tuple[Read, Write], tagged: bool) -> tuple[Read, W
         marker = data[at]
         return (None, at + 1) if marker == null else read_item(data, at + 1)
 
-    def write(out: list[bytes], value: Any) -> None:
+    def write(out: list[bytes], value: object) -> None:
         out.append(bytes((null,)) if value is None else b"\x01")
         if value is not None:
             write_item(out, value)

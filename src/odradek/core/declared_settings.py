@@ -17,7 +17,7 @@ _READ: dict[str, Callable[[str], Any]] = {
 }
 
 
-def _unchanged(value: Any) -> Any:
+def _unchanged(value: object) -> Any:
     return value
 
 

@@ -418,7 +418,7 @@ class GroupShard:
                 yield from gone.records
             yield None
 
-    def on_work(self, now_ms: int, key: Hashable, value: Any) -> Result | ResultSteps:
+    def on_work(self, now_ms: int, key: Hashable, value: object) -> Result | ResultSteps:
         """Takes the result of work in the background: the topics of resolved patterns."""
         return run_first_step(self._consumers.on_work(now_ms, key, value))
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from odradek.core.extras import extra_in_errors
 
@@ -118,7 +117,7 @@ def analyse_offset_history(
     rules: FindingRules | None = None,
     verdict_rules: VerdictRules | None = None,
     points: int = POINTS,
-    **settings: Any,
+    **settings: object,
 ) -> Analysis:
     """Reads and analyses the offsets topic of a cluster, or only the records of ``group``.
 

@@ -51,7 +51,7 @@ def stream_offset_history(
     isolation_level: str = "read_committed",
     advance: Callable[[int], None] = lambda offsets: None,
     coverage: Coverage | None = None,
-    **settings: Any,
+    **settings: object,
 ) -> Iterator[pa.RecordBatch]:
     """Yields the current content of the offsets topic in RecordBatches of ``columns.SCHEMA``, partition by partition.
 

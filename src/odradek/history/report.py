@@ -309,7 +309,7 @@ _BANDS = {
 }  # fmt: skip
 
 
-def _figure(lag: pa.Table, findings: list[dict[str, Any]]) -> str:
+def _figure(lag: pa.Table, findings: list[dict[str, object]]) -> str:
     from plotly.graph_objects import Figure, Scatter
     from plotly.subplots import make_subplots
 

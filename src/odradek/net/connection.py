@@ -220,7 +220,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     async def read(
         self,
         api_key: int,
-        message: Mapping[str, Any],
+        message: Mapping[str, object],
         read: Callable[[int, memoryview], Generator[None, None, T]],
         *,
         ceiling: int | None = None,
@@ -269,7 +269,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return max(0.0, self._throttled_until_s - time.monotonic())
 
     async def exchange(
-        self, api_key: int, version: int, message: Mapping[str, Any] | bytes, *, timeout_ms: int | None = None,
+        self, api_key: int, version: int, message: Mapping[str, object] | bytes, *, timeout_ms: int | None = None,
         is_login: bool = False,
     ) -> memoryview:  # fmt: skip
         """Sends a request (fields or encoded bytes) and returns the reply's bytes, correlation id first.
@@ -302,7 +302,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         else:
             self._held.append(data)
 
-    async def post(self, api_key: int, version: int, message: Mapping[str, Any]) -> None:
+    async def post(self, api_key: int, version: int, message: Mapping[str, object]) -> None:
         """Sends a request that has no reply and waits until the operating system has taken all of its bytes.
 
         Raises ConnectionLost; some of the bytes may have been sent.

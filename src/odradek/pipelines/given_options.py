@@ -60,13 +60,13 @@ def check_options(options: Mapping[str, str], arguments: Mapping[str, str], give
         raise ConfigError(f"option {name}={value}: {why}; leave the option out")
 
 
-def check_type(words: str, value: object, hint: Any) -> None:
+def check_type(words: str, value: object, hint: object) -> None:
     """Raises ConfigError for a value of another type than its argument has. ``words``: the argument's name."""
     if not _fits(value, hint):
         raise ConfigError(f"{words}: expected {_shown(hint)}, not {value!r}")
 
 
-def _fits(value: object, hint: Any) -> bool:
+def _fits(value: object, hint: object) -> bool:
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (types.UnionType, Union):
         return any(_fits(value, part) for part in parts)

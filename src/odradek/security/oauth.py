@@ -16,7 +16,6 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from odradek.core.errors import ConfigError
 from odradek.security.client_security import TokenSource
@@ -97,7 +96,7 @@ def _from_file(source: TokenSource) -> Secret:
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """A redirect would send the client's secret to another host."""
 
-    def redirect_request(self, *_: Any) -> None:
+    def redirect_request(self, *_: object) -> None:
         return None
 
 

@@ -6,7 +6,7 @@ Pure: the caller passes the keys and the time. Only RS, PS and ES algorithms are
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
@@ -73,7 +73,7 @@ def check(token: str, keys: KeySet, rules: TokenRules, now_ms: int) -> WebToken:
 # --- the signature --------------------------------------------------------------------------------------------------
 
 
-def _check_signature(header: dict[str, Any], signed: bytes, packed: str, keys: KeySet) -> None:
+def _check_signature(header: dict[str, object], signed: bytes, packed: str, keys: KeySet) -> None:
     algorithm = header.get("alg")
     known = ALGORITHMS.get(algorithm) if isinstance(algorithm, str) else None
     if not isinstance(algorithm, str) or known is None:
@@ -124,7 +124,7 @@ def _ecdsa(signature: bytes, curve: ec.EllipticCurve) -> bytes:
 # --- the claims -----------------------------------------------------------------------------------------------------
 
 
-def _check_claims(claims: dict[str, Any], rules: TokenRules, now_ms: int) -> WebToken:
+def _check_claims(claims: dict[str, object], rules: TokenRules, now_ms: int) -> WebToken:
     end_s, issued_s, begin_s = (_time(claims, name) for name in ("exp", "iat", "nbf"))
     if end_s is None or issued_s is None:
         raise TokenRefused("it lacks the claim exp or iat")
@@ -141,7 +141,7 @@ def _check_claims(claims: dict[str, Any], rules: TokenRules, now_ms: int) -> Web
     return WebToken(_subject(claims, rules), end_s * 1000, _scopes(claims, rules))
 
 
-def _time(claims: dict[str, Any], name: str) -> int | None:
+def _time(claims: dict[str, object], name: str) -> int | None:
     """Returns a time in seconds since 1970. Raises TokenRefused."""
     value = claims.get(name)
     if value is None:
@@ -151,7 +151,7 @@ def _time(claims: dict[str, Any], name: str) -> int | None:
     return int(value)
 
 
-def _check_audience(claims: dict[str, Any], rules: TokenRules) -> None:
+def _check_audience(claims: dict[str, object], rules: TokenRules) -> None:
     audience = claims.get("aud")
     if audience is None:
         if rules.audiences:
@@ -164,14 +164,14 @@ def _check_audience(claims: dict[str, Any], rules: TokenRules) -> None:
         raise TokenRefused(f"its audience is {_shown(', '.join(audiences))}")
 
 
-def _subject(claims: dict[str, Any], rules: TokenRules) -> str:
+def _subject(claims: dict[str, object], rules: TokenRules) -> str:
     subject = claims.get(rules.subject_claim)
     if not isinstance(subject, str) or not subject.strip():
         raise TokenRefused(f"it names no user in the claim {rules.subject_claim}")
     return subject.strip()
 
 
-def _scopes(claims: dict[str, Any], rules: TokenRules) -> tuple[str, ...]:
+def _scopes(claims: dict[str, object], rules: TokenRules) -> tuple[str, ...]:
     found = claims.get(rules.scope_claim)
     scopes = [found] if isinstance(found, str) else found if isinstance(found, list) else []
     if not all(isinstance(one, str) and one.strip() for one in scopes):

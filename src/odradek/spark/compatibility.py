@@ -48,7 +48,7 @@ def check_stream(options: ReadOptions) -> None:
             require(f"option {name}", READ_LIMITS)
 
 
-def _part(module: Any, name: str) -> Any:
+def _part(module: object, name: str) -> Any:
     return getattr(module, name, None) or type(name, (), {})
 
 

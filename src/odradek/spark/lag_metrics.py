@@ -126,7 +126,7 @@ class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySp
 
     # --- callbacks of Spark, in Spark's thread
 
-    def onQueryStarted(self, event: Any) -> None:
+    def onQueryStarted(self, event: object) -> None:
         """Does nothing: a query has no lag before its first micro-batch."""
 
     def onQueryProgress(self, event: Any) -> None:
@@ -139,7 +139,7 @@ class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySp
             rows, count = progress.numInputRows, len(found)
             self._reports.put(_Report(name, query_id, progress.batchId, rows, now_ms, sources, count))
 
-    def onQueryIdle(self, event: Any) -> None:
+    def onQueryIdle(self, event: object) -> None:
         """Does nothing: there are no new records, so the last report is still right."""
 
     def onQueryTerminated(self, event: Any) -> None:
@@ -244,7 +244,7 @@ def _serve(host: str, port: int, text: Callable[[], str]) -> ThreadingHTTPServer
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *args: Any) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             log.debug(format, *args)
 
     server = ThreadingHTTPServer((host, port), Answer)

@@ -100,7 +100,7 @@ class GroupCommits:
                 run.due_s = time.monotonic() + _REPORT_DELAY_S
                 self._changed.notify()
 
-    def onQueryIdle(self, event: Any) -> None:
+    def onQueryIdle(self, event: object) -> None:
         """Does nothing: the last micro-batch is already committed."""
 
     def onQueryTerminated(self, event: Any) -> None:

@@ -170,7 +170,7 @@ class TransactionalWriter:
             _outputs.forget_ended(lambda other: _execution_of(spark, other) is not None)
         return run
 
-    def _start_run(self, query: str, number: str, execution: Any, batch: int) -> _WriterRun:
+    def _start_run(self, query: str, number: str, execution: object, batch: int) -> _WriterRun:
         """Returns a new run. It fences an earlier driver and aborts its open transaction. ``execution``: Java's
         StreamExecution. ``batch``: the run's first micro-batch."""
         own: dict[str, Any] = {

@@ -139,7 +139,7 @@ class OffsetsStreamReader(OdradekStreamReader):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.history,)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         return _with_names(self.history, super().partitions(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

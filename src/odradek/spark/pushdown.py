@@ -132,7 +132,7 @@ def _bounds(item: Filter, value: Any) -> tuple[int | None, int | None]:
     return None, None
 
 
-def _take_offset(pushed: PushedFilters, item: Filter, value: Any) -> bool:
+def _take_offset(pushed: PushedFilters, item: Filter, value: object) -> bool:
     low, high = _bounds(item, value)
     pushed.low, pushed.high = _later(pushed.low, low), _earlier(pushed.high, high)
     return not isinstance(item, In)  # the bounds include values that are not in the list

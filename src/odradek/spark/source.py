@@ -351,7 +351,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def prepareForTriggerAvailableNow(self) -> None:
         self._upto = self._lookups.ends(self._lookups.partitions())
 
-    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, object] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         """Plans the micro-batch after ``start``. With ``commitOffsets=true``, it first commits the finished ``start``.
 
         Returns the end of this micro-batch, or ``start`` if there is none. PySpark before 4.2 passes no ``start`` and
@@ -402,12 +402,12 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         """
         return latest_to_json(self._ends) if self._ends else None
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         stop = SourceOffset.from_json(end)
         self._reached = end
         return _tasks(plan.ranges(SourceOffset.from_json(start), stop), self._lookups, stop.ids, stop.epochs)
 
-    def commit(self, end: dict[str, Any]) -> None:
+    def commit(self, end: dict[str, object]) -> None:
         # Spark calls this only after it has planned the micro-batch after `end`. So latestOffset(end) has committed
         # `end`.
         # For the last micro-batch of an AvailableNow run Spark does not call this.
@@ -430,7 +430,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return self._lookups.committed(acknowledge) != before
 
     def _settle(
-        self, start: dict[str, Any], done: SourceOffset, ends: Offsets, look: GroupLook | None = None
+        self, start: dict[str, object], done: SourceOffset, ends: Offsets, look: GroupLook | None = None
     ) -> tuple[Commits | None, dict[TopicPartition, tuple[int, str]]]:
         """Commits the finished micro-batch, unless a transaction does. Returns the group's commits, and resets.
 

@@ -23,7 +23,7 @@ import time
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from odradek.batches.compression import decompress_small
 from odradek.batches.control import read_control
@@ -332,7 +332,7 @@ def _choose_engine() -> Engine:
     return ColumnEngine()
 
 
-def _report(message: dict[str, Any]) -> None:
+def _report(message: dict[str, object]) -> None:
     """Writes a message to the broker. Raises CleaningStopped if the broker has ended."""
     try:
         sys.stdout.write(json.dumps(message) + "\n")

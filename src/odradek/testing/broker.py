@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from odradek.broker.settings.config import BrokerConfig
 from odradek.core.errors import ConfigError
@@ -55,7 +55,7 @@ class Broker:
     def __init__(
         self,
         data_dir: str | os.PathLike[str] | None = None,
-        config: Mapping[str, Any] | None = None,
+        config: Mapping[str, object] | None = None,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -153,7 +153,9 @@ class Broker:
         self._engine.start()
         return self
 
-    def create_topic(self, name: str, partitions: int | None = None, config: Mapping[str, Any] | None = None) -> None:
+    def create_topic(
+        self, name: str, partitions: int | None = None, config: Mapping[str, object] | None = None
+    ) -> None:
         """Creates a topic; ``partitions`` None means the broker's ``num.partitions``.
 
         Raises ValueError with Kafka's message, for example if the topic exists or a setting does not.
@@ -235,7 +237,7 @@ def _end(engine: BrokerProcess | BrokerThread, directory: Path, owner: int, temp
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _text(name: str, value: Any) -> str:
+def _text(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple):
@@ -385,7 +387,7 @@ class Faults:
         """Sends no reply. The connection stays open, and later requests on it get no reply either."""
         return self._set("drop", api, times=times, topic=topic, client_id=client_id, when=when)
 
-    def _set(self, kind: str, api: str, **how: Any) -> int:
+    def _set(self, kind: str, api: str, **how: object) -> int:
         return int(self._engine.command("fault", kind=kind, api=api, **how))
 
     @property

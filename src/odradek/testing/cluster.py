@@ -190,7 +190,7 @@ class BrokerProcess(PortOwner):
             line += byte
         return line.decode().strip()
 
-    def command(self, do: str, **arguments: Any) -> Any:
+    def command(self, do: str, **arguments: object) -> Any:
         """Sends a command of broker/control_channel. Raises ValueError if the broker refuses the command.
 
         Raises BrokerFailed if the broker sends no reply, and in a fork of the process that made this object."""

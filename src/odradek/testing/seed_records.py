@@ -10,7 +10,7 @@ from odradek.client.producer import Producer
 _FIELDS = ("value", "key", "headers", "partition", "timestamp")
 
 
-def send_records(bootstrap_servers: str, topic: str, records: Iterable[Any]) -> None:
+def send_records(bootstrap_servers: str, topic: str, records: Iterable[object]) -> None:
     """Sends records and returns when the broker has acknowledged all of them.
 
     A record is its value, or a pair of key and value, or a mapping with any of ``value``, ``key``, ``headers``,
@@ -33,7 +33,7 @@ def send_records(bootstrap_servers: str, topic: str, records: Iterable[Any]) -> 
         raise errors[0]
 
 
-def _fields(place: int, record: Any) -> dict[str, Any]:
+def _fields(place: int, record: object) -> dict[str, Any]:
     if isinstance(record, Mapping):
         unknown = [name for name in record if name not in _FIELDS]
         if unknown:
@@ -49,7 +49,7 @@ def _fields(place: int, record: Any) -> dict[str, Any]:
     return fields
 
 
-def _data(place: int, name: str, given: Any) -> bytes | None:
+def _data(place: int, name: str, given: object) -> bytes | None:
     if isinstance(given, str):
         return given.encode()
     if given is None or isinstance(given, bytes):

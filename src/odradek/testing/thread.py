@@ -109,7 +109,7 @@ class BrokerThread(PortOwner):
             if broker.failure:
                 log.error("the broker ends: %s; the next start checks the logs", broker.failure)
 
-    def command(self, do: str, **arguments: Any) -> Any:
+    def command(self, do: str, **arguments: object) -> Any:
         """Sends a command of broker/control_channel. Raises ValueError; BrokerFailed if the broker sends no reply."""
         if not self.running:
             raise BrokerFailed("the broker is not running")

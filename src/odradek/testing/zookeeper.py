@@ -200,7 +200,7 @@ class ZooKeeper:
     less than 1, ZooKeeperFailed without PySpark or Java, and UnsupportedSystem on Windows.
     """
 
-    def __init__(self, nodes: int = 1, config: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, nodes: int = 1, config: Mapping[str, object] | None = None) -> None:
         if nodes < 1 or nodes % 2 == 0:
             raise ConfigError(f"nodes={nodes}: an ensemble has an odd number of nodes")
         require_posix("odradek.ZooKeeper")

@@ -569,7 +569,7 @@ class TransactionShard:
 
     # --- events and notices -----------------------------------------------------------------------------------
 
-    def on_work(self, now_ms: int, key: Hashable, value: Any) -> Result:
+    def on_work(self, now_ms: int, key: Hashable, value: object) -> Result:
         return Result()
 
     def on_event(self, now_ms: int, event: object) -> Result:

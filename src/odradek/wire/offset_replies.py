@@ -119,7 +119,7 @@ _END_OF_ROW = b"\1\0\0\0"  # no metadata, no error, no tagged fields
 
 
 def offset_fetch_rows(
-    partitions: Iterable[int], values: Iterable[Sequence[Any]], refused: Collection[int] = (), error_code: int = 0
+    partitions: Iterable[int], values: Iterable[Sequence[object]], refused: Collection[int] = (), error_code: int = 0
 ) -> bytes:
     """Packs partitions of a topic. Each of ``values`` starts with offset, leader epoch and metadata.
 

@@ -217,7 +217,7 @@ def element_packer(api_key: int, version: int, kind: Kind, *path: str) -> Pack:
     else:
         write = last.item or _entity_writer(last.inner)
 
-    def pack(element: Any) -> list[bytes]:
+    def pack(element: object) -> list[bytes]:
         out: list[bytes] = []
         write(out, element)
         return in_pieces(out)
@@ -429,7 +429,7 @@ def _entity_writer(entity: type[Entity]) -> Writer:
     fields_without_tag, tagged = _fields_of(entity)
     plain = [(field.name, field.write, field.default) for field in fields_without_tag]
 
-    def write_entity(out: list[bytes], message: Any) -> None:
+    def write_entity(out: list[bytes], message: object) -> None:
         values = message if type(message) is dict else _as_mapping(message)
         for name, write, default in plain:
             value = values.get(name, default)
@@ -503,7 +503,7 @@ def _values_of(entity: type[Entity]) -> tuple[str, ...]:
     return tuple(field.name for field in _fields_of(entity)[0] if field.item is not None)
 
 
-def _left(arrays: _Arrays, message: Any, left: int) -> int:
+def _left(arrays: _Arrays, message: object, left: int) -> int:
     """Returns ``left`` minus the number of structures in these arrays. It stops counting below 0."""
     values = message if type(message) is dict else _as_mapping(message)
     for name, inner in arrays:
@@ -538,7 +538,7 @@ def encode_in_steps(
     return in_pieces(out)
 
 
-def _written_in_steps(entity: type[Entity], out: list[bytes], message: Any) -> Generator[None, None, None]:
+def _written_in_steps(entity: type[Entity], out: list[bytes], message: object) -> Generator[None, None, None]:
     values = message if type(message) is dict else _as_mapping(message)
     plain, tagged = _fields_of(entity)
     flexible = bool(entity.__flexible__)

@@ -244,7 +244,7 @@ class ZooKeeperConnection:
                     found.append(None)
         return found
 
-    def _retry(self, path: str, call: Callable[..., Any], *arguments: Any) -> Any:
+    def _retry(self, path: str, call: Callable[..., object], *arguments: object) -> Any:
         """Repeats a read while kazoo reconnects, for at most the timeout. Returns None for a missing znode."""
         from kazoo.exceptions import NoNodeError
         from kazoo.retry import KazooRetry

@@ -32,7 +32,7 @@ _UNKNOWN_VALUES: Mapping[str | None, Any] = {
 }  # fmt: skip
 
 
-def refusal(api_key: int, version: int, request: Any, code: ErrorCode, text: str = "") -> dict[str, object] | None:
+def refusal(api_key: int, version: int, request: object, code: ErrorCode, text: str = "") -> dict[str, object] | None:
     """Returns a reply with ``code`` for the request or each of its items; None if the reply has no field for an error.
 
     ``request`` is a decoded message or any object with its fields.
@@ -53,11 +53,11 @@ def has_code(entity: Any) -> bool:
     return _has_own_code(entity) or any(has_code(each) for each in inner if _is_structure(each))
 
 
-def _has_own_code(entity: Any) -> bool:
+def _has_own_code(entity: object) -> bool:
     return not _CODES.isdisjoint(schemas.field_names(entity))
 
 
-def _is_structure(kind: Any) -> bool:
+def _is_structure(kind: object) -> bool:
     return is_dataclass(kind)
 
 
@@ -86,7 +86,7 @@ def _row(entity: Any, asked: Any, code: ErrorCode, text: str, *, takes_code: boo
     return row
 
 
-def _rows(entity: Any, asked: Iterable[Any], code: ErrorCode, text: str) -> list[dict[str, object]]:
+def _rows(entity: object, asked: Iterable[object], code: ErrorCode, text: str) -> list[dict[str, object]]:
     return [_row(entity, each, code, text) for each in asked]
 
 

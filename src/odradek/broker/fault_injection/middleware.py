@@ -144,7 +144,9 @@ class FaultInjection(Middleware):
             return self._later(reply, fault, context, refuse)
         return self._after(fault, context, refuse, reply.value if isinstance(reply, Deferred) else reply)
 
-    def _before(self, fault: Fault, context: Context, handle: Callable[[], Any], refuse: Callable[[], Any]) -> Any:
+    def _before(
+        self, fault: Fault, context: Context, handle: Callable[[], object], refuse: Callable[[], object]
+    ) -> Any:
         if fault.kind == "error":
             return refuse()
         if fault.kind == "disconnect":
@@ -156,7 +158,7 @@ class FaultInjection(Middleware):
         self._block(context.connection, lambda: self._resolve(promise, context, handle)).release_after(fault.delay_s)
         return promise
 
-    def _after(self, fault: Fault, context: Context, refuse: Callable[[Any], Any], reply: Any) -> Any:
+    def _after(self, fault: Fault, context: Context, refuse: Callable[[object], object], reply: object) -> Any:
         if fault.kind == "error":
             return refuse(reply)
         if fault.kind == "disconnect":
@@ -182,7 +184,7 @@ class FaultInjection(Middleware):
         return block
 
     @staticmethod
-    def _resolve(promise: Deferred[Any], context: Context, work: Callable[[], Any]) -> None:
+    def _resolve(promise: Deferred[object], context: Context, work: Callable[[], object]) -> None:
         """Resolves the promise with the result or the error of ``work``, now or later. Hangup closes the connection."""
         try:
             value = work()

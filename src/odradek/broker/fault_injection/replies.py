@@ -85,7 +85,7 @@ class FaultyReplies:
             for topic, partitions in topics.items()
         ]
 
-    def _served_at_once(self, api: ServedApi, context: Context, message: Any) -> Any:
+    def _served_at_once(self, api: ServedApi, context: Context, message: object) -> Any:
         reply: Any = api.handle(self._broker, context, message)
         return finish(reply) if isinstance(reply, GeneratorType) else reply
 

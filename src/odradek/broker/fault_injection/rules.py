@@ -115,7 +115,7 @@ class FaultRules:
         """Returns the numbers of the faults that are still set."""
         return [fault.number for fault in self._set]
 
-    def match_request(self, context: Context, message: Any) -> Fault | None:
+    def match_request(self, context: Context, message: object) -> Fault | None:
         """Returns the first fault that matches a request, or None. Counts the hit and adds it to ``fired``."""
         for fault in self._set:
             if fault.api_key != context.api_key or fault.client_id not in (None, context.client_id):
@@ -143,7 +143,7 @@ class FaultRules:
             return fault
         return None
 
-    def _topics(self, context: Context, message: Any) -> set[str] | None:
+    def _topics(self, context: Context, message: object) -> set[str] | None:
         """Returns the topics of a request and of its fetch session; None: all topics."""
         if message is None:
             return set()
@@ -237,6 +237,6 @@ def _topic_rows(message: Any) -> Iterator[str | UUID | None]:
                     yield from _topic_rows(group)
 
 
-def _topic_of(row: Any) -> str | UUID:
+def _topic_of(row: object) -> str | UUID:
     topic = getattr(row, "name", None) or getattr(row, "topic", None) or getattr(row, "topic_id", None)
     return topic if isinstance(topic, str | UUID) else ""

@@ -200,7 +200,7 @@ def _refusal(text: str) -> dict[str, Any]:
     return {"error_code": ErrorCode.sasl_authentication_failed, "error_message": text, "auth_bytes": b""}
 
 
-def _reply(head: RequestHead, message: dict[str, Any]) -> bytes:
+def _reply(head: RequestHead, message: dict[str, object]) -> bytes:
     """Returns the whole reply, with its length."""
     start = reply_head(head.api_key, head.version, head.correlation_id)
     body = schemas.encode(head.api_key, head.version, Kind.RESPONSE, message)

@@ -191,7 +191,7 @@ class Task(Generic[T]):
         self.promise.resolve(result)
         return False
 
-    def _resume(self, value: Any) -> None:
+    def _resume(self, value: object) -> None:
         if self._steps is not None:
             self._next = value
             self._scheduler.add(self)

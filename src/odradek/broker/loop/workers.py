@@ -135,10 +135,10 @@ class Workers:
         else:  # in a thread, because the system needs some time to unmap large maps
             self._call(partial(_close, maps)).then(lambda _: _release(reservations))
 
-    def _call(self, function: Callable[[], Any]) -> Deferred[Future[Any]]:
+    def _call(self, function: Callable[[], object]) -> Deferred[Future[Any]]:
         promise: Deferred[Future[Any]] = Deferred()
 
-        def report(done: Future[Any]) -> None:
+        def report(done: Future[object]) -> None:
             with suppress(RuntimeError):  # the event loop is closed
                 self._call_soon_threadsafe(promise.resolve, done)
 

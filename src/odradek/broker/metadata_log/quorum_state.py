@@ -94,7 +94,7 @@ def check(directory: Path, state: QuorumState | None, owner: MetadataMark, log_e
         raise _fault(path, f"has the leader epoch {state.epoch}, but the log beside it has {log_epoch}")
 
 
-def _state(fields: dict[str, Any], version: int) -> QuorumState:
+def _state(fields: dict[str, object], version: int) -> QuorumState:
     """Raises ValueError."""
     leader, epoch, voted = (_number(fields, name) for name in ("leaderId", "leaderEpoch", "votedId"))
     if not 0 <= epoch <= NEWEST_EPOCH:
@@ -111,14 +111,14 @@ def _state(fields: dict[str, Any], version: int) -> QuorumState:
     return QuorumState(leader, epoch, voted, voters, cluster_id=_text(fields, "clusterId"))
 
 
-def _number(fields: dict[str, Any], name: str, bits: int = _INT_BITS) -> int:
+def _number(fields: dict[str, object], name: str, bits: int = _INT_BITS) -> int:
     value = fields.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not -(1 << bits) <= value < 1 << bits:
         raise ValueError(f"there is no number {name}")
     return value
 
 
-def _text(fields: dict[str, Any], name: str) -> str:
+def _text(fields: dict[str, object], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str):
         raise ValueError(f"there is no text {name}")

@@ -274,7 +274,7 @@ class TlsTransport(asyncio.Protocol):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._raw.set_write_buffer_limits(high, low)
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
+    def get_extra_info(self, name: str, default: object = None) -> Any:
         if name == "sslcontext":
             return self._tls.context
         if name == "is_admitted":

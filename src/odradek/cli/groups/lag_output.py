@@ -109,7 +109,7 @@ def _table(one: GroupWithTimes, sort: str) -> str:
     return f"Group {printable(rows[0].group)}\n{table_or_blocks(short, cells, right=right)}"
 
 
-def _cells(values: Sequence[Any]) -> tuple[str, ...]:
+def _cells(values: Sequence[object]) -> tuple[str, ...]:
     return tuple("-" if value is None else str(value) for value in values)
 
 

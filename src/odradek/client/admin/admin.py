@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from odradek.client import loop, offset_requests, topic_requests
 from odradek.client.admin import group_operations, topic_operations, transaction_operations
@@ -51,7 +51,7 @@ class Admin(Closeable):
 
     def __init__(
         self,
-        bootstrap_servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str,
+        bootstrap_servers: ClientConfig | Mapping[str, object] | Sequence[str] | str,
         **settings: Unpack[ClientSettings],
     ) -> None:
         self.config = as_config(bootstrap_servers, **settings)
@@ -69,7 +69,7 @@ class Admin(Closeable):
             if self._process == os.getpid():
                 loop.run(self._cluster.close())
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+    def _run(self, work: Coroutine[object, object, T]) -> T:
         if self._closed:
             work.close()
             raise ValueError("this Admin is closed")

@@ -32,7 +32,7 @@ _SOURCES = {
 
 
 async def at_controller(
-    cluster: Cluster, what: str, call: Callable[[BrokerConnection], Awaitable[Any]], deadline: Deadline
+    cluster: Cluster, what: str, call: Callable[[BrokerConnection], Awaitable[object]], deadline: Deadline
 ) -> Any:
     """Runs ``call`` on a connection to the controller, or to any broker if the controller is unknown."""
 

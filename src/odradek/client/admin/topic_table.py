@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.batches.row_sets import needs_columns
@@ -46,7 +46,7 @@ class _Ends:
 
 def read_table(
     topic: str,
-    bootstrap_servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str,
+    bootstrap_servers: ClientConfig | Mapping[str, object] | Sequence[str] | str,
     *,
     start: Bound = "earliest",
     end: Bound = "latest",
@@ -54,7 +54,7 @@ def read_table(
     end_group: str | None = None,
     columns: Sequence[str] = DEFAULT_COLUMNS,
     isolation_level: str = "read_uncommitted",
-    **settings: Any,
+    **settings: object,
 ) -> pa.Table:
     """Returns the records of a topic from ``start`` to before ``end`` as a table, partition by partition.
 

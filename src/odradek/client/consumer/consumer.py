@@ -48,7 +48,7 @@ P = ParamSpec("P")
 class _Task:
     """A call of user code that the loop requests and the caller's thread runs."""
 
-    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def __init__(self, function: Callable[..., object], args: tuple[object, ...]) -> None:
         self.function, self.args = function, args
         self.loop = asyncio.get_running_loop()
         self.answer: asyncio.Future[Any] = self.loop.create_future()
@@ -67,7 +67,7 @@ class _Task:
         if not self.answer.done():
             self.answer.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
-    def _succeed(self, result: Any) -> None:
+    def _succeed(self, result: object) -> None:
         if not self.answer.done():
             self.answer.set_result(result)
 
@@ -75,7 +75,7 @@ class _Task:
 class _Call(Generic[T]):
     """A call of the engine. The loop makes its coroutine, so an interrupt before that leaves no coroutine unawaited."""
 
-    def __init__(self, make: Callable[[], Coroutine[Any, Any, T]], done: Callable[[], None]) -> None:
+    def __init__(self, make: Callable[[], Coroutine[object, object, T]], done: Callable[[], None]) -> None:
         self._make, self._done = make, done
         self._task: asyncio.Task[T] | None = None
         self._cancelled = False
@@ -117,7 +117,7 @@ class Consumer:
 
     def __init__(
         self,
-        settings: Mapping[str, Any] | Sequence[str] | str | None = None,
+        settings: Mapping[str, object] | Sequence[str] | str | None = None,
         /,
         **more: Unpack[ConsumerSettings],
     ) -> None:
@@ -155,7 +155,7 @@ class Consumer:
 
     # --- calls of the engine ----------------------------------------------------------------------------------
 
-    async def _on_caller(self, function: Callable[..., Any], *args: Any) -> Any:
+    async def _on_caller(self, function: Callable[..., object], *args: object) -> Any:
         task = _Task(function, args)
         self._inboxes[-1].put(task)
         return await task.answer
@@ -168,7 +168,7 @@ class Consumer:
         if self._owner not in (None, threading.get_ident()):
             raise IllegalState("another thread is in a call of this Consumer: use one Consumer for each thread")
 
-    def _drive(self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **named: P.kwargs) -> T:
+    def _drive(self, work: Callable[P, Coroutine[object, object, T]], *args: P.args, **named: P.kwargs) -> T:
         """Runs ``work`` on the loop and, meanwhile, its calls of user code on this thread."""
         self._check()
         inbox: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()

@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from odradek.client import offset_requests, topic_requests
 from odradek.client.arguments import as_offsets, isolation
@@ -54,7 +53,7 @@ class _WakeableCall:
 class ConsumerEngine:
     """The engine of a consumer, on one event loop. ``run`` calls user code, on the caller's thread or on the loop."""
 
-    def __init__(self, config: ConsumerConfig, run: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(self, config: ConsumerConfig, run: Callable[..., Awaitable[object]]) -> None:
         self.config = config
         self.subscription = SubscriptionState()
         self._cluster = Cluster(config.client())

@@ -37,7 +37,7 @@ class ClassicCoordination(Coordination):
         cluster: Cluster,
         subscription: SubscriptionState,
         changed: Callable[[], None],
-        run: Callable[..., Awaitable[Any]],
+        run: Callable[..., Awaitable[object]],
     ) -> None:
         super().__init__(config, cluster, subscription, changed, run)
         self.membership = ClassicMembership(

@@ -57,7 +57,7 @@ class Coordination(ABC):
         cluster: Cluster,
         subscription: SubscriptionState,
         changed: Callable[[], None],
-        run: Callable[..., Awaitable[Any]],
+        run: Callable[..., Awaitable[object]],
     ) -> None:
         self.config = config
         self.group_id = config.group_id or ""
@@ -232,7 +232,7 @@ class Coordination(ABC):
 
     # --- leaving ----------------------------------------------------------------------------------------------
 
-    async def _send_leave_request(self, api_key: int, request: Mapping[str, Any]) -> None:
+    async def _send_leave_request(self, api_key: int, request: Mapping[str, object]) -> None:
         """Sends a request to leave; waits for its reply, at most ``LEAVE_TIMEOUT_MS``."""
         try:
             connection = await self._coordinator()

@@ -35,7 +35,7 @@ class Kip848Coordination(Coordination):
         cluster: Cluster,
         subscription: SubscriptionState,
         changed: Callable[[], None],
-        run: Callable[..., Awaitable[Any]],
+        run: Callable[..., Awaitable[object]],
     ) -> None:
         super().__init__(config, cluster, subscription, changed, run)
         self.membership = Kip848Membership(

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from odradek.batches.encode import Headers, seal_records
 from odradek.batches.header import HEADER_BYTES
@@ -210,6 +209,6 @@ class PartitionQueue:
         return old
 
 
-def is_refused(code: Any) -> bool:
+def is_refused(code: object) -> bool:
     """Returns whether the code means that the broker refused a batch for its producer id, epoch or sequence."""
     return code in _REFUSED

@@ -75,7 +75,7 @@ class ProducerConfig:
 
 
 def split_settings(
-    servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str, settings: Mapping[str, Any]
+    servers: ClientConfig | Mapping[str, object] | Sequence[str] | str, settings: Mapping[str, object]
 ) -> tuple[ProducerConfig, ClientConfig]:
     """Splits settings by Kafka's names, with dots or underscores, into those of the producer and of its connections.
 
@@ -107,7 +107,7 @@ def split_settings(
     return ProducerConfig(**own), client
 
 
-def _convert(name: str, value: Any, kind: str) -> Any:
+def _convert(name: str, value: object, kind: str) -> Any:
     """Converts a value that is text, as in a file of settings. Raises ConfigError."""
     if not isinstance(value, str) or kind.startswith("str"):
         return value

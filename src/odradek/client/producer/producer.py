@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from odradek.batches.encode import Headers
 from odradek.client import loop
@@ -96,7 +96,7 @@ class Producer(Closeable):
 
     def __init__(
         self,
-        bootstrap_servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str,
+        bootstrap_servers: ClientConfig | Mapping[str, object] | Sequence[str] | str,
         *,
         shared_transaction: SharedTransaction | None = None,
         **settings: Unpack[ProducerSettings],

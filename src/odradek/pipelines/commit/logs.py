@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from odradek.core.errors import OdradekError, StorageError
 from odradek.pipelines.commit.operations import (
@@ -54,7 +54,7 @@ class FileLog:
     """A log in files. ``name``: the table's name for messages. ``describe``: returns the part of an entry that says
     where the files of a change are."""
 
-    def __init__(self, name: str, describe: Callable[[TableChange], dict[str, Any]], kept: int = KEPT) -> None:
+    def __init__(self, name: str, describe: Callable[[TableChange], dict[str, object]], kept: int = KEPT) -> None:
         self._name = name
         self._describe = describe
         self._kept = kept

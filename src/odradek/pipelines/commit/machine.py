@@ -189,7 +189,7 @@ class TableRun:
             raise fenced(self.run, state, self._name)
 
 
-def drive(steps: Steps[Any], perform: Callable[[Any], Any]) -> Any:
+def drive(steps: Steps[object], perform: Callable[[object], object]) -> Any:
     """Runs a part of the machine: ``perform`` does each operation. Returns the part's result; raises its errors."""
     try:
         operation = next(steps)

@@ -20,7 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from odradek.core.errors import ConfigError, StorageError
@@ -375,7 +375,7 @@ class DeltaTable(CommitDriver):
         return AddAction(file.name, file.size, values, int(time.time() * 1000), True, statistics)
 
 
-def _type_name(kind: Any) -> str:
+def _type_name(kind: object) -> str:
     """Returns the name of a simple type, or the kind of any other type."""
     return str(getattr(kind, "type", kind))
 

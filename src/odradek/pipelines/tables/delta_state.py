@@ -195,7 +195,7 @@ def has_records(log: Log) -> bool:
     return not _is_whole(commits) or any(TEXT in one for one in commits)
 
 
-def _is_whole(commits: Sequence[Mapping[str, Any]]) -> bool:
+def _is_whole(commits: Sequence[Mapping[str, object]]) -> bool:
     return any(commit["version"] == 0 for commit in commits)
 
 

@@ -60,7 +60,7 @@ def _bounds(groups: list[Any]) -> tuple[Any, Any]:
     return _low(min(low for low, _ in pairs)), _high(max(high for _, high in pairs))
 
 
-def _low(value: Any) -> Any:
+def _low(value: object) -> Any:
     match value:
         case str():
             return value[:_LONGEST_TEXT]
@@ -74,7 +74,7 @@ def _low(value: Any) -> Any:
             return value
 
 
-def _high(value: Any) -> Any:
+def _high(value: object) -> Any:
     match value:
         case str():
             return value if len(value) <= _LONGEST_TEXT else None

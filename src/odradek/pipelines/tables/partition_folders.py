@@ -92,16 +92,16 @@ def _time(value: np.datetime64) -> str | None:
     return f"{date} {whole}.{fraction}" if fraction else f"{date} {whole}" if whole else date
 
 
-def _folder(column: str, value: Any) -> str:
+def _folder(column: str, value: object) -> str:
     return f"{escaped(column)}={_named(value)}"
 
 
-def _named(value: Any) -> str:
+def _named(value: object) -> str:
     text = _text(value)
     return NULL if not text else escaped(text)
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     """Returns a value in Spark's text form."""
     match value:
         case None:

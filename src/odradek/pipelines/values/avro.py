@@ -151,7 +151,7 @@ class AvroDecoder:
     def _column(self, values: list[Any]) -> pa.Array:
         return pa.array(values, self.decoded).cast(in_micros(self.decoded))
 
-    def _column_with_care(self, values: list[Any], errors: list[str | None]) -> tuple[pa.Array, pa.Array]:
+    def _column_with_care(self, values: list[object], errors: list[str | None]) -> tuple[pa.Array, pa.Array]:
         """Converts values one by one, because one of them is out of its column's range: a time, or a decimal number."""
         for at, value in enumerate(values):
             try:
@@ -196,7 +196,7 @@ def _writer_types(number: int, text: str) -> AvroTypes:
         raise ConfigError(f"writer schema {number}: {error}") from None
 
 
-def _with_defaults(parsed: Any) -> Any:
+def _with_defaults(parsed: object) -> Any:
     """Returns the schema with its defaults as values. Raises ConfigError."""
     try:
         return with_values(parsed)
@@ -204,7 +204,7 @@ def _with_defaults(parsed: Any) -> Any:
         raise ConfigError(f"the schema is not a valid Avro schema: {error}") from error
 
 
-def _without_times(schema: Any) -> Any:
+def _without_times(schema: object) -> Any:
     """Removes logical types other than decimal: fastavro would make an object from each date; Arrow needs a number."""
     if isinstance(schema, list):
         return [_without_times(item) for item in schema]
@@ -259,7 +259,7 @@ def _arrow_type(schema: Any, named: dict[str, Any], within: tuple[str, ...]) -> 
     raise ConfigError(f"the schema's type {kind!r} has no column type")
 
 
-def _decimal(schema: dict[str, Any]) -> pa.DataType:
+def _decimal(schema: dict[str, object]) -> pa.DataType:
     precision, scale = schema.get("precision"), schema.get("scale", 0)
     remedy = "or remove its logicalType to get bytes"
     if precision is None:

@@ -26,7 +26,7 @@ _LENGTHS = ("bytes", "string")
 class AvroTypes:
     """A schema's types by name, and whether a type is recursive. Raises ConfigError beyond the limits."""
 
-    def __init__(self, schema: Any) -> None:
+    def __init__(self, schema: object) -> None:
         self.schema = schema
         self.named: dict[str, Any] = {}
         self.is_recursive = False
@@ -139,11 +139,11 @@ class AvroTypes:
 class _Pair(dict[str, Any]):
     """A key and a value of a map."""
 
-    def __init__(self, values: Any) -> None:
+    def __init__(self, values: object) -> None:
         super().__init__(type="pair", values=values)
 
 
-def _parts(schema: Any) -> Iterator[Any]:
+def _parts(schema: object) -> Iterator[Any]:
     """Yields the types directly within a type."""
     if isinstance(schema, list):
         yield from schema
@@ -159,7 +159,7 @@ def _parts(schema: Any) -> Iterator[Any]:
             yield kind
 
 
-def _all(schema: Any) -> Iterator[Any]:
+def _all(schema: object) -> Iterator[Any]:
     """Yields each type at the place of its definition."""
     left = [schema]
     while left:

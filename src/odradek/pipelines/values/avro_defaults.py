@@ -21,7 +21,7 @@ from typing import Any
 _WHOLE = {"int": 1 << 31, "long": 1 << 63}
 
 
-def with_values(schema: Any) -> Any:
+def with_values(schema: object) -> Any:
     """Returns a copy of a schema that fastavro has parsed, with values instead of JSON as defaults.
 
     Raises ValueError for a default that does not fit its type.
@@ -37,7 +37,7 @@ class _Defaults:
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
 
-    def resolve(self, schema: Any) -> None:
+    def resolve(self, schema: object) -> None:
         self._collect(schema)
         for fields in [kind["fields"] for kind in self._named.values() if "fields" in kind]:
             for field in fields:
@@ -51,7 +51,7 @@ class _Defaults:
             for field in kind.get("fields", ()):
                 field.pop("raw_default", None)
 
-    def _collect(self, schema: Any) -> None:
+    def _collect(self, schema: object) -> None:
         if isinstance(schema, list):
             for one in schema:
                 self._collect(one)
@@ -78,7 +78,7 @@ class _Defaults:
             raise ValueError(f"the default of {where} is no {kind}: {given!r}")
         return found
 
-    def _of_union(self, kinds: list[Any], given: Any, where: str) -> Any:
+    def _of_union(self, kinds: list[object], given: object, where: str) -> Any:
         for number, kind in enumerate(kinds):
             if not self._is_java_choice(kind, given):
                 continue
@@ -106,7 +106,7 @@ class _Defaults:
         words = ("string", "bytes", "fixed") if isinstance(given, str) else ("int", "long", "float", "double")
         return kind in words and isinstance(given, str | int | float)
 
-    def _is_fitting(self, schema: Any, given: Any, where: str) -> bool:
+    def _is_fitting(self, schema: object, given: object, where: str) -> bool:
         try:
             self.value(schema, given, where)
         except ValueError:
@@ -135,7 +135,7 @@ class _Defaults:
                 return {field["name"]: self._field(field, given, where) for field in schema["fields"]}
         return _UNFIT
 
-    def _field(self, field: dict[str, Any], given: dict[str, Any], where: str) -> Any:
+    def _field(self, field: dict[str, object], given: dict[str, object], where: str) -> Any:
         name = f"{where}.{field['name']}"
         if field["name"] in given:
             return self.value(field["type"], given[field["name"]], name)
@@ -148,7 +148,7 @@ _UNFIT = object()
 _DOUBLE = re.compile(r"[+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?)", re.ASCII)
 
 
-def _number_in_text(field: dict[str, Any]) -> Any:
+def _number_in_text(field: dict[str, object]) -> Any:
     """Returns the default of a field. As in Java, that of a float or double may be a text: JSON has no NaN."""
     kind, given = field["type"], field["default"]
     if isinstance(given, str) and kind in ("float", "double") and _DOUBLE.fullmatch(given.strip()):

@@ -20,7 +20,7 @@ _PRIMITIVES = {
 }
 
 
-def kernel_schema(schema: Any, kind: pa.DataType, header: int) -> KernelSchema | None:
+def kernel_schema(schema: object, kind: pa.DataType, header: int) -> KernelSchema | None:
     """Returns the kernel's plan for values of this schema, or None if the kernel cannot read such values.
 
     ``kind``: the Arrow type of the values. ``header``: the number of bytes before each value.

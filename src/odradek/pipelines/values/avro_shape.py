@@ -14,7 +14,7 @@ from odradek.text.printable import shortened
 _RECORDS = ("record", "error")
 
 
-def problem_of(schema: Any) -> str | None:
+def problem_of(schema: object) -> str | None:
     """Returns what is wrong in the form of a schema, or None. ``schema`` is parsed JSON."""
     left = [("", schema)]
     while left:
@@ -26,7 +26,7 @@ def problem_of(schema: Any) -> str | None:
     return None
 
 
-def _problem(part: Any) -> str | None:
+def _problem(part: object) -> str | None:
     """Returns what is wrong in one type, without its parts."""
     if isinstance(part, str | list):
         return None
@@ -60,7 +60,7 @@ def _problem(part: Any) -> str | None:
     return None
 
 
-def _field_problem(record: dict[str, Any]) -> str | None:
+def _field_problem(record: dict[str, object]) -> str | None:
     name, fields = record["name"], record.get("fields")
     if not isinstance(fields, list):
         return f"the fields of record {name} are a list, not {_shown(fields)}"
@@ -79,7 +79,7 @@ def _field_problem(record: dict[str, Any]) -> str | None:
     return None
 
 
-def _parts(place: str, part: Any) -> Iterator[tuple[str, Any]]:
+def _parts(place: str, part: object) -> Iterator[tuple[str, Any]]:
     """Yields the types inside of a type, each with the path of fields to it."""
     if isinstance(part, list):
         yield from ((place, one) for one in part)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from odradek.core.errors import ConfigError
 from odradek.text.json_depth import parse_json
@@ -72,14 +71,14 @@ def _value_problem(text: str, wanted: str) -> str | None:
     return f"is no schema, but the value {text.strip()} in JSON"
 
 
-def _list_problem(given: list[Any], wanted: str) -> str | None:
+def _list_problem(given: list[object], wanted: str) -> str | None:
     records = sum(isinstance(one, dict) for one in given)
     if wanted == "json" or records > 1:
         return f"is a list of {len(given)} schemas: give the one of the values"
     return None
 
 
-def _json_problem(given: dict[str, Any], wanted: str) -> str | None:
+def _json_problem(given: dict[str, object], wanted: str) -> str | None:
     kind = given.get("type")
     if "schema" in given and kind is None:
         whose = "Connect's message" if "payload" in given else "the answer of a schema registry"

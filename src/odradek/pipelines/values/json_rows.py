@@ -97,7 +97,7 @@ def parse(text: str) -> Any:
             return value
 
 
-def _closing(tree: Any) -> str:
+def _closing(tree: object) -> str:
     return "}" if isinstance(tree, Object) else "]"
 
 
@@ -176,7 +176,7 @@ def converter(kind: pa.DataType, time_zone: str) -> Convert:
 def _struct_converter(kind: pa.DataType, time_zone: str) -> Convert:
     fields = {field.name: converter(field.type, time_zone) for field in kind}
 
-    def convert(tree: Any) -> dict[str, Any] | None:
+    def convert(tree: object) -> dict[str, Any] | None:
         if tree is None:
             return None
         if not isinstance(tree, Object):
@@ -191,7 +191,7 @@ def _struct_converter(kind: pa.DataType, time_zone: str) -> Convert:
 
 
 def _map_converter(item: Convert) -> Convert:
-    def convert(tree: Any) -> list[tuple[str, Any]] | None:
+    def convert(tree: object) -> list[tuple[str, Any]] | None:
         if tree is None:
             return None
         if not isinstance(tree, Object):
@@ -202,7 +202,7 @@ def _map_converter(item: Convert) -> Convert:
 
 
 def _list_converter(item: Convert) -> Convert:
-    def convert(tree: Any) -> list[Any] | None:
+    def convert(tree: object) -> list[Any] | None:
         if tree is None:
             return None
         if not isinstance(tree, list) or isinstance(tree, Object):
@@ -212,13 +212,13 @@ def _list_converter(item: Convert) -> Convert:
     return convert
 
 
-def _boolean(tree: Any) -> bool | None:
+def _boolean(tree: object) -> bool | None:
     if tree is None or isinstance(tree, bool):
         return tree
     raise Unreadable("no truth value")
 
 
-def _whole(tree: Any, low: int, high: int) -> int | None:
+def _whole(tree: object, low: int, high: int) -> int | None:
     if tree is None:
         return None
     if not isinstance(tree, Number) or not tree.is_whole or len(tree) > 30 or not low <= int(tree) <= high:
@@ -226,7 +226,7 @@ def _whole(tree: Any, low: int, high: int) -> int | None:
     return int(tree)
 
 
-def _double(tree: Any) -> float | None:
+def _double(tree: object) -> float | None:
     if tree is None:
         return None
     if not isinstance(tree, Number):
@@ -269,7 +269,7 @@ def _of_bits(bits: int) -> float:
     return value
 
 
-def _decimal(tree: Any, precision: int, scale: int) -> Decimal | None:
+def _decimal(tree: object, precision: int, scale: int) -> Decimal | None:
     if tree is None:
         return None
     if isinstance(tree, Number):
@@ -293,7 +293,7 @@ def _decimal(tree: Any, precision: int, scale: int) -> Decimal | None:
     return rounded
 
 
-def _string(tree: Any) -> str | None:
+def _string(tree: object) -> str | None:
     if tree is None:
         return None
     if isinstance(tree, str) and not isinstance(tree, Number):
@@ -307,7 +307,7 @@ def _encodable(text: str) -> str:
     return text
 
 
-def _binary(tree: Any) -> bytes | None:
+def _binary(tree: object) -> bytes | None:
     if tree is None:
         return None
     if not isinstance(tree, str) or isinstance(tree, Number):
@@ -322,7 +322,7 @@ def _binary(tree: Any) -> bytes | None:
     return b"".join(parts)
 
 
-def _date(tree: Any) -> int | None:
+def _date(tree: object) -> int | None:
     if tree is None:
         return None
     found = java_times.days(tree) if isinstance(tree, str) and not isinstance(tree, Number) else None
@@ -331,7 +331,7 @@ def _date(tree: Any) -> int | None:
     return found
 
 
-def _timestamp(tree: Any, zone: str | None) -> int | None:
+def _timestamp(tree: object, zone: str | None) -> int | None:
     """``zone``: None for the timestamp type without a time zone."""
     if tree is None:
         return None
@@ -350,7 +350,7 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f
 _ESCAPED = re.compile('["\\\\\x00-\x1f\ud800-\udfff\U00010000-\U0010ffff]')
 
 
-def _write_value(tree: Any) -> Iterator[str]:
+def _write_value(tree: object) -> Iterator[str]:
     """Yields the text that Spark puts into a column of type string if the JSON value is not a string.
 
     The text has no blanks, and its numbers are in Java's form.
@@ -383,7 +383,7 @@ class _Text(str):
 class _Part:
     __slots__ = ("tree",)
 
-    def __init__(self, tree: Any) -> None:
+    def __init__(self, tree: object) -> None:
         self.tree = tree
 
 
