@@ -38,6 +38,10 @@ class Answered:
         self.tokens: dict[str, Any] = {}
         self.is_over = threading.Event()
 
+    @property
+    def count(self) -> tuple[int, int, int]:
+        return len(self.users), len(self.acls), len(self.tokens)
+
 
 class KilledBroker:
     def __init__(self, directory: Path) -> None:
@@ -153,8 +157,14 @@ def run_rounds(directory: Path, rounds: int, seed: int) -> Answered:
         broker.process.start()
         for _ in range(rounds):
             answered.is_over.clear()
+            before = answered.count
             with clients(broker, answered, names):
-                time.sleep(chance.uniform(0.3, 1.0))
+                deadline_s = time.monotonic() + 30
+                # A busy machine may answer no one for a while: the kill comes after some answers of each kind.
+                while any(now < then + 2 for now, then in zip(answered.count, before, strict=True)):
+                    assert time.monotonic() < deadline_s
+                    time.sleep(0.01)
+                time.sleep(chance.uniform(0.0, 0.5))
                 answered.is_over.set()
                 broker.process.kill()
             broker.process.start()
