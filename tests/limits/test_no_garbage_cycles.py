@@ -29,7 +29,7 @@ def workload(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkloadRun]:
     workload.close()
 
 
-@pytest.mark.parametrize("extreme", ["widest", "nested", "longest"])
+@pytest.mark.parametrize("extreme", ["widest", "nested", pytest.param("longest", marks=pytest.mark.slow)])
 def test_no_request_leaves_garbage_in_cycles(workload: WorkloadRun, extreme: str) -> None:
     left = {}
     for request in workload.generator.of_each_api(extreme):
