@@ -370,6 +370,7 @@ def test_transactions_keep_the_invariants_while_broker_and_producers_get_kill_9(
     assert running.segments() >= 10 * PARTITIONS
 
 
+@pytest.mark.slow
 def test_transactions_with_late_markers_keep_the_invariants_while_broker_and_producers_get_kill_9(
     trial: Callable[[int], Trial],
 ) -> None:

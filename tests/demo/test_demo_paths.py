@@ -17,9 +17,9 @@ from odradek.core.errors import ConfigError
 from odradek.demo.checks import count_with_spark
 from odradek.pipelines.tables.lake import Lake, check_spark_sees
 
-# `make test` has each kind of character once: space, escape, colon, glob, letter.
-NAMES = ["a b", "mit%41", "a:b", "a{b,c}", "a*b", "日本😀"]
-MORE_NAMES = ["ü", "100%", "a#b", "a[b]c", "a?b", "a\\b", "a'b\"c", "a&b=c", "[a]:", "a:{b}"]
+# `make test` has a character of each kind: space, escape, colon, glob, letter.
+NAMES = ["a b", "mit%41", "a:{b}", "日本😀"]
+MORE_NAMES = ["a:b", "a{b,c}", "a*b", "ü", "100%", "a#b", "a[b]c", "a?b", "a\\b", "a'b\"c", "a&b=c", "[a]:"]
 
 
 @pytest.mark.parametrize("name", [*NAMES, *(pytest.param(name, marks=pytest.mark.slow) for name in MORE_NAMES)])

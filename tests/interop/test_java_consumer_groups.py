@@ -73,6 +73,7 @@ def shares(bootstrap: str, group: str) -> list[int]:
     return sorted(sum(len(row.partitions) for row in m.assignment.topic_partitions) for m in found.members)
 
 
+@pytest.mark.slow
 def test_two_java_consumers_share_a_topic_and_the_tool_describes_them(
     broker: RunningBroker, kafka_tools: KafkaTools, reader: Callable[..., Any], topic: str, group: str
 ) -> None:

@@ -85,7 +85,9 @@ FLAT = {"value_format": "json", "schema": "id int, name string", "flat": True, "
     [
         pytest.param({"partition_by": ["partition", "key"], "headers": True}, id="raw"),
         pytest.param(
-            {"value_format": "json", "schema": "id bigint, name string", "keep_raw": True, "headers": True}, id="json"
+            {"value_format": "json", "schema": "id bigint, name string", "keep_raw": True, "headers": True},
+            id="json",
+            marks=pytest.mark.slow,
         ),
         pytest.param(FLAT, id="flat", marks=pytest.mark.slow),
         pytest.param({"value_format": "json"}, id="text", marks=pytest.mark.slow),

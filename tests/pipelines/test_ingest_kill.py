@@ -189,7 +189,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """What a run does to its table before its query starts. It needs no Spark."""
 
 
-@pytest.mark.parametrize("last", ["begun", "bound"])
+@pytest.mark.parametrize("last", [pytest.param("begun", marks=pytest.mark.slow), "bound"])
 def test_the_schema_of_a_run_that_was_killed_before_its_query_may_be_corrected(
     last: str, spark: Any, bootstrap: str, admin: Admin, topic: str, group: str, tmp_path: Path
 ) -> None:

@@ -38,16 +38,15 @@ def topic(bootstrap: str) -> str:
     return name
 
 
-# `make test` has each format and each writer once.
-EACH_ONCE = [
+EACH_PAIR = [
     ("parquet", "workers"),
-    ("delta", "spark"),
+    pytest.param("delta", "spark", marks=pytest.mark.slow),
     pytest.param("parquet", "spark", marks=pytest.mark.slow),
     pytest.param("delta", "workers", marks=pytest.mark.slow),
 ]
 
 
-@pytest.mark.parametrize(("kind", "writer"), EACH_ONCE)
+@pytest.mark.parametrize(("kind", "writer"), EACH_PAIR)
 def test_a_restored_checkpoint_neither_loses_nor_repeats_rows(
     kind: str,
     writer: str,

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from sim_coordinator import SMALL_STEPS
@@ -37,7 +37,7 @@ from odradek.batches.rows import batch_rows
 from odradek.broker.coordinators.group_runtime import GroupRuntime
 from odradek.broker.coordinators.transaction_markers import MarkerWriter
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.partitions.transaction_verification import PartitionsOfTransactions, PartitionVerification
+from odradek.broker.partitions.transaction_verification import PartitionVerification
 from odradek.coordinator.runtime import Environment
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
@@ -53,6 +53,9 @@ from odradek.transactions.messages import EndTransaction, InitProducerId
 from odradek.transactions.messages import Partition as MarkedPartition
 from odradek.transactions.shard import TransactionShard
 from odradek.transactions.transitions import PREPARED
+
+if TYPE_CHECKING:
+    from odradek.broker.partitions.transaction_verification import PartitionsOfTransactions
 
 TIMEOUT_MS = 20_000
 INTERVAL_MS = 1_000

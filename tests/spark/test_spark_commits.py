@@ -246,6 +246,7 @@ def one_shuffle_partition(spark: Any) -> Iterator[None]:
     spark.conf.set(name, before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_shuffle_partition")
 def test_a_stream_joined_with_itself_continues(running: Running) -> None:
     """Spark makes two sources from one ``load()``, each with a different id."""

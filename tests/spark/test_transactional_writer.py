@@ -284,6 +284,7 @@ def test_a_first_micro_batch_whose_number_may_have_expired_is_refused(
     assert values(bootstrap, target) == filled
 
 
+@pytest.mark.slow
 def test_a_first_micro_batch_whose_number_was_deleted_is_refused(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
 ) -> None:
