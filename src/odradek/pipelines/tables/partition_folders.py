@@ -25,7 +25,8 @@ def check_partition_columns(schema: pa.Schema, partition_by: Sequence[str]) -> N
             raise ConfigError(f"partition by {name}: the table's columns are {', '.join(schema.names)}")
         kind = schema.field(at).type
         if not _has_text(kind):
-            raise ConfigError(f"partition by {name}: a column of type {kind} cannot name folders with --writer workers")
+            where = " with --writer workers" if pa.types.is_floating(kind) else ""
+            raise ConfigError(f"partition by {name}: a column of type {kind} cannot name folders{where}")
     if partition_by and len(set(partition_by)) == len(schema.names):
         raise ConfigError("partition by: a table cannot have all its columns in folders")
 
