@@ -44,7 +44,7 @@ _COMMANDS = {
 _SUB_APPS = _COMMANDS | {
     "groups": _SubApp("odradek.cli.groups.app", "Consumer groups of a Kafka cluster: lag, members, resets."),
     "topics": _SubApp("odradek.cli.topics", "Topics of a Kafka cluster: list, create, alter, delete."),
-    "transactions": _SubApp("odradek.cli.transactions.app", "Transactions of a Kafka cluster: list, describe, abort."),
+    "transactions": _SubApp("odradek.cli.transactions", "Transactions of a Kafka cluster: list, describe, abort."),
     "zookeeper": _SubApp("odradek.cli.zookeeper.app", "Offsets of groups in ZooKeeper: lag, resets, migration."),
     "offsets": _SubApp("odradek.cli.offsets", "The offsets topic of a Kafka cluster, decoded."),
     "metadata": _SubApp("odradek.cli.metadata", "The metadata log of a stopped broker: check, repair, strays."),

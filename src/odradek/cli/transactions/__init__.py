@@ -1,1 +1,0 @@
-"""``odradek transactions``: transactions of any Kafka cluster."""
