@@ -62,6 +62,30 @@ def test_the_broker_loads_no_column_libraries() -> None:
     assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
 
 
+OF_A_QUORUM = {
+    "odradek.broker.metadata.voter", "odradek.broker.metadata_log.quorum_state", "odradek.broker.settings.roles"
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("is_voter", [False, True])
+def test_a_lone_broker_loads_no_module_of_a_quorum(tmp_path: Path, is_voter: bool) -> None:
+    from support.voters import make_voter
+
+    if is_voter:
+        make_voter(tmp_path)
+    loaded = loaded_after(
+        "import asyncio; from pathlib import Path; from odradek.broker.server import BrokerServer; "
+        "from odradek.broker.settings.config import BrokerConfig\n"
+        "async def serve() -> None:\n"
+        f"    broker = BrokerServer(BrokerConfig(), Path({str(tmp_path)!r}), ('127.0.0.1', 0))\n"
+        "    await broker.start()\n"
+        "    await broker.stop()\n"
+        "asyncio.run(serve())\n"
+        "None"
+    )
+    assert loaded & OF_A_QUORUM == (OF_A_QUORUM - {"odradek.broker.settings.roles"} if is_voter else set())
+
+
 def test_the_running_broker_loads_no_column_libraries(tmp_path: Path) -> None:
     """Records with every codec and an offset commit load no column library either."""
     from support.brokers import CONFIG
