@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from odradek.cli.options import CONTEXT
-from odradek.cli.zookeeper import compare, delete, describe, export, groups, import_file, migrate, owners, reset
+from odradek.cli.zookeeper import compare, delete, describe, export, groups, import_file, migrate, reset
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -15,9 +15,9 @@ app = typer.Typer(
     epilog="Example:\n\n\b\n  odradek zookeeper describe --group billing -z 127.0.0.1:2181 -b 127.0.0.1:9092",
 )
 
-app.command(epilog=groups.EPILOG)(groups.groups)
+app.command(epilog=groups.GROUPS_EPILOG)(groups.groups)
 app.command(epilog=describe.EPILOG)(describe.describe)
-app.command(epilog=owners.EPILOG)(owners.owners)
+app.command(epilog=groups.OWNERS_EPILOG)(groups.owners)
 app.command(epilog=reset.EPILOG)(reset.reset)
 app.command(epilog=export.EPILOG)(export.export)
 app.command(name="import", epilog=import_file.EPILOG)(import_file.import_file)

@@ -1,13 +1,20 @@
-"""``odradek zookeeper groups``: all groups with something in ZooKeeper."""
+"""``odradek zookeeper groups`` and ``owners``: the groups in ZooKeeper, and whether each partition has a live owner.
+
+The checks of ``owners`` are those of Kafka's VerifyConsumerRebalance.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import typer
+
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import table_or_blocks
-from odradek.cli.terminal import note, note_table, print_json, progress
-from odradek.cli.zookeeper.scope import ZooKeeperLine
+from odradek.cli.terminal import EXIT_FAILED, note, note_table, print_json, progress
+from odradek.cli.zookeeper.scope import Groups, KafkaLine, ZooKeeperLine, group_names, known_groups, warn_of_invalid
 
-EPILOG = (
+GROUPS_EPILOG = (
     "Examples:\n\n\b\n"
     "  odradek zookeeper groups -z 127.0.0.1:2181/kafka\n"
     "  odradek zookeeper groups --path '/storm/{group}/partition_{partition}' --path-topic orders \\\n"
@@ -38,3 +45,61 @@ def groups(line: ZooKeeperLine) -> None:
         note_table(table_or_blocks(tuple(name.upper() for name in head), cells, right=frozenset({1, 2, 3, 4})))
     else:
         note("No groups.")
+
+
+OWNERS_EPILOG = (
+    "Examples:\n\n\b\n"
+    "  odradek zookeeper owners --group billing -z 127.0.0.1:2181\n"
+    "  odradek zookeeper owners --group billing -z 127.0.0.1:2181 -b 127.0.0.1:9092 --json"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnersLine(KafkaLine):
+    """The options of the command."""
+
+    group: Groups = None
+
+
+@of_fields(ZooKeeperLine)
+def owners(line: OwnersLine) -> None:
+    """Show the live members of groups and the owner of each partition; the exit code is 1 if a check fails.
+
+    The partitions of topics come from -b, or from /brokers/topics of this ZooKeeper.
+    """
+    from odradek.zookeeper.members import broker_partitions, check_owners, read_members
+
+    group_names(line.group)
+    found = []
+    with line.store() as store, line.optional_admin() as admin:
+        names = known_groups(store, line.group)
+        if admin is not None:
+            described = admin.describe_topics().values()
+            partitions = {topic.name: [p.partition for p in topic.partitions] for topic in described}
+        else:
+            partitions = broker_partitions(store.connection)
+        for name in names:
+            members = read_members(store.connection, name)
+            found.append((members, check_owners(members, partitions)))
+    if line.as_json:
+        print_json([
+            {
+                "group": members.group,
+                "members": members.live(),
+                "partitions": [
+                    {"topic": r.tp.topic, "partition": r.tp.partition, "owner": r.owner, "problem": r.problem or None}
+                    for r in rows
+                ],
+                "invalid": [{"path": one.path, "reason": one.reason} for one in members.invalid],
+            }
+            for members, rows in found
+        ], indent=2)  # fmt: skip
+    else:
+        for members, rows in found:
+            note(f"Group {members.group}: members: {', '.join(members.live()) or 'none'}")
+            if rows:
+                cells = [(row.tp.topic, str(row.tp.partition), row.owner or "-", row.problem or "ok") for row in rows]
+                note_table(table_or_blocks(("TOPIC", "PARTITION", "OWNER", "CHECK"), cells, right=frozenset({1})))
+            warn_of_invalid(list(members.invalid))
+    if any(members.invalid or any(row.problem for row in rows) for members, rows in found):
+        raise typer.Exit(EXIT_FAILED)
