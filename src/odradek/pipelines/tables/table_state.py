@@ -24,6 +24,8 @@ BATCHES = "batches"
 _FILE = "table.json"
 _MARK = "odradek-table"
 _DELTA = "_delta_log"
+_SHOWN = 60
+"""Characters of an option in an error."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def check_table(table: Location, shape: TableLayout, log_has_records: Callable[[
         if held.get(name) != value and _has_records(table, held, wanted, log_has_records):
             option = name.replace("_", " ")
             raise ConfigError(
-                f"the table {table.uri} was begun with {option} {_display(held.get(name))}, not {_display(value)}"
+                f"the table {table.uri} was begun with {option} {_two_texts(_plain(held.get(name)), _plain(value))}"
             )
     return table_id
 
@@ -163,7 +165,16 @@ def stored_layout(table: Location) -> TableLayout:
     return TableLayout(**{**held, "partition_by": tuple(held["partition_by"])})
 
 
-def _display(value: object) -> str:
+def _plain(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "nothing"
-    return "none" if value is None else " ".join(str(value).split())[:60]
+    return "none" if value is None else " ".join(str(value).split())
+
+
+def _two_texts(held: str, wanted: str) -> str:
+    """Returns ``held, not wanted``; of long texts the 60 characters from a little before the first difference."""
+    pairs = zip(held, wanted, strict=False)
+    same = next((at for at, (one, other) in enumerate(pairs) if one != other), min(len(held), len(wanted)))
+    start = max(0, same - 20) if max(len(held), len(wanted)) > _SHOWN else 0
+    parts = [("…" if start else "") + text[start : start + _SHOWN] for text in (held, wanted)]
+    return f"{parts[0]}, not {parts[1]}"
