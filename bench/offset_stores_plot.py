@@ -11,7 +11,7 @@ from math import ceil, floor, log10
 from statistics import median
 
 from bench.measures import Values
-from odradek.cli.terminal import counted
+from odradek.core.counts import counted
 
 _WIDTH, _LEFT, _RIGHT = 920, 330, 90
 _ROW, _BAR, _HEAD, _TOP, _BOTTOM = 18, 11, 30, 56, 14

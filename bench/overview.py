@@ -25,7 +25,7 @@ from bench.pages import (
     TABLES,
     TRANSACTIONS,
 )
-from odradek.cli.terminal import counted
+from odradek.core.counts import counted
 
 NAME = "overview"
 _NO_FIGURE = "–"

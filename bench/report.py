@@ -13,7 +13,7 @@ from statistics import median
 
 from bench.apache import Unavailable, java
 from bench.measures import COLUMNS, Column, Values
-from odradek.cli.terminal import counted
+from odradek.core.counts import counted
 
 
 def marks(name: str) -> tuple[str, str]:

@@ -154,7 +154,9 @@ def test_tables_of_the_library_are_harmless() -> None:
     assert table.count(SHOWN) == 5
     assert notice(EVIL, "Empty") == f"Consumer group '{SHOWN}' has no active members."
     (line,) = lost_notices(GroupLag(EVIL, "Empty", (LagRow(EVIL, EVIL, 0, 1, 2, 0),), {TopicPartition(EVIL, 0): 2}))
-    assert line.startswith(f"Warning: {SHOWN}-0: group '{SHOWN}' committed 1, but the log now starts at 2: 1 records")
+    assert line.startswith(
+        f"Warning: {SHOWN}-0: group '{SHOWN}' committed 1, but the log now starts at 2: 1 record was"
+    )
     listed = format_groups([GroupListing(EVIL, "consumer", EVIL, "classic")])
     assert_harmless(listed)
     assert len(listed.split("\n")) == 2

@@ -185,9 +185,7 @@ def test_records_of_open_transactions_are_not_replayed(bootstrap: str, source: s
         assert job(bootstrap, target, topics=source).found.offsets == 26
         chosen = {"kafka.isolation.level": "read_uncommitted"}
         assert job(bootstrap, target, topics=source, options=chosen).found.offsets == 27
-        with pytest.raises(
-            RangeGone, match=rf"{source}-1: offsets 6 to 6 do not exist \(its committed records end at 6\)"
-        ):
+        with pytest.raises(RangeGone, match=rf"{source}-1: offset 6 does not exist \(its committed records end at 6\)"):
             job(bootstrap, target, offsets=f'{{"{source}":{{"1":[0,7]}}}}')
         producer.abort_transaction()
 

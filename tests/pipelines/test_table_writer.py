@@ -275,7 +275,7 @@ def test_the_driver_adds_only_planned_ranges_and_each_once() -> None:
         ([_report(Range(TP, 0, 60)), rest], "t-0, offsets 60 to 99, was planned but not read"),
         ([_report(Range(TP, 0, 100))], "t-1, offsets 5 to 8, was planned but not read"),
         ([_report(Range(TP, 0, 100)), _report(Range(TP, 0, 60)), rest], "was read more often than planned"),
-        ([_report(Range(TP, 0, 101)), rest], "t-0, offsets 100 to 100, was read more often than planned"),
+        ([_report(Range(TP, 0, 101)), rest], "t-0, offset 100, was read more often than planned"),
         ([_report(Range(TP, 0, 60)), _report(Range(TP, 50, 90)), rest], "offsets 90 to 99, was planned"),
     ):
         with pytest.raises(RangesNotRead, match=says):

@@ -139,7 +139,7 @@ def test_the_analysis_on_spark_equals_that_on_one_machine(spark: Any, few_groups
     try:
         here = analyse_offset_history(bootstrap, rules=rules)
         assert [row["text"] for row in of_group(frames.findings, group) if row["kind"] == "rewind"] == [
-            f"{topic}-0: from 7 back to 6: records 6 to 6 are read again. No member of the group is known at that "
+            f"{topic}-0: from 7 back to 6: record 6 is read again. No member of the group is known at that "
             "time: a tool or a consumer outside of the group moved it"
         ]
         for name in ("kind", "from_offset", "to_offset", "certainty", "history_complete", "proof"):

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odradek.cli.terminal import CommandError, counted, heading, note, print_json
+from odradek.cli.terminal import CommandError, heading, note, print_json
+from odradek.core.counts import counted
 from odradek.core.extras import command_of
 
 if TYPE_CHECKING:

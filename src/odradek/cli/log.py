@@ -11,7 +11,8 @@ import typer
 
 from odradek.cli.data_directory import DataDir, check_data_dir
 from odradek.cli.options import CONTEXT
-from odradek.cli.terminal import EXIT_FAILED, EXIT_OK, CommandError, ask, counted, note, print_json
+from odradek.cli.terminal import EXIT_FAILED, EXIT_OK, CommandError, ask, note, print_json
+from odradek.core.counts import counted
 
 if TYPE_CHECKING:
     from odradek.storage.log_check import DataDirectory

@@ -12,7 +12,8 @@ import typer
 
 from odradek.cli.data_directory import DataDir, check_data_dir
 from odradek.cli.options import CONTEXT, columns
-from odradek.cli.terminal import EXIT_FAILED, EXIT_OK, CommandError, ask, counted, note, note_table, print_json
+from odradek.cli.terminal import EXIT_FAILED, EXIT_OK, CommandError, ask, note, note_table, print_json
+from odradek.core.counts import counted
 
 if TYPE_CHECKING:
     from odradek.broker.partitions.log_directory import LogDirectory
@@ -142,8 +143,13 @@ def strays(
                 note_table(_table(found))
             else:
                 note("No directory was set aside.")
-        elif _agrees(f"Restore {restore}?", yes):
-            note(*stray_restore.restore(data_dir, restore, new_name=new_name, replace=replace, directory=directory))
+        else:
+            lines = stray_restore.restore(
+                data_dir, restore, new_name=new_name, replace=replace, directory=directory,
+                agrees=lambda: _agrees(f"Restore {restore}?", yes),
+            )  # fmt: skip
+            if lines:
+                note(*lines)
 
 
 def _agrees(question: str, yes: bool) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from odradek.cli.options import check_bootstrap, check_visible, columns
 from odradek.cli.pipeline_options import AdoptLine, check_pyspark
 from odradek.cli.terminal import EXIT_OK, note, note_table, print_json, spinner
+from odradek.core.counts import span
 
 if TYPE_CHECKING:
     from odradek.pipelines.ingestion.adoption import Adoption
@@ -42,7 +43,7 @@ def _show(request: AdoptLine, found: Adoption) -> None:
         note(f"It is not known whether topic {topic} was deleted and created again since the table read it.")
     for tp, at in found.deleted.items():
         first = found.offsets[tp]
-        note(f"The records of {tp} from offset {at} to {first - 1} are deleted: it begins at its log start, {first}.")
+        note(f"The records of {tp} at {span(at, first)} are deleted: it begins at its log start, {first}.")
     for name in sorted(found.lost):
         note(f"The file {name} of the newest micro-batch is lost: the table goes on without its rows.")
     did = "Done" if found.is_done else "With --execute"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from odradek.cli.option_fields import flag
 from odradek.cli.options import check_bootstrap, columns
 from odradek.cli.pipeline_options import ReplayLine, check_pyspark
-from odradek.cli.terminal import EXIT_OK, counted, note, note_table, print_json, progress, spinner
+from odradek.cli.terminal import EXIT_OK, note, note_table, print_json, progress, spinner
+from odradek.core.counts import counted, was
 
 if TYPE_CHECKING:
     from odradek.pipelines.replays.input import Replayed, ReplayRanges
@@ -59,7 +60,7 @@ def _show(request: ReplayLine, found: ReplayRanges) -> None:
         note(line)
     for line in found.gone:
         note(f"Missing: {line}")
-    note(f"{found.offsets:,} records at most, in {len(found.ranges)} ranges (TO is excluded).")
+    note(f"{counted(found.offsets, 'record')} at most, in {counted(len(found.ranges), 'range')} (TO is excluded).")
 
 
 def _read_lines(found: ReplayRanges) -> list[str]:
@@ -99,7 +100,10 @@ def _print_result(request: ReplayLine, done: Replayed) -> None:
         note(f"Nothing was added: {where} already has this replay's records (--again adds them again).")
         return
     if done.already:
-        note(f"Nothing was added: {where} already has this replay's {done.rows:,} records (--again adds them again).")
+        note(
+            f"Nothing was added: {where} already has this replay's {counted(done.rows, 'record')}"
+            " (--again adds them again)."
+        )
         if done.by_names:
             note(
                 "An earlier version of odradek added them, which identified topics only by name: if a topic was deleted"
@@ -107,8 +111,8 @@ def _print_result(request: ReplayLine, done: Replayed) -> None:
             )
         return
     in_transactions = "" if done.transactions is None else f", in {counted(done.transactions, 'transaction')}"
-    note(f"{done.rows:,} records into {where}{in_transactions} ({done.seconds:.1f} s).")
+    note(f"{counted(done.rows, 'record')} into {where}{in_transactions} ({done.seconds:.1f} s).")
     if done.earlier:
-        note(f"{done.earlier:,} of the {done.offsets:,} offsets were done by earlier runs.")
+        note(f"{done.earlier:,} of the {counted(done.offsets, 'offset')} {was(done.earlier)} done by earlier runs.")
     if done.bad:
         note(f"{counted(done.bad, 'record')} with an unreadable value: see columns error and raw.")

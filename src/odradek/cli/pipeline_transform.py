@@ -11,7 +11,8 @@ from odradek.cli.ingest_progress import check_kind, reasons, shown
 from odradek.cli.options import check_bootstrap, check_visible
 from odradek.cli.pipeline_options import TransformLine, check_pyspark
 from odradek.cli.query_runs import check_end, group_line, run_query_in_thread
-from odradek.cli.terminal import EXIT_OK, counted, error_line, note, print_json, spinner
+from odradek.cli.terminal import EXIT_OK, error_line, note, print_json, spinner
+from odradek.core.counts import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from odradek.audit.log_check import ABORTED, DELETED, LOST, NO_RECORD
 from odradek.cli.options import check_bootstrap, columns, connect
 from odradek.cli.pipeline_options import VerifyLine
-from odradek.cli.terminal import EXIT_OK, CommandError, counted, note, note_table, print_json, progress, with_remedy
+from odradek.cli.terminal import EXIT_OK, CommandError, note, note_table, print_json, progress, with_remedy
+from odradek.core.counts import counted, span
 from odradek.core.errors import OdradekError
 from odradek.core.extras import extra_in_errors
 
@@ -116,7 +117,7 @@ def _lines(one: PartitionAudit) -> list[str]:
 
 
 def _span(start: int, end: int) -> str:
-    return f"offset {start}" if end == start + 1 else f"offsets {start} to {end - 1}"
+    return span(start, end)
 
 
 def as_json(found: TableAudit) -> dict[str, Any]:

@@ -25,9 +25,10 @@ from odradek.cli.command_config import read_properties, without_values
 from odradek.cli.options import client_config, connect
 from odradek.cli.record_lines import from_json
 from odradek.cli.table_rows import is_ordinary, json_records
-from odradek.cli.terminal import CommandError, counted, note, print_json, progress, warning_lines
+from odradek.cli.terminal import CommandError, note, print_json, progress, warning_lines
 from odradek.cli.termination import EXIT_INTERRUPTED, uninterrupted
 from odradek.cli.undo_file import pasted
+from odradek.core.counts import counted
 from odradek.core.errors import OdradekError
 from odradek.core.ids import LAST_MS
 from odradek.text.json_literals import elements, members, refuse_repeated, strict_json

@@ -24,7 +24,8 @@ from odradek.cli.record_lines import (
     value_lines,
     with_null_times,
 )
-from odradek.cli.terminal import EXIT_FAILED, CommandError, counted, note, progress, warning_lines, writing_out
+from odradek.cli.terminal import EXIT_FAILED, CommandError, note, progress, warning_lines, writing_out
+from odradek.core.counts import counted
 from odradek.text.output_file import PositionedStream, is_standard_output, output_file
 from odradek.text.printable import printable
 

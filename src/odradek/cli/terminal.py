@@ -139,11 +139,6 @@ def ask(question: str) -> bool:
     return False
 
 
-def counted(count: int, noun: str) -> str:
-    """Returns ``1 record``, ``2,000 records``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def heading(message: str) -> None:
     """Prints the heading of a step, underlined, so that it is visible without colour."""
     shown = printable(message)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.model import ConfigEntry, TopicDescription
     from odradek.core.errors import KafkaError
+    from odradek.core.ids import TopicPartition
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -335,6 +336,7 @@ def delete_records(
         chosen = {TopicPartition(*one) for one in single}
         for name in topics:
             chosen.update(admin.partitions(name))
+        _check_range(admin, chosen, offset)
         what = ", ".join(map(str, sorted(chosen)))
         if not confirm(f"Delete the records of {what} before {'the end' if offset < 0 else offset}?", yes):
             return
@@ -344,3 +346,14 @@ def delete_records(
         return
     rows = [(tp.topic, str(tp.partition), str(at)) for tp, at in sorted(starts.items())]
     note_table(table_or_blocks(("TOPIC", "PARTITION", "LOG-START"), rows, right=frozenset({1, 2})))
+
+
+def _check_range(admin: Admin, partitions: Iterable[TopicPartition], offset: int) -> None:
+    """Raises the error that the deletion of the records before ``offset`` would get. -1: up to the end."""
+    from odradek.core.ids import LATEST
+
+    for tp, end in admin.list_offsets(dict.fromkeys(sorted(partitions), LATEST)).items():
+        if offset > end.offset:
+            raise CommandError(
+                f"--before {offset}: the log of {tp} ends at {end.offset}: give an offset up to {end.offset}"
+            )

@@ -287,6 +287,8 @@ def abort(
         raise CommandError("--start-offset and --producer-id with its epochs both name a transaction: give one of them")
     chosen = _given_producer(producer_id, producer_epoch, coordinator_epoch) if start_offset is None else None
     with connect(bootstrap, timeout_ms, command_config) as admin:
+        if tp not in (known := admin.partitions(tp.topic)):
+            raise CommandError(f"{tp} does not exist: {tp.topic} has the partitions 0 to {len(known) - 1}")
         producer, coordinator = chosen or _producer_at(admin, tp, start_offset or 0)
         what = f"the transaction of producer {producer.producer_id} (epoch {producer.producer_epoch}) in {tp}"
         if not confirm(f"Abort {what}?", yes):

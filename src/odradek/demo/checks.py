@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset
 
+from odradek.core.counts import counted
 from odradek.core.errors import OdradekError
 from odradek.demo.flights import Feed, Integers
 from odradek.demo.state import Range
@@ -189,7 +190,9 @@ def _wrong_rows(feed: Feed, rows: pa.Table) -> list[str]:
         return []
     at = int(np.flatnonzero(wrong)[0])
     record = f"{feed.topic}-{partition[at]} offset {offset[at]}"
-    return [f"{int(wrong.sum()):,} rows are not the event published there, first at {record} (event {event[at]})"]
+    count = int(wrong.sum())
+    verb = "is" if count == 1 else "are"
+    return [f"{counted(count, 'row')} {verb} not the event published there, first at {record} (event {event[at]})"]
 
 
 def _gaps(feed: Feed, rows: pa.Table, allowed: Sequence[npt.NDArray[np.bool_]]) -> list[str]:
@@ -197,5 +200,7 @@ def _gaps(feed: Feed, rows: pa.Table, allowed: Sequence[npt.NDArray[np.bool_]]) 
     for number, held in enumerate(_present(feed, rows)):
         lost = np.flatnonzero(~held & ~allowed[number])
         if len(lost):
-            problems.append(f"{len(lost):,} offsets of {feed.topic}-{number} are missing, the first is {lost[0]}")
+            verb = "is" if len(lost) == 1 else "are"
+            partition = f"{feed.topic}-{number}"
+            problems.append(f"{counted(len(lost), 'offset')} of {partition} {verb} missing, the first is {lost[0]}")
     return problems

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from odradek.core.counts import counted
 from odradek.core.errors import StorageError
 from odradek.core.extras import ExtraMissing, command_of
 from odradek.history.analysis import Analysis
@@ -237,7 +238,7 @@ def _record(one: dict[str, Any]) -> str:
     if one["kind"] == "offset_commit":
         return "offset deleted" if one["is_tombstone"] else f"commit of {one['committed_offset']:,}"
     generation = "" if one["generation"] is None else f", generation {one['generation']}"
-    return f"{escape(one['kind'] or '')}{generation}, {one['member_count'] or 0} members"
+    return f"{escape(one['kind'] or '')}{generation}, {counted(one['member_count'] or 0, 'member')}"
 
 
 # --- groups -----------------------------------------------------------------------------------------------------------

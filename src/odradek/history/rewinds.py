@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from odradek.core.counts import are, span, was
 from odradek.history.findings import Evidence, Finding, FindingRules, event_proof, format_duration, waiting_since
 from odradek.history.journal import Array, Commits, GroupEvent, Key
 from odradek.history.log_ends import PartitionOffset
@@ -220,8 +221,8 @@ def _move(evidence: Evidence, rows: _CommitRows, span: tuple[int, int, int], cau
 
 def _move_text(old: int, new: int) -> str:
     if new < old:
-        return f"from {old:,} back to {new:,}: records {new:,} to {old - 1:,} are read again"
-    return f"from {old:,} forward to {new:,}: records {old:,} to {new - 1:,} were skipped"
+        return f"from {old:,} back to {new:,}: {span(new, old, 'record', ',')} {are(new, old)} read again"
+    return f"from {old:,} forward to {new:,}: {span(old, new, 'record', ',')} {was(new - old)} skipped"
 
 
 def _cause_text(old: int, new: int, cause: str, commits: int, *, is_of_query: bool) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from odradek.core.counts import counted
 from odradek.core.ids import TopicPartition
 from odradek.history.findings import Evidence, Finding, Proof, event_proof, format_duration, waiting_since
 from odradek.history.journal import Array, Key
@@ -102,7 +103,7 @@ def _stall(evidence: Evidence, pause: _Pause, waits_since: Mapping[PartitionOffs
     if pause.to_us - from_us < rules.stall_after_ms * 1000 or len(inside) < rules.stall_commits:
         return
     end = _end_at(evidence, pause, pause.to_us)
-    waiting = "" if end is None else f", while {end - offset:,} records waited"
+    waiting = "" if end is None else f", while {counted(end - offset, 'record')} waited"
     yield Finding(
         "stall", pause.key.group,
         f"{tp}: {len(inside):,} commits of {offset:,} over {format_duration(pause.to_us - from_us)}{waiting}",
@@ -195,7 +196,7 @@ def _gap(evidence: Evidence, pause: _Pause, waits_since: Mapping[PartitionOffset
     if pause.to_us - from_us < max(rules.gap_after_ms * 1000, rules.gap_factor * usual):
         return
     end = _end_at(evidence, pause, pause.to_us)
-    waiting = "records" if end is None else f"{end - offset:,} records"
+    waiting = "records" if end is None else counted(end - offset, "record")
     remark = "" if pause.is_alive else ". The log does not show whether the reader was running"
     yield Finding(
         "commit_gap", pause.key.group,

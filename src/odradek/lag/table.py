@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from odradek.client.model import GroupListing
+from odradek.core.counts import plural, was
 from odradek.core.ids import TopicPartition
 from odradek.lag.describe import GroupLag, LagRow
 from odradek.text.printable import printable
@@ -45,12 +46,15 @@ def notice(group: str, state: str) -> str | None:
 def lost_notices(found: GroupLag) -> list[str]:
     """Returns a line for each partition whose committed offset is below the log start offset."""
     committed = {TopicPartition(row.topic, row.partition): row.current_offset or 0 for row in found.rows}
-    return [
-        f"Warning: {printable(str(tp))}: group '{printable(found.group)}' committed {committed[tp]}, but the log now "
-        f"starts at {start}: "
-        f"{start - committed[tp]} records were deleted unread; LAG counts from {start}."
-        for tp, start in sorted(found.lost.items())
-    ]
+    lines = []
+    for tp, start in sorted(found.lost.items()):
+        gone = start - committed[tp]
+        lines.append(
+            f"Warning: {printable(str(tp))}: group '{printable(found.group)}' committed {committed[tp]}, "
+            f"but the log now starts at {start}: {gone} {plural(gone, 'record')} {was(gone)} deleted unread; "
+            f"LAG counts from {start}."
+        )
+    return lines
 
 
 def format_groups(groups: Sequence[GroupListing]) -> str:

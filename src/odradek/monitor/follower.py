@@ -17,6 +17,7 @@ from odradek.client import loop
 from odradek.client.config import ClientConfig
 from odradek.client.errors import OffsetOutOfRange
 from odradek.client.reader import PartitionReader, shared_cluster
+from odradek.core.counts import counted
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import OFFSETS_TOPIC, TopicPartition
 from odradek.history.decode import NEEDED, decode_batch
@@ -122,7 +123,7 @@ class Follower:
                 with self.access:
                     self.machine.next_offsets.pop(number, None)
             if stable < end:
-                stale[number] = f"an open transaction holds back {end - stable:,} entries"
+                stale[number] = f"an open transaction holds back {counted(end - stable, 'entry')}"
             try:
                 self._read_partition(number, max(position, start), stable)
             except OffsetOutOfRange as error:

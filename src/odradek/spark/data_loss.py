@@ -22,6 +22,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
+from odradek.core.counts import are, span
 from odradek.core.errors import CorruptRecord, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.spark import loss_file
@@ -76,8 +77,8 @@ def corrupt_message(error: CorruptRecord, end: int) -> str:
     assert error.offset is not None
     assert error.next_offset is not None
     reason = error.__cause__.message if isinstance(error.__cause__, CorruptRecord) else error.message
-    offsets = f"offsets {error.offset} to {min(end, error.next_offset) - 1}"
-    return f"{TopicPartition(*error.partition)}: {offsets} cannot be read, because their batch is corrupt ({reason})"
+    offsets = span(error.offset, min(end, error.next_offset))
+    return f"{TopicPartition(*error.partition)}: {offsets} cannot be read, because the batch is corrupt ({reason})"
 
 
 def removed_by(settings: Mapping[str, str | None]) -> str:
@@ -100,9 +101,9 @@ def removed_message(
 
     ``end``: the end of the range that had to be read, exclusive; None for a range without an end.
     """
-    last = (log_start if end is None else min(end, log_start)) - 1
+    following = log_start if end is None else min(end, log_start)
     return (
-        f"{partition}: offsets {first} to {last} are lost (its log starts at {log_start}), "
+        f"{partition}: {span(first, following)} {are(first, following)} lost (its log starts at {log_start}), "
         f"removed by {causes.removed_by(partition.topic)}"
     )
 
@@ -114,18 +115,18 @@ def truncated_message(partition: TopicPartition, position: int, log_end: int, *,
         cause = "it was truncated, or deleted and created again"
     return (
         f"{partition}: it was read up to offset {position} but ends at {log_end}, "
-        f"so offsets {log_end} to {position - 1} are lost ({cause})"
+        f"so {span(log_end, position)} {are(log_end, position)} lost ({cause})"
     )
 
 
 def diverged_message(partition: TopicPartition, position: int, epoch_end: int, bounds: LogBounds) -> str:
     """Returns the message that a new leader's log diverges at ``epoch_end`` from the log that was read or committed."""
     first = max(epoch_end, bounds.start)
-    others = f"other records at offsets {first} to {bounds.end - 1}" if bounds.end > first else "no other records there"
+    others = f"other records at {span(first, bounds.end)}" if bounds.end > first else "no other records there"
     return (
         f"{partition}: it was read up to offset {position}, but the log of its new leader "
-        f"(epoch {bounds.leader_epoch}) diverges at offset {epoch_end}: the records that were read at offsets "
-        f"{epoch_end} to {position - 1} are lost, and the log has {others} (truncation: a replica without the lost "
+        f"(epoch {bounds.leader_epoch}) diverges at offset {epoch_end}: the records that were read at "
+        f"{span(epoch_end, position)} are lost, and the log has {others} (truncation: a replica without the lost "
         f"records became leader)"
     )
 
@@ -147,7 +148,7 @@ def diverged_after_plan_message(partition: TopicPartition, epoch_end: int, end: 
     leader."""
     return (
         f"{partition}: the log of its new leader diverges at offset {epoch_end} from the log for which the micro-batch "
-        f"was planned: the planned records at offsets {epoch_end} to {end - 1} are lost (truncation: a replica without "
+        f"was planned: the planned records at {span(epoch_end, end)} are lost (truncation: a replica without "
         "the lost records became leader)"
     )
 

@@ -14,6 +14,7 @@ from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig, as_config
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, TopicRecreated, UnknownTopic
 from odradek.client.reader import DEFAULT_COLUMNS, PartitionReader, shared_cluster
+from odradek.core.counts import span
 from odradek.core.errors import CorruptRecord, OdradekError
 from odradek.core.ids import LATEST, TopicPartition
 from odradek.spark import data_loss
@@ -89,7 +90,7 @@ def _read_piece(options: ReadOptions, piece: Piece, progress: PieceProgress) -> 
             progress.note_lost(max(progress.position, error.divergence_offset), end)
             end = min(end, error.divergence_offset)  # the records before it are the planned ones
         except (TopicRecreated, UnknownTopic) as error:
-            _fail_or_warn(options, f"{partition}: offsets {progress.position} to {end - 1}: {error}", error)
+            _fail_or_warn(options, f"{partition}: {span(progress.position, end)}: {error}", error)
             progress.note_lost(progress.position, end)
             return
         except RequestTimedOut as error:

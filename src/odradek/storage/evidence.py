@@ -22,6 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from odradek.core.counts import span
 from odradek.core.errors import StorageError
 from odradek.storage import checkpoints
 from odradek.storage.salvage import GoodBatch
@@ -59,10 +60,11 @@ class LostRange(NamedTuple):
         if following is None:
             return f"records from offset {first} on are lost"
         if self.is_open:
-            return f"the records at offsets {first} to {following - 1} and any records after them are lost"
+            noun, after = ("record", "it") if following - first == 1 else ("records", "them")
+            return f"the {noun} at {span(first, following)} and any records after {after} are lost"
         if following - first == 1:
             return f"the record at offset {first} is lost"
-        return f"the records at offsets {first} to {following - 1} are lost"
+        return f"the records at {span(first, following)} are lost"
 
 
 class Report:

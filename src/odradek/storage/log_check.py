@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from time import time_ns
 
+from odradek.core.counts import span
 from odradek.core.errors import StorageError
 from odradek.core.ids import INTERNAL_TOPICS, NO_EPOCH, TopicPartition
 from odradek.storage import checkpoints
@@ -40,9 +41,11 @@ class Findings(Report):
     def lose(self, what: str, lost: LostRange, *, is_proven: bool, kept: str = "") -> None:
         """Adds lost offsets."""
         first, following, is_open = lost
-        text = f"records from offset {first} on" if following is None else f"offsets {first} to {following - 1}"
-        text += " and any after them" if is_open else ""
-        self.lines.append(f"{self.directory.name}: {what}: {text} {'are' if is_proven else 'may be'} lost")
+        is_one = following == first + 1 and not is_open
+        text = f"records from offset {first} on" if following is None else span(first, following)
+        text += " and any after" if is_open else ""
+        verb = "may be" if not is_proven else "is" if is_one else "are"
+        self.lines.append(f"{self.directory.name}: {what}: {text} {verb} lost")
 
     def contradict(self, what: str) -> None:
         """Adds a wrong file."""

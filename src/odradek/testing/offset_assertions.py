@@ -10,6 +10,7 @@ from typing import Self
 
 from odradek.client.admin import Admin
 from odradek.client.errors import GroupIdNotFound
+from odradek.core.counts import counted
 from odradek.core.ids import EARLIEST, LATEST
 
 _POLL_S = 0.02
@@ -65,7 +66,9 @@ class OffsetAssertions:
         if isinstance(expected, int):
             count = len(self._admin.partitions(topic))
             if count != 1:
-                raise ValueError(f"{topic} has {count} partitions: give the offset of each, such as {{0: {expected}}}")
+                raise ValueError(
+                    f"{topic} has {counted(count, 'partition')}: give the offset of each, such as {{0: {expected}}}"
+                )
             expected = {0: expected}
         wanted = dict(sorted(expected.items()))
         found: dict[int, int] = {}

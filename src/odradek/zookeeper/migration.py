@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 from odradek.client.admin import Admin
 from odradek.client.errors import GroupIdNotFound
+from odradek.core.counts import counted
 from odradek.core.errors import ConfigError, KafkaError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.zookeeper.bounds import cluster_logs
@@ -139,9 +140,10 @@ def _refusals(
     group = stored.group
     found = live_members(store, admin, group)
     if skipped and not rules.skip_invalid:
+        what = "is no offset" if len(skipped) == 1 else "are no offsets"
         found.append(
-            f"group {group}: {len(skipped)} entries of the source are no offsets at which a consumer can resume: "
-            "remove their cause, or leave them out with --skip-invalid"
+            f"group {group}: {counted(len(skipped), 'entry')} of the source {what} at which a consumer can resume: "
+            "remove the cause, or leave this out with --skip-invalid"
         )
     conflicts = [row for row in rows if row.is_conflict]
     if conflicts and rules.on_conflict == "fail":

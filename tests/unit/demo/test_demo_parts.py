@@ -496,7 +496,7 @@ def test_a_lost_record_is_found(feed: Feed) -> None:
     tables[4] = pa.concat_tables([_rows(feed, 4, 0, 7), _rows(feed, 4, 8, TARGET)])
     report = _judge(feed, *tables)
     assert not report.passed
-    assert "1 offsets of flights-4 are missing, the first is 7" in report.problems
+    assert "1 offset of flights-4 is missing, the first is 7" in report.problems
 
 
 def test_a_record_read_twice_does_not_hide_a_lost_one(feed: Feed) -> None:

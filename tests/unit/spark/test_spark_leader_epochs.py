@@ -61,7 +61,7 @@ def test_each_end_of_a_micro_batch_has_the_epoch_of_the_current_leader() -> None
     ("position", "epoch_end", "begins", "others"),
     [
         pytest.param(500, 450, 450, "other records at offsets 450 to 599", id="grown-beyond"),
-        pytest.param(600, 599, 599, "other records at offsets 599 to 599", id="grown-to-the-same-length"),
+        pytest.param(600, 599, 599, "other records at offset 599", id="grown-to-the-same-length"),
         pytest.param(700, 600, 600, "no other records there", id="only-cut"),
         pytest.param(700, 650, 650, "no other records there", id="cut-and-not-to-be-read-yet"),
     ],
@@ -74,7 +74,8 @@ def test_a_log_that_diverges_from_the_read_records_is_data_loss(
         plan.plan_batch(start, GROWN, topics=TopicStates(epoch_ends={P0: epoch_end, P1: 20}))
     message = str(caught.value)
     assert f"flights-0: it was read up to offset {position}, but the log of its new leader (epoch 4)" in message
-    assert f"offsets {epoch_end} to {position - 1} are lost, and the log has {others} (truncation:" in message
+    offsets = f"offset {epoch_end}" if position - epoch_end == 1 else f"offsets {epoch_end} to {position - 1}"
+    assert f"{offsets} are lost, and the log has {others} (truncation:" in message
     assert "flights-1" not in message
     batch = plan.plan_batch(
         start, GROWN, topics=TopicStates(epoch_ends={P0: epoch_end, P1: 20}), fail_on_data_loss=False

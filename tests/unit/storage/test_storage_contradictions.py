@@ -155,9 +155,15 @@ def test_another_log_goes_on_with_one_line_about_all_that_is_lost(
     there = {row.offset for row in rows_from(again, again.log_start_offset)}
     lost = sorted(set(range(END)) - there)
     assert lost == list(range(lost[0], lost[-1] + 1))
-    more = " and any records after them" if known is CRASH and lost[-1] == END - 1 else ""
-    said = f"the records at offsets {lost[0]} to {lost[-1]}{more} are lost"
-    assert (said if len(lost) > 1 or more else f"the record at offset {lost[0]} is lost") in errors[0]
+    is_open = known is CRASH and lost[-1] == END - 1
+    one, some = f"the record at offset {lost[0]}", f"the records at offsets {lost[0]} to {lost[-1]}"
+    said = {
+        (True, False): f"{one} is lost",
+        (True, True): f"{one} and any records after it are lost",
+        (False, False): f"{some} are lost",
+        (False, True): f"{some} and any records after them are lost",
+    }
+    assert said[len(lost) == 1, is_open] in errors[0]
     caplog.clear()
     end = again.log_end_offset
     again.close()

@@ -21,6 +21,7 @@ from odradek.broker.metadata_log.stray_logs import (
     stored_id,
 )
 from odradek.catalog.shard import Topic, check_topic_name
+from odradek.core.counts import counted, span
 from odradek.core.errors import KafkaError, StorageError
 from odradek.storage import checkpoints
 from odradek.storage.files import Files
@@ -200,8 +201,8 @@ def affected(data_dir: Path, files: Files) -> str:
     parts = []
     if diagnosis.lost:
         parts.append(f"the records at {', '.join(map(_range, diagnosis.lost[:_SHOWN]))} are lost")
-    if diagnosis.salvage.refused:
-        parts.append(f"{len(diagnosis.salvage.refused)} records contradict the records before them")
+    if refused := len(diagnosis.salvage.refused):
+        parts.append(f"{counted(refused, 'record')} {'contradicts' if refused == 1 else 'contradict'} earlier records")
     if not parts:
         return "affected: no record is lost, a repair finds all of them"
     if diagnosis.unknown:
@@ -212,7 +213,7 @@ def affected(data_dir: Path, files: Files) -> str:
 def _range(lost: LostOffsets) -> str:
     if lost.end is None:
         return f"offset {lost.start} and after it"
-    return f"offset {lost.start}" if lost.end == lost.start + 1 else f"offsets {lost.start} to {lost.end - 1}"
+    return span(lost.start, lost.end)
 
 
 def _names(topics: list[DirectoryTopic]) -> str:

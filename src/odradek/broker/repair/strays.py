@@ -5,6 +5,7 @@ Only while no broker uses the data directory.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -89,20 +90,25 @@ def _offsets(path: Path, files: Files) -> tuple[int, int]:
     return bases[0], end
 
 
-def restore(data_dir: Path, name: str, *, new_name: str, replace: bool, directory: LogDirectory) -> list[str]:
+def restore(
+    data_dir: Path, name: str, *, new_name: str, replace: bool, directory: LogDirectory, agrees: Callable[[], bool]
+) -> list[str]:
     """Takes a topic back, or with the directory of a former metadata log the catalogue. Returns what was done.
 
     ``name``: the topic or one of its directories. ``new_name``: another name for it, or "". ``replace``: a topic of the
-    catalogue with this name is set aside in exchange. Raises StorageError, ConfigError.
+    catalogue with this name is set aside in exchange. ``agrees`` is asked when everything is checked, before anything
+    changes; if it returns False, the result is empty. Raises StorageError, ConfigError.
     """
     strays = _chosen(stray_logs(data_dir, directory.files), name)
     if strays[0].is_catalog:
         directory.acquire_lock()
-        return _restore_catalog(data_dir, strays[0].directory, directory.files)
+        return _restore_catalog(data_dir, strays[0].directory, directory.files) if agrees() else []
     directory.acquire(BrokerConfig())
     catalog = directory.open_catalog()
     try:
-        return _TopicRestore(directory, catalog, strays, new_name or strays[0].topic).run(replace=replace)
+        work = _TopicRestore(directory, catalog, strays, new_name or strays[0].topic)
+        request = work.check(replace=replace)
+        return work.run(request) if agrees() else []
     except KafkaError as error:
         raise StorageError(f"{name} cannot be restored: {error.message}") from error
     finally:
@@ -143,8 +149,8 @@ class _TopicRestore:
         self._files = directory.files
         self._data_dir = directory.path
 
-    def run(self, *, replace: bool) -> list[str]:
-        lines = []
+    def check(self, *, replace: bool) -> CreateTopic:
+        """Returns the change of the catalogue. Changes nothing. Raises StorageError, KafkaError."""
         topic_id = self._strays[0].topic_id
         if topic_id is None:
             raise StorageError(f"{self._strays[0].directory} has no readable {checkpoints.PARTITION_METADATA}")
@@ -164,6 +170,13 @@ class _TopicRestore:
         request = CreateTopic(self._name, topic_id, count, 1, configs=self._configs())
         if present is None:
             Change(self._catalog.shard).check(request)
+        return request
+
+    def run(self, request: CreateTopic) -> list[str]:
+        """Carries the change out. Returns what was done."""
+        lines = []
+        present = self._catalog.topic(self._name)
+        count = max(stray.partition for stray in self._strays) + 1
         # A start after a crash recovers all logs, and so those that nothing has recovered since they were set aside.
         checkpoints.remove_clean_shutdown(self._data_dir, self._files)
         if present is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from odradek.cli.confirmation import Yes, confirm
@@ -9,6 +11,10 @@ from odradek.cli.groups.scope import AllGroups, Groups, Names, check_scope, chos
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect
 from odradek.cli.suggestions import group_names
 from odradek.cli.terminal import EXIT_FAILED, error_line, exit_code_of, note, print_json, progress
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+    from odradek.core.errors import KafkaError
 
 EPILOG = (
     "Examples:\n\n\b\n"
@@ -30,19 +36,21 @@ def delete(
 ) -> None:
     """Delete groups without live members, with all their offsets."""
     from odradek.client.errors import GroupIdNotFound
-    from odradek.core.errors import KafkaError
+    from odradek.core.errors import KafkaError as Refused
 
     named = check_scope(group, all_groups, names)
     failed: dict[str, KafkaError] = {}
     with connect(bootstrap, timeout_ms, command_config) as admin:
         chosen = chosen_groups(admin, named, all_groups)
-        if not chosen or not confirm(f"Delete {', '.join(chosen)} with all offsets?", yes):
+        failed |= {name: error for name in chosen if (error := _obstacle(admin, name)) is not None}
+        deletable = [name for name in chosen if name not in failed]
+        if not chosen or (deletable and not confirm(f"Delete {', '.join(deletable)} with all offsets?", yes)):
             return
-        with progress("Deleting", len(chosen), "groups") as advance:
-            for name in chosen:
+        with progress("Deleting", len(deletable), "groups") as advance:
+            for name in deletable:
                 try:
                     admin.delete_groups([name])
-                except KafkaError as error:
+                except Refused as error:
                     failed[name] = error
                 advance(1)
         missing = any(isinstance(error, GroupIdNotFound) for error in failed.values())
@@ -58,3 +66,17 @@ def delete(
         for name, refused in failed.items():
             error_line(f"{refused}{nearest(name, known) if isinstance(refused, GroupIdNotFound) else ''}")
         raise typer.Exit(exit_code_of(refused) if len(chosen) == 1 else EXIT_FAILED)
+
+
+def _obstacle(admin: Admin, name: str) -> KafkaError | None:
+    """Returns the error that the deletion would get, so that the command does not ask for nothing."""
+    from odradek.client.errors import GroupIdNotFound, GroupNotEmpty
+    from odradek.core.errors import KafkaError as Refused
+
+    try:
+        group = admin.describe_groups([name])[name]
+    except GroupIdNotFound as error:  # also for share and streams groups, which only the list names
+        return None if any(row.group_id == name for row in admin.list_groups()) else error
+    except Refused:
+        return None  # the deletion says it, and a description may need another right
+    return GroupNotEmpty(f"group {name} has live members: stop them first") if group.members else None

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.cli.options import table_or_blocks, terminal_columns
-from odradek.cli.terminal import counted, note, note_table, warning_lines
+from odradek.cli.terminal import note, note_table, warning_lines
+from odradek.core.counts import counted
 from odradek.text.printable import printable
 
 if TYPE_CHECKING:

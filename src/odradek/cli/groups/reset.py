@@ -45,7 +45,6 @@ from odradek.cli.terminal import (
     EXIT_FAILED,
     CommandError,
     ask,
-    counted,
     error_line,
     note,
     note_table,
@@ -55,6 +54,7 @@ from odradek.cli.terminal import (
     warning_lines,
 )
 from odradek.cli.undo_file import check_undo_file, pasted, write_undo
+from odradek.core.counts import counted
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import table_or_blocks
-from odradek.cli.terminal import CommandError, counted, note, note_table, print_json
+from odradek.cli.terminal import CommandError, note, note_table, print_json
 from odradek.cli.undo_file import write_undo
 from odradek.cli.zookeeper.scope import (
     Execute,
@@ -20,6 +20,7 @@ from odradek.cli.zookeeper.scope import (
     refuse_live_members,
     warn_of_invalid,
 )
+from odradek.core.counts import counted
 
 if TYPE_CHECKING:
     from odradek.zookeeper.store import OffsetStore, StoredOffsets

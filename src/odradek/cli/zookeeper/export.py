@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 
 from odradek.cli.option_fields import of_fields
-from odradek.cli.terminal import EXIT_FAILED, CommandError, counted, note, print_json, progress, writing_out
+from odradek.cli.terminal import EXIT_FAILED, CommandError, note, print_json, progress, writing_out
 from odradek.cli.undo_file import write_new
 from odradek.cli.zookeeper.scope import AllGroups, Groups, Topics, ZooKeeperLine, chosen_groups, warn_of_invalid
+from odradek.core.counts import counted
 from odradek.text.output_file import problem_of
 
 EPILOG = (

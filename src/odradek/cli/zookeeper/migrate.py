@@ -14,7 +14,6 @@ from odradek.cli.options import given_names, table_or_blocks
 from odradek.cli.terminal import (
     EXIT_FAILED,
     CommandError,
-    counted,
     error_line,
     note,
     note_table,
@@ -33,6 +32,7 @@ from odradek.cli.zookeeper.scope import (
     check_scope,
     known_groups,
 )
+from odradek.core.counts import counted
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.cli.options import table_or_blocks
-from odradek.cli.terminal import EXIT_FAILED, CommandError, counted, note, note_table, print_json
+from odradek.cli.terminal import EXIT_FAILED, CommandError, note, note_table, print_json
 from odradek.cli.undo_file import write_undo
+from odradek.core.counts import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

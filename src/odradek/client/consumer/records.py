@@ -90,7 +90,8 @@ class Polled(dict[TopicPartition, "list[pa.RecordBatch]"]):
     def __repr__(self) -> str:
         if not self:
             return "<Polled: no records>"
-        parts = [f"{tp} {offset_at(found[0], 0)} to {offset_at(found[-1], -1)}" for tp, found in self.items() if found]
+        ends = [(tp, offset_at(found[0], 0), offset_at(found[-1], -1)) for tp, found in self.items() if found]
+        parts = [f"{tp} {first}" if first == last else f"{tp} {first} to {last}" for tp, first, last in ends]
         shown = ", ".join(parts[:_LISTED])
         rest = f" and {len(parts) - _LISTED} more partitions" if len(parts) > _LISTED else ""
         return f"<Polled: {_counted(self.num_rows)}, offsets {shown}{rest}>"

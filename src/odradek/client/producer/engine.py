@@ -23,6 +23,7 @@ from odradek.client.producer.accumulator import OnDelivery, PartitionQueue, Prod
 from odradek.client.producer.config import ProducerConfig
 from odradek.client.producer.partitioner import StickyPartitioner, partition_for_key
 from odradek.client.producer.topic_creation import partition_count
+from odradek.core.counts import counted, was
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import LAST_MS, TopicPartition
 from odradek.net.connection import BrokerConnection
@@ -418,7 +419,8 @@ class ProducerEngine:
 
     def _too_late(self, batch: ProducerBatch, last: Exception | None = None) -> RequestTimedOut:
         limit, why = self.producer_config.delivery_timeout_ms, "" if last is None else f": {last}"
-        text = f"{batch.partition}: {batch.count} records were not delivered within delivery_timeout_ms={limit}{why}"
+        what = f"{batch.partition}: {counted(batch.count, 'record')} {was(batch.count)} not delivered"
+        text = f"{what} within delivery_timeout_ms={limit}{why}"
         error = RequestTimedOut(text)
         error.__cause__ = last
         return error

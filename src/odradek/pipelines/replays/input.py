@@ -13,6 +13,7 @@ from uuid import UUID
 
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
+from odradek.core.counts import span
 from odradek.core.errors import ConfigError
 from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, TopicPartition
 from odradek.pipelines.checkpoint import PlannedBatch
@@ -261,7 +262,9 @@ def available(
                 assert causes is not None
                 gone.append(data_loss.removed_message(tp, low, start, causes, end=high))
             if high > end:
-                gone.append(f"{tp}: offsets {max(low, end)} to {high - 1} do not exist ({what} at {end})")
+                beyond = max(low, end)
+                verb = "does" if high - beyond == 1 else "do"
+                gone.append(f"{tp}: {span(beyond, high)} {verb} not exist ({what} at {end})")
             held.append(Range(tp, max(low, start), min(high, end)))
     finally:
         if causes is not None:

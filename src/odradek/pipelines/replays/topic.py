@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
+from odradek.core.counts import counted
 from odradek.core.errors import ConfigError
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 from odradek.pipelines.sources import check_topics, with_short_timeouts
@@ -75,7 +76,8 @@ def find_target(into: ReplayTopic, config: ClientConfig, most: int) -> FoundTopi
         partitions = tuple(admin.partitions(into.name))
         topic_id = admin.describe_topics([into.name])[into.name].topic_id
     if into.keep_partitions and most >= len(partitions):
-        raise ConfigError(f"topic {into.name} has {len(partitions)} partitions: there is no partition {most} to keep")
+        has = counted(len(partitions), "partition")
+        raise ConfigError(f"topic {into.name} has {has}: there is no partition {most} to keep")
     return FoundTopic(partitions, topic_id)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
+from odradek.core.counts import counted
 from odradek.core.errors import ConfigError
 from odradek.core.ids import NO_EPOCH, TopicPartition
 from odradek.pipelines.filesystems import Location
@@ -148,7 +149,7 @@ def found_files(folder: TableFolder, reports: Sequence[TaskReport]) -> list[Stag
 
 
 def _found(folder: TableFolder, report: TaskReport, file: FileReport) -> StagedFile:
-    wanted = f"{file.rows:,} rows in {file.size:,} bytes"
+    wanted = f"{counted(file.rows, 'row')} in {file.size:,} bytes"
     path = f"{folder.uri}/{file.name}"
     try:
         size, footer = folder.footer(file.name)
@@ -157,7 +158,7 @@ def _found(folder: TableFolder, report: TaskReport, file: FileReport) -> StagedF
     except UNREADABLE as error:
         raise FilesNotSeen(not_seen(path, report.host, wanted, " ".join(str(error).split()))) from error
     if (size, footer.num_rows) != (file.size, file.rows):
-        found = f"{footer.num_rows:,} rows in {size:,} bytes"
+        found = f"{counted(footer.num_rows, 'row')} in {size:,} bytes"
         raise FilesNotSeen(not_seen(path, report.host, wanted, found))
     return staged_file(file.name, size, footer)
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from odradek.core.counts import counted
 from odradek.core.errors import OdradekError
 from odradek.pipelines.commit.state import NO_RUN, RunTag
 from odradek.pipelines.filesystems import FileStatus, HadoopLocation, LocalLocation, Location, sync_directory
@@ -143,8 +144,8 @@ def _not_seen(
     for task in tasks:
         if task.rows != rows[task.number]:
             name = f"part-{task.number:05}-….parquet"
-            return not_seen(f"{location.uri}/{name}", task.host, f"{task.rows:,} rows", rows[task.number])
-    return not_seen(f"{location.uri}/part-….parquet", None, f"{written:,} rows", seen)
+            return not_seen(f"{location.uri}/{name}", task.host, counted(task.rows, "row"), rows[task.number])
+    return not_seen(f"{location.uri}/part-….parquet", None, counted(written, "row"), seen)
 
 
 class WriteTask(NamedTuple):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from odradek.core.counts import span
 from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.ranges import merge
@@ -104,7 +105,7 @@ def _less(wanted: Sequence[Range], others: Sequence[Range]) -> list[Range]:
 
 
 def _shown(piece: Range) -> str:
-    return f"{piece.partition}, offsets {piece.start} to {piece.end - 1},"
+    return f"{piece.partition}, {span(piece.start, piece.end)},"
 
 
 def first_bad(reports: Iterable[TaskReport]) -> BadValue | None:

@@ -419,5 +419,5 @@ def test_a_former_log_comes_back_with_the_later_epoch() -> None:
     later = epoch_of(files)
     assert later > LOST_EPOCHS
     directory = LogDirectory(HOME, lambda: T0, files)
-    restore(HOME, plan.copy.name, new_name="", replace=False, directory=directory)
+    restore(HOME, plan.copy.name, new_name="", replace=False, directory=directory, agrees=lambda: True)
     assert epoch_of(files) == later

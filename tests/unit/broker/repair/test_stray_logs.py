@@ -199,7 +199,9 @@ def test_a_topic_that_an_older_catalogue_lacks_is_set_aside_and_restored(
 def restored(files: MemoryFiles, name: str, new_name: str = "", *, replace: bool = False) -> list[str]:
     directory = LogDirectory(HOME, lambda: T0, files)
     try:
-        return stray_restore.restore(HOME, name, new_name=new_name, replace=replace, directory=directory)
+        return stray_restore.restore(
+            HOME, name, new_name=new_name, replace=replace, directory=directory, agrees=lambda: True
+        )
     finally:
         directory.release()
 
