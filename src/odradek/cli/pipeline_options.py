@@ -196,13 +196,12 @@ def spark_client_options(command_config: CommandConfig) -> dict[str, str]:
     return {"kafka.client.id": "odradek-pipeline"} | {f"kafka.{name}": value for name, value in given.items()}
 
 
-_PANDAS_WARNING = "PySpark does not yet fully support pandas"
-
-
 def silence_pandas() -> None:
     """Hides PySpark's warning about pandas from 3.0 on, here and in Spark's workers: these commands use no pandas."""
-    warnings.filterwarnings("ignore", message=_PANDAS_WARNING, category=FutureWarning)
-    rule = f"ignore:{_PANDAS_WARNING}:FutureWarning"
+    from odradek.spark.session import PANDAS_WARNING
+
+    warnings.filterwarnings("ignore", message=PANDAS_WARNING, category=FutureWarning)
+    rule = f"ignore:{PANDAS_WARNING}:FutureWarning"
     others = [one for one in os.environ.get("PYTHONWARNINGS", "").split(",") if one and one != rule]
     os.environ["PYTHONWARNINGS"] = ",".join([*others, rule])
 

@@ -20,6 +20,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,8 @@ LOG_FILE = "spark.odradek.log.file"
 UNCHECKED_ARROW = "-Darrow.enable_unsafe_memory_access=true"
 # Java's second compiler takes half of the CPU time of a start. That is worth it only for long runs.
 QUICK_START = "-XX:TieredStopAtLevel=1"
+PANDAS_WARNING = "PySpark does not yet fully support pandas"
+"""The beginning of PySpark's warning about pandas from 3.0 on."""
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 # Settings of all sessions that we start.
 _ALWAYS = {"spark.sql.session.timeZone": "UTC"}
@@ -154,7 +157,10 @@ def _get_session(settings: Mapping[str, str]) -> SparkSession:
         builder = builder.config(name, value)
     running = SparkContext._active_spark_context
     try:
-        return builder.getOrCreate()
+        # PySpark's converter of arguments imports its helpers for tests, which warn of pandas 3. Nothing here uses it.
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", PANDAS_WARNING, FutureWarning)
+            return builder.getOrCreate()
     except (Py4JError, PySparkException) as error:
         if running is not None:  # the user's session continues: only a setting was wrong
             raise
