@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from odradek.core.counts import are, span
 from odradek.spark.data_loss import GOES_ON
 from odradek.spark.loss_file import OPTION, losses_in
 from odradek.spark.offset_ranges import Range
@@ -39,7 +40,7 @@ class LossNotes:
             self._show(one)
         for lost in ranges:
             if not any(one.startswith(f"{lost.partition}: ") for one in fresh):
-                self._show(f"{lost.partition}: offsets {lost.start} to {lost.end - 1} are lost")
+                self._show(f"{lost.partition}: {span(lost.start, lost.end)} {are(lost.start, lost.end)} lost")
 
     def _show(self, one: str) -> None:
         if one not in self._logged:
