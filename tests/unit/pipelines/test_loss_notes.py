@@ -27,7 +27,7 @@ def test_each_loss_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     logged = [record for record in caplog.records if record.name == "odradek.pipelines"]
     assert [record.getMessage().partition(". The query")[0] for record in logged] == [
         "data may have been lost: t-0: offsets 3 to 5 are lost (its log starts at 6)",
-        "data may have been lost: t-1: offsets 1 to 1 are lost",
+        "data may have been lost: t-1: offset 1 is lost",
         "data may have been lost: \n t-2: a name with a line feed",
     ]
 
