@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.pages import DOCS
 
 from odradek import Admin, TopicPartition
@@ -67,3 +68,28 @@ def test_the_readme_is_short_and_says_how_to_install() -> None:
     assert f"pip install git+{URLS['Source']}" in lines[:12], "the first release is not on PyPI yet"
     assert {"make demo", "make test"} <= {line.partition("  ")[0] for line in lines}
     assert "any Kafka" not in README
+
+
+def test_the_table_beside_other_brokers_has_the_measured_figures() -> None:
+    """Those of docs/brokers-for-tests.md, which ``python -m bench.brokers_for_tests`` wrote on a quiet machine."""
+    rows = [line.strip("| ").split(" | ") for line in README.splitlines() if line.startswith("| ")]
+    shown = {row[0]: row[1:] for row in rows}
+    assert [name for name in rows[0] if name] == [
+        "odradek", "kfake", "testcontainers, Apache Kafka", "testcontainers, Redpanda"
+    ]  # fmt: skip
+    page = (DOCS / "brokers-for-tests.md").read_text()
+    measured = {}
+    for line in page.splitlines():
+        cells = line.strip("| ").split(" | ")
+        if len(cells) == 4 and re.match(r"[\d.,]+ \(", cells[1]):
+            measured[cells[0]] = [float(cell.partition(" ")[0]) for cell in cells[1:]]
+    for name, figure, unit in (
+        ("start until a group has read and committed 1,000 records", "{}, s", "s"),
+        ("memory of the broker then", "{}, MB", "MB"),
+    ):
+        ours, kfake, kafka = measured[figure.format(name)]
+        cells = shown[name]
+        assert [float(cell.partition(" ")[0]) for cell in cells[:2]] == pytest.approx([ours, kfake], rel=0.02)
+        assert cells[0].endswith(f" {unit}")
+        assert cells[2] == f"more than {kafka:g} {unit} ¹", "the process alone, without its container"
+        assert cells[3] == "not measured ¹"
