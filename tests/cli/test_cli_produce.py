@@ -342,7 +342,14 @@ def test_an_invalid_line_is_named_and_the_records_before_it_are_sent(
     line = ["produce", topic, "--file", str(file), "--format", "json", "-b", bootstrap]
     for number, (last, message) in enumerate((
         ("{oops", "line 4: not JSON (Expecting property name enclosed in double quotes, column 2)"),
-        ('{"val": 1}', "line 4: expected an object with key, value"),
+        ('{"val": 1}', "line 4: a record has no field val: expected an object with key, value"),
+        ('{"key": "k", "payload": "p"}', "line 4: a record has no field payload: expected an object with key, value, headers, partition, t"),
+        ('{"payload": "p", "ts": 1, "tstype": "create"}', "line 4: a record has no fields payload, ts, tstype: "),
+        (
+            '{"payload": "p", "ts": 1}',
+            "line 4: a record has no fields payload, ts: expected an object with key, value, headers, partition, "
+            "timestamp; of kcat's fields, payload is value and ts is timestamp",
+        ),
         ('{"value": 1, "timestamp": "1969-12-31T23:59:59Z"}', "line 4: timestamp '1969-12-31T23:59:59Z': before 1970"),
         ('{"value": 1, "timestamp": "soon"}', "line 4: timestamp 'soon': expected milliseconds or ISO 8601"),
     ), 1):  # fmt: skip

@@ -122,6 +122,8 @@ def test_the_log_start_counts_after_a_deletion(bootstrap: str, filled: str, admi
     [
         ({"start": "first"}, ValueError, "expected earliest, latest, an offset, a datetime or a mapping"),
         ({"start": datetime(2026, 1, 1)}, ValueError, "has no time zone"),
+        ({"start": 1_700_000_000_000}, ValueError, r"the highest end is 10\); a time is a datetime with a time zone"),
+        ({"start": 11}, ValueError, "start=11: no partition of .* has this offset"),
         ({"start": {0: -1}}, ValueError, "an offset is 0 or more"),
         ({"start": 1.5}, TypeError, "start: expected"),
         ({"start": 1, "start_group": "g"}, ValueError, "start and start_group are both set"),
@@ -276,3 +278,10 @@ def test_an_html_table_shows_foreign_values_as_text() -> None:
     assert ">a\\nb</td>" in page
     assert f">{'é' * 79}…</td>" in page
     assert "… and 1,200 more" in page
+
+
+def test_partitions_are_no_part_of_the_name(bootstrap: str, filled: str) -> None:
+    for name in (f"{filled}:0", f"{filled},other"):
+        with pytest.raises(ValueError, match=r"the name of one topic is expected; start=\{0: 0\} chooses partitions"):
+            odradek.read_table(name, bootstrap)
+    assert odradek.read_table(filled, bootstrap, start=10).num_rows == 0, "the end itself is where new records come"

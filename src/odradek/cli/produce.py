@@ -48,6 +48,8 @@ _FINER = re.compile(r"[.,]\d{3}\d*[1-9]")
 """Digits of a time behind the milliseconds."""
 _FEW = 100
 _OPEN = {"{": ("object", "jq -c ."), "[": ("array", "jq -c '.[]'")}
+_KCAT = {"payload": "value", "ts": "timestamp"}
+"""Fields of ``kcat -J``, and what they are here."""
 _ONE = {"json": "each line of JSON", "csv": "each row below the header"}
 SEND_S = 1.5
 """The longest end of a write to the producer after Ctrl-C, in seconds."""
@@ -427,12 +429,22 @@ def _json_row(line: bytes) -> dict[str, Any] | None:
     if isinstance(row, list):
         raise ValueError("an array: one object a line is expected, as `jq -c '.[]'` writes the objects of an array")
     refuse_repeated(row)
-    if not isinstance(row, dict) or not row.keys() <= {*WRITE_COLUMNS, *IGNORED}:
+    if not isinstance(row, dict):
         shown = line[:60].decode(errors="replace")
         raise ValueError(f"expected an object with {', '.join(WRITE_COLUMNS)}, not {shown}")
+    if unknown := [name for name in row if name not in WRITE_COLUMNS and name not in IGNORED]:
+        raise ValueError(_unknown_fields(unknown))
     as_it_stands = any(not isinstance(row.get(name), str | None) for name in ("key", "value", "headers"))
     literals = members(text) if as_it_stands else {}
     return {name: _PARTS[name](value, literals.get(name, "")) for name, value in row.items() if name not in IGNORED}
+
+
+def _unknown_fields(names: list[str]) -> str:
+    """Returns the line about fields that a record does not have."""
+    what = f"field{'' if len(names) == 1 else 's'} {', '.join(names)[:60]}"
+    renamed = [f"{name} is {_KCAT[name]}" for name in names if name in _KCAT]
+    hint = f"; of kcat's fields, {' and '.join(renamed)}" if renamed else ""
+    return f"a record has no {what}: expected an object with {', '.join(WRITE_COLUMNS)}{hint}"
 
 
 def _reason(error: ValueError) -> str:

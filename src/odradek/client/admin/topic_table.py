@@ -62,7 +62,7 @@ def read_table(
     partition), a ``datetime`` with a time zone (the first record that is not older), or a mapping from partitions to
     offsets, which also chooses the partitions. ``start_group`` starts at the committed offsets of a group, so that the
     table has what the group has still to read; ``end_group`` ends there. A partition without a commit counts as not
-    read. Bounds outside of a log become its start or its end.
+    read. Bounds outside of a log become its start or its end; a start above the ends of all partitions is an error.
 
     ``settings`` are those of ``ClientConfig``. The whole table is in memory. Raises UnknownTopic, GroupIdNotFound,
     ValueError or TypeError for an invalid bound or column, ColumnsMissing without the packages of the extra ``arrow``,
@@ -72,6 +72,8 @@ def read_table(
     5
     """
     as_name(topic, "topic")
+    if ":" in topic or "," in topic:
+        raise ValueError(f"topic={topic!r}: the name of one topic is expected; start={{0: 0}} chooses partitions")
     check_columns(columns)
     columns = tuple(columns)
     level = isolation(isolation_level)
@@ -161,6 +163,12 @@ async def _ranges(
     # The starts first: a log start that is read after the end could be above it.
     starts = await lookup(EARLIEST)
     ends, first, last = await asyncio.gather(lookup(LATEST), of_bound(bounds["start"]), of_bound(bounds["end"]))
+    highest, given = max(ends.values()), bounds["start"]
+    if isinstance(given, int) and given > highest:
+        raise ValueError(
+            f"start={given}: no partition of {topic} has this offset (the highest end is {highest}); a time is a "
+            "datetime with a time zone"
+        )
     logs = _Ends(starts, ends, {"start": first, "end": last})
     ranges = {tp: (_at("start", bounds["start"], tp, logs), _at("end", bounds["end"], tp, logs)) for tp in chosen}
     return {tp: (start, end) for tp, (start, end) in ranges.items() if start < end}
