@@ -32,6 +32,8 @@ Bound = str | int | datetime | Mapping[int, int]
 with a time zone; or an offset for each partition."""
 
 _READERS = 4
+_MILLISECONDS = 10**11
+"""A start that is larger, and above all ends, is a time in 1973 or later and no offset."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -62,7 +64,7 @@ def read_table(
     partition), a ``datetime`` with a time zone (the first record that is not older), or a mapping from partitions to
     offsets, which also chooses the partitions. ``start_group`` starts at the committed offsets of a group, so that the
     table has what the group has still to read; ``end_group`` ends there. A partition without a commit counts as not
-    read. Bounds outside of a log become its start or its end; a start above the ends of all partitions is an error.
+    read. Bounds outside of a log become its start or its end; milliseconds since 1970 as a start are an error.
 
     ``settings`` are those of ``ClientConfig``. The whole table is in memory. Raises UnknownTopic, GroupIdNotFound,
     ValueError or TypeError for an invalid bound or column, ColumnsMissing without the packages of the extra ``arrow``,
@@ -164,7 +166,7 @@ async def _ranges(
     starts = await lookup(EARLIEST)
     ends, first, last = await asyncio.gather(lookup(LATEST), of_bound(bounds["start"]), of_bound(bounds["end"]))
     highest, given = max(ends.values()), bounds["start"]
-    if isinstance(given, int) and given > highest:
+    if isinstance(given, int) and given > max(highest, _MILLISECONDS):
         raise ValueError(
             f"start={given}: no partition of {topic} has this offset (the highest end is {highest}); a time is a "
             "datetime with a time zone"
