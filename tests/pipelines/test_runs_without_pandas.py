@@ -1,7 +1,7 @@
 """No command and no source or sink gives PySpark's FutureWarning about pandas 3, which they do not use.
 
 The Pythons of these tests, also Spark's workers, see a pandas that says it is 3.0.1. PySpark warns of that version
-wherever it asks for pandas, so a path through pandas shows itself on stderr.
+whenever it asks for pandas, so a path through pandas is seen on stderr.
 """
 
 from __future__ import annotations
