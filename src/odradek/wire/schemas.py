@@ -8,7 +8,7 @@ Durations and times are integers in milliseconds; kio's own writer needs timedel
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import MISSING, Field, fields
 from datetime import timedelta
 from enum import IntEnum
@@ -312,23 +312,23 @@ def _cut(write: Writer) -> Writer:
 
 
 def _array(item: Writer, flexible: bool) -> Writer:
-    def write_compact(out: list[bytes], value: Collection[object] | Elements | None) -> None:
+    def write_compact(out: list[bytes], value: Any) -> None:
         if value is None:
             out.append(b"\0")
             return
         out.append(uvarint(len(value) + 1))
-        if isinstance(value, Elements):
+        if type(value) is Elements:
             out += value.chunks()
             return
         for element in value:
             item(out, element)
 
-    def write_legacy(out: list[bytes], value: Collection[object] | Elements | None) -> None:
+    def write_legacy(out: list[bytes], value: Any) -> None:
         if value is None:
             out.append(b"\xff\xff\xff\xff")
             return
         out.append(len(value).to_bytes(4, "big"))
-        if isinstance(value, Elements):
+        if type(value) is Elements:  # not isinstance: a reply to Metadata has hundreds of arrays
             out += value.chunks()
             return
         for element in value:
