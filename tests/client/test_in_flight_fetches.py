@@ -40,7 +40,7 @@ class FakeConnection:
     def version(self, api_key: int, ceiling: int | None = None) -> int:
         return 17 if ceiling is None else ceiling
 
-    def send(self, api_key: int, version: int, message: bytes, reply: Any) -> None:
+    def send(self, api_key: int, version: int, message: bytes, reply: Any, *, held_s: float) -> None:
         if self.send_error is not None:
             raise self.send_error
         self.sent.append((version, message, reply))
@@ -123,7 +123,8 @@ class Harness:
 def run(scenario: Callable[[Harness], Coroutine[Any, Any, None]]) -> None:
     async def go() -> None:
         harness = Harness()
-        await scenario(harness)
+        async with asyncio.timeout(60):  # a request that is never sent is a failure, not a test without end
+            await scenario(harness)
         await harness.in_flight.close()
 
     asyncio.run(go())
