@@ -19,7 +19,7 @@ from odradek.core.errors import ConfigError
 from odradek.core.extras import command_of
 from odradek.pipelines.values.avro_bounds import AvroTypes
 from odradek.pipelines.values.avro_defaults import with_values
-from odradek.pipelines.values.avro_shape import problem_of
+from odradek.pipelines.values.avro_shape import logical_type, problem_of
 from odradek.pipelines.values.foreign_schemas import check_kind
 from odradek.pipelines.values.reader import ERROR
 from odradek.spark.arrow_map import map_in_arrow
@@ -221,6 +221,8 @@ def _arrow_type(schema: Any, named: dict[str, Any], within: tuple[str, ...]) -> 
     """Returns the Arrow type for values of a schema, with times in the schema's unit. Raises ConfigError."""
     if isinstance(schema, list):
         kinds = [kind for kind in schema if kind != "null"]
+        if not kinds:
+            return _arrow_type("null", named, within)
         names = frozenset(kind if isinstance(kind, str) else str(kind.get("type")) for kind in kinds)
         if len(kinds) > 1 and names in _WIDER:
             return _PLAIN[_WIDER[names]]
@@ -230,11 +232,13 @@ def _arrow_type(schema: Any, named: dict[str, Any], within: tuple[str, ...]) -> 
     if isinstance(schema, str):
         schema = named.get(schema, {"type": schema})
     kind, name = schema["type"], schema.get("name")
-    if isinstance(kind, dict | list):
-        return _arrow_type(kind, named, within)
+    logical = logical_type(schema)
     if name is not None:
         if name in within:
-            raise ConfigError(f"the schema's type {name} is recursive, which a column cannot represent")
+            raise ConfigError(
+                f"the schema's type {name} is recursive (its values can hold values of {name}), which a column of a "
+                f"table cannot represent: give a schema without it, or value format raw"
+            )
         named[name] = schema
         within = (*within, name)
     match kind:
@@ -246,12 +250,12 @@ def _arrow_type(schema: Any, named: dict[str, Any], within: tuple[str, ...]) -> 
             return pa.map_(pa.string(), _arrow_type(schema["values"], named, within))
         case "enum":
             return pa.string()
-        case _ if schema.get("logicalType") == "decimal" and kind in ("bytes", "fixed"):
+        case _ if logical == "decimal" and kind in ("bytes", "fixed"):
             return _decimal(schema)
         case "fixed":
             return pa.binary()
-        case _ if schema.get("logicalType") in _TIMES and kind in ("int", "long"):
-            return _TIMES[schema["logicalType"]]
+        case _ if logical in _TIMES and kind in ("int", "long"):
+            return _TIMES[logical]
         case _ if kind in _PLAIN:
             return _PLAIN[kind]
     if kind in named:

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from odradek.pipelines.values import avro_columns, json_columns
+from odradek.pipelines.values.avro_shape import logical_type
 from odradek.pipelines.values.value_columns import KernelSchema
 
 _PRIMITIVES = {
@@ -90,7 +91,7 @@ def _leaf(schema: dict[str, Any], kind: pa.DataType) -> tuple[int, int, int]:
             return avro_columns.DECIMAL, kind.precision, int(schema["size"]) if schema["type"] == "fixed" else -1
         case "fixed":
             return avro_columns.FIXED, 0, int(schema["size"])
-        case "long" if schema.get("logicalType", "").endswith("timestamp-millis"):
+        case "long" if logical_type(schema).endswith("timestamp-millis"):
             return avro_columns.LONG, 0, 1000
         case "int" if pa.types.is_timestamp(kind):
             raise _Unusual

@@ -12,6 +12,8 @@ from typing import Any
 from odradek.text.printable import shortened
 
 _RECORDS = ("record", "error")
+_MOST_BYTES = (1 << 31) - 1
+"""The largest size of a fixed type in Java."""
 
 
 def problem_of(schema: object) -> str | None:
@@ -26,15 +28,25 @@ def problem_of(schema: object) -> str | None:
     return None
 
 
+def logical_type(schema: dict[str, Any]) -> str:
+    """Returns the logical type of a type; an empty text if it has none. As in Java, one that is no text is ignored."""
+    given = schema.get("logicalType")
+    return given if isinstance(given, str) else ""
+
+
 def _problem(part: object) -> str | None:
     """Returns what is wrong in one type, without its parts."""
-    if isinstance(part, str | list):
+    if isinstance(part, str):
         return None
+    if isinstance(part, list):
+        return _union_problem(part)
     if not isinstance(part, dict):
         return f"a type is a name, a list or an object, not {_shown(part)}"
     kind = part.get("type")
     if kind is None:
         return f"an object without type: {_shown(part)}"
+    if isinstance(kind, dict | list):
+        return f"the type of an object is a name, not {_shown(kind)}: give this type without the object around it"
     if kind in (*_RECORDS, "enum", "fixed"):
         if "name" not in part:
             return f'the {kind} has no name: "name" is missing from {_shown(part)}'
@@ -48,12 +60,34 @@ def _problem(part: object) -> str | None:
         symbols = part.get("symbols")
         is_list = isinstance(symbols, list) and all(isinstance(one, str) for one in symbols)
         return None if is_list else f"the symbols of enum {part['name']} are a list of texts, not {_shown(symbols)}"
-    if kind == "fixed" and not _is_number(part.get("size"), 0):
-        return f"the size of fixed {part['name']} is a number from 0 on, not {_shown(part.get('size'))}"
+    if kind == "fixed":
+        return _size_problem(part)
     for inner, wanted in (("items", "array"), ("values", "map")):
         if kind == wanted and inner not in part:
             return f"the {kind} has no {inner}"
-    if part.get("logicalType") == "decimal" and kind in ("bytes", "fixed"):
+    return _decimal_problem(part) if kind == "bytes" else None
+
+
+def _union_problem(union: list[object]) -> str | None:
+    if not union:
+        return "a union has no types"
+    if any(isinstance(one, list) for one in union):
+        return "a union directly in a union is not allowed in Avro"
+    return None
+
+
+def _size_problem(fixed: dict[str, Any]) -> str | None:
+    name: str = fixed["name"]
+    size: Any = fixed.get("size")
+    if not _is_number(size, 0):
+        return f"the size of fixed {name} is a number from 0 on, not {_shown(size)}"
+    if size > _MOST_BYTES:
+        return f"the size of fixed {name} is at most {_MOST_BYTES}, not {_shown(size)}"
+    return _decimal_problem(fixed)
+
+
+def _decimal_problem(part: dict[str, Any]) -> str | None:
+    if part.get("logicalType") == "decimal":
         for name, least in (("precision", 1), ("scale", 0)):
             if name in part and not _is_number(part[name], least):
                 return f"the {name} of a decimal is a number from {least} on, not {_shown(part[name])}"

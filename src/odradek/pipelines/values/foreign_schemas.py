@@ -6,7 +6,7 @@ import re
 
 from odradek.core.errors import ConfigError
 from odradek.text.json_depth import parse_json
-from odradek.text.printable import shortened
+from odradek.text.printable import printable, shortened
 
 _COMMENTS = re.compile(r"\A(?:\s+|//[^\n]*(?:\n|\Z)|/\*.*?\*/)*", re.DOTALL)
 _TEXTS = (
@@ -15,6 +15,8 @@ _TEXTS = (
     (re.compile(r"(@\w+\s*\(.*?\)\s*)*(protocol|namespace|schema|record|import\s+(idl|schema|protocol))\s+[^:,]*[;{\"]",
                 re.DOTALL),
      "is Avro IDL: convert it with avro-tools (idl2schemata), and give the .avsc file of the values"),
+    (re.compile(r"<(!doctype\s+html|html)\b", re.IGNORECASE),
+     "is an HTML page, not a schema: check the address and the login with which it was fetched"),
     (re.compile(r"<"), "is XML"),
 )  # fmt: skip
 _AVRO_NAMES = ("boolean", "int", "long", "float", "double", "bytes", "string")
@@ -78,8 +80,23 @@ def _list_problem(given: list[object], wanted: str) -> str | None:
     return None
 
 
+def _registry_problem(given: dict[str, object]) -> str | None:
+    """Returns what is wrong with an answer of a schema registry: Confluent's errors, Glue's and Apicurio's answers."""
+    if given.get("type") not in (None, "AVRO", "JSON", "PROTOBUF"):
+        return None  # a schema, which may have properties of any name
+    if "error_code" in given and "message" in given:
+        reason = shortened(printable(str(given["message"])))
+        return f"is the error {given['error_code']} of a schema registry ({reason}): fetch the schema again"
+    for name, whose in (("SchemaDefinition", "AWS Glue"), ("content", "Apicurio Registry")):
+        if isinstance(given.get(name), str):
+            return f"is an answer of {whose}: give only the content of its field {name}"
+    return None
+
+
 def _json_problem(given: dict[str, object], wanted: str) -> str | None:
     kind = given.get("type")
+    if (problem := _registry_problem(given)) is not None:
+        return problem
     if "schema" in given and kind is None:
         whose = "Connect's message" if "payload" in given else "the answer of a schema registry"
         return f"is {whose}: give only the content of its field schema"

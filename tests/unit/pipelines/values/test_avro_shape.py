@@ -9,6 +9,7 @@ import pytest
 
 from odradek.core.errors import ConfigError
 from odradek.pipelines.values.avro import AvroDecoder
+from odradek.pipelines.values.avro_schema import kernel_schema
 from odradek.pipelines.values.foreign_schemas import check_kind
 
 
@@ -53,6 +54,17 @@ WRONG = [
     (record({"type": "fixed", "name": "f", "size": "4"}), f'{INVALID}field a: the size of fixed f is a number from 0'),
     (record({"type": "fixed", "name": "f", "size": -4}), f"{INVALID}field a: the size of fixed f is a number from 0"),
     (record("number"), f"{INVALID}it has no type named number"),
+    (record(["null", ["int"]]), f"{INVALID}field a: a union directly in a union is not allowed in Avro"),
+    (record({"type": "array", "items": [["int"], ["int"]]}), "field a: a union directly in a union is not allowed"),
+    (record({"type": "map", "values": [["int"]]}), "field a: a union directly in a union is not allowed"),
+    (record([]), f"{INVALID}field a: a union has no types"),
+    ("[]", f"{INVALID}a union has no types"),
+    (record(["null"]), "the schema's type 'null' has no column type"),
+    ('{"type": {"type": "string"}}', f'{INVALID}the type of an object is a name, not {{"type": "string"}}: give this'),
+    (record({"type": ["int"]}), f'{INVALID}field a: the type of an object is a name, not ["int"]: give this type'),
+    (record(["null", {"type": ["int"]}]), "field a: the type of an object is a name, not"),
+    (record({"type": "fixed", "name": "f", "size": 1 << 31}), "field a: the size of fixed f is at most 2147483647"),
+    (record(["null", "r"]), "the schema's type r is recursive (its values can hold values of r), which a column of a"),
     ('{"type": "thing"}', f"{INVALID}it has no type named thing"),
 ]  # fmt: skip
 
@@ -71,7 +83,7 @@ def test_a_wrong_schema_gets_one_plain_line(schema: str, message: str) -> None:
 @pytest.mark.parametrize(
     "schema",
     [
-        '"string"', '{"type": {"type": "string"}}', record(["null", "int"]), record(decimal(precision=10, scale=0)),
+        '"string"', record(["null", "int"]), record(decimal(precision=10, scale=0)),
         record({"type": "enum", "name": "e", "symbols": []}), record({"type": "fixed", "name": "f", "size": 4}),
         record({"type": "array", "items": "r"}), '{"type": "error", "name": "r", "fields": []}',
     ],
@@ -91,3 +103,12 @@ def test_schemas_for_json_that_are_something_else_are_named() -> None:
         with pytest.raises(ConfigError) as refused:
             check_kind(schema, "json")
         assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("logical", [5, None, ["date"], {"a": 1}, "thing"])
+@pytest.mark.parametrize("kind", ["int", "long", "bytes"])
+def test_a_wrong_logical_type_is_ignored_as_by_java(kind: str, logical: object) -> None:
+    schema = record({"type": kind, "logicalType": logical})
+    decoder = AvroDecoder(schema)
+    assert decoder.decoded == AvroDecoder(record(kind)).decoded
+    assert kernel_schema(decoder.timed, decoder.decoded, 0) is not None

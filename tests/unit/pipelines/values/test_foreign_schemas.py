@@ -32,10 +32,42 @@ BOTH = [
     (IDL, "is Avro IDL: convert it with avro-tools"),
     ("namespace a.b;\nschema R;\nrecord R { int a; }", "is Avro IDL"),
     ("<xs:schema/>", "is XML"),
+    ("<!DOCTYPE html>\n<html><h1>404</h1></html>", "is an HTML page, not a schema: check the address"),
+    ("\n<html lang='en'>", "is an HTML page, not a schema"),
+    ('{"error_code":40403,"message":"Schema not found."}',
+     "is the error 40403 of a schema registry (Schema not found.): fetch the schema again"),
+    (json.dumps({"error_code": 404, "message": "a\nb", "name": "N"}), "(a\\nb)"),
+    (json.dumps({"SchemaVersionId": "1-2", "SchemaDefinition": json.dumps(RECORD), "DataFormat": "AVRO"}),
+     "is an answer of AWS Glue: give only the content of its field SchemaDefinition"),
+    (json.dumps({"content": json.dumps(RECORD), "references": []}),
+     "is an answer of Apicurio Registry: give only the content of its field content"),
     ("schemas/user", "looks like the name of a file, and no such file exists"),
     ("user.proto", "looks like the name of a file, and no such file exists"),
     ("\ufeff ", "is empty"),
-]
+]  # fmt: skip
+INNER: list[Any] = [
+    5, None, True, {}, {"a": {"b": 1}}, {"type": None}, {"type": {}}, {"type": {"type": 5}}, {"type": [["int"]]}, [],
+    [[]], ["null", []], ["null", ["int"]], ["null", 5], ["null", None], ["null", {}], ["int", {"type": ["long"]}],
+    {"type": ""},
+    {"type": "enum", "name": "e"}, {"type": "enum", "name": "e", "symbols": ["A", "A"]}, {"type": "fixed", "name": "f"},
+    {"type": "fixed", "name": "f", "size": 10**30}, {"type": "map"}, {"type": "map", "values": None},
+    {"type": "map", "values": [["int"]]}, {"type": "array", "items": [["int"]]}, {"type": "array", "items": []},
+    {"type": "record", "name": "q", "fields": [{"name": "x", "type": "int"}] * 2}, {"type": "error", "name": "e"},
+    {"type": "record", "name": "q", "fields": [{"name": "x", "type": "int", "aliases": 5}]},
+    {"type": "fixed", "name": "f", "size": 2, "logicalType": "decimal", "precision": 30}, {"type": "error_union"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("inner", INNER, ids=[json.dumps(one)[:50] for one in INNER])
+def test_a_malformed_schema_is_one_line_for_every_reader(inner: object) -> None:
+    field: dict[str, Any] = {"name": "a", "type": inner}
+    for schema in (inner, *(RECORD | {"fields": [field | more]} for more in ({}, {"default": 5}, {"default": "x"}))):
+        text = json.dumps(schema)
+        for read in (AvroDecoder, field_names, lambda one: AvroDecoder('"int"', "confluent", {7: one})):
+            with pytest.raises(ConfigError) as refused:
+                read(text)
+            assert "\n" not in str(refused.value)
+            assert "unhashable" not in str(refused.value)
 
 
 @pytest.mark.parametrize(("text", "says"), BOTH, ids=range(len(BOTH)))
@@ -80,6 +112,8 @@ def test_schemas_that_look_like_others_are_read(tmp_path: Path) -> None:
     AvroDecoder("\ufeff" + json.dumps(RECORD))
     AvroDecoder(json.dumps(["null", RECORD]))
     AvroDecoder('"string"')
+    AvroDecoder(json.dumps(RECORD | {"content": "text", "error_code": 5, "message": "m", "SchemaDefinition": "s"}))
+    AvroDecoder('{"type": "string", "content": "text"}')
     AvroDecoder(json.dumps(RECORD | {"fields": [{"name": "schema", "type": "string"}]}))
     assert field_names("\ufeffid bigint, `protocol` string") == ["id", "protocol"]
     assert field_names("message string, syntax string") == ["message", "syntax"]
