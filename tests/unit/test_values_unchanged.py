@@ -38,6 +38,15 @@ def test_json_values_are_sent_as_they_stand(text: str) -> None:
     assert produce._json_row(line) == {"headers": [{"key": "h", "value": text.encode()}] * 2}
 
 
+def test_an_error_about_headers_shows_their_text() -> None:
+    with pytest.raises(ValueError, match=r'^headers \[\["h", 1\.10\]\]: expected an object, or a list of objects'):
+        produce._json_row(b'{"value": "a", "headers": [["h", 1.10]]}')
+    with pytest.raises(ValueError, match=r"^headers \[1\.10,\\n2\]: expected an object"):
+        produce._headers_cell("[1.10,\n2]")
+    with pytest.raises(ValueError, match=r"^headers 'h': expected an object"):
+        produce._json_row(b'{"value": "a", "headers": "h"}')
+
+
 @pytest.mark.parametrize(
     "text",
     ["NaN", "-Infinity", "Infinity", "[NaN]", "01", "1.", ".5", "+1", "0x1", "'a'", "[1,]", '"\t"', "\xa01", "True"],

@@ -51,6 +51,10 @@ def format_of(path: Path | None, given: str | None, option: str, default: str) -
     extension = path.suffix.lower()
     if extension in _BY_EXTENSION:
         return Format(_BY_EXTENSION[extension], False)
+    if extension == ".tsv" and option != "--output":
+        raise CommandError(
+            f"{option} {path}: .tsv is no format of records here: add --format csv, which finds the tabs in the header"
+        )
     if extension in _FOREIGN or (option == "--output" and extension):
         raise CommandError(f"{option} {path}: {extension} is no format of records here: add --format {METAVAR}")
     return Format(default, False)

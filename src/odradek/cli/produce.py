@@ -32,6 +32,7 @@ from odradek.core.counts import counted
 from odradek.core.errors import OdradekError
 from odradek.core.ids import LAST_MS
 from odradek.text.json_literals import elements, members, refuse_repeated, strict_json
+from odradek.text.printable import printable, shortened
 from odradek.text.similar_names import nearest
 
 if TYPE_CHECKING:
@@ -348,11 +349,17 @@ def _records(batch: pa.RecordBatch, key: str | None, number: int) -> pa.RecordBa
 def _chosen(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
     """Returns the Arrow batch without the ignored columns. ``number``: that of the first row.
 
-    Raises ValueError without the column value, and for a time that a record cannot hold.
+    Raises ValueError without the column value, for a column that a record does not have, and for a time that a record
+    cannot hold.
     """
     names = [name for name in batch.schema.names if name not in IGNORED]
     if "value" not in names:
         raise ValueError(f"no column value among {', '.join(batch.schema.names)}; expected {', '.join(WRITE_COLUMNS)}")
+    if unknown := [name for name in names if name not in WRITE_COLUMNS]:
+        raise ValueError(
+            f"unknown column {unknown[0]!r}: beside a column value, one of {', '.join(WRITE_COLUMNS)}: to send each "
+            "row as a JSON object, name the column of the keys with --key COLUMN, or rename the column value"
+        )
     if "timestamp" in names:
         _refuse_finer(batch.column("timestamp"), number)
     return batch.select(names)
@@ -504,7 +511,9 @@ def _headers(value: Any, literal: str) -> list[dict[str, Any]] | None:
             pairs = [(pair["key"], pair["value"], members(text)["value"]) for pair, text in found]
             objects = value
     except (TypeError, KeyError, ValueError):
-        raise ValueError(f"headers {value!r}: expected an object, or a list of objects with key and value") from None
+        # The text as it was: Python would print 1.10 as 1.1.
+        shown = shortened(printable(literal)) if literal else repr(value)
+        raise ValueError(f"headers {shown}: expected an object, or a list of objects with key and value") from None
     for one in objects:
         refuse_repeated(one)
     # A name is encoded here, too, so that the error for invalid UTF-8 (half of a surrogate pair) has the line number.

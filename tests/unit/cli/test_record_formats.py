@@ -21,6 +21,7 @@ from odradek.batches.row_sets import RowBatch
 from odradek.batches.rows import Row
 from odradek.cli.formats import FORMATS, foreign_content, format_of
 from odradek.cli.newest_records import newest
+from odradek.cli.produce import _records
 from odradek.cli.record_csv import HEADER, csv_lines
 from odradek.cli.record_filter import RecordFilter
 from odradek.cli.record_lines import Batch
@@ -169,6 +170,23 @@ def test_a_cell_without_json_is_refused(column: pa.Array, says: str) -> None:
 def test_two_columns_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match=f"the table has column 'x' {TWICE}"):
         values(pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"]))
+
+
+def test_an_unknown_column_beside_a_value_has_the_remedy_for_an_ordinary_table() -> None:
+    with pytest.raises(ValueError, match=r"unknown column 'sensor': beside a column value, one of .* --key COLUMN"):
+        _records(pa.record_batch({"sensor": ["a"], "value": ["1"]}), None, 1)
+    table = pa.record_batch({"sensor": ["a"], "value": ["1"]})
+    assert _records(table, "sensor", 1).to_pylist() == [{"value": b'{"sensor":"a","value":"1"}', "key": b"a"}]
+    assert values(table.rename_columns(["sensor", "reading"])) == ['{"sensor":"a","reading":"1"}']
+
+
+def test_a_file_of_tabs_is_csv() -> None:
+    with pytest.raises(
+        CommandError, match=r"^--file t\.tsv: \.tsv is no format .*: add --format csv, which finds the ta"
+    ):
+        format_of(Path("t.tsv"), None, "--file", "lines")
+    with pytest.raises(CommandError, match=r"add --format lines\|json\|csv\|parquet$"):
+        format_of(Path("t.tsv"), None, "--output", "lines")
 
 
 def test_a_table_of_records_without_a_value_is_not_ordinary() -> None:
