@@ -68,8 +68,8 @@ def test_records_below_an_offset_are_deleted(bootstrap: str, admin: Admin, fille
     assert json.loads(capsys.readouterr().out) == [{"topic": filled, "partition": 1, "log_start": 4}]
     assert run([*line, "--topic", filled, "--before", "end"]) == 0
     assert [row.split()[1:] for row in capsys.readouterr().out.splitlines()[1:]] == [["0", "10"], ["1", "10"]]
-    assert run([*line, "--topic", filled, "--before", "11"]) == 1
-    assert "OFFSET_OUT_OF_RANGE" in capsys.readouterr().err
+    assert run([*line, "--topic", filled, "--before", "11"]) == 2
+    assert f"the log of {filled}-0 ends at 10: give an offset up to 10" in capsys.readouterr().err
     assert admin.delete_records({TopicPartition(filled, 0): 3}) == {TopicPartition(filled, 0): 10}
 
 

@@ -334,7 +334,7 @@ def test_a_spark_task_leaves_a_corrupt_batch_out_if_data_loss_may_be(
     given = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "t", "failOnDataLoss": str(fail)}
     options, progress = parse_options(given, streaming=False), PieceProgress(T0, 0)
     read_offsets: list[int] = []
-    says = "t-0: offsets 10 to 19 cannot be read, because their batch is corrupt"
+    says = "t-0: offsets 10 to 19 cannot be read, because the batch is corrupt"
     piece = Piece(T0, 0, 30, None, -1)
     with pytest.raises(DataLoss, match=says) if fail else nullcontext():
         for found in read_piece(options, piece, progress):

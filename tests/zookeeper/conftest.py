@@ -35,7 +35,10 @@ def connect(zookeeper: odradek.ZooKeeper) -> Iterator[str]:
 @pytest.fixture
 def kazoo(connect: str) -> Iterator[KazooClient]:
     """A client with the chroot, through which tests write as other programs do."""
-    client = KazooClient(connect)
+    # A node that is starting may accept a connection and not reply. kazoo waits for the reply for the session timeout
+    # divided by the number of addresses: with one address the session expires then.
+    nodes, _, path = connect.partition("/")
+    client = KazooClient(",".join([nodes] * 5) + f"/{path}")
     client.start()
     yield client
     client.stop()

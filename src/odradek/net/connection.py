@@ -44,6 +44,7 @@ KEPT_REPLIES = 4
 _LARGE_BYTES = 1 << 20
 _TLS_ALERTS = (0x150301, 0x150302, 0x150303)
 """The first bytes of TLS's reply to other protocols: an alert, and the version."""
+_HTTP = int.from_bytes(b"HTTP", "big")
 SILENCE_S = 3.0
 """A request without a reply is logged after this time, and after the time for which the broker may hold its reply."""
 _LOG_EVERY_S = 60.0
@@ -116,7 +117,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """Requests that wait until the client has logged in again; None at any other time."""
         self._login: asyncio.TimerHandle | asyncio.Task[None] | None = None
         self._tls_error: ssl.SSLError | None = None
-        self._is_tls = False  # whether a connection without TLS got a TLS alert
+        self._is_explained = False  # whether the first reply has shown what the peer is
         self._writable = asyncio.Event()
         self._writable.set()
 
@@ -171,7 +172,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         except ConnectionLost as error:
             if connection is not None and connection._tls_error is not None:
                 raise _tls_failure(address, connection._tls_error) from error
-            reason = str(error) if connection is not None and connection._is_tls else f"{error} ({_expected(context)})"
+            is_explained = connection is not None and connection._is_explained
+            reason = str(error) if is_explained else f"{error} ({_expected(context)})"
         except (ValueError, OverflowError) as error:
             reason = f"its reply is not that of a Kafka broker: {error}"
         except BaseException:
@@ -476,9 +478,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
         The oldest request fails with ReplyTooLarge if the size is plausible. Before the versions are negotiated no
         large size is plausible: the peer is probably not a Kafka broker."""
         reason = f"announced a reply of {size} bytes"
-        self._is_tls = not self._versions and size >> 8 in _TLS_ALERTS
-        if self._is_tls:
+        if not self._versions and size >> 8 in _TLS_ALERTS:
             reason = "is a listener with TLS: set security.protocol to SSL or SASL_SSL"
+            self._is_explained = True
+        elif not self._versions and size == _HTTP:
+            reason = "answers by HTTP: it is no Kafka broker"
+            self._is_explained = True
         if 4 <= size <= NO_REPLY_BYTES and self._versions and self._waiting:
             bound = f"receive_message_max_bytes allows at most {self._max_reply_bytes}"
             reply, timer = self._waiting.pop(next(iter(self._waiting)))  # replies have the order of requests

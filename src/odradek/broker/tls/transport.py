@@ -118,7 +118,7 @@ class TlsTransport(asyncio.Protocol):
         if self._is_closing:
             return
         self._incoming.write(data)
-        if self._first_byte is None:
+        if self._first_byte is None and data:
             self._first_byte = data[0]
         if self._connection is not None:
             self._read()
