@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.brokers import Wire, unique
+from support.publish import commit_raw
 
 from odradek import Producer
 from odradek.cli.main import run
@@ -264,3 +265,28 @@ def test_a_plan_has_plain_numbers(rows: bytes, message: str, tmp_path: Path, cap
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_total_counts_no_partition_without_a_commit(groups: dict[str, str], capsys: Capture) -> None:
+    """Once, a group whose only commit is below 0 had a total of 0, and a commit beyond the log's end was not named."""
+    topic, mixed, below, beyond = groups["topic"], unique("mixed"), unique("below"), unique("beyond")
+    commit_raw(groups["bootstrap"], below, topic, {0: (-2, -1, "")})
+    commit_raw(groups["bootstrap"], mixed, topic, {0: (-2, -1, ""), 1: (2, -1, "")})
+    commit_raw(groups["bootstrap"], beyond, topic, {0: (0, -1, ""), 1: (500, -1, "")})
+
+    def described(*names: str) -> tuple[list[Any], list[str], str]:
+        _, out, _ = call(groups, capsys, "groups", "describe", *names, "--json")
+        _, text, error = call(groups, capsys, "groups", "describe", *names, "--totals", "--sort", "lag")
+        totals = [line.partition(": ")[2] for line in text.splitlines() if line.startswith("Total lag of ")]
+        return [one["total_lag"] for one in json.loads(out)], totals, error
+
+    assert described(below)[:2] == ([None], ["-; 1 partition without a commit."])
+    assert described(mixed)[:2] == ([3], ["3 in 1 partition; 1 partition without a commit."])
+    assert described(below, mixed)[1][-1] == "3.", "of both groups"
+    totals, texts, error = described(beyond)
+    assert (totals, texts) == ([2], ["2 in 2 partitions; 1 commit beyond the log's end counts as 0."])
+    warning = f"{topic}-1: group '{beyond}' committed 500, beyond the end of the log at 5: LAG is below 0."
+    assert warning in error
+    assert described(groups["without"])[0] == [None], "a group without any commit"
+    with Admin(groups["bootstrap"]) as admin:
+        admin.delete_groups([below, mixed, beyond])

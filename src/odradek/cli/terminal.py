@@ -56,6 +56,10 @@ class CommandError(OdradekError):
         super().__init__(message)
 
 
+NO_NAME = "''"
+"""A group whose name is empty, in a sentence."""
+
+
 def exit_code_of(error: OdradekError) -> int:
     """Returns the exit code of a command that ends with this error."""
     if isinstance(error, CommandError):

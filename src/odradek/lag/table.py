@@ -57,6 +57,16 @@ def lost_notices(found: GroupLag) -> list[str]:
     return lines
 
 
+def beyond_notices(found: GroupLag) -> list[str]:
+    """Returns a line for each partition whose committed offset is beyond the end of its log: its lag is below 0."""
+    return [
+        f"Warning: {printable(f'{row.topic}-{row.partition}')}: group '{printable(found.group)}' committed "
+        f"{row.current_offset}, beyond the end of the log at {row.log_end_offset}: LAG is below 0."
+        for row in sorted(found.rows, key=lambda row: (row.topic, row.partition))
+        if row.lag is not None and row.lag < 0
+    ]
+
+
 def format_groups(groups: Sequence[GroupListing]) -> str:
     """Returns the table of ``kafka-consumer-groups --list --type --state``, without a line feed at the end."""
     lines = [("GROUP", "TYPE", "STATE")]

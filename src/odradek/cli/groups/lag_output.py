@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.cli.options import table_or_blocks, terminal_columns
-from odradek.cli.terminal import note, note_table, warning_lines
+from odradek.cli.terminal import NO_NAME, note, note_table, warning_lines
 from odradek.core.counts import counted
 from odradek.text.printable import printable
 
@@ -25,9 +25,26 @@ class GroupWithTimes(NamedTuple):
     times: Mapping[TopicPartition, int | None] | None = None
 
     @property
-    def total(self) -> int:
-        """The sum of the lags; a committed offset after the log end counts as no lag."""
-        return sum(max(row.lag or 0, 0) for row in self.lag.rows)
+    def total(self) -> int | None:
+        """The sum of the known lags, in records; None if no lag is known. A commit beyond the log's end adds 0."""
+        return total_of([None if row.lag is None else max(row.lag, 0) for row in self.lag.rows])
+
+    @property
+    def total_text(self) -> str:
+        """The total, its number of partitions, and the number of those that the total does not tell the lag of."""
+        rows = self.lag.rows
+        known = [row.lag for row in rows if row.lag is not None]
+        unread = sum(row.current_offset is None for row in rows)
+        endless = len(rows) - len(known) - unread
+        beyond = sum(lag < 0 for lag in known)
+        parts = [
+            _total_text(self.total) + (f" in {counted(len(known), 'partition')}" if known else ""),
+            f"{counted(unread, 'partition')} without a commit" if unread else "",
+            f"{counted(endless, 'partition')} without a known log end" if endless else "",
+            f"{counted(beyond, 'commit')} beyond the log's end {'counts' if beyond == 1 else 'count'} as 0"
+            if beyond else "",
+        ]  # fmt: skip
+        return "; ".join(part for part in parts if part)
 
     def time_of(self, row: LagRow) -> int | None:
         """Returns the lag of a row in ms, or None."""
@@ -49,14 +66,20 @@ class GroupWithTimes(NamedTuple):
         return rows
 
 
-NO_NAME = "''"
-"""A group whose name is empty, in a sentence."""
+def total_of(lags: Sequence[int | None]) -> int | None:
+    """Returns the sum of the values that are known; None if there is none."""
+    known = [lag for lag in lags if lag is not None]
+    return sum(known) if known else None
+
+
+def _total_text(total: int | None) -> str:
+    return "-" if total is None else f"{total:,}"
 
 
 def in_order(found: Sequence[GroupWithTimes], sort: str) -> list[GroupWithTimes]:
     """Returns the groups in their order: with ``lag`` and ``time`` the group that is most behind is first."""
     if sort == "lag":
-        return sorted(found, key=lambda one: (-one.total, one.lag.group))
+        return sorted(found, key=lambda one: (one.total is None, -(one.total or 0), one.lag.group))
     if sort == "time":
         worst = {one.lag.group: max([ms or 0 for ms in (one.times or {}).values()], default=0) for one in found}
         return sorted(found, key=lambda one: (-worst[one.lag.group], one.lag.group))
@@ -74,14 +97,12 @@ def print_groups(found: Sequence[GroupWithTimes], sort: str, *, totals: bool) ->
             note_table(_table(one, sort), "")
         elif one.lag.state not in ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"):
             warning_lines(f"Consumer group '{printable(one.lag.group)}' has no committed offsets.")
-        for line in lag.lost_notices(one.lag):
+        for line in (*lag.lost_notices(one.lag), *lag.beyond_notices(one.lag)):
             warning_lines(line)
         if totals and one.lag.rows:
-            note(
-                f"Total lag of {one.lag.group or NO_NAME}: {one.total:,} in {counted(len(one.lag.rows), 'partition')}."
-            )
+            note(f"Total lag of {one.lag.group or NO_NAME}: {one.total_text}.")
     if totals and len(found) > 1:
-        note("", f"Total lag of {counted(len(found), 'group')}: {sum(one.total for one in found):,}.")
+        note("", f"Total lag of {counted(len(found), 'group')}: {_total_text(total_of([one.total for one in found]))}.")
 
 
 def _table(one: GroupWithTimes, sort: str) -> str:
@@ -115,7 +136,7 @@ def _cells(values: Sequence[object]) -> tuple[str, ...]:
 
 
 def as_json(one: GroupWithTimes, sort: str) -> dict[str, Any]:
-    """Returns a group for JSON. ``total_lag`` counts records, ``time_lag_ms`` is there with --time."""
+    """Returns a group for JSON. ``total_lag`` counts records, or is None; ``time_lag_ms`` is there with --time."""
     starts = {(tp.topic, tp.partition): start for tp, start in one.lag.lost.items()}
     rows = []
     for row in one.rows(sort):
