@@ -69,6 +69,19 @@ def test_a_group_of_connect_workers_is_not_a_group_without_offsets(groups: dict[
     assert (code, "Stable" in out) == (0, True)
 
 
+def test_a_group_of_connect_workers_hides_no_other_group(groups: dict[str, str], capsys: Capture) -> None:
+    """Once, the command ended at the first group of another kind, and showed none."""
+    connect, healthy = groups["connect"], groups["healthy"]
+    wanted = f"group {connect} is not a consumer group (connect): it has no offsets of topics\n"
+    reset = ("reset", "--all-topics", "--to-earliest", "--dry-run")
+    for command, *more in (("describe",), ("members",), reset):
+        shown = groups["without"] if command == "members" else healthy
+        code, out, error = call(groups, capsys, "groups", command, connect, shown, *more)
+        assert (code, shown in out, wanted in error) == (1, True, True), command
+    code, out, error = call(groups, capsys, "groups", "describe", connect, "no-such", "--json")
+    assert (code, json.loads(out), wanted in error, "no-such not found" in error) == (1, [], True, True)
+
+
 def test_each_group_fails_alone(groups: dict[str, str], capsys: Capture) -> None:
     for line in (("--all-groups",), ("--group", groups["odd"], "--group", groups["healthy"], "--group", "no-such")):
         code, out, error = call(groups, capsys, "groups", "describe", *line)
@@ -125,6 +138,11 @@ def test_what_does_not_exist_has_an_exit_code_and_a_similar_name(groups: dict[st
         (("groups", "delete-offsets", "--group", typo, "--topic", topic, "--yes"), f"group {typo} not found {meant}"),
         (("offsets", "dump", "--group", typo), f"__consumer_offsets has no record of group '{typo}' {meant}"),
         (("topics", "describe", topic[:-1]), f"unknown topic {topic[:-1]} (did you mean {topic}?)"),
+        (("topics", "alter", topic[:-1], "--partitions", "9"), f"unknown topic {topic[:-1]} (did you mean {topic}?)"),
+        (
+            ("topics", "alter", topic[:-1], "--config", "retention.ms=1"),
+            f"unknown topic {topic[:-1]} (did you mean {topic}?)",
+        ),
         (("topics", "describe", f"{topic} "), f"topic '{topic} ': a name has only letters"),
     ):
         code, out, error = call(groups, capsys, *line)

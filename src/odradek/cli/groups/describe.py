@@ -19,7 +19,6 @@ from odradek.core.errors import OdradekError
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
-    from odradek.core.errors import KafkaError
 
 EPILOG = (
     "Examples:\n\n\b\n"
@@ -89,7 +88,7 @@ def describe(line: GroupLagLine) -> None:
     end_with(errors)
 
 
-def _described(admin: Admin, line: GroupLagLine, named: list[str]) -> tuple[list[GroupWithTimes], list[KafkaError]]:
+def _described(admin: Admin, line: GroupLagLine, named: list[str]) -> tuple[list[GroupWithTimes], list[OdradekError]]:
     from odradek import lag
     from odradek.lag.time_lag import time_lags
 
@@ -97,7 +96,8 @@ def _described(admin: Admin, line: GroupLagLine, named: list[str]) -> tuple[list
         found = lag.describe(admin, name)
         return GroupWithTimes(found, time_lags(admin, found) if line.with_times or line.sort == "time" else None)
 
-    found, errors = each_group(admin, consumer_groups(admin, named, line.all_groups), ask, "Describing")
+    chosen, failed = consumer_groups(admin, named, line.all_groups)
+    found, errors = each_group(admin, chosen, ask, "Describing", failed)
     return in_order(found, line.sort), errors
 
 

@@ -34,8 +34,10 @@ def members(
     """Show the live members of groups and how many partitions each member reads."""
     named = check_scope(group, all_groups, names)
     with connect(bootstrap, timeout_ms, command_config) as admin:
-        chosen = consumer_groups(admin, named, all_groups)
-        found, errors = each_group(admin, chosen, lambda name: admin.describe_groups([name])[name], "Describing")
+        chosen, failed = consumer_groups(admin, named, all_groups)
+        found, errors = each_group(
+            admin, chosen, lambda name: admin.describe_groups([name])[name], "Describing", failed
+        )
     if as_json:
         print_json([_members_json(one) for one in found], indent=2)
     else:

@@ -276,7 +276,7 @@ def _plans(
 
     topics, single = parse_partitions(line.topic or [])
     named = line.groups() or ([] if line.all_groups else sorted(scenario.offsets))
-    groups = consumer_groups(admin, named, line.all_groups)
+    groups, failed = consumer_groups(admin, named, line.all_groups)
     for group in groups:
         if scenario.kind == "from-file" and group not in scenario.offsets and not line.all_groups:
             raise CommandError(f"--from-file: it has no row for group {group}")
@@ -292,11 +292,11 @@ def _plans(
                     )
                 )  # fmt: skip
             except KafkaError as error:
-                if len(groups) == 1 or isinstance(error, UnknownTopic):
+                if (len(groups) == 1 and not failed) or isinstance(error, UnknownTopic):
                     raise
                 error_line(f"{_shown_group(group)} is not reset: {error}")
             advance(1)
-    return made, len(made) < len(groups)
+    return made, bool(failed) or len(made) < len(groups)
 
 
 def _shown_group(group: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -13,7 +13,7 @@ from odradek.cli.terminal import EXIT_FAILED, CommandError, error_line, progress
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.model import GroupDescription, GroupListing
-    from odradek.core.errors import KafkaError
+    from odradek.core.errors import OdradekError
 
 T = TypeVar("T")
 
@@ -40,23 +40,32 @@ def chosen_groups(admin: Admin, named: list[str], all_groups: bool) -> list[str]
     return [row.group_id for row in admin.list_groups()] if all_groups else named
 
 
-def consumer_groups(admin: Admin, named: list[str], all_groups: bool) -> list[str]:
-    """Returns the groups that a command for consumer groups works on.
+def consumer_groups(admin: Admin, named: list[str], all_groups: bool) -> tuple[list[str], list[OdradekError]]:
+    """Returns the groups that a command for consumer groups works on, and the errors of named groups of other kinds.
 
     With --all-groups, other groups (of Connect's workers, share and streams groups) are left out, and named on stderr.
-    Raises CommandError for a named group of another kind: its consumers and offsets are not missing, it has none.
+    A named group of another kind is an error: its consumers and offsets are not missing, it has none. The error is
+    printed. If no other group is named, it is raised as CommandError.
     """
     if not all_groups:
+        errors: list[OdradekError] = []
+        chosen = []
         for name in named:
-            if kind := _kind_of(admin, name):
-                raise CommandError(f"group {name} is not a consumer group ({kind}): it has no offsets of topics")
-        return named
+            if not (kind := _kind_of(admin, name)):
+                chosen.append(name)
+                continue
+            error = CommandError(f"group {name} is not a consumer group ({kind}): it has no offsets of topics")
+            if len(named) == 1:
+                raise error
+            errors.append(error)
+            error_line(str(error))
+        return chosen, errors
     listed = {row.group_id: row for row in admin.list_groups()}
     others = {name: kind for name, row in listed.items() if (kind := _other_kind(row))}
     if others:
         shown = ", ".join(f"{name} ({kind})" for name, kind in sorted(others.items()))
         warning_lines(f"Left out, because these are not consumer groups: {shown}")
-    return [name for name in listed if name not in others]
+    return [name for name in listed if name not in others], []
 
 
 def _kind_of(admin: Admin, name: str) -> str:
@@ -83,21 +92,23 @@ def _other_kind(row: GroupListing | GroupDescription) -> str:
     return "" if row.protocol_type in _CONSUMERS else row.protocol_type
 
 
-def each_group(admin: Admin, names: list[str], ask: Callable[[str], T], label: str) -> tuple[list[T], list[KafkaError]]:
+def each_group(
+    admin: Admin, names: list[str], ask: Callable[[str], T], label: str, failed: Sequence[OdradekError] = ()
+) -> tuple[list[T], list[OdradekError]]:
     """Calls ``ask`` for each group. Returns the results, and the errors of groups, which are printed.
 
-    The error of a single group is raised."""
+    The error of a single group is raised. ``failed``: the errors of other named groups, which are printed already."""
     from odradek.client.errors import GroupIdNotFound
     from odradek.core.errors import KafkaError as Refused
 
     found: list[T] = []
-    errors: list[KafkaError] = []
+    errors: list[OdradekError] = list(failed)
     with progress(label, len(names), "groups") as advance:
         for name in names:
             try:
                 found.append(ask(name))
             except Refused as error:
-                if len(names) == 1:
+                if len(names) == 1 and not failed:
                     raise
                 errors.append(error)
                 error_line(f"{error}{_meant(admin, name) if isinstance(error, GroupIdNotFound) else ''}")
@@ -112,7 +123,7 @@ def _meant(admin: Admin, name: str) -> str:
     return nearest(name, group_names(admin))
 
 
-def end_with(errors: list[KafkaError]) -> None:
+def end_with(errors: list[OdradekError]) -> None:
     """Ends the command with the exit code of a failure if a group has failed."""
     if errors:
         raise typer.Exit(EXIT_FAILED)

@@ -8,7 +8,7 @@ from typing import Any
 
 from odradek.client.arguments import as_name, as_names, as_setting
 from odradek.client.cluster import Cluster, Deadline
-from odradek.client.errors import error_for
+from odradek.client.errors import UnknownTopic, error_for
 from odradek.client.model import ClusterDescription, ConfigEntry, NewTopic
 from odradek.client.offset_requests import by_topic
 from odradek.core.errors import ErrorCode, KafkaError
@@ -117,6 +117,8 @@ async def create_partitions(cluster: Cluster, counts: Mapping[str, int], *, vali
             if row.error_code is ErrorCode.none:
                 left.pop(row.name, None)
         for row in reply.results:
+            if row.error_code is ErrorCode.unknown_topic_or_partition:
+                raise UnknownTopic(f"unknown topic {row.name}", (row.name,))
             if row.error_code is not ErrorCode.none:
                 raise error_for(row.error_code, f"topic {row.name}: {row.error_message or 'no partitions added'}")
 
@@ -235,6 +237,8 @@ async def alter_configs(
             INCREMENTAL_ALTER_CONFIGS, {"resources": [resource], "validate_only": validate_only}
         )
         for row in reply.responses:
+            if row.error_code is ErrorCode.unknown_topic_or_partition and kind == "topic":
+                raise UnknownTopic(f"unknown topic {row.resource_name}", (row.resource_name,))
             if row.error_code is not ErrorCode.none:
                 raise error_for(row.error_code, f"{kind} {row.resource_name}: {row.error_message or 'not altered'}")
 
