@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,23 @@ def test_a_reset_from_offsets_below_0_beside_kafkas_tool(
     assert sorted(cells(capsys.readouterr().out)) == [[f"{filled},0,10"], [f"{filled},1,4"]]
     assert run(["groups", "reset", "--shift-by", "1", *scope, "-b", bootstrap]) == 2
     assert f"no committed offset in {filled}-0 to shift from" in capsys.readouterr().err
+
+
+def test_a_shift_of_all_topics_leaves_out_offsets_below_0(
+    bootstrap: str, filled: str, group: str, capsys: Capture
+) -> None:
+    """Once, the remedy was --all-topics, which the command had."""
+    shift = ["groups", "reset", group, "--all-topics", "--shift-by", "-1", "--dry-run", "-b", bootstrap]
+    commit(bootstrap, group, filled, {0: -2})
+    assert run(shift) == 2
+    none = f"group {group} has no committed offset to shift from: the commit in {filled}-0 is below 0: give another "
+    assert capsys.readouterr() == ("", f"odradek: {none}target, for example --to-earliest\n")
+    commit(bootstrap, group, filled, {1: 4})
+    assert run([*shift, "--json"]) == 0
+    out, error = capsys.readouterr()
+    (plan,) = json.loads(out)
+    assert [(row["partition"], row["before"], row["after"]) for row in plan["partitions"]] == [(1, 4, 3)]
+    assert error == f"Warning: group {group}: left out, because the commit in {filled}-0 is below 0.\n"
 
 
 def test_a_reset_creates_no_group_with_an_invisible_character(

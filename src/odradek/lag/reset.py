@@ -77,6 +77,9 @@ class GroupResetPlan(NamedTuple):
     is_of_query: bool = False
     """Whether a Spark query with ``format("odradek")`` has made one of the present commits."""
 
+    left_out: tuple[TopicPartition, ...] = ()
+    """Partitions of a shift of all topics whose commit is below 0, so that there is no offset to shift from."""
+
     def commits(self, *, mark: bool = False) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns the offsets to commit, with empty metadata as Kafka's tool commits them.
 
@@ -180,7 +183,7 @@ def plan(
     if scenario.kind == "from-file":
         chosen = list(scenario.offsets.get(group, {}))
     elif all_topics:
-        chosen = sorted(starts.keys() | found.keys())
+        chosen = sorted(starts if scenario.kind == "shift-by" else starts.keys() | found.keys())
     else:
         names = list(topics)
         described = admin.describe_topics(names) if names else {}
@@ -193,7 +196,8 @@ def plan(
     wished = targets(scenario, group, chosen, starts, logs)
     is_of_query = any(tp in committed and committed[tp].metadata.startswith(QUERY_MARK) for tp in chosen)
     moved = tuple(rows(scenario, wished, committed, logs, starts))
-    return GroupResetPlan(group, state, moved, topic_ids, elsewhere, is_of_query)
+    left_out = tuple(sorted(found.keys() - set(chosen))) if all_topics else ()
+    return GroupResetPlan(group, state, moved, topic_ids, elsewhere, is_of_query, left_out)
 
 
 def _larger(

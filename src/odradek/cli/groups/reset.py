@@ -54,7 +54,7 @@ from odradek.cli.terminal import (
     warning_lines,
 )
 from odradek.cli.undo_file import check_undo_file, pasted, write_undo
-from odradek.core.counts import counted
+from odradek.core.counts import are, counted
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -185,6 +185,9 @@ def run_reset(admin: Admin, scenario: Scenario, line: ResetLine, zookeeper: Grou
     quiet = line.export or line.as_json
     if not quiet:
         _show(plans, missing)
+    for plan in plans:
+        if plan.left_out and plan not in missing:
+            warning_lines(f"Warning: {_shown_group(plan.group)}: left out, because {_below_0(plan)}.")
     for plan in ready:
         _warn_of_clamps(plan)
         _warn_of_query(plan, line)
@@ -230,6 +233,9 @@ def _report_missing(admin: Admin, plans: list[GroupResetPlan], line: ResetLine) 
                 continue
             else:
                 error_line(f"group {plan.group} does not exist{meant}: it has no offsets to reset")
+        elif plan.left_out:
+            error_line(f"{_shown_group(plan.group)} has no committed offset to shift from: {_below_0(plan)}: give "
+                       "another target, for example --to-earliest")  # fmt: skip
         else:
             error_line(f"group {plan.group} has no committed offsets: name the topics with --topic TOPIC[:0,1]")
         missing.append(plan)
@@ -297,6 +303,12 @@ def _plans(
                 error_line(f"{_shown_group(group)} is not reset: {error}")
             advance(1)
     return made, bool(failed) or len(made) < len(groups)
+
+
+def _below_0(plan: GroupResetPlan) -> str:
+    """Returns the clause that names the partitions which a shift leaves out."""
+    names = ", ".join(map(str, plan.left_out))
+    return f"the commit{'s' if len(plan.left_out) > 1 else ''} in {names} {are(0, len(plan.left_out))} below 0"
 
 
 def _shown_group(group: str) -> str:
