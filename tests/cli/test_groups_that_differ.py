@@ -99,7 +99,7 @@ def test_each_group_fails_alone(groups: dict[str, str], capsys: Capture) -> None
 
 
 def test_a_group_with_an_empty_name_hides_no_other_group(groups: dict[str, str], capsys: Capture) -> None:
-    """Old clients commit without a name. No broker describes or deletes this group; its offsets end with the topic."""
+    """Old clients commit without a name. Brokers refuse to describe this group, but its offsets can be read."""
     topic = unique("topic")
     with Admin(groups["bootstrap"]) as admin:
         admin.create_topics([NewTopic(topic, 1, 1)])
@@ -121,6 +121,7 @@ def test_a_group_with_an_empty_name_hides_no_other_group(groups: dict[str, str],
             _, out, _ = call(groups, capsys, "groups", "describe", "--all-groups", "--totals")
             assert "Total lag of '': 0 in 1 partition." in out
         finally:
+            admin.delete_groups([""])
             admin.delete_topics([topic])
 
 
@@ -283,6 +284,30 @@ def test_a_plan_has_plain_numbers(rows: bytes, message: str, tmp_path: Path, cap
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_group_with_an_empty_name_is_described_reset_and_deleted(
+    groups: dict[str, str], capsys: Capture, tmp_path: Path
+) -> None:
+    """Once, the commands said that a name cannot be empty. Brokers accept its commits and its deletion."""
+    topic, none = groups["topic"], "no group has an empty name"
+    reset = ("groups", "reset", "", "--topic", f"{topic}:1", "--to-latest", "--execute", "--undo-file")
+    undo = str(tmp_path / "undo.csv")
+    for line in (("groups", "describe", ""), ("groups", "delete", "", "--yes"), (*reset, undo, "--create")):
+        code, out, error = call(groups, capsys, *line)
+        assert (code, "Reset" in out or "Deleted" in out, none in error, error.count("\n")) == (2, False, True, 1), line
+    with Admin(groups["bootstrap"]) as admin:
+        assert "" not in {row.group_id for row in admin.list_groups()}, "a reset creates none"
+        admin.alter_group_offsets("", {TopicPartition(topic, 1): 2})
+        _, out, _ = call(groups, capsys, "groups", "describe", "", "--json")
+        assert [(one["group"], one["total_lag"]) for one in json.loads(out)] == [("", 3)]
+        code, out, _ = call(groups, capsys, *reset, undo)
+        assert (code, "Group ''" in out, "Reset ''." in out) == (0, True, True)
+        assert admin.list_group_offsets("")[TopicPartition(topic, 1)].offset == 5
+        assert call(groups, capsys, "groups", "reset", "--group", "", "--from-file", undo, "--execute")[0] == 0
+        assert admin.list_group_offsets("")[TopicPartition(topic, 1)].offset == 2
+        assert call(groups, capsys, "groups", "delete", "", "--yes")[:2] == (0, "Deleted ''.\n")
+        assert "" not in {row.group_id for row in admin.list_groups()}
 
 
 def test_a_total_counts_no_partition_without_a_commit(groups: dict[str, str], capsys: Capture) -> None:

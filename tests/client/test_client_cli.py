@@ -94,7 +94,7 @@ def test_an_unknown_group_gives_one_line_and_exit_code_2(bootstrap: str, group: 
     ("line", "message"),
     [
         (["groups", "describe", "--group", "g", "-b", "nonsense"], "bootstrap server 'nonsense': expected HOST:PORT"),
-        (["groups", "describe", "--group", "", "-b", "a:1"], "a group's name cannot be empty"),
+        (["groups", "members", "--group", "", "-b", "a:1"], "a group's name cannot be empty"),
         (["groups", "describe", "-b", "a:1"], "missing option '--group'"),
         (["groups", "describe", "--group", "g"], "missing option '-b'"),
         (["groups", "list", "--state", "sleepy", "-b", "a:1"], "--state 'sleepy': one of Stable, Empty"),

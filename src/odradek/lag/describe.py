@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from odradek.client.admin import Admin
+from odradek.client.errors import GroupIdNotFound
 from odradek.client.model import GroupDescription, ListedOffset, MemberDescription, Node
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
@@ -128,6 +129,8 @@ def group_description(admin: Admin, group: str) -> GroupDescription:
     except KafkaError as error:
         if group or error.code is not ErrorCode.invalid_group_id:
             raise
+        if not admin.group_commits(group) and all(row.group_id for row in admin.list_groups()):
+            raise GroupIdNotFound("no group has an empty name") from None
         return GroupDescription(group, "Empty", "", "", "", Node(-1, "", -1))
 
 

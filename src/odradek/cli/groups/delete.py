@@ -10,7 +10,7 @@ from odradek.cli.confirmation import Yes, confirm
 from odradek.cli.groups.scope import AllGroups, Groups, Names, check_scope, chosen_groups
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect
 from odradek.cli.suggestions import group_names
-from odradek.cli.terminal import EXIT_FAILED, error_line, exit_code_of, note, print_json, progress
+from odradek.cli.terminal import EXIT_FAILED, NO_NAME, error_line, exit_code_of, note, print_json, progress
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -38,13 +38,13 @@ def delete(
     from odradek.client.errors import GroupIdNotFound
     from odradek.core.errors import KafkaError as Refused
 
-    named = check_scope(group, all_groups, names)
+    named = check_scope(group, all_groups, names, allow_empty=True)
     failed: dict[str, KafkaError] = {}
     with connect(bootstrap, timeout_ms, command_config) as admin:
         chosen = chosen_groups(admin, named, all_groups)
         failed |= {name: error for name in chosen if (error := _obstacle(admin, name)) is not None}
         deletable = [name for name in chosen if name not in failed]
-        if not chosen or (deletable and not confirm(f"Delete {', '.join(deletable)} with all offsets?", yes)):
+        if not chosen or (deletable and not confirm(f"Delete {_shown(deletable)} with all offsets?", yes)):
             return
         with progress("Deleting", len(deletable), "groups") as advance:
             for name in deletable:
@@ -59,7 +59,7 @@ def delete(
     if as_json:
         print_json({"deleted": done, "failed": {k: str(v) for k, v in failed.items()}}, indent=2)
     elif done:
-        note(f"Deleted {', '.join(done)}.")
+        note(f"Deleted {_shown(done)}.")
     if failed:
         from odradek.text.similar_names import nearest
 
@@ -68,13 +68,18 @@ def delete(
         raise typer.Exit(exit_code_of(refused) if len(chosen) == 1 else EXIT_FAILED)
 
 
+def _shown(names: list[str]) -> str:
+    return ", ".join(name or NO_NAME for name in names)
+
+
 def _obstacle(admin: Admin, name: str) -> KafkaError | None:
     """Returns the error that the deletion would get, so that the command does not ask for nothing."""
     from odradek.client.errors import GroupIdNotFound, GroupNotEmpty
     from odradek.core.errors import KafkaError as Refused
+    from odradek.lag.describe import group_description
 
     try:
-        group = admin.describe_groups([name])[name]
+        group = group_description(admin, name)
     except GroupIdNotFound as error:  # also for share and streams groups, which only the list names
         return None if any(row.group_id == name for row in admin.list_groups()) else error
     except Refused:

@@ -78,7 +78,7 @@ def describe(line: GroupLagLine) -> None:
         raise CommandError(f"--sort {line.sort!r}: one of {', '.join(SORTS)}")
     if line.interval is not None and not line.watch:
         raise CommandError(f"--interval {line.interval:g}: it is the time between two rounds: add --watch")
-    named = check_scope(line.group, line.all_groups, line.names)
+    named = check_scope(line.group, line.all_groups, line.names, allow_empty=True)
     with connect(line.bootstrap, line.timeout_ms, line.command_config) as admin:
         if line.watch:
             _watch(admin, line, named)

@@ -43,6 +43,7 @@ from odradek.cli.suggestions import group_names, is_near
 from odradek.cli.terminal import (
     EXIT_BAD_INPUT,
     EXIT_FAILED,
+    NO_NAME,
     CommandError,
     ask,
     error_line,
@@ -125,7 +126,7 @@ class ResetLine:
 
     def groups(self) -> list[str]:
         """Returns the groups that are named. Raises CommandError."""
-        return given_names([*(self.names or []), *(self.group or [])], "--group")
+        return given_names([*(self.names or []), *(self.group or [])], "--group", allow_empty=True)
 
 
 @of_fields()
@@ -137,7 +138,7 @@ def reset(line: ResetLine) -> None:
     resume at the larger offset.
     """
     if not (line.from_file and not line.groups() and not line.all_groups):
-        check_scope(line.group, line.all_groups, line.names)
+        check_scope(line.group, line.all_groups, line.names, allow_empty=True)
     scenario = scenario_of(line)
     if line.dry_run and line.execute:
         raise CommandError("--dry-run and --execute cannot be used together")
@@ -222,7 +223,9 @@ def _report_missing(admin: Admin, plans: list[GroupResetPlan], line: ResetLine) 
     for plan in plans:
         if line.all_groups or plan.state not in ("Dead", "Empty") or (plan.rows and plan.state != "Dead"):
             continue
-        if plan.state == "Dead":
+        if plan.state == "Dead" and not plan.group:  # for example a variable of a script that is not set
+            error_line("--group: no group has an empty name, and a reset creates none")
+        elif plan.state == "Dead":
             check_visible(plan.group, "--group")
             known = group_names(admin)
             meant = nearest(plan.group, known)
@@ -237,7 +240,7 @@ def _report_missing(admin: Admin, plans: list[GroupResetPlan], line: ResetLine) 
             error_line(f"{_shown_group(plan.group)} has no committed offset to shift from: {_below_0(plan)}: give "
                        "another target, for example --to-earliest")  # fmt: skip
         else:
-            error_line(f"group {plan.group} has no committed offsets: name the topics with --topic TOPIC[:0,1]")
+            error_line(f"{_shown_group(plan.group)} has no committed offsets: name the topics with --topic TOPIC[:0,1]")
         missing.append(plan)
     return missing
 
@@ -333,7 +336,7 @@ def _show(plans: list[GroupResetPlan], missing: list[GroupResetPlan]) -> None:
     for plan in plans:
         if not plan.rows:
             if plan not in missing:
-                note(f"Group {plan.group}: nothing to reset.")
+                note(f"Group {plan.group or NO_NAME}: nothing to reset.")
             continue
         lines = [
             (
@@ -350,7 +353,9 @@ def _show(plans: list[GroupResetPlan], missing: list[GroupResetPlan]) -> None:
         head = ("TOPIC", "PARTITION", *(["KAFKA", "ZOOKEEPER"] if both else ["BEFORE"]), "AFTER", "RECORDS")
         again = -sum(row.distance for row in plan.rows if row.distance < 0)
         skipped = sum(row.distance for row in plan.rows if row.distance > 0)
-        note_table(table_or_blocks(head, lines, right=frozenset(range(1, len(head) - 1))), "", f"Group {plan.group}")
+        note_table(
+            table_or_blocks(head, lines, right=frozenset(range(1, len(head) - 1))), "", f"Group {plan.group or NO_NAME}"
+        )
         note(f"Total: {counted(again, 'record')} read again, {skipped:,} skipped.")
 
 
@@ -405,7 +410,7 @@ def _is_confirmed(ready: list[GroupResetPlan], line: ResetLine) -> bool:
 
 def _group_names(groups: list[str]) -> str:
     """Returns the names of the groups, or their number if the names are too long for a line of a terminal."""
-    names = ", ".join(group or "''" for group in groups)
+    names = ", ".join(group or NO_NAME for group in groups)
     return names if len(groups) == 1 or len(names) <= NAMES_WIDTH else counted(len(groups), "group")
 
 

@@ -23,16 +23,19 @@ AllGroups = Annotated[bool, typer.Option("--all-groups", help="All groups of the
 _CONSUMERS = ("", "consumer")
 
 
-def check_scope(groups: list[str] | None, all_groups: bool, names: list[str] | None = None) -> list[str]:
+def check_scope(
+    groups: list[str] | None, all_groups: bool, names: list[str] | None = None, *, allow_empty: bool = False
+) -> list[str]:
     """Returns the groups that are named, as arguments (``names``) or with --group.
 
+    ``allow_empty``: an empty name is valid. Old clients commit without a name, and brokers keep such a group.
     Raises CommandError unless either groups, with valid names, or --all-groups are given."""
     named = [*(names or []), *(groups or [])]
     if named and all_groups:
         raise CommandError(f"give --group or --all-groups, not both (group {named[0]!r})")
     if not named and not all_groups:
         raise CommandError("missing option '--group' or '--all-groups'")
-    return given_names(named, "--group")
+    return given_names(named, "--group", allow_empty=allow_empty)
 
 
 def chosen_groups(admin: Admin, named: list[str], all_groups: bool) -> list[str]:
