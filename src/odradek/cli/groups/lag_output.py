@@ -97,9 +97,11 @@ def print_groups(found: Sequence[GroupWithTimes], sort: str, *, totals: bool) ->
             note_table(_table(one, sort), "")
         elif one.lag.state not in ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"):
             warning_lines(f"Consumer group '{printable(one.lag.group)}' has no committed offsets.")
-        for line in (*lag.lost_notices(one.lag), *lag.beyond_notices(one.lag)):
+        for line in lag.lost_notices(one.lag):
             warning_lines(line)
         if totals and one.lag.rows:
+            for line in lag.beyond_notices(one.lag):  # with the totals alone: stderr is else that of Kafka's tool
+                warning_lines(line)
             note(f"Total lag of {one.lag.group or NO_NAME}: {one.total_text}.")
     if totals and len(found) > 1:
         note("", f"Total lag of {counted(len(found), 'group')}: {_total_text(total_of([one.total for one in found]))}.")
