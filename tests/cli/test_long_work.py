@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import pty
@@ -20,7 +21,7 @@ from support.scripted import Reply, ScriptedCluster, fetch_reply, scripted
 
 from odradek.cli import produce, progress_lines
 from odradek.cli.main import run
-from odradek.client import Admin, NewTopic
+from odradek.client import Admin, NewTopic, loop
 from odradek.client.config import ClientConfig
 from odradek.client.errors import RequestTimedOut
 from odradek.client.producer import Producer
@@ -232,3 +233,54 @@ def test_a_terminal_as_the_output_gets_no_control_characters(form: str, bootstra
     finally:
         os.close(ours)
         os.close(theirs)
+
+
+def test_an_interrupt_before_the_first_record_says_that_nothing_was_sent(
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(produce, "client_config", interrupted)
+    assert run(["produce", topic, "-b", bootstrap]) == 130
+    assert capsys.readouterr().err == "odradek: interrupted before the first record: nothing was sent\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "module", "says"),
+    [
+        ("produce", "typer", "odradek: interrupted before the command began: nothing was sent\n"),
+        ("consume", "typer", "odradek: interrupted before the command began: nothing was done\n"),
+        ("produce", "pydantic", "odradek: interrupted before the first record: nothing was sent\n"),
+        ("produce", "odradek.cli.produce", "odradek: interrupted before the first record: nothing was sent\n"),
+    ],
+)
+def test_an_interrupt_during_the_imports_gets_a_line(command: str, module: str, says: str) -> None:
+    program = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == '{module}':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from odradek.__main__ import main\n"
+        f"sys.argv = ['odradek', '{command}', 't', '-b', '127.0.0.1:1']\n"
+        "main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (130, "")
+    assert ended.stderr == says
+
+
+def test_an_interrupt_while_the_loop_starts_leaves_no_work_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    async def nothing() -> None:
+        pass
+
+    monkeypatch.setattr(loop, "client_loop", interrupted)
+    work = nothing()
+    with pytest.raises(KeyboardInterrupt):
+        loop.start(work)
+    assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED

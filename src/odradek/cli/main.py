@@ -53,8 +53,28 @@ _SUB_APPS = _COMMANDS | {
 }
 
 
+class _Interrupt(BaseException):
+    """Ctrl-C in a command, in a form that typer lets through; typer would end with exit code 130 and no line."""
+
+
+@contextlib.contextmanager
+def _let_through() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise _Interrupt from error
+
+
 class _CommandTree(TyperGroup):
     """Imports the module of a command or sub-app only when it is used."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with _let_through():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _let_through():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*super().list_commands(ctx), *_SUB_APPS]
@@ -313,7 +333,7 @@ def _end_of_command(given: list[str]) -> _End:
             return _End(refused, at_once=False)
         code = command.main(args=given, prog_name="odradek", standalone_mode=False)
         print(end="", flush=True)  # flushed here, where a closed pipe is handled
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt, _Interrupt) as error:
         code = _report(error, given)
     except Terminated as error:
         from odradek.cli import terminal
@@ -343,7 +363,9 @@ def _report(error: BaseException, given: Sequence[str]) -> int:
     from odradek.core.errors import OdradekError
 
     match error:
-        case KeyboardInterrupt() | typer.Abort():
+        case KeyboardInterrupt() | _Interrupt() | typer.Abort():
+            if given[:1] == ["produce"]:  # the command reports every Ctrl-C that comes later
+                terminal.error_line("interrupted before the first record: nothing was sent")
             return EXIT_INTERRUPTED
         case BrokenPipeError():
             # The reader of our output has ended (`odradek … | head`). Exit without another write to the closed pipe.

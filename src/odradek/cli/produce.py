@@ -82,7 +82,7 @@ def run_produce(line: ProduceLine) -> int:
     form = _form(line, file)
     table = TableForm(line.key, csv_rows.given_delimiter(line.delimiter))
     count = 0
-    is_interrupted = False
+    is_interrupted = has_begun = False
     refused: dict[str, Any] = {"allow_auto_create_topics": False} if line.no_create else {}
     try:
         total, unit, batches = _input(file, form, table)
@@ -93,6 +93,7 @@ def run_produce(line: ProduceLine) -> int:
             progress("Sending", total, unit, lambda: _line(topic, file, form, count)) as advance,
         ):
             _look_up(producer, line)
+            has_begun = True
             try:
                 for batch, size in batches:
                     with uninterrupted(SEND_S):
@@ -101,6 +102,10 @@ def run_produce(line: ProduceLine) -> int:
             except KeyboardInterrupt:
                 is_interrupted = True
                 _close_soon(producer, topic, count)
+    except KeyboardInterrupt:
+        if not has_begun:
+            raise
+        return EXIT_INTERRUPTED  # a second Ctrl-C, after the line about the acknowledgements
     except OSError as error:
         raise CommandError(f"{f'--file {file}' if file else 'standard input'}: {error.strerror or error}") from error
     except ValueError as error:

@@ -38,7 +38,12 @@ def client_loop() -> asyncio.AbstractEventLoop:
 
 def start(work: Coroutine[object, object, T]) -> concurrent.futures.Future[T]:
     """Starts ``work`` on the loop and returns at once."""
-    return asyncio.run_coroutine_threadsafe(work, client_loop())
+    try:
+        running = client_loop()
+    except BaseException:  # Ctrl-C while the thread starts: Python would warn of work that nothing awaited
+        work.close()
+        raise
+    return asyncio.run_coroutine_threadsafe(work, running)
 
 
 def run(work: Coroutine[object, object, T]) -> T:
