@@ -26,6 +26,7 @@ from odradek.cli.main import run
 from odradek.cli.record_lines import JSON_COLUMNS, json_lines
 from odradek.client import Admin, NewTopic
 from odradek.core.effects import SimpleRecord
+from odradek.core.ids import TopicPartition
 
 Publish = Callable[..., None]
 Capture = pytest.CaptureFixture[str]
@@ -273,7 +274,8 @@ def test_a_timestamp_after_the_year_9999_can_be_sent_again(
     assert [row["timestamp"] for row in rows[2::3]] == [1_790_000_000_000_000_000] * 2
     assert run(["consume", topic, "--output", str(tmp_path / "x.parquet"), "-b", bootstrap]) == 1
     says = f"{topic}-0 offset 2: a column of times does not hold the timestamp 1790000000000000000 ms: "
-    assert says in capsys.readouterr().err.replace("\n", " ")
+    said = capsys.readouterr().err.replace("\n", " ")
+    assert says + "read records instead of columns (odradek consume --format json or csv), or skip the offset; " in said
     assert run(["consume", topic, "--tail", "1", "--format", "csv", "-b", bootstrap]) == 0
     assert "1790000000000000000" in capsys.readouterr().out
     with Consumer(bootstrap, group_id=topic, auto_offset_reset="earliest") as consumer:
@@ -517,3 +519,48 @@ def test_two_members_share_the_records(bootstrap: str, filled: str, publish: Pub
         for member in members:
             member.kill()
             member.wait()
+
+
+def test_records_before_one_that_csv_cannot_hold_are_written_and_committed(
+    bootstrap: str, admin: Admin, topic: str, group: str, capsys: Capture
+) -> None:
+    admin.create_topics([NewTopic(topic, 1)])
+    with Producer(bootstrap) as producer:  # one batch
+        for key in (None, None, b"\xfe", None):
+            producer.send(topic, b"v", key=key)
+    command = ["consume", topic, "--format", "csv", "-b", bootstrap]
+    tp = TopicPartition(topic, 0)
+    says = (
+        f"odradek: the key at offset 2 of {topic}-0 is not UTF-8, and CSV holds only text: use --format json or parquet"
+    )
+    for more, way in (
+        ([], f"odradek consume {topic}:0 --from 3 --format csv -b {bootstrap}"),
+        (
+            ["--group", group],
+            f"odradek groups reset --group {group} --topic {topic}:0 --to-offset 3 --execute -b {bootstrap}",
+        ),
+    ):
+        assert run([*command, *more]) == 1
+        found = capsys.readouterr()
+        assert [row.split(",")[4] for row in found.out.splitlines()] == ["offset", "0", "1"]
+        assert found.err.startswith(says)
+        assert found.err.endswith(f": {way}\n")
+        assert run(way.split()[1:]) == 0, "the remedy works as it is printed"
+        capsys.readouterr()
+    assert admin.list_group_offsets(group)[tp].offset == 3
+    assert run([*command, "--group", group]) == 0
+    rest = capsys.readouterr().out
+    assert [row.split(",")[4] for row in rest.splitlines()] == ["offset", "3"]
+
+
+def test_the_offset_of_the_record_that_csv_cannot_hold_is_committed(
+    bootstrap: str, admin: Admin, topic: str, group: str, capsys: Capture
+) -> None:
+    admin.create_topics([NewTopic(topic, 1)])
+    with Producer(bootstrap) as producer:
+        for key in (None, b"\xfe", None):
+            producer.send(topic, b"v", key=key)
+    assert run(["consume", topic, "--format", "csv", "--group", group, "-b", bootstrap]) == 1
+    assert admin.list_group_offsets(group)[TopicPartition(topic, 0)].offset == 1
+    assert run(["consume", topic, "--json", "--group", group, "-b", bootstrap]) == 0, "another format goes on there"
+    assert [json.loads(line)["offset"] for line in capsys.readouterr().out.splitlines()[2:]] == [1, 2]

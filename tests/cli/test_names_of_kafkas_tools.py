@@ -21,6 +21,9 @@ Capture = pytest.CaptureFixture[str]
         ("consume t --partition 0", "--partition: here, TOPIC:0,1 names partitions"),
         ("consume t --timeout-ms 5", "--timeout-ms: here, without --follow"),
         ("produce t --broker-list h:1", "--broker-list: here, -b HOST:PORT"),
+        ("topics list --topic t", "--topic: here, odradek topics describe TOPIC"),
+        ("groups describe --group g --describe", "the command is odradek groups describe already: omit --describe"),
+        ("topics list --list", "the command is odradek topics list already: omit --list"),
         ("groups describe --bootstrap-servers h:1", "--bootstrap-servers: here, -b HOST:PORT"),
     ],
 )

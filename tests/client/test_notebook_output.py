@@ -284,3 +284,9 @@ def test_partitions_are_no_part_of_the_name(bootstrap: str, filled: str) -> None
         with pytest.raises(ValueError, match=r"the name of one topic is expected; start=\{0: 0\} chooses partitions"):
             odradek.read_table(name, bootstrap)
     assert odradek.read_table(filled, bootstrap, start=10).num_rows == 0, "the end itself is where new records come"
+
+
+@pytest.mark.parametrize("name", ["group", "group_id"])
+def test_a_group_without_a_side_names_both_sides(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"no setting {name}: start_group starts at .* of a group, end_group ends"):
+        odradek.read_table("t", "127.0.0.1:1", **{name: "g"})  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from support.publish import create_topic, numbers, publish
 
 import odradek
 from odradek.batches.encode import encode_batch
+from odradek.cli import pipeline_history, progress_lines
 from odradek.cli.main import run
 from odradek.cli.pipeline_options import HistoryLine
 from odradek.client.admin import Admin
@@ -291,3 +292,18 @@ def test_the_function_starts_spark_like_the_command(monkeypatch: pytest.MonkeyPa
         with pytest.raises(Started):
             report_history("127.0.0.1:9", **more)
     assert started == [("local[*]", None), ("spark://127.0.0.1:7077", conf)]
+
+
+def test_a_long_run_says_on_stderr_what_it_does(
+    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read = pipeline_history._read
+
+    def late(*arguments: Any) -> None:
+        time.sleep(0.5)
+        read(*arguments)
+
+    monkeypatch.setattr(progress_lines, "FIRST_S", 0.05)
+    monkeypatch.setattr(pipeline_history, "_read", late)
+    assert run(["pipeline", "history", "-b", address, "--json"]) == 0
+    assert capsys.readouterr().err.startswith(f"Reading __consumer_offsets of {address}: 0 records so far")

@@ -47,8 +47,8 @@ class TimeOutOfRange(OdradekError):
     def __init__(self, topic: str, partition: int, offset: int, timestamp_ms: int) -> None:
         super().__init__(
             f"{topic}-{partition} offset {offset}: a column of times does not hold the timestamp {timestamp_ms} ms: "
-            "read without the column timestamp, or read records instead of columns (odradek consume --json), or skip "
-            "the offset"
+            "read records instead of columns (odradek consume --format json or csv), or skip the offset; in Python, "
+            "read without the column timestamp"
         )
         self.topic, self.partition, self.offset, self.timestamp_ms = topic, partition, offset, timestamp_ms
 

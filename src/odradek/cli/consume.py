@@ -18,9 +18,10 @@ from odradek.cli.consume_options import ConsumeLine
 from odradek.cli.consume_start import StartPosition, ranges_of, start_of
 from odradek.cli.newest_records import newest
 from odradek.cli.options import check_bootstrap, check_visible, parse_partitions
+from odradek.cli.record_csv import NotText
 from odradek.cli.record_filter import RecordFilter
 from odradek.cli.record_lines import Batch
-from odradek.cli.record_outputs import Destination, Sink, open_sink
+from odradek.cli.record_outputs import Destination, Sink, open_sink, write_to
 from odradek.cli.suggestions import with_suggestions
 from odradek.cli.terminal import EXIT_FAILED, CommandError, note
 from odradek.text.output_file import is_standard_output, is_terminal
@@ -60,8 +61,25 @@ class _Request(NamedTuple):
 def run_consume(line: ConsumeLine) -> int:
     """Runs the command. Returns the exit code. Raises OdradekError."""
     request = _checked(line)
-    with without_values(line.command_config):
-        return _consume_without_group(request) if line.group is None else _consume_as_member(request)
+    try:
+        with without_values(line.command_config):
+            return _consume_without_group(request) if line.group is None else _consume_as_member(request)
+    except NotText as refused:
+        raise CommandError(f"{refused}, or {_way_past(line, refused)}", EXIT_FAILED) from None
+
+
+def _way_past(line: ConsumeLine, refused: NotText) -> str:
+    """Returns the remedy for a reader that does not need the refused record."""
+    from odradek.cli.undo_file import pasted
+
+    place, after = f"{refused.topic}:{refused.partition}", str(refused.offset + 1)
+    here = {"b": line.bootstrap, "command_config": line.command_config}
+    if line.group is None:
+        return "read what follows with: " + pasted(
+            "odradek", "consume", place, "--from", after, "--format", "csv", **here
+        )
+    reset = ("--group", line.group, "--topic", place, "--to-offset", after, "--execute")
+    return "move the group past it with: " + pasted("odradek", "groups", "reset", *reset, **here)
 
 
 def _checked(line: ConsumeLine) -> _Request:
@@ -155,7 +173,7 @@ def _consume_without_group(request: _Request) -> int:
 
     with open_sink(request.to, _expected(request, total), text) as sink:
         for batch in _at_most(batches, most):
-            sink.write(batch)
+            write_to(sink, batch)
     return 0
 
 
@@ -185,10 +203,10 @@ def _follow(
             consumer.seek(tp, offset)
         try:
             for batch in before:
-                sink.write(batch)
+                write_to(sink, batch)
             while left is None or left > 0:
                 for batch in _at_most(request.filter.chosen(_batches(consumer.poll(POLL_S))), left):
-                    sink.write(batch)
+                    write_to(sink, batch)
                     left = None if left is None else left - batch.num_rows
                 sink.written()
         except KeyboardInterrupt:
@@ -293,9 +311,18 @@ def _member_loop(
         polled = consumer.poll(POLL_S)
         if left is not None and polled.num_rows > left:
             _seek_to_unused(consumer, polled, left)
-        for batch in _at_most(_batches(polled), left):
-            sink.write(batch)
-            left = None if left is None else left - batch.num_rows
+        done = 0
+        try:
+            for batch in _at_most(_batches(polled), left):
+                write_to(sink, batch)
+                done += batch.num_rows
+        except NotText as refused:
+            _seek_to_unused(consumer, polled, done + refused.row)
+            written |= {tp: _offset_to_commit(polled.next_offsets[tp], consumer.position(tp)) for tp in polled}
+            if sink.written():
+                consumer.commit(written)
+            raise
+        left = None if left is None else left - done
         now = {tp: _offset_to_commit(polled.next_offsets[tp], consumer.position(tp)) for tp in polled}
         written |= now
         if now and sink.written():

@@ -32,6 +32,8 @@ _FORMS = {
 }
 
 
+_FORMS_OF_COMMANDS = {("odradek topics list", "--topic"): "odradek topics describe TOPIC"}
+"""Forms of an option that other commands have: the path of the command without it, and the option."""
 _OF_GROUPS = frozenset({"--members", "--offsets", "--reset-offsets", "--state"})
 
 
@@ -41,6 +43,10 @@ def other_form(option: str, commands: Collection[str], command: str = "odradek g
     ``command``: the words before the option: some options belong to one tool of Kafka alone. ``commands``: the commands
     of the group, for example ``describe``: Kafka's tools have ``--describe``."""
     name = option.partition("=")[0]
+    if command.startswith("odradek ") and name == f"--{command.rsplit(maxsplit=1)[-1]}":
+        return f": the command is {command} already: omit {name}"
+    if form := _FORMS_OF_COMMANDS.get((command, name)):
+        return f": here, {form}"
     if name.removeprefix("--") in commands:
         return f": it is a command here: {name.removeprefix('--')}"
     if name in _OF_GROUPS and not command.startswith("odradek groups"):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from odradek.cli.command_config import without_values
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import client_config
 from odradek.cli.pipeline_options import HistoryLine, check_pyspark, spark_client_options
+from odradek.cli.progress_lines import progress_lines
 from odradek.cli.terminal import CommandError, progress
 from odradek.cli.termination import terminable
 
@@ -106,6 +108,25 @@ def parse_since(text: str) -> int:
 
 def run_history(line: HistoryLine, config: ClientConfig) -> None:
     """Runs the analysis without Spark. Raises CommandError, BrokerUnreachable, RequestTimedOut, KafkaError."""
+    seen = 0
+
+    def count(records: int) -> None:
+        nonlocal seen
+        seen += records
+
+    # Begins before the imports, which take seconds on a busy machine. On a terminal, bars show the progress.
+    with progress_lines(lambda: None if sys.stdout.isatty() else _line(config, seen)):
+        _run_history(line, config, count)
+
+
+def _line(config: ClientConfig, seen: int) -> str:
+    cache = sys.modules.get("odradek.batches.kernel_cache")
+    waits = not seen and cache is not None and bool(vars(cache).get("compiled"))
+    why = "; first numba compiles kernels, once on this computer, some seconds" if waits else ""
+    return f"Reading __consumer_offsets of {config.bootstrap_servers}: {seen:,} records so far{why}"
+
+
+def _run_history(line: HistoryLine, config: ClientConfig, count: Callable[[int], None]) -> None:
     from odradek.cli.history_output import check_report, print_findings, write_report
     from odradek.history import analysis as analysing
     from odradek.history.journal import Journal
@@ -113,7 +134,7 @@ def run_history(line: HistoryLine, config: ClientConfig) -> None:
     check_report(line)
     journal = Journal()
     with _tables(None if line.output is None else Path(line.output)) as writers:
-        _read(line, config, journal, writers)
+        _read(line, config, journal, writers, count)
         if line.group is not None and line.group not in journal.groups:
             from odradek.cli.suggestions import group_names
             from odradek.client.admin import Admin
@@ -133,14 +154,21 @@ def run_history(line: HistoryLine, config: ClientConfig) -> None:
     print_findings(line, found)
 
 
-def _read(line: HistoryLine, config: ClientConfig, journal: Journal, writers: Writers) -> None:
+def _read(
+    line: HistoryLine, config: ClientConfig, journal: Journal, writers: Writers, count: Callable[[int], None]
+) -> None:
     from odradek.client.admin import Admin
     from odradek.history.read import history_ranges, stream_offset_history
 
     with Admin(config) as admin:
         ranges = history_ranges(admin, line.group)
     total = sum(end - start for start, end in ranges.values())
-    with progress("Reading", total, "records") as advance:
+    with progress("Reading", total, "records") as bar:
+
+        def advance(records: int) -> None:
+            count(records)
+            bar(records)
+
         for batch in stream_offset_history(config, group=line.group, advance=advance, coverage=journal.coverage):
             journal.add(batch)
             writers.add_batch(batch, line.since_us)

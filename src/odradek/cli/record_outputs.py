@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, TextIO
 from odradek.batches.columns import COLUMNS
 from odradek.batches.row_sets import RowBatch
 from odradek.cli.progress_lines import progress_lines
-from odradek.cli.record_csv import HEADER, csv_lines
+from odradek.cli.record_csv import HEADER, NotText, csv_lines
 from odradek.cli.record_lines import (
     JSON_COLUMNS,
     VALUE_COLUMNS,
@@ -61,6 +61,16 @@ class Sink(Protocol):
     def write(self, batch: Batch) -> None: ...
     def written(self) -> bool:
         """Returns whether all records passed to ``write`` are written. A file that is not complete returns False."""
+
+
+def write_to(sink: Sink, batch: Batch) -> None:
+    """Writes a batch. Raises NotText for a record that CSV cannot hold, when the records before it are written."""
+    try:
+        sink.write(batch)
+    except NotText as refused:
+        if refused.row:
+            sink.write(batch.slice(0, refused.row))
+        raise
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig, as_config
 from odradek.client.errors import GroupIdNotFound, UnknownTopic
 from odradek.client.reader import read_range, shared_cluster
-from odradek.core.errors import OdradekError
+from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, TopicPartition
 from odradek.text.similar_names import nearest
 
@@ -73,6 +73,11 @@ def read_table(
     >>> odradek.read_table("flights", "127.0.0.1:9092", start=-5).num_rows      # doctest: +SKIP
     5
     """
+    if given := settings.keys() & {"group", "group_id", "group.id"}:
+        raise ConfigError(
+            f"read_table() has no setting {min(given)}: start_group starts at the committed offsets of a group, "
+            "end_group ends there"
+        )
     as_name(topic, "topic")
     if ":" in topic or "," in topic:
         raise ValueError(f"topic={topic!r}: the name of one topic is expected; start={{0: 0}} chooses partitions")
