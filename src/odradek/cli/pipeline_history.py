@@ -46,6 +46,32 @@ def history(line: HistoryLine) -> None:
     members, assignments, tombstones, unknown, others; findings, lag (over time), expiry, coverage (what the topic still
     has), verdicts (the state of each partition by Burrow's rules).
     """
+    # Begins before the imports, which take seconds on a busy machine. On a terminal, bars show the progress.
+    seen = _Seen()
+    with progress_lines(lambda: None if sys.stdout.isatty() else seen.line(line.bootstrap_servers)):
+        _history(line, seen)
+
+
+class _Seen:
+    """The number of records that were read. ``is_silent``: Spark reads, and has lines of its own."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.is_silent = False
+
+    def count(self, records: int) -> None:
+        self.records += records
+
+    def line(self, address: str) -> str | None:
+        if self.is_silent:
+            return None
+        cache = sys.modules.get("odradek.batches.kernel_cache")
+        waits = not self.records and cache is not None and bool(vars(cache).get("compiled"))
+        why = "; first numba compiles kernels, once on this computer, some seconds" if waits else ""
+        return f"Reading __consumer_offsets of {address}: {self.records:,} records so far{why}"
+
+
+def _history(line: HistoryLine, seen: _Seen) -> None:
     from odradek.cli.history_output import check_plotly
     from odradek.spark.session import is_submitted
 
@@ -55,6 +81,7 @@ def history(line: HistoryLine) -> None:
     config = client_config(line.bootstrap_servers, line.timeout_ms, line.command_config)
     expires_within_ms = span_ms("--expires-within", line.expires_within)
     if on_spark := line.master is not None or bool(line.conf) or is_submitted():
+        seen.is_silent = True
         check_pyspark()
     elif line.output is not None and "://" in str(line.output):
         raise CommandError(f"--output {line.output}: a URI needs --master: without Spark, tables are written locally")
@@ -68,7 +95,7 @@ def history(line: HistoryLine) -> None:
     )
     with terminable():
         if not on_spark:
-            run_history(line, config)
+            run_history(line, config, seen.count)
             return
         from odradek.cli.pipeline_history_spark import run_history_on_spark
 
@@ -106,27 +133,10 @@ def parse_since(text: str) -> int:
         raise CommandError(f"--since {text!r}: expected a time such as 2026-01-31T12:00 or a span such as 7d") from None
 
 
-def run_history(line: HistoryLine, config: ClientConfig) -> None:
-    """Runs the analysis without Spark. Raises CommandError, BrokerUnreachable, RequestTimedOut, KafkaError."""
-    seen = 0
+def run_history(line: HistoryLine, config: ClientConfig, count: Callable[[int], None]) -> None:
+    """Runs the analysis without Spark. ``count`` gets the number of records that were read since its last call.
 
-    def count(records: int) -> None:
-        nonlocal seen
-        seen += records
-
-    # Begins before the imports, which take seconds on a busy machine. On a terminal, bars show the progress.
-    with progress_lines(lambda: None if sys.stdout.isatty() else _line(config, seen)):
-        _run_history(line, config, count)
-
-
-def _line(config: ClientConfig, seen: int) -> str:
-    cache = sys.modules.get("odradek.batches.kernel_cache")
-    waits = not seen and cache is not None and bool(vars(cache).get("compiled"))
-    why = "; first numba compiles kernels, once on this computer, some seconds" if waits else ""
-    return f"Reading __consumer_offsets of {config.bootstrap_servers}: {seen:,} records so far{why}"
-
-
-def _run_history(line: HistoryLine, config: ClientConfig, count: Callable[[int], None]) -> None:
+    Raises CommandError, BrokerUnreachable, RequestTimedOut, KafkaError."""
     from odradek.cli.history_output import check_report, print_findings, write_report
     from odradek.history import analysis as analysing
     from odradek.history.journal import Journal
