@@ -160,9 +160,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
                     connection._log_in_before(await access.log_in(connection))
             return connection
         except TimeoutError:
-            reason = f"no reply within {setup_timeout_ms} ms" + (
-                f" ({_expected(context)})" if context is not None else ""
-            )
+            reason = f"no reply within {setup_timeout_ms} ms{f' ({_expected(context)})' if context else ''}"
         except ssl.SSLError as error:
             raise _tls_failure(address, error) from error
         except OSError as error:
