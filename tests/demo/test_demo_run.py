@@ -155,4 +155,17 @@ def test_a_table_that_lost_its_newest_files_is_refused(
     for path, kept in moved.items():
         kept.rename(path)
     assert demo().code == 0
+
+
+def test_a_table_that_lost_an_older_file_fails_the_check(demo: Callable[..., Output], data_dir: Path) -> None:
+    from demo_runs import table_files
+
+    older = table_files(data_dir)
+    assert demo("--rewind", "-10").code == 0  # the files of a new, small micro-batch stay
+    for path in older:
+        path.unlink()
+    said = demo()
+    assert said.code == 1
+    assert "WRONG: " in said.out
+    assert said.err.startswith("odradek: ")
     assert demo("--rewind", "earliest").code == 0
