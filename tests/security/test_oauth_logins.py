@@ -177,7 +177,9 @@ def test_confluent_kafka(by_file: OauthBroker, issuer: Issuer) -> None:
     values: list[bytes] = []
     deadline_s = time.monotonic() + 20
     while len(values) < sent and time.monotonic() < deadline_s:
-        if (found := consumer.poll(0.5)) is not None:
+        # A broker refuses a second login within a second of the last one, as Kafka does. The client reports it, and
+        # connects again.
+        if (found := consumer.poll(0.5)) is not None and found.error() is None:
             values.append(found.value())
     consumer.close()
     assert values == [b"%d" % one for one in range(sent)]

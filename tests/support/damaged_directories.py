@@ -161,11 +161,11 @@ class Golden:
 
 
 def _copy_if_there(source: str, target: str) -> None:
-    """Copies a file of a running broker, which may rename its temporary file in the meantime."""
+    """Copies a file of a running broker, which may rename its temporary file, or remove a deleted one, meanwhile."""
     try:
         shutil.copy2(source, target)
     except FileNotFoundError:
-        if not source.endswith(".tmp"):
+        if not source.endswith((".tmp", ".deleted")):
             raise
 
 
