@@ -23,8 +23,9 @@ from odradek.core.extras import command_of, extra_of
 from odradek.text.log_lines import set_last_resort
 
 _ODD_NUMBER = re.compile(r"[+-]?\d+[._][\d._]*")
+"""A whole number with a point or a line below."""
 _ODD = re.compile(rf"(?:{_ODD_NUMBER.pattern})?")
-"""A whole number with a point or a line below; few command lines have one."""
+"""Such a number, or an empty value; few command lines have one."""
 # The base class of all usage errors; typer keeps click's classes in a private module.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 

@@ -28,7 +28,7 @@ from odradek.cli.table_rows import is_ordinary, json_records
 from odradek.cli.terminal import CommandError, note, print_json, progress, warning_lines
 from odradek.cli.termination import EXIT_INTERRUPTED, uninterrupted
 from odradek.cli.undo_file import pasted
-from odradek.core.counts import counted
+from odradek.core.counts import counted, plural, was
 from odradek.core.errors import OdradekError
 from odradek.core.ids import LAST_MS
 from odradek.text.json_literals import elements, members, refuse_repeated, strict_json
@@ -145,7 +145,7 @@ def _close_soon(producer: Producer, topic: str, count: int) -> None:
     try:
         producer.close(LAST_S)
     except OdradekError as error:
-        read = f"{counted(count, 'record')} {'was' if count == 1 else 'were'} sent to {topic}"
+        read = f"{counted(count, 'record')} {was(count)} sent to {topic}"
         raise CommandError(
             f"interrupted: {read}, and not all acknowledged: {error}; the last of them may be missing", EXIT_INTERRUPTED
         ) from error
@@ -453,7 +453,7 @@ def _json_row(line: bytes) -> dict[str, Any] | None:
 
 def _unknown_fields(names: list[str]) -> str:
     """Returns the line about fields that a record does not have."""
-    what = f"field{'' if len(names) == 1 else 's'} {', '.join(names)[:60]}"
+    what = f"{plural(len(names), 'field')} {', '.join(names)[:60]}"
     renamed = [f"{name} is {_KCAT[name]}" for name in names if name in _KCAT]
     hint = f"; of kcat's fields, {' and '.join(renamed)}" if renamed else ""
     return f"a record has no {what}: expected an object with {', '.join(WRITE_COLUMNS)}{hint}"

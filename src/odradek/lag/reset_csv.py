@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from odradek.core.counts import counted
+from odradek.core.counts import are, counted
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition, java_string_hash
 
@@ -75,11 +75,8 @@ def parse(text: str, groups: Sequence[str], name: str) -> dict[str, dict[TopicPa
         if len(cells) == 3 and len(groups) == 1:
             cells = [groups[0], *cells]
         elif len(cells) == 3:
-            given_groups = (
-                f"; {counted(len(groups), 'group')} {'is' if len(groups) == 1 else 'are'} given: {', '.join(groups)}"
-                if groups
-                else ""
-            )
+            number = len(groups)
+            given_groups = f"; {counted(number, 'group')} {are(0, number)} given: {', '.join(groups)}" if groups else ""
             raise ConfigError(
                 f"{where}: the row has no group: use one --group or rows group,topic,partition,offset{given_groups}"
             )

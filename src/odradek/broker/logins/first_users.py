@@ -15,6 +15,8 @@ import binascii
 import logging
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from odradek.broker.metadata.stored_catalog import StoredCatalog
@@ -37,7 +39,7 @@ def add(stored: StoredCatalog, path: Path) -> None:
 
     The errors have the line's number, and no part of the line."""
     for number, line in _lines(path):
-        try:
+        with _line_named(path, number):
             request = _request(line)
             present = stored.image.users().get(request.user, {})
             if request.mechanism in present:
@@ -47,8 +49,6 @@ def add(stored: StoredCatalog, path: Path) -> None:
                 )  # fmt: skip
             else:
                 stored.apply(request)
-        except (ConfigError, KafkaError) as error:
-            raise ConfigError(f"--add-scram {path}, line {number}: {error}") from None
 
 
 def check(path: Path) -> None:
@@ -56,10 +56,17 @@ def check(path: Path) -> None:
     if path.exists() and not path.is_file() and not path.is_dir():
         return
     for number, line in _lines(path):
-        try:
+        with _line_named(path, number):
             _request(line)
-        except (ConfigError, KafkaError) as error:
-            raise ConfigError(f"--add-scram {path}, line {number}: {error}") from None
+
+
+@contextmanager
+def _line_named(path: Path, number: int) -> Iterator[None]:
+    """Puts file and line in front of an error. Raises ConfigError."""
+    try:
+        yield
+    except (ConfigError, KafkaError) as error:
+        raise ConfigError(f"--add-scram {path}, line {number}: {error}") from None
 
 
 def _lines(path: Path) -> list[tuple[int, str]]:

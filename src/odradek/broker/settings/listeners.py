@@ -78,24 +78,34 @@ class ListenerSettings:
         return tuple(dict.fromkeys(one.upper() for one in self.value("sasl.enabled.mechanisms") if one))
 
 
-def plain_users(settings: ListenerSettings) -> dict[str, str]:
-    """Returns the passwords of PLAIN's users of a listener. Raises ConfigError, which shows no password."""
+def login_options(settings: ListenerSettings, mechanism: str, module: str) -> Mapping[str, str] | None:
+    """Returns the options of the login module of a mechanism, which has to be ``module``; None without a module. Raises
+    ConfigError, which shows no option."""
+    text = settings.text("sasl.jaas.config", mechanism)
+    if not text:
+        return None
     from odradek.security.jaas import read_jaas
 
+    name = settings.full_name("sasl.jaas.config", mechanism)
+    try:
+        found = read_jaas(text)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {str(error).removeprefix('sasl.jaas.config: ')}") from None
+    if found.name != module:
+        raise ConfigError(f"{name}: {mechanism} needs {module}, not {found.name}")
+    return found.options
+
+
+def plain_users(settings: ListenerSettings) -> dict[str, str]:
+    """Returns the passwords of PLAIN's users of a listener. Raises ConfigError, which shows no password."""
     name = settings.full_name("sasl.jaas.config", "PLAIN")
-    text = settings.text("sasl.jaas.config", "PLAIN")
-    if not text:
+    options = login_options(settings, "PLAIN", "PlainLoginModule")
+    if options is None:
         raise ConfigError(
             f"{name}: the mechanism PLAIN has no users: set it to org.apache.kafka.common.security.plain."
             'PlainLoginModule required user_NAME="PASSWORD";'
         )
-    try:
-        module = read_jaas(text)
-    except ConfigError as error:
-        raise ConfigError(f"{name}: {str(error).removeprefix('sasl.jaas.config: ')}") from None
-    if module.name != "PlainLoginModule":
-        raise ConfigError(f"{name}: PLAIN needs PlainLoginModule, not {module.name}")
-    users = {key.removeprefix("user_"): value for key, value in module.options.items() if key.startswith("user_")}
+    users = {key.removeprefix("user_"): value for key, value in options.items() if key.startswith("user_")}
     if not users:
         raise ConfigError(f'{name}: it has no user: add user_NAME="PASSWORD" for each user')
     return users

@@ -6,11 +6,10 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from odradek.broker.settings.listeners import ListenerSettings
+from odradek.broker.settings.listeners import ListenerSettings, login_options
 from odradek.core.errors import ConfigError
 from odradek.core.extras import command_of
 from odradek.security.client_security import OAUTHBEARER
-from odradek.security.jaas import read_jaas
 from odradek.security.secret import Secret
 from odradek.security.stores import Store, Tls
 
@@ -98,19 +97,11 @@ def _source(settings: ListenerSettings, name: str, options: Mapping[str, str]) -
 
 def _options(settings: ListenerSettings) -> Mapping[str, str]:
     """Returns the options of the login module. Raises ConfigError, which shows none of them."""
-    text = settings.text("sasl.jaas.config", OAUTHBEARER)
-    if not text:
-        return {}
-    name = settings.full_name("sasl.jaas.config", OAUTHBEARER)
-    try:
-        module = read_jaas(text)
-    except ConfigError as error:
-        raise ConfigError(f"{name}: {str(error).removeprefix('sasl.jaas.config: ')}") from None
-    if module.name != "OAuthBearerLoginModule":
-        raise ConfigError(f"{name}: OAUTHBEARER needs OAuthBearerLoginModule, not {module.name}")
-    if unsigned := [option for option in module.options if option.startswith("unsecured")]:
+    options = login_options(settings, OAUTHBEARER, "OAuthBearerLoginModule") or {}
+    if unsigned := [option for option in options if option.startswith("unsecured")]:
+        name = settings.full_name("sasl.jaas.config", OAUTHBEARER)
         raise ConfigError(f"{name}: this broker accepts signed tokens only: leave {unsigned[0]} out")
-    return module.options
+    return options
 
 
 def _provider_tls(options: Mapping[str, str], full: str) -> Tls:

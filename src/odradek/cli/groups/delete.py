@@ -11,10 +11,10 @@ from odradek.cli.groups.scope import AllGroups, Groups, Names, check_scope, chos
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect
 from odradek.cli.suggestions import group_names
 from odradek.cli.terminal import EXIT_FAILED, NO_NAME, error_line, exit_code_of, note, print_json, progress
+from odradek.core.errors import KafkaError
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
-    from odradek.core.errors import KafkaError
 
 EPILOG = (
     "Examples:\n\n\b\n"
@@ -36,7 +36,6 @@ def delete(
 ) -> None:
     """Delete groups without live members, with all their offsets."""
     from odradek.client.errors import GroupIdNotFound
-    from odradek.core.errors import KafkaError as Refused
 
     named = check_scope(group, all_groups, names, allow_empty=True)
     failed: dict[str, KafkaError] = {}
@@ -50,7 +49,7 @@ def delete(
             for name in deletable:
                 try:
                     admin.delete_groups([name])
-                except Refused as error:
+                except KafkaError as error:
                     failed[name] = error
                 advance(1)
         missing = any(isinstance(error, GroupIdNotFound) for error in failed.values())
@@ -75,13 +74,12 @@ def _shown(names: list[str]) -> str:
 def _obstacle(admin: Admin, name: str) -> KafkaError | None:
     """Returns the error that the deletion would get, so that the command does not ask for nothing."""
     from odradek.client.errors import GroupIdNotFound, GroupNotEmpty
-    from odradek.core.errors import KafkaError as Refused
     from odradek.lag.describe import group_description
 
     try:
         group = group_description(admin, name)
     except GroupIdNotFound as error:  # also for share and streams groups, which only the list names
         return None if any(row.group_id == name for row in admin.list_groups()) else error
-    except Refused:
+    except KafkaError:
         return None  # the deletion says it, and a description may need another right
     return GroupNotEmpty(f"group {name} has live members: stop them first") if group.members else None

@@ -9,11 +9,11 @@ import typer
 
 from odradek.cli.options import given_names
 from odradek.cli.terminal import EXIT_FAILED, CommandError, error_line, progress, warning_lines
+from odradek.core.errors import KafkaError, OdradekError
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.model import GroupDescription, GroupListing
-    from odradek.core.errors import OdradekError
 
 T = TypeVar("T")
 
@@ -74,8 +74,6 @@ def consumer_groups(admin: Admin, named: list[str], all_groups: bool) -> tuple[l
 def _kind_of(admin: Admin, name: str) -> str:
     """Returns the kind of a group that is not one of consumers. Empty: one of consumers, or it is not known here."""
     from odradek.client.errors import GroupIdNotFound
-    from odradek.core.errors import KafkaError as Refused
-    from odradek.core.errors import OdradekError
 
     try:
         return _other_kind(admin.describe_groups([name])[name])
@@ -84,7 +82,7 @@ def _kind_of(admin: Admin, name: str) -> str:
             return next((_other_kind(row) for row in admin.list_groups() if row.group_id == name), "")
         except OdradekError:
             return ""
-    except Refused:
+    except KafkaError:
         return ""
 
 
@@ -102,7 +100,6 @@ def each_group(
 
     The error of a single group is raised. ``failed``: the errors of other named groups, which are printed already."""
     from odradek.client.errors import GroupIdNotFound
-    from odradek.core.errors import KafkaError as Refused
 
     found: list[T] = []
     errors: list[OdradekError] = list(failed)
@@ -110,7 +107,7 @@ def each_group(
         for name in names:
             try:
                 found.append(ask(name))
-            except Refused as error:
+            except KafkaError as error:
                 if len(names) == 1 and not failed:
                     raise
                 errors.append(error)
