@@ -155,8 +155,12 @@ def test_aiokafka(secured: SecuredBroker, protocol: str, mechanism: str) -> None
 
     async def run(password: str) -> bytes:
         settings = of_python(secured, protocol, mechanism, password) | {"ssl_context": context}
-        async with aiokafka.AIOKafkaProducer(**settings) as producer:
+        producer = aiokafka.AIOKafkaProducer(**settings)
+        try:  # its ``async with`` does not close it after a failed start
+            await producer.start()
             await producer.send_and_wait(topic, b"1")
+        finally:
+            await producer.stop()
         async with aiokafka.AIOKafkaConsumer(
             topic, group_id=topic, auto_offset_reset="earliest", **settings
         ) as consumer:
