@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from security.test_sasl_states import SHA_256, api_versions, authenticate, handshake, states
 from support.certificates import Authority
 from support.issuer import AUDIENCE, ISSUER, Issuer, packed, packed_json
+from support.memory_series import MemorySeries
 
 from odradek.broker.tls.transport import TlsTransport
 from odradek.security.key_sets import read_key_set
@@ -76,9 +77,11 @@ def scram_messages(*, has_token: bool) -> tuple[bytes, bytes]:
     return first, client.final(b"r=clientnonceservernonce,s=MDEyMzQ1Njc4OWFiY2RlZg==,i=4096")
 
 
-def attack_logins(seed: int, count: int) -> None:
+def attack_logins(seed: int, count: int, memory: MemorySeries | None = None) -> None:
     rng = random.Random(seed)
-    for _ in range(count):
+    for number in range(count):
+        if memory is not None:
+            memory.note(number)
         login = states(before=rng.choice((None, ("PLAIN", "alice"), (SHA_256, "alice"))))
         frames = frames_of_a_login(rng)
         victim = rng.randrange(len(frames))
@@ -99,7 +102,9 @@ def test_damaged_logins_log_no_user_in() -> None:
 
 @pytest.mark.slow
 def test_many_damaged_logins_log_no_user_in() -> None:
-    attack_logins(2, LOGINS)
+    memory = MemorySeries(50_000, name="logins")
+    attack_logins(2, LOGINS, memory)
+    memory.check()
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------------
@@ -152,9 +157,11 @@ class Forger:
         return token.strip().rpartition(".")[0] not in {one.rpartition(".")[0] for one in self._valid}
 
 
-def attack_tokens(forger: Forger, seed: int, count: int) -> None:
+def attack_tokens(forger: Forger, seed: int, count: int, memory: MemorySeries | None = None) -> None:
     rng = random.Random(seed)
-    for _ in range(count):
+    for number in range(count):
+        if memory is not None:
+            memory.note(number)
         token = forger.token(rng)
         assert not forger.is_accepted(token), token
 
@@ -172,7 +179,9 @@ def test_forged_tokens_are_refused(forger: Forger) -> None:
 
 @pytest.mark.slow
 def test_many_forged_tokens_are_refused(forger: Forger) -> None:
-    attack_tokens(forger, 2, TOKENS)
+    memory = MemorySeries(50_000, name="tokens")
+    attack_tokens(forger, 2, TOKENS, memory)
+    memory.check()
 
 
 # --- TLS --------------------------------------------------------------------------------------------------------------
@@ -299,7 +308,9 @@ class Meeting:
         self.gate.run()
 
 
-def attack_tls(authority: Authority, seed: int, count: int, caplog: pytest.LogCaptureFixture) -> int:
+def attack_tls(
+    authority: Authority, seed: int, count: int, caplog: pytest.LogCaptureFixture, memory: MemorySeries | None = None
+) -> int:
     """Returns how many damaged handshakes were complete all the same."""
     rng = random.Random(seed)
     context = server_context(ServerTls(None, Store("ssl.keystore", "PEM", str(authority.directory / "broker.pem"))))
@@ -307,7 +318,9 @@ def attack_tls(authority: Authority, seed: int, count: int, caplog: pytest.LogCa
 
     async def run() -> None:
         nonlocal opened
-        for _ in range(count):
+        for done in range(count):
+            if memory is not None:
+                memory.note(done)
             version = rng.choice((ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3))
             meeting = Meeting(authority, context, version)
             victim = rng.randrange(2)
@@ -338,7 +351,9 @@ def test_damaged_handshakes_are_one_line_each(authority: Authority, caplog: pyte
 
 @pytest.mark.slow
 def test_many_damaged_handshakes_are_one_line_each(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
-    assert attack_tls(authority, 2, HANDSHAKES, caplog) < HANDSHAKES / 10
+    memory = MemorySeries(10_000, name="TLS")
+    assert attack_tls(authority, 2, HANDSHAKES, caplog, memory) < HANDSHAKES / 10
+    memory.check()
 
 
 def test_a_whole_handshake_opens_the_connection(authority: Authority) -> None:
