@@ -19,7 +19,7 @@ PURE = (
     "core", "acls", "catalog", "groups", "transactions", "client/group/sticky_assignor", "lag/describe",
     "storage/clean_rules", "pipelines/commit", "codecs",
     "coordinator/replies", "coordinator/driver", "coordinator/loader", "coordinator/shard", "coordinator/shard_log",
-    "coordinator/states", "coordinator/timers", "coordinator/unreplicated",
+    "coordinator/shard_loads", "coordinator/states", "coordinator/timers", "coordinator/unreplicated",
 )  # fmt: skip
 """Packages and modules without a clock, socket, file or randomness. The style test checks them, too, and the modules
 whose docstring says the same."""

@@ -13,7 +13,7 @@ from counters import lines_run
 from support.group_harness import GroupHarness, subscription
 
 from odradek.broker.handlers.k11_join_group import MAX_PROTOCOLS
-from odradek.coordinator.driver import EFFECTS_AT_ONCE
+from odradek.coordinator.jobs import EFFECTS_AT_ONCE
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups.classic import ClassicGroup, State

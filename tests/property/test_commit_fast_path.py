@@ -21,7 +21,7 @@ from odradek.broker.front_end.commit_fast_path import CommitFastPath
 from odradek.broker.handlers import k08_offset_commit
 from odradek.broker.loop.scheduler import Scheduler as Shares
 from odradek.coordinator import runtime
-from odradek.coordinator.reloads import CATCH_UP_MS
+from odradek.coordinator.driver import CATCH_UP_MS
 from odradek.coordinator.shard_log import batch_of
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord

@@ -23,7 +23,7 @@ from support.examples import examples
 from support.group_harness import GroupHarness, Pending, subscription
 
 from odradek.codecs.offsets_topic import GroupRecord
-from odradek.coordinator.reloads import RELOAD_MS
+from odradek.coordinator.shard_loads import RELOAD_MS
 from odradek.core.effects import SimpleRecord, result_of
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace
@@ -243,7 +243,7 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def replay_gives_the_state_of_the_coordinator(self) -> None:  # behaviour 36
-        live = self.harness.runtime.shard(0) or self.harness.runtime._drivers[0]._reloads._former
+        live = self.harness.runtime.shard(0) or self.harness.runtime._drivers[0]._loads._former
         assert live is not None
         replayed = GroupShard(self.harness.config)
         for offset, (key, value) in enumerate(self.harness.partitions[0].raw()):

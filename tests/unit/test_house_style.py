@@ -19,8 +19,8 @@ SOURCE = ROOT / "src" / "odradek"
 MODULES = sorted((ROOT / "src").rglob("*.py"))
 EVERYTHING = [*MODULES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "bench").rglob("*.py"))]
 MODULE_LINES, TEST_MODULE_LINES = 600, 800
-LONG_MODULES = {"src/odradek/coordinator/driver.py": 650}
-"""The driver is one state machine; its parts would call each other."""
+LONG_MODULES: dict[str, int] = {}
+"""Modules above the limit, each with its own, where a cut would part what calls itself."""
 FUNCTION_LINES, TEST_FUNCTION_LINES = 60, 70
 PARAMETERS = 8
 KERNEL = (

@@ -12,11 +12,11 @@ from odradek.batches.header import HEADER_BYTES
 from odradek.coordinator import jobs
 from odradek.coordinator.append_errors import error_code, is_storage_error, log_failed_append
 from odradek.coordinator.jobs import CheckedRequest, Origin, ShardJob, Waiting, WriteMarker
-from odradek.coordinator.loader import Loader, S, ShardLoad, call_on_loaded
-from odradek.coordinator.reloads import CATCH_UP, CATCH_UP_MS, RELOAD, RELOAD_AFTER_READ_MS, WRITE_TIMEOUT, Reloads
+from odradek.coordinator.loader import S, call_on_loaded
 from odradek.coordinator.replies import PendingReply, Promise, ReplyQueue, announcement, error_replies, parked_reply
 from odradek.coordinator.services import Services
 from odradek.coordinator.shard import transactional
+from odradek.coordinator.shard_loads import RELOAD, ShardLoads
 from odradek.coordinator.shard_log import AppendResult, ShardLog, batch_of
 from odradek.coordinator.states import ERRORS, CoordinatorState, next_state
 from odradek.coordinator.unreplicated import UnreplicatedWrites
@@ -43,7 +43,11 @@ from odradek.core.transaction_marker import EndTransactionMarker
 
 log = logging.getLogger("odradek.broker")
 
-EFFECTS_AT_ONCE = 200
+CATCH_UP: Hashable = object()
+WRITE_TIMEOUT: Hashable = object()
+"""The keys of the driver's own timers among those of its shard, besides ``shard_loads.RELOAD``: a later ``catch_up``,
+and the end of the time that replies wait for the high watermark."""
+CATCH_UP_MS = 10_000
 
 
 class Driver(Generic[S]):
@@ -54,7 +58,7 @@ class Driver(Generic[S]):
 
     def __init__(self, runtime: Services[S], index: int, partition: ShardLog) -> None:
         self.timers: dict[Hashable, int] = {}
-        self.state = CoordinatorState.LOADING
+        self.state = CoordinatorState.NEW
         self.error = ERRORS[self.state]
         self._runtime = runtime
         self._index = index
@@ -72,11 +76,9 @@ class Driver(Generic[S]):
             lambda at_ms: runtime.timers.set(self, WRITE_TIMEOUT, at_ms),
         )  # fmt: skip
         self._flush_due = False
-        self._load: ShardLoad[S] | None = None
-        self._is_rebuilt = self._is_unreadable = False
-        self._reloads: Reloads[S] = Reloads(runtime.steady)
+        self._loads = ShardLoads(self, runtime, partition, self._finish_load)
 
-    def _enter(self, state: CoordinatorState) -> None:
+    def enter(self, state: CoordinatorState) -> None:
         self.state = next_state(str(self), self.state, state)
         self.error = ERRORS[state]
 
@@ -105,7 +107,7 @@ class Driver(Generic[S]):
         if self._records and not request.batched and not self.flush() and self._waiting is not None:
             self._waiting.append((request, promise))  # the flush failed, and the new shard has a job
             return
-        shard = self.shard if self.error is ErrorCode.none else self._reloads.reader_of(request)
+        shard = self.shard if self.error is ErrorCode.none else self._loads.reader_of(request)
         if shard is None:
             promise.resolve(self._runtime.error_reply(request, self.error))
             return
@@ -265,8 +267,8 @@ class Driver(Generic[S]):
     def _carry_through(self, result: Result, origin: Origin) -> None:
         request, promise, skew_ms, replies = origin
         if result.effects:
-            if len(result.effects) > EFFECTS_AT_ONCE:
-                self._begin(ShardJob(self._carry_out_in_steps(result, origin), origin))
+            if len(result.effects) > jobs.EFFECTS_AT_ONCE:
+                self._begin(ShardJob(jobs.carry_out_in_steps(self._carry_out, result, origin), origin))
                 return
             self._carry_out(result.effects, origin)
         is_batched = request is not None and request.batched
@@ -304,15 +306,6 @@ class Driver(Generic[S]):
                 self._unreplicated.add_read(self.shard, reply)
         else:
             self._outgoing.send(replies)
-
-    def _carry_out_in_steps(self, result: Result, origin: Origin) -> ResultSteps:
-        """Carries out the effects of a result and returns the rest of it."""
-        effects = result.effects
-        for first in range(0, len(effects), EFFECTS_AT_ONCE):
-            self._carry_out(effects[first : first + EFFECTS_AT_ONCE], origin)
-            yield None
-        result.effects = []
-        return result
 
     def _carry_out(self, effects: list[Effect], origin: Origin) -> None:
         request, promise, skew_ms, replies = origin
@@ -540,16 +533,14 @@ class Driver(Generic[S]):
 
     def close(self) -> None:
         """Ends the driver. Its waiting requests get NOT_COORDINATOR."""
-        self._enter(CoordinatorState.CLOSED)
+        self.enter(CoordinatorState.CLOSED)
         self._drop_all()
 
     def _drop_all(self) -> None:
         """Replies to all requests with NOT_COORDINATOR and drops all state."""
         error = ErrorCode.not_coordinator
-        if self._load is not None:
-            self._load.cancel()
+        self._loads.end()
         self.timers.clear()
-        self._reloads.end()
         reply_to = self.shard.reply_to_dropped
         parked = [(request, promise, reply_to(request, error)) for request, promise in self._parked.values()]
         waiting = [*self._replies, *self._unreplicated.take_all(), *self._drop_waiting()]
@@ -575,60 +566,33 @@ class Driver(Generic[S]):
         """Replaces the shard by a new one that loads the log: the old state may be ahead of the log."""
         if self.state is CoordinatorState.CLOSED:
             return
-        self._enter(CoordinatorState.REBUILDING)
+        self.enter(CoordinatorState.REBUILDING)
         former = self.shard
         self._drop_all()
-        self._is_rebuilt = True
         self.shard = self._new_shard()
-        at_ms = self._reloads.begin(former) if is_unwritable else None
-        if at_ms is None:
-            self.start_load()
+        if is_unwritable:
+            self._loads.begin_after_full_disk(former)
         else:
-            self._runtime.timers.set(self, RELOAD, at_ms)
+            self._loads.begin()
 
     # --- loading ----------------------------------------------------------------------------------------------
 
     def start_load(self) -> None:
-        if self.state is not CoordinatorState.LOADING:
-            self._enter(CoordinatorState.LOADING)
-        self._reloads.end()
-        try:
-            start = self._partition.log_start_offset
-        except (KafkaError, StorageError) as error:
-            self._give_up(error)
-            return
-        loader = Loader(self.shard, str(self), self._runtime.new_runs, self._runtime.long_work)
-        self._load = ShardLoad(self._partition, start, loader, self._finish_load, self._fail_load)
-        self._runtime.drive(self._load)
-
-    def _fail_load(self, error: Exception) -> None:
-        self._give_up(error)
-        if is_storage_error(error):  # the disk, or the limit of open files: the next read may succeed
-            self._is_unreadable = True
-            self._runtime.timers.set(self, RELOAD, self._runtime.steady() + RELOAD_AFTER_READ_MS)
+        self._loads.begin()
 
     def _finish_load(self, end_offset: int) -> None:
-        skipped = self.shard.skipped
-        self._runtime.skipped_records += skipped.total()
-        for reason, count in skipped.items():
-            log.warning("%s: records skipped in the load: %d (%s)", self, count, reason)
+        is_rebuilt = self.state is CoordinatorState.RELOADING
         try:
             self._unreplicated.send(end_offset, None, [])  # replies wait until the replicas have the loaded records
         except (KafkaError, StorageError) as error:
-            self._fail_load(error)
+            self._loads.fail(error)
             return
-        self._enter(CoordinatorState.ACTIVE)
-        self._is_unreadable = False
+        self.enter(CoordinatorState.ACTIVE)
         self.step(lambda shard, now_ms: run_first_step(call_on_loaded(shard, now_ms, str(self))))
-        if not self._is_rebuilt:
+        if not is_rebuilt:
             self.step(lambda shard, now_ms: shard.catch_up(now_ms))
         else:  # ``catch_up`` may have failed before: a delay limits the number of rebuilds
             self._runtime.timers.set(self, CATCH_UP, self._runtime.steady() + CATCH_UP_MS)
-
-    def _give_up(self, error: Exception) -> None:
-        if not self._is_unreadable:
-            log.error("%s: the log cannot be read, all requests get NOT_COORDINATOR: %s", self, error)
-        self._enter(CoordinatorState.FAILED)
 
     def __str__(self) -> str:
         return f"{self._runtime.topic}-{self._index}"

@@ -9,9 +9,12 @@ from typing import ClassVar, NamedTuple
 from odradek.coordinator.loader import S
 from odradek.coordinator.replies import PendingReply, Promise
 from odradek.core.deferred import Deferred
-from odradek.core.effects import Request, Result, ResultSteps
+from odradek.core.effects import Effect, Request, Result, ResultSteps
 from odradek.core.errors import ErrorCode
 from odradek.core.transaction_marker import EndTransactionMarker
+
+EFFECTS_AT_ONCE = 200
+"""The number of effects that one step carries out."""
 
 Waiting = tuple[Request[object], Promise] | Callable[[S, int], Result | ResultSteps]
 """A request or a call of the shard that waits for the current job."""
@@ -93,3 +96,15 @@ def pending_replies(origin: Origin, parked: Mapping[Hashable, tuple[Request[obje
     if request is None or any(other is promise for _, other, *_ in known):
         return replies
     return [*replies, (request, promise, None)]
+
+
+def carry_out_in_steps(
+    carry_out: Callable[[list[Effect], Origin], None], result: Result, origin: Origin
+) -> ResultSteps:
+    """Carries out the effects of a result and returns the rest of it."""
+    effects = result.effects
+    for first in range(0, len(effects), EFFECTS_AT_ONCE):
+        carry_out(effects[first : first + EFFECTS_AT_ONCE], origin)
+        yield None
+    result.effects = []
+    return result

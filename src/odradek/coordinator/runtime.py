@@ -165,7 +165,7 @@ class Runtime(Generic[S]):
         if driver is None:
             driver = self._drivers[index] = Driver(self, index, partition)
             driver.start_load()
-        elif driver.state is CoordinatorState.FAILED:
+        elif driver.state in {CoordinatorState.FAILED, CoordinatorState.UNREADABLE}:
             driver.start_load()
 
     def unload(self, index: int, leader_epoch: int | None = None) -> None:

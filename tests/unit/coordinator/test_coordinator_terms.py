@@ -12,7 +12,8 @@ from support.world import Process, World
 from support.world_log import WorldLog, reload
 
 from odradek.coordinator.runtime import Runtime
-from odradek.coordinator.states import ERRORS, NEXT, CoordinatorState, next_state
+from odradek.coordinator.shard_loads import RELOAD_AFTER_READ_MS
+from odradek.coordinator.states import ERRORS, LOADS, NEXT, CoordinatorState, next_load, next_state
 from odradek.core.deferred import Deferred
 from odradek.core.effects import IllegalTransition, Request
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
@@ -87,6 +88,16 @@ def test_each_state_but_closed_can_be_left_and_closed_never() -> None:
     assert all(CoordinatorState.CLOSED in NEXT[state] for state in CoordinatorState if NEXT[state])
 
 
+def test_a_load_begins_only_where_the_table_of_states_allows_it() -> None:
+    for before in CoordinatorState:
+        if before in LOADS:
+            assert next_state("t-0", before, next_load("t-0", before)) is LOADS[before]
+        else:
+            with pytest.raises(IllegalTransition, match=f"t-0: no load begins in the state {before.value}"):
+                next_load("t-0", before)
+    assert all(ERRORS[state] is ErrorCode.coordinator_load_in_progress for state in LOADS.values())
+
+
 def test_a_driver_that_is_closed_loads_no_log(bank: Bank) -> None:
     driver = bank.runtime._drivers[0]
     bank.runtime.unload(0, 4)
@@ -147,6 +158,38 @@ def test_a_load_in_a_newer_epoch_reads_a_log_again_that_could_not_be_read(monkey
     assert bank.state is CoordinatorState.FAILED
     bank.load(1)
     assert bank.state is CoordinatorState.ACTIVE
+
+
+def test_a_log_that_the_disk_withholds_is_read_again_after_a_delay_and_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bank = Bank()
+    with monkeypatch.context() as patched:
+        patched.setattr(WorldLog, "read_bytes", _raise_too_many_files)
+        bank.load(0)
+        for _ in range(3):
+            assert bank.state is CoordinatorState.UNREADABLE
+            bank.world.advance(RELOAD_AFTER_READ_MS)
+    bank.world.advance(RELOAD_AFTER_READ_MS)
+    assert bank.state is CoordinatorState.ACTIVE
+    assert caplog.text.count("the log cannot be read") == 1
+
+
+def test_a_new_term_that_loads_the_log_ends_the_delay_of_the_next_load(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bank = Bank()
+    with monkeypatch.context() as patched:
+        patched.setattr(WorldLog, "read_bytes", _raise_too_many_files)
+        bank.load(0)
+    bank.load(1)
+    caplog.clear()
+    bank.world.advance(2 * RELOAD_AFTER_READ_MS)
+    assert (bank.state, caplog.text) == (CoordinatorState.ACTIVE, "")
+
+
+def _raise_too_many_files(*_: object) -> bytes:
+    raise KafkaError(ErrorCode.kafka_storage_error, "read failed: too many open files")
 
 
 def _raise_corrupt(*_: object) -> bytes:

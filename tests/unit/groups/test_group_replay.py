@@ -480,12 +480,13 @@ def timers_of(driver: Driver[GroupShard]) -> set[Any]:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_fault_at_any_line_leaves_the_state_of_a_load(scenario: Scenario, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "odradek.broker")
-    harness = new_harness()
-    harness.commit("other", "t", {0: 7})
-    act = scenario(harness)
-    with Fault() as none:
-        act()
-        harness.world.settle()
+    for _ in range(2):  # the first run fills caches, so a later run executes fewer lines
+        harness = new_harness()
+        harness.commit("other", "t", {0: 7})
+        act = scenario(harness)
+        with Fault() as none:
+            act()
+            harness.world.settle()
     assert none.count
     for at in sorted({1 + number * none.count // FAULTS_EACH for number in range(FAULTS_EACH)}):
         harness = new_harness()
