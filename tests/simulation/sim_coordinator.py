@@ -18,6 +18,7 @@ from support.world import Process, SimulationFailure, World
 from support.world_log import WorldLog
 
 import odradek.coordinator.driver as driver_module
+import odradek.coordinator.jobs as jobs_module
 import odradek.coordinator.loader as loader_module
 import odradek.coordinator.replies as replies_module
 import odradek.coordinator.runtime as runtime_module
@@ -50,7 +51,7 @@ from odradek.groups.shard import EXPIRY, DurableState, GroupShard
 SMALL_STEPS = (
     (pace_module, "PART_RECORDS", 3),
     (pace_module, "STEP_WORK", 5),
-    (driver_module, "EFFECTS_AT_ONCE", 4),
+    (jobs_module, "EFFECTS_AT_ONCE", 4),
     (driver_module, "RECORDS_AT_ONCE", 3),
     (writes_module, "RECORDS_AT_ONCE", 3),
     (replies_module, "MAX_AT_ONCE", 2),
