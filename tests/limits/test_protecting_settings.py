@@ -39,8 +39,8 @@ AUTHORIZER_SETTINGS = {
 
 # Settings that the broker can ignore safely, by reason. A new setting without effect belongs here or in PROTECTIONS.
 HARMLESS = {
-    "They name listeners, which settings/listeners checks, or the sources of values.": """
-        config.providers controller.listener.names inter.broker.listener.name security.inter.broker.protocol
+    "They name listeners, which settings/listeners checks.": """
+        controller.listener.names inter.broker.listener.name security.inter.broker.protocol
     """,
     "The broker opens no connection to brokers and controllers, so it logs in to none.": """
         sasl.client.callback.handler.class sasl.mechanism.controller.protocol sasl.mechanism.inter.broker.protocol

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from odradek.cli.terminal import CommandError, warning_lines
 from odradek.core.errors import ConfigError
-from odradek.text.properties_file import Property, read_properties_file
+from odradek.text.properties_file import Property, read_settings_file
 
 _SHORT = 4
 """Shorter values occur in messages by chance, and are no secrets."""
@@ -30,7 +30,7 @@ def forget() -> None:
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """Reads the settings of a Java properties file (``read_properties_file``).
+    """Reads the settings of a Java properties file (``read_settings_file``).
 
     Raises CommandError with file and line.
     """
@@ -111,6 +111,6 @@ def _about(path: Path, message: str) -> str:
 def _read(path: Path) -> dict[str, Property]:
     """Reads the file once for each command: it may be a pipe, as in ``--command-config <(vault read …)``."""
     try:
-        return read_properties_file(path, "--command-config")
+        return read_settings_file(path, "--command-config")
     except ConfigError as error:
         raise CommandError(str(error)) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from odradek.cli.environment import LOG_LEVEL
@@ -38,10 +39,12 @@ def serve(
         log_to_stderr(os.environ.get(LOG_LEVEL, "WARNING"), "%(asctime)s %(levelname)s %(message)s")
         address = None if listen is None else parse_listen(listen)
         file = _settings_file(config_file)
-        directory = _data_directory(data_dir, file)
-        from odradek.broker.settings.config import BrokerConfig
+        from odradek.broker.settings.config import BrokerConfig, start_texts
 
-        settings = BrokerConfig.parse(config, file)
+        texts = start_texts(config, file)
+        given = {setting.partition("=")[0].strip() for setting in config}
+        directory = _data_directory(data_dir, texts, file.keys() - given)
+        settings = BrokerConfig(texts)
         _check_changes(directory, delete_config, add_scram)  # before the directory is made
         if address is None and not settings.texts.get("listeners"):
             raise ValueError("--listen HOST:PORT is missing, and no setting listeners has the addresses")
@@ -104,9 +107,11 @@ def _settings_file(path: Path | None) -> dict[str, str]:
     return {name: one.value for name, one in read_properties_file(path, "--config-file").items()}
 
 
-def _data_directory(data_dir: Path | None, file: dict[str, str]) -> Path:
-    """Takes the data directory out of the file's settings. Returns it, or that of ``--data-dir``. Raises ValueError."""
-    named = [file.pop(name) for name in ("log.dirs", "log.dir") if name in file]
+def _data_directory(data_dir: Path | None, texts: dict[str, str], in_file: Collection[str]) -> Path:
+    """Takes the data directory out of the settings, if the file has it. Returns it, or that of ``--data-dir``.
+
+    ``in_file``: the names of the file's settings. Raises ValueError."""
+    named = [texts.pop(name) for name in ("log.dirs", "log.dir") if name in in_file]
     if data_dir is not None:
         return data_dir
     if not named:

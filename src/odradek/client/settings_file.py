@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from odradek.client.config import SECURITY, ClientConfig
 from odradek.client.java_settings import java_defaults
-from odradek.text.properties_file import read_properties_file
+from odradek.text.properties_file import read_settings_file
 
 logger = logging.getLogger("odradek.client")
 
@@ -32,7 +32,7 @@ def connection_settings(path: str | Path) -> dict[str, str]:
     Other settings are left out, with a line of the logger ``odradek.client`` at INFO. Raises ConfigError, with the line
     but without the value.
     """
-    given = {name: one.value for name, one in read_properties_file(Path(path), "properties file").items()}
+    given = {name: one.value for name, one in read_settings_file(Path(path), "properties file").items()}
     chosen, unused = choose_settings(given, shared_settings(), others=java_defaults())
     if unused:
         logger.info("%s: not used here: %s", path, ", ".join(unused))

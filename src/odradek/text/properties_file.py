@@ -15,6 +15,7 @@ _NAME = re.compile(r"listener\.name(?:[._-][a-z0-9]+)+|[a-z][a-z0-9]*(?:[._][a-z
 _LONGEST_NAME = 100
 _LONGEST_TEXT = 1 << 20
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_PAIR = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*(?:[=:][ \t\f]*)?(.*)", re.DOTALL)
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 
@@ -32,13 +33,11 @@ def read_properties_file(path: Path, source: str) -> dict[str, Property]:
     Raises ConfigError. The message names the file, and the line if a line is invalid.
     """
     try:
-        with path.open(encoding="utf-8-sig") as file:  # editors write a byte-order mark
-            text = file.read(_LONGEST_TEXT + 1)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not valid UTF-8"
-        raise ConfigError(f"{source} {path}: {reason}") from error
-    if len(text) > _LONGEST_TEXT:  # such as /dev/zero, which has no end
-        raise ConfigError(f"{source} {path}: it has more than {_LONGEST_TEXT:,} characters: is it a properties file?")
+        text = properties_text(path)
+    except OSError as error:
+        raise ConfigError(f"{source} {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{source} {path}: {error}") from error
     from odradek.text.look_alikes import odd_character  # with the names of Unicode, which only files need
 
     found: dict[str, Property] = {}
@@ -59,6 +58,43 @@ def read_properties_file(path: Path, source: str) -> dict[str, Property]:
             )
         found[name] = Property(_unescaped(given), number)
     return found
+
+
+def read_settings_file(path: Path, source: str) -> dict[str, Property]:
+    """Reads a properties file, and replaces the variables in its values (``text/config_providers``).
+
+    The providers' own settings are left out. Raises ConfigError as ``read_properties_file``.
+    """
+    found = read_properties_file(path, source)
+    if not any("${" in one.value or name.startswith("config.providers") for name, one in found.items()):
+        return found
+    from odradek.text.config_providers import PROVIDERS, with_values
+
+    values = with_values(
+        {name: one.value for name, one in found.items()}, lambda name: f"{source} {path}, line {found[name].line}: "
+    )
+    return {name: Property(value, found[name].line) for name, value in values.items() if name != PROVIDERS}
+
+
+def properties_text(path: Path) -> str:
+    """Returns the text of a small file. Raises OSError, and ValueError for a file that is no text or too long."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:  # editors write a byte-order mark
+            text = file.read(_LONGEST_TEXT + 1)
+    except UnicodeDecodeError:
+        raise ValueError("it is not valid UTF-8") from None
+    if len(text) > _LONGEST_TEXT:  # such as /dev/zero, which has no end
+        raise ValueError(f"it has more than {_LONGEST_TEXT:,} characters: is it a properties file?")
+    return text
+
+
+def java_properties(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yields line, name and value of each property as ``java.util.Properties`` reads them: a name ends at the first
+    ``=``, ``:`` or blank, and blanks at the end of a value belong to it."""
+    for number, line in _lines(text):
+        found = _PAIR.fullmatch(line)
+        if found is not None:
+            yield number, _unescaped(found[1]), _unescaped(found[2])
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from odradek.core.errors import ConfigError
-from odradek.text.properties_file import read_properties_file
+from odradek.text.properties_file import read_settings_file
 from odradek.zookeeper.layout import name_problem
 
 LOGIN_VARIABLE = "ODRADEK_ZOOKEEPER_LOGIN"
@@ -84,7 +84,7 @@ def file_settings(file: Path | None, source: str, environment: Mapping[str, str]
         if not environment.get(CONFIG_VARIABLE):
             return {}
         file, source = Path(environment[CONFIG_VARIABLE]), CONFIG_VARIABLE
-    found = read_properties_file(file, source)
+    found = read_settings_file(file, source)
     for name, setting in found.items():
         if name not in SETTINGS:
             raise ConfigError(f"{source} {file}, line {setting.line}: {_unknown(name)}")

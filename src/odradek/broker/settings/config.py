@@ -37,6 +37,25 @@ _OF_ROLES = ("process.roles", "controller.quorum.voters", "controller.quorum.boo
 MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 
 
+def start_texts(settings: Iterable[str], file: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Returns the settings of a start: those of the form ``name=value`` override those of ``file``.
+
+    Variables in their values are replaced (``text/config_providers``). Dynamic settings have none: a client could read
+    the broker's files by them. Raises ConfigError.
+    """
+    texts = dict(file or {})
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"--config takes name=value, not {setting!r}")
+        texts[name.strip()] = value.strip()
+    if any("${" in text for text in texts.values()) or any(name.startswith("config.providers") for name in texts):
+        from odradek.text.config_providers import with_values
+
+        return with_values(texts, lambda name: "")
+    return texts
+
+
 class BrokerConfig:
     """A broker's settings: typed attributes for all settings with an effect, ``texts`` for those set at the start.
 
@@ -130,14 +149,8 @@ class BrokerConfig:
 
     @classmethod
     def parse(cls, settings: Iterable[str], file: Mapping[str, str] | None = None) -> BrokerConfig:
-        """Parses settings of the form ``name=value``. They override those of ``file``. Raises ConfigError."""
-        texts = dict(file or {})
-        for setting in settings:
-            name, equals, value = setting.partition("=")
-            if not equals or not name.strip():
-                raise ConfigError(f"--config takes name=value, not {setting!r}")
-            texts[name.strip()] = value.strip()
-        return cls(texts)
+        """Parses settings of the form ``name=value`` (``start_texts``). Raises ConfigError."""
+        return cls(start_texts(settings, file))
 
     def _check_each(self) -> None:
         """Checks each setting of the start by itself. Raises ConfigError."""

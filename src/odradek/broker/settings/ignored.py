@@ -7,7 +7,6 @@ from odradek.broker.settings.table import NO_SUCH_GROUPS
 
 INERT: dict[str, str] = {
     "The broker has no such mechanism of authentication, authorisation or encryption yet.": """
-config.providers | list |
 early.start.listeners | list | -
 inter.broker.listener.name | string | -
 principal.builder.class | class | -

@@ -28,6 +28,7 @@ listeners | list | PLAINTEXT://:9092 | | Listening addresses, as NAME://host:por
 advertised.listeners | list | - | | Addresses that clients of each listener get, as NAME://host:port.
 listener.security.protocol.map | string | \
 SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT | | Security protocol of each listener.
+config.providers | list |  |  | Sources of variables in settings, such as ${env:NAME}; the start alone reads them.
 sasl.enabled.mechanisms | list | GSSAPI | | Mechanisms of the listeners with SASL.
 sasl.jaas.config | password | - | | Users of PLAIN, with the prefixes of a listener and of the mechanism.
 sasl.oauthbearer.clock.skew.seconds | int | 30 | | Allowed difference of clocks for the times of tokens, in s.
