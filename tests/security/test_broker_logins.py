@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import logging
 import socket
 import struct
@@ -17,7 +19,11 @@ import pytest
 from support.brokers import Wire
 
 import odradek
+from odradek.broker import process
 from odradek.broker.logins import first_users
+from odradek.broker.server import BrokerServer
+from odradek.broker.settings.config import BrokerConfig
+from odradek.cli.serve import serve
 from odradek.core.errors import ConfigError
 from odradek.net.errors import AuthenticationFailed
 from odradek.security.scram import salted_password
@@ -354,6 +360,35 @@ def test_the_first_user_comes_from_a_file_and_keeps_a_later_password(tmp_path: P
             assert "in" not in written or 'a,d]m"in' not in written
 
 
+def test_keys_are_derived_once_and_for_new_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    users = tmp_path / "users"
+    users.write_text("SCRAM-SHA-512=[name=admin,password=secret]\nSCRAM-SHA-256=[name=admin,password=secret]\n")
+    derived, given = [], []
+
+    def derive(*arguments: Any) -> bytes:
+        derived.append(arguments)
+        return salted_password(*arguments)
+
+    monkeypatch.setattr(first_users, "salted_password", derive)
+    monkeypatch.setattr(process, "run", lambda *_, changes, **__: given.append(changes))
+    monkeypatch.setattr(gc, "disable", lambda: None)
+    options: dict[str, Any] = {"add_scram": users, "delete_config": [], "exit_with_parent": False}
+    assert serve(tmp_path / "data", "127.0.0.1:0", [], **options) == 0
+    assert derived == []
+    users.unlink()  # as a pipe, it can be read only once
+    assert "secret" not in repr(given)
+
+    async def start() -> None:
+        added = given[0].first_users
+        broker = BrokerServer(BrokerConfig({}), tmp_path / "data", ("127.0.0.1", 0), first_users=added)
+        await broker.start()
+        await broker.stop()
+
+    for _ in range(2):
+        asyncio.run(start())
+        assert len(derived) == 2
+
+
 class Scram(Wire):
     def log_in_by_scram(self, user: str, password: str) -> None:
         from odradek.security.scram import ScramClient
@@ -384,7 +419,7 @@ class Scram(Wire):
 def test_a_wrong_line_of_first_users_is_named_without_its_text(tmp_path: Path, line: str, complaint: str) -> None:
     (tmp_path / "users").write_text(line)
     with pytest.raises(ConfigError, match=complaint.replace("[", r"\[")) as refused:
-        first_users.add(None, tmp_path / "users")  # type: ignore[arg-type]  # the line is refused before its use
+        first_users.read(tmp_path / "users")
     assert "hush" not in str(refused.value)
 
 

@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
         )
         return 2
     host, _, port = positional[1].rpartition(":")
-    file = add_scram = None
+    file = users = None
 
     def ready(host: str, port: int) -> None:
         sys.stdout.write(f"ready {host}:{port}\n")
@@ -54,7 +54,9 @@ def main(arguments: list[str]) -> int:
 
             file = {name: one.value for name, one in read_properties_file(Path(path), "--config-file").items()}
         if path := options.get("--add-scram"):
-            add_scram = Path(path)
+            from odradek.broker.logins import first_users
+
+            users = first_users.read(Path(path))
         orphaned = run(
             BrokerConfig.parse(positional[2:], file),
             Path(positional[0]),
@@ -63,7 +65,7 @@ def main(arguments: list[str]) -> int:
             exit_with_parent="--exit-with-parent" in options,
             control="--control" in options,
             clock=clock,
-            changes=StartChanges([name for name in options.get("--delete-config", "").split(",") if name], add_scram),
+            changes=StartChanges([name for name in options.get("--delete-config", "").split(",") if name], users),
         )
     except (OdradekError, ValueError) as error:
         sys.stderr.write(f"odradek broker: {error}\n")

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from odradek.broker.front_end.request_quota import RequestQuota
     from odradek.broker.handlers.api import Client, Context
     from odradek.broker.limits.request_elements import RequestElements
+    from odradek.broker.logins.first_users import FirstUsers
     from odradek.broker.logins.parts import Logins
     from odradek.broker.loop.leftovers import Leftovers
     from odradek.broker.loop.workers import Workers
@@ -86,7 +87,7 @@ class BrokerNode:
 
     ``listeners``: where clients reach it; replies have the address of the first, if none is advertised.
     ``delete_configs``: broker settings whose dynamic values ``begin`` deletes.
-    ``add_scram``: a file with first users (``broker/logins/first_users``).
+    ``first_users``: users that ``begin`` adds if they do not exist.
     """
 
     is_lone = True
@@ -99,7 +100,7 @@ class BrokerNode:
         world: NodeWorld,
         delete_configs: Sequence[str] = (),
         *,
-        add_scram: Path | None = None,
+        first_users: FirstUsers | None = None,
     ) -> None:
         self.config = config
         self.world = world
@@ -130,7 +131,7 @@ class BrokerNode:
         self.reply_memory: ReplyMemory
         self.admissions = Admissions(config, self.host_limits)
         self._delete_configs = delete_configs
-        self._add_scram = add_scram
+        self._first_users = first_users
         self._request_quota: RequestQuota | None = None
         self.loop: asyncio.AbstractEventLoop
         self._alarms: Alarms
@@ -295,10 +296,8 @@ class BrokerNode:
         self.metadata_log.on_snapshot_due = self.controller.begin_snapshot
         if not self.directory.is_new:  # a directory without a level, from an earlier release, has level 0
             self._log_transaction_version(catalog.features().get(TRANSACTION, 0))
-        if self._add_scram is not None:
-            from odradek.broker.logins import first_users
-
-            first_users.add(stored, self._add_scram)
+        if self._first_users is not None:
+            self._first_users.add(stored)
         if self._delete_configs or catalog.configs(BROKER, str(self.node_id)) or catalog.configs(BROKER, ""):
             from odradek.broker.metadata import stored_settings
 

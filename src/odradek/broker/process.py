@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.broker.loop.clock import Clock
 from odradek.broker.loop.garbage import Collector
@@ -25,6 +25,9 @@ try:
 except ImportError:  # Windows, where no broker runs
     pass
 
+if TYPE_CHECKING:
+    from odradek.broker.logins.first_users import FirstUsers
+
 log = logging.getLogger("odradek.broker")
 
 Ready = Callable[[str, int], None]
@@ -36,7 +39,7 @@ class StartChanges(NamedTuple):
     """What the start changes in the stored catalogue (the parameters of BrokerServer with these names)."""
 
     delete_configs: Sequence[str] = ()
-    add_scram: Path | None = None
+    first_users: FirstUsers | None = None
 
 
 NO_CHANGES = StartChanges()
@@ -75,7 +78,7 @@ def run(
     except ImportError:
         new_loop = asyncio.new_event_loop
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        broker = BrokerServer(config, data_dir, listen, clock, changes.delete_configs, add_scram=changes.add_scram)
+        broker = BrokerServer(config, data_dir, listen, clock, changes.delete_configs, first_users=changes.first_users)
         return runner.run(_serve(broker, ready, exit_with_parent=exit_with_parent, control=control))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from odradek.broker.listeners import BrokerListeners
 from odradek.broker.loop.clock import Clock
@@ -12,13 +13,16 @@ from odradek.broker.loop.world import NodeWorld
 from odradek.broker.node import BrokerNode
 from odradek.broker.settings.config import BrokerConfig
 
+if TYPE_CHECKING:
+    from odradek.broker.logins.first_users import FirstUsers
+
 
 class BrokerServer(BrokerNode):
     """A broker. ``start`` opens the data directory and the port, ``stop`` is a clean shutdown.
 
     ``listen`` is the (host, port) of the only listener; None if the setting ``listeners`` has the addresses. Port 0
     selects a free port, which ``address``, that of the first listener, has after ``start``.
-    ``delete_configs``, ``add_scram``: as in ``BrokerNode``.
+    ``delete_configs``, ``first_users``: as in ``BrokerNode``.
     """
 
     def __init__(
@@ -29,10 +33,10 @@ class BrokerServer(BrokerNode):
         clock: Clock | None = None,
         delete_configs: Sequence[str] = (),
         *,
-        add_scram: Path | None = None,
+        first_users: FirstUsers | None = None,
     ) -> None:
         world = NodeWorld.of_process(clock)
-        super().__init__(config, data_dir, config.listeners_at(listen), world, delete_configs, add_scram=add_scram)
+        super().__init__(config, data_dir, config.listeners_at(listen), world, delete_configs, first_users=first_users)
         self.entrances = BrokerListeners(self)
 
     async def start(self) -> None:

@@ -6,9 +6,13 @@ import gc
 import os
 from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from odradek.cli.environment import LOG_LEVEL
 from odradek.text.log_lines import log_to_stderr
+
+if TYPE_CHECKING:
+    from odradek.broker.process import StartChanges
 
 
 def serve(
@@ -45,12 +49,12 @@ def serve(
         given = {setting.partition("=")[0].strip() for setting in config}
         directory = _data_directory(data_dir, texts, file.keys() - given)
         settings = BrokerConfig(texts)
-        _check_changes(directory, delete_config, add_scram)  # before the directory is made
+        changes = _changes(directory, delete_config, add_scram)  # before the directory is made
         if address is None and not settings.texts.get("listeners"):
             raise ValueError("--listen HOST:PORT is missing, and no setting listeners has the addresses")
     except (OdradekError, ValueError) as error:
         return _refuse(error)
-    from odradek.broker.process import EXIT_DISK_FAILED, DiskFailed, StartChanges, run
+    from odradek.broker.process import EXIT_DISK_FAILED, DiskFailed, run
 
     try:
         run(
@@ -59,7 +63,7 @@ def serve(
             address,
             _say_ready,
             exit_with_parent=exit_with_parent,
-            changes=StartChanges(delete_config, add_scram),
+            changes=changes,
         )
     except DiskFailed as error:
         _refuse(error)
@@ -69,12 +73,16 @@ def serve(
     return 0
 
 
-def _check_changes(directory: Path, delete_config: list[str], add_scram: Path | None) -> None:
-    """Raises ConfigError for users that cannot be read, and for unknown settings that no directory can have stored."""
+def _changes(directory: Path, delete_config: list[str], add_scram: Path | None) -> StartChanges:
+    """Returns what the start changes. Raises ConfigError for users that cannot be read, ValueError for unknown settings
+    that no directory can have stored."""
+    from odradek.broker.process import StartChanges
+
+    users = None
     if add_scram is not None:
         from odradek.broker.logins import first_users
 
-        first_users.check(add_scram)
+        users = first_users.read(add_scram)
     if delete_config and not (directory / "meta.properties").exists():
         from odradek.broker.settings.keys import UnknownConfig, find_broker_key
 
@@ -83,6 +91,7 @@ def _check_changes(directory: Path, delete_config: list[str], add_scram: Path | 
                 find_broker_key(name)
             except UnknownConfig as error:
                 raise ValueError(f"--delete-config: {error.with_hint()}") from None
+    return StartChanges(delete_config, users)
 
 
 def parse_listen(listen: str) -> tuple[str, int]:

@@ -95,7 +95,12 @@ class BrokerThread(PortOwner):
         clock = Clock()
         clock.advance(self.clock_ahead_ms)
         listen = None if "listeners" in self.config else (self.host, self.port)
-        broker = BrokerServer(BrokerConfig(self.config), self.data_dir, listen, clock, add_scram=self._add_scram)
+        users = None
+        if self._add_scram is not None:
+            from odradek.broker.logins import first_users
+
+            users = first_users.read(self._add_scram)
+        broker = BrokerServer(BrokerConfig(self.config), self.data_dir, listen, clock, first_users=users)
         self._loop = asyncio.get_running_loop()
         self._control = Control(broker)
         self._end = self._loop.create_future()

@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.catalog.credentials import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS, AlterCredential, check_size
@@ -34,30 +35,54 @@ _FILE_BYTES = 1 << 20
 _NUMBER_OF = {name: number for number, name in MECHANISMS.items()}
 
 
-def add(stored: StoredCatalog, path: Path) -> None:
-    """Adds the users of the file that do not exist. A user that exists keeps its password. Raises ConfigError.
+class FirstUser(NamedTuple):
+    """A user of a line of the file. ``secret``: the password, or the salted password."""
 
-    The errors have the line's number, and no part of the line."""
+    line: int
+    name: str
+    mechanism: int
+    salt: bytes
+    iterations: int
+    secret: Secret | bytes
+
+    def request(self) -> AlterCredential:
+        """Derives the user's keys, which takes some milliseconds."""
+        kind = MECHANISMS[self.mechanism]
+        salted = self.secret
+        if isinstance(salted, Secret):
+            salted = salted_password(kind, salted, self.salt, self.iterations)
+        return AlterCredential(self.name, self.mechanism, keys_of(kind, salted, self.salt, self.iterations))
+
+    def __repr__(self) -> str:
+        return f"FirstUser({self.name!r})"
+
+
+class FirstUsers(NamedTuple):
+    """The users of a file, which is read once: it may be a pipe."""
+
+    path: Path
+    users: tuple[FirstUser, ...]
+
+    def add(self, stored: StoredCatalog) -> None:
+        """Adds the users that do not exist. A user that exists keeps its password. Raises ConfigError."""
+        for user in self.users:
+            with _line_named(self.path, user.line):
+                if user.mechanism in stored.image.users().get(user.name, {}):
+                    log.warning(
+                        "--add-scram %s, line %d: the user %r has a credential for %s already, which stays as it is",
+                        self.path, user.line, user.name, MECHANISMS[user.mechanism],
+                    )  # fmt: skip
+                else:
+                    stored.apply(user.request())
+
+
+def read(path: Path) -> FirstUsers:
+    """Reads a file of first users. Raises ConfigError with the number of the line, and no part of the line."""
+    users = []
     for number, line in _lines(path):
         with _line_named(path, number):
-            request = _request(line)
-            present = stored.image.users().get(request.user, {})
-            if request.mechanism in present:
-                log.warning(
-                    "--add-scram %s, line %d: the user %r has a credential for %s already, which stays as it is",
-                    path, number, request.user, MECHANISMS[request.mechanism],
-                )  # fmt: skip
-            else:
-                stored.apply(request)
-
-
-def check(path: Path) -> None:
-    """Raises ConfigError for a file that ``add`` would refuse. A pipe is left alone: it can be read only once."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        return
-    for number, line in _lines(path):
-        with _line_named(path, number):
-            _request(line)
+            users.append(_user(number, line))
+    return FirstUsers(path, tuple(users))
 
 
 @contextmanager
@@ -88,7 +113,7 @@ def _text(path: Path) -> str:
         raise ConfigError(f"--add-scram {path}: {error.strerror or error}") from error
 
 
-def _request(line: str) -> AlterCredential:
+def _user(number: int, line: str) -> FirstUser:
     """Reads a line. Raises ConfigError, KafkaError."""
     found = _LINE.fullmatch(line)
     if found is None:
@@ -102,14 +127,12 @@ def _request(line: str) -> AlterCredential:
         raise ConfigError("saltedpassword needs salt")
     iterations = _iterations(fields.get("iterations", str(MIN_ITERATIONS)))
     salt = _decoded(fields["salt"], "salt") if "salt" in fields else os.urandom(SALT_BYTES)
-    if "password" in fields:
-        if not fields["password"]:
-            raise ConfigError("password is empty")
-        salted = salted_password(mechanism, Secret(fields["password"]), salt, iterations)
-    else:
-        salted = _decoded(fields["saltedpassword"], "saltedpassword")
+    if "password" in fields and not fields["password"]:
+        raise ConfigError("password is empty")
+    salted = b"-" if "password" in fields else _decoded(fields["saltedpassword"], "saltedpassword")
     check_size(salt, salted)
-    return AlterCredential(fields["name"], _NUMBER_OF[mechanism], keys_of(mechanism, salted, salt, iterations))
+    secret = Secret(fields["password"]) if "password" in fields else salted
+    return FirstUser(number, fields["name"], _NUMBER_OF[mechanism], salt, iterations, secret)
 
 
 def _fields(text: str) -> dict[str, str]:
