@@ -8,8 +8,8 @@ import pytest
 
 from odradek.broker.settings.config import BrokerConfig, start_texts
 from odradek.core.errors import ConfigError
-from odradek.text.config_providers import with_values
-from odradek.text.properties_file import java_properties, read_settings_file
+from odradek.text.config_providers import read_settings_file, with_values
+from odradek.text.properties_file import java_properties
 
 CLASSES = "org.apache.kafka.common.config.provider."
 FILE = {"config.providers": "file", "config.providers.file.class": CLASSES + "FileConfigProvider"}

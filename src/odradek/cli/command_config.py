@@ -17,7 +17,8 @@ from types import MappingProxyType
 
 from odradek.cli.terminal import CommandError, warning_lines
 from odradek.core.errors import ConfigError
-from odradek.text.properties_file import Property, read_settings_file
+from odradek.text.config_providers import read_settings_file
+from odradek.text.properties_file import Property
 
 _SHORT = 4
 """Shorter values occur in messages by chance, and are no secrets."""

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from odradek.client.config import SECURITY, ClientConfig
 from odradek.client.java_settings import java_defaults
-from odradek.text.properties_file import read_settings_file
+from odradek.text.config_providers import read_settings_file
 
 logger = logging.getLogger("odradek.client")
 

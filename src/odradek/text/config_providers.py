@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.core.errors import ConfigError
-from odradek.text.properties_file import java_properties, properties_text
+from odradek.text.properties_file import Property, java_properties, properties_text, read_properties_file
 
 PROVIDERS = "config.providers"
 _PREFIX = f"{PROVIDERS}."
@@ -33,6 +33,20 @@ class _Provider(NamedTuple):
     allowed: str
 
 
+def read_settings_file(path: Path, source: str) -> dict[str, Property]:
+    """Reads a properties file, and replaces the variables in its values (``with_values``).
+
+    The providers' own settings are left out. Raises ConfigError as ``read_properties_file``.
+    """
+    found = read_properties_file(path, source)
+    if not any("${" in one.value or name.startswith(PROVIDERS) for name, one in found.items()):
+        return found
+    values = with_values(
+        {name: one.value for name, one in found.items()}, lambda name: f"{source} {path}, line {found[name].line}: "
+    )
+    return {name: Property(value, found[name].line) for name, value in values.items() if name != PROVIDERS}
+
+
 def with_values(
     settings: Mapping[str, str], where: Callable[[str], str], environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
@@ -41,7 +55,7 @@ def with_values(
     ``where(name)`` is what a message about a setting begins with. Raises ConfigError, which names the setting and the
     variable.
     """
-    if PROVIDERS not in settings and not any("${" in value for value in settings.values()):
+    if not any("${" in value or name.startswith(PROVIDERS) for name, value in settings.items()):
         return dict(settings)
     sources = _Sources(_providers(settings, where), environment)
     found = {}

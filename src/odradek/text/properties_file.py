@@ -60,22 +60,6 @@ def read_properties_file(path: Path, source: str) -> dict[str, Property]:
     return found
 
 
-def read_settings_file(path: Path, source: str) -> dict[str, Property]:
-    """Reads a properties file, and replaces the variables in its values (``text/config_providers``).
-
-    The providers' own settings are left out. Raises ConfigError as ``read_properties_file``.
-    """
-    found = read_properties_file(path, source)
-    if not any("${" in one.value or name.startswith("config.providers") for name, one in found.items()):
-        return found
-    from odradek.text.config_providers import PROVIDERS, with_values
-
-    values = with_values(
-        {name: one.value for name, one in found.items()}, lambda name: f"{source} {path}, line {found[name].line}: "
-    )
-    return {name: Property(value, found[name].line) for name, value in values.items() if name != PROVIDERS}
-
-
 def properties_text(path: Path) -> str:
     """Returns the text of a small file. Raises OSError, and ValueError for a file that is no text or too long."""
     try:

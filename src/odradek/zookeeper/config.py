@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from odradek.core.errors import ConfigError
-from odradek.text.properties_file import read_settings_file
+from odradek.text.config_providers import read_settings_file
 from odradek.zookeeper.layout import name_problem
 
 LOGIN_VARIABLE = "ODRADEK_ZOOKEEPER_LOGIN"

@@ -49,7 +49,7 @@ def start_texts(settings: Iterable[str], file: Mapping[str, str] | None = None) 
         if not equals or not name.strip():
             raise ConfigError(f"--config takes name=value, not {setting!r}")
         texts[name.strip()] = value.strip()
-    if any("${" in text for text in texts.values()) or any(name.startswith("config.providers") for name in texts):
+    if any("${" in text or name.startswith("config.providers") for name, text in texts.items()):
         from odradek.text.config_providers import with_values
 
         return with_values(texts, lambda name: "")
